@@ -3,8 +3,8 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape.h"
 #include "base/clock.h"
+#include "train/micro_step.h"
 #include "train/session.h"
-#include "train/trainer.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -90,7 +90,7 @@ static Status train_once(Session *session, const TaskBatch *batch) {
   StepResult result;
   double norm;
   param_empty_grads(model_params(session->model));
-  TRY(trainer_micro_step(session, batch, &result));
+  TRY(micro_step(session, batch, &result));
   param_fill_grads(model_params(session->model));
   const double begun = tape_clock(tape);
   TRY(optimizer_step(&session->optimizer, 1, 1, &norm));

@@ -5,7 +5,6 @@
 #include "train/emulate.h"
 #include "train/interrupt.h"
 #include "train/ranks.h"
-#include "train/trainer.h"
 #include "vq/navq.h"
 #include <stdlib.h>
 #include <string.h>

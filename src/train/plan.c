@@ -12,9 +12,9 @@
 #include "nn/model.h"
 #include "nn/safetensors_convert.h"
 #include "train/codebooks.h"
+#include "train/micro_step.h"
 #include "train/session.h"
 #include "train/state.h"
-#include "train/trainer.h"
 #include "vq/pack.h"
 #include <math.h>
 #include <stdlib.h>
@@ -176,7 +176,7 @@ static Status plan_step(Session *session, Plan *plan) {
   plan->forward_flops = matmul_counted().flops;
   matmul_reset_count();
   watch_arenas(session);
-  Status status = trainer_micro_step(session, &batch, &result);
+  Status status = micro_step(session, &batch, &result);
   plan->step_flops = matmul_counted().flops;
   plan->activations = watched(session, floor);
   matmul_reset_count();

@@ -83,7 +83,7 @@ static Status run_step(Session *session, Watch *watch, double times[4]) {
   times[0] = clock_now();
   param_zero_grads(model_params(session->model));
   times[1] = clock_now();
-  TRY(trainer_micro_step(session, &batch, &result));
+  TRY(micro_step(session, &batch, &result));
   times[2] = clock_now();
   TRY(data_parallel_step(session, 1e-3, 1, &norm)); /* which learns next to nothing: random data has nothing to teach */
   times[3] = clock_now();

@@ -1,151 +1,400 @@
-/* The training loop: see trainer.h. */
+/* The training loop: see trainer.h. First the evaluations so far, then what a run reports on its way (which columns there are follows from
+ * the task; their order never changes, as a resumed run appends to the same file), checkpoints, and the loop that calls all of these. */
 #include "train/trainer.h"
-#include "autograd/ops/ops.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/interrupt.h"
+#include "train/metrics.h"
+#include "train/micro_step.h"
 #include "train/plan.h"
-#include "train/run_report.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---------------------------------------------------------------- one step */
+/* ---- The best evaluation ---- */
 
-static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
+/* The evaluations of a run so far, for --keep-best and --early-stopping. They lie in OUT/training/evaluations.txt, a line "STEP VALUE"
+ * each, so that a resumed run knows them; the value is the task's first measure, of the devices where there are some. */
 
-/* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion. */
-static Status drop_patches(Session *session) {
-  int64_t tokens = session->tokens;
-  int64_t kept = tokens - (int64_t)(session->options.patch_drop * (double)tokens);
-  for (int64_t i = 0; i < tokens; i++) session->order[i] = (int32_t)i;
-  rng_shuffle(&session->map_rng, session->order, tokens);
-  return layout_build_chosen(&session->layout, tokens, session->order, kept);
+enum { BEST_UNKNOWN = -2 };
+typedef struct Best {
+  int64_t step;  /* of the best evaluation; -1: there was none */
+  double value;  /* its */
+  int64_t since; /* evaluations after it, none of them better */
+  int64_t last;  /* step of the last one; -1: none; BEST_UNKNOWN: of a run whose evaluations were not noted */
+} Best;
+
+/* The file is written anew each time: there are tens of lines. */
+
+enum { NOTES_MAX = 1 << 24 };
+
+static char *notes_path(const Session *session) { return files_join(session->options.out, "training/evaluations.txt"); }
+
+/* Whether it is the best one so far (the first of equals). */
+static bool note(Best *best, const Session *session, int64_t step, double value) {
+  bool lower = session->task->report->lower_is_better;
+  bool better = isfinite(value) && (best->step < 0 || (lower ? value < best->value : value > best->value));
+  best->since++;
+  best->last = step;
+  if (better) *best = (Best){step, value, 0, step};
+  return better;
 }
 
-static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
-  bool drop = session->options.patch_drop > 0 && (double)session->step < DROP_UNTIL * (double)session->total_steps;
-  *layout = drop ? &session->layout : &session->plain_layout;
-  *exchange = NULL;
-  if (drop) return drop_patches(session);
-  if (!session_astra(session)) return session_lay_plain(session, tokens);
-  emulate_begin_step(&session->emulation, true);
-  *layout = &session->layout;
-  *exchange = &session->emulation.exchange;
-  return device_map_draw(&session->layout, tokens, session->config->astra.class_token, &session->map, &session->map_rng, session->order);
+/* The file's text, "" if there is none; the caller frees it. */
+static Status read_notes(const char *path, char **text) {
+  size_t size;
+  if (files_exists(path)) return files_read(path, NOTES_MAX, text, &size);
+  *text = calloc(1, 1);
+  return *text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
 
-/* loss = task + beta * commitment (paper equation 2). */
-static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
-  Tensor *commitment = session_astra(session) ? session->emulation.commitment : NULL;
-  if (task == NULL) return NULL;
-  Tensor *loss = commitment ? op_add_scaled(session->tape, task, commitment, session->config->astra.commitment_weight) : task;
-  if (loss == NULL || tape_planning(session->tape)) return loss;
-  result->task = (double)task->value[0];
-  result->commitment = commitment ? (double)commitment->value[0] : 0;
-  result->loss = (double)loss->value[0];
-  return loss;
-}
-
-/* The first weight that is no finite number, or NULL. */
-static const char *bad_weight(const ParamSet *params) {
-  for (size_t i = 0; i < params->count; i++)
-    for (int64_t j = 0; !params->list[i].frozen && j < tensor_count(&params->list[i].tensor); j++)
-      if (!isfinite((double)params->list[i].tensor.value[j])) return params->list[i].name;
-  return NULL;
-}
-
-static Status check_loss(const Session *session, const StepResult *result) {
-  if (isfinite(result->loss)) return STATUS_OK;
-  TapeFault fault;
-  char where[160] = "the loss alone", shape[64] = "";
-  if (tape_find_not_finite(session->tape, &fault)) {
-    for (int i = 0, at = 0; i < fault.output->dims; i++)
-      at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", i ? ", " : "", (long long)fault.output->shape[i]);
-    snprintf(where, sizeof where, "the output [%s] of operation %lld of %lld, \"%s\"", shape, (long long)fault.number,
-             (long long)fault.count, fault.op);
+/* Cuts off the lines behind session->step. */
+static Status parse(Best *best, const Session *session, char *text, const char *path) {
+  for (char *line = text; *line != '\0';) {
+    long long step;
+    double value;
+    int length = 0;
+    if (sscanf(line, "%lld %lf%n", &step, &value, &length) != 2 || line[length] != '\n')
+      return status_set(STATUS_BAD_FILE, "%s is damaged: a step and a value to a line are expected; remove it to go on without", path);
+    if (step > session->step) {
+      *line = '\0';
+      break;
+    }
+    note(best, session, step, value);
+    line += length + 1;
   }
-  char place[BLOCK_PLACE], in[BLOCK_PLACE + 8] = "";
-  int first = model_not_finite(session->model);
-  if (first != BLOCK_NONE) snprintf(in, sizeof in, " in %s", block_place(session->config, first, place));
-  const char *weight = bad_weight(model_params(session->model));
-  return status_set(
-      STATUS_NUMERIC,
-      "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s%s. The last checkpoint is kept; a lower "
-      "--learning-rate or --clip may help",
-      (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "", in);
+  return STATUS_OK;
 }
 
-/* Weights that are finite and yet of no use take the place of no checkpoint. */
-static Status check_weights(Session *session) {
-  char place[BLOCK_PLACE];
-  Status status = validate_finite(session);
-  if (status != STATUS_NUMERIC) return status;
-  int first = model_not_finite(session->model);
-  const char *weight = bad_weight(model_params(session->model));
-  return status_set(
-      status,
-      "the numbers run away after step %lld, whose weights are not saved. The first tensor that is not finite is %s%s. The last checkpoint "
-      "is kept; a lower --learning-rate or --clip may help",
-      (long long)session->step, weight ? "the weight " : "the output of ",
-      weight                ? weight
-      : first == BLOCK_NONE ? "the loss"
-                            : block_place(session->config, first, place));
-}
-
-/* A function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run. */
-static void draw_depth(Session *session, const TaskBatch *batch) {
-  static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
-  if (session->drop_step != session->step) session->drop_batch = 0;
-  session->drop_step = session->step;
-  Rng rng;
-  rng_init(&rng, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
-  model_drop_path(session->model, session->options.drop_path, rng_next(&rng), batch->first);
-}
-
-static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
-  if (session->parallel != NULL && !tape_planning(session->tape)) return data_parallel_backward(session, loss, batch, exchange);
-  TRY(tape_backward(session->tape, loss));
-  return exchange ? emulate_update(&session->emulation, session->tape, &session->revive_rng) : STATUS_OK;
-}
-
-/* A loss that is not finite in one rank ends the step in all of them, behind the sums for which the others wait. */
-static Status learn_in_ranks(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange, StepResult *result) {
-  Status failed = check_loss(session, result);
-  char message[1024];
-  snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
-  TRY(learn(session, loss, batch, exchange));
-  if (failed != STATUS_OK) status_set(failed, "%s", message);
-  return data_parallel_result(session, batch, failed, result, &session->stop);
-}
-
-Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
-  Tape *tape = session->tape;
-  const TokenLayout *layout;
-  Exchange *exchange;
-  TaskScore score = {0};
-  bool in_ranks = session->parallel != NULL && !tape_planning(tape);
-  TRY(draw_layout(session, batch->tokens, &layout, &exchange));
-  draw_depth(session, batch);
-  emulate_share(&session->emulation, batch->first, batch->whole);
-  tape_record(tape, true);
-  *result = (StepResult){.units = batch->units};
-  Tensor *loss = total_loss(session, session->task->head->loss(session, batch, layout, exchange, &score), result);
-  Status status = tape_status(tape);
-  result->correct = score.correct;
-  result->items = score.items;
-  if (status == STATUS_OK && in_ranks) {
-    status = learn_in_ranks(session, loss, batch, exchange != NULL, result);
-  } else {
-    if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
-    if (status == STATUS_OK) status = learn(session, loss, batch, exchange != NULL);
-  }
-  tape_clear(tape);
+static Status make_folder(const Session *session) {
+  char *folder = files_join(session->options.out, "training");
+  Status status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(folder);
   return status;
 }
 
-/* ---------------------------------------------------------------- the loop */
+/* What was noted up to session->step; later lines, of steps that a resumed run takes once more, are dropped. A run that begins has none. */
+static Status open_notes(Best *best, const Session *session) {
+  char *path = notes_path(session), *text = NULL;
+  Status status = path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  *best = (Best){.step = -1, .last = session->step == 0 || (path != NULL && files_exists(path)) ? -1 : BEST_UNKNOWN};
+  if (status == STATUS_OK && session->step > 0) {
+    status = read_notes(path, &text);
+    if (status == STATUS_OK) status = parse(best, session, text, path);
+  }
+  if (status == STATUS_OK && best->last != BEST_UNKNOWN) status = make_folder(session);
+  if (status == STATUS_OK && best->last != BEST_UNKNOWN) status = files_write(path, text ? text : "", text ? strlen(text) : 0);
+  free(text);
+  free(path);
+  return status;
+}
+
+/* Adds an evaluation at session->step. */
+static Status note_evaluation(Best *best, const Session *session, double value, bool *better) {
+  char *path = notes_path(session), *text = NULL, line[64];
+  *better = note(best, session, session->step, value);
+  Status status = path != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
+  size_t used = status == STATUS_OK ? strlen(text) : 0;
+  int length = snprintf(line, sizeof line, "%lld %.17g\n", (long long)session->step, value);
+  char *all = status == STATUS_OK ? realloc(text, used + (size_t)length + 1) : NULL;
+  if (all != NULL) {
+    memcpy(all + used, line, (size_t)length + 1);
+    text = all;
+    status = files_write(path, all, used + (size_t)length);
+  } else if (status == STATUS_OK) {
+    status = status_set(STATUS_NO_MEMORY, "no memory");
+  }
+  free(text);
+  free(path);
+  return status;
+}
+
+/* ---------------------------------------------------------------- keeping */
+
+/* What makes a checkpoint: weights, configurations, tokenizers. */
+static bool belongs(const char *path, const char *name) {
+  const char *ending = strrchr(name, '.');
+  if (ending != NULL && (strcmp(ending, ".csv") == 0 || strcmp(ending, ".png") == 0)) return false;
+  return !files_is_dir(path) && strncmp(name, "events.", 7) != 0 && strstr(name, ".tmp-") == NULL;
+}
+
+static Status copy_file(const char *from, const char *to) {
+  static const size_t max = (size_t)1 << 20;
+  FileWriter writer;
+  FILE *source = fopen(from, "rb");
+  char *buffer = malloc(max);
+  size_t got = 0;
+  Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read", from)
+                  : buffer == NULL ? status_set(STATUS_NO_MEMORY, "no memory")
+                                   : files_create(&writer, to);
+  if (status == STATUS_OK) {
+    while ((got = fread(buffer, 1, max, source)) > 0 && fwrite(buffer, 1, got, writer.stream) == got) continue;
+    status = ferror(source) ? status_set(STATUS_IO, "%s: cannot be read", from) : STATUS_OK;
+    if (status == STATUS_OK)
+      status = files_commit(&writer);
+    else
+      files_abort(&writer);
+  }
+  if (source != NULL) fclose(source);
+  free(buffer);
+  return status;
+}
+
+static Status copy_named(const char *out, const char *folder, const char *name) {
+  char *from = files_join(out, name), *to = files_join(folder, name);
+  Status status = from != NULL && to != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && belongs(from, name)) status = copy_file(from, to);
+  free(from);
+  free(to);
+  return status;
+}
+
+/* Copies the checkpoint that lies in OUT (all but states, measures and images) to OUT/best. */
+static Status keep_best(const Session *session) {
+  const char *out = session->options.out;
+  char *folder = files_join(out, "best"), **names;
+  size_t count;
+  Status status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && (status = files_list(out, &names, &count)) == STATUS_OK) {
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) status = copy_named(out, folder, names[i]);
+    files_list_free(names, count);
+  }
+  free(folder);
+  return status;
+}
+
+/* Whether --early-stopping evaluations have passed without a better one. */
+static bool is_over(const Best *best, const Session *session) {
+  return session->options.early_stopping > 0 && best->since >= session->options.early_stopping;
+}
+
+/* ---- Lines, metrics, events ---- */
+
+enum { FIXED_COLUMNS = 10, COLUMNS = FIXED_COLUMNS + 2 * TASK_MEASURES + 1, COLUMN_NAME = 40 };
+
+typedef struct Run {
+  Session *session;
+  TrainResult *result;
+  int64_t first_step; /* of this process */
+  Best best;
+  Progress bar; /* on a terminal; elsewhere there are lines */
+  Metrics *metrics;
+  char names[COLUMNS][COLUMN_NAME];
+  int columns;
+  StepResult interval; /* sums over its micro-batches */
+  int64_t batches;
+  double started, interval_started;
+  double rate, norm; /* of the last step */
+} Run;
+
+enum {
+  COLUMN_LOSS,
+  COLUMN_TASK,
+  COLUMN_COMMITMENT,
+  COLUMN_ACCURACY,
+  COLUMN_RATE,
+  COLUMN_NORM,
+  COLUMN_SPEED,
+  COLUMN_PERPLEXITY,
+  COLUMN_DEAD,
+  COLUMN_REVIVED,
+  COLUMN_MEASURES /* for each measure of the task: on the devices, plain; then the loss */
+};
+_Static_assert((int)COLUMN_MEASURES == (int)FIXED_COLUMNS, "the fixed columns are those above");
+
+static const char *const FIXED[FIXED_COLUMNS] = {"loss",          "task_loss",        "commitment", "train_accuracy",
+                                                 "learning_rate", "gradient_norm",    "per_second", "codebook_perplexity",
+                                                 "codebook_dead", "codewords_revived"};
+
+/* ---------------------------------------------------------------- columns */
+
+static void name_columns(Run *run) {
+  const Task *task = run->session->task;
+  const char *test = session_test_name(run->session);
+  for (run->columns = 0; run->columns < FIXED_COLUMNS; run->columns++)
+    snprintf(run->names[run->columns], COLUMN_NAME, "%s", FIXED[run->columns]);
+  snprintf(run->names[COLUMN_SPEED], COLUMN_NAME, "%s_%s", task->source->name.units, FIXED[COLUMN_SPEED]);
+  for (int m = 0; task->report->measures[m] != NULL; m++) {
+    snprintf(run->names[run->columns++], COLUMN_NAME, "%s_%s", test, task->report->measures[m]);
+    snprintf(run->names[run->columns++], COLUMN_NAME, "%s_%s_plain", test, task->report->measures[m]);
+  }
+  snprintf(run->names[run->columns++], COLUMN_NAME, "%s_loss", test);
+}
+
+static Status open_report(Run *run) {
+  const char *names[COLUMNS];
+  name_columns(run);
+  for (int i = 0; i < run->columns; i++) names[i] = run->names[i];
+  run->started = run->interval_started = clock_now();
+  int64_t step = run->session->step;
+  progress_start(&run->bar, "training", run->session->total_steps, run->session->options.quiet);
+  run->bar.first = step;
+  if (ranks_self() > 0) return STATUS_OK;
+  return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
+}
+
+static double close_report(Run *run) {
+  progress_wipe(&run->bar);
+  metrics_close(run->metrics);
+  return clock_now() - run->started;
+}
+
+/* ---------------------------------------------------------------- intervals */
+
+/* After each step: the bar. */
+static void report_bar(Run *run) {
+  char note[64];
+  if (!run->bar.terminal) return;
+  snprintf(note, sizeof note, "loss %.4g  rate %.2g", run->batches > 0 ? run->interval.loss / (double)run->batches : run->result->loss,
+           run->rate);
+  progress_update(&run->bar, run->session->step, note);
+}
+
+static void add_micro_step(Run *run, const StepResult *part) {
+  run->interval.loss += part->loss;
+  run->interval.task += part->task;
+  run->interval.commitment += part->commitment;
+  run->interval.correct += part->correct;
+  run->interval.items += part->items;
+  run->interval.units += part->units;
+  run->batches++;
+}
+
+static void codebook_columns(const Session *session, double values[COLUMNS]) {
+  int sites = session->emulation.blocks * session->emulation.sites;
+  values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
+  for (int index = 0; index < sites; index++) {
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
+    values[COLUMN_DEAD] += summary.dead / sites;
+  }
+  values[COLUMN_REVIVED] = (double)session->emulation.revived;
+}
+
+static void print_interval(const Run *run, const double values[COLUMNS], double left) {
+  const Session *session = run->session;
+  char duration[16], codebook[112] = "";
+  if (session_astra(session))
+    snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
+             values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
+  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  left %s",
+                                              (long long)session->step, (long long)session->total_steps,
+                                              (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
+                                              values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED],
+                                              session->task->source->name.units, progress_duration(left, duration));
+}
+
+static Status report_interval(Run *run) {
+  Session *session = run->session;
+  double now = clock_now(), values[COLUMNS], batches = (double)run->batches;
+  for (int i = 0; i < COLUMNS; i++) values[i] = NAN;
+  data_parallel_add_usage(session);
+  values[COLUMN_LOSS] = run->result->loss = run->interval.loss / batches;
+  values[COLUMN_TASK] = run->interval.task / batches;
+  values[COLUMN_ACCURACY] = run->result->accuracy = (double)run->interval.correct / (double)run->interval.items;
+  values[COLUMN_RATE] = run->rate;
+  values[COLUMN_NORM] = run->norm;
+  values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);
+  if (session_astra(session)) {
+    values[COLUMN_COMMITMENT] = run->interval.commitment / batches;
+    codebook_columns(session, values);
+    emulate_clear_usage(&session->emulation);
+  }
+  double per_step = (now - run->started) / (double)(session->step - run->first_step);
+  print_interval(run, values, per_step * (double)(session->total_steps - session->step));
+  run->interval = (StepResult){0};
+  run->batches = 0;
+  run->interval_started = now;
+  TRY(data_parallel_compare(session));
+  return ranks_follow(ranks_self() == 0 ? metrics_row(run->metrics, session->step, now - run->started, values) : STATUS_OK);
+}
+
+/* ---------------------------------------------------------------- evaluations */
+
+/* What the evaluation has seen of each codebook. */
+static void print_codebooks(const Session *session) {
+  char place[EMULATE_PLACE];
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    log_detail("  %s: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", emulate_place(&session->emulation, index, place),
+               summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
+  }
+}
+
+static Status draw_curves(const Run *run) {
+  const TrainOptions *options = &run->session->options;
+  char title[512], astra[64] = "plain";
+  if (session_astra(run->session))
+    snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
+  snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
+  return ranks_follow(ranks_self() == 0 ? metrics_draw(run->metrics, title) : STATUS_OK);
+}
+
+static void measure_columns(const Run *run, double values[COLUMNS]) {
+  const Task *task = run->session->task;
+  const TrainResult *result = run->result;
+  const Validation *best = session_astra(run->session) ? &result->emulated : &result->plain;
+  double devices[TASK_MEASURES], plain[TASK_MEASURES];
+  for (int i = 0; i < COLUMNS; i++) values[i] = NAN;
+  task->report->measure(&best->score, devices);
+  task->report->measure(&result->plain.score, plain);
+  int column = COLUMN_MEASURES;
+  for (int m = 0; task->report->measures[m] != NULL; m++) {
+    values[column++] = devices[m];
+    values[column++] = plain[m];
+  }
+  values[column] = best->loss;
+}
+
+static void print_evaluation(const Run *run) {
+  const Session *session = run->session;
+  const Validation *plain = &run->result->plain;
+  char devices[TASK_TEXT], alone[TASK_TEXT];
+  session->task->report->tell(&run->result->emulated.score, devices);
+  session->task->report->tell(&plain->score, alone);
+  const char *of = session->options.validation_part > 0 ? " held out" : "";
+  if (session_astra(session))
+    log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
+             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples,
+             session->task->source->name.samples, of);
+  else
+    log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
+             session->task->source->name.samples, of);
+}
+
+static Status save_evaluation(const Run *run, const double values[COLUMNS]) {
+  const Session *session = run->session;
+  if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
+  return metrics_row(run->metrics, session->step, clock_now() - run->started, values);
+}
+
+/* Validates, plain and emulated. */
+static Status report_evaluation(Run *run) {
+  Session *session = run->session;
+  TrainResult *result = run->result;
+  double started = clock_now(), values[COLUMNS];
+  TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
+  if (session_astra(session)) {
+    emulate_clear_usage(&session->emulation);
+    TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
+  }
+  print_evaluation(run);
+  if (session_astra(session)) {
+    print_codebooks(session);
+    emulate_clear_usage(&session->emulation);
+  }
+  measure_columns(run, values);
+  TRY(ranks_follow(ranks_self() == 0 ? save_evaluation(run, values) : STATUS_OK));
+  run->interval_started += clock_now() - started; /* evaluation is not training time */
+  run->bar.started += clock_now() - started;
+  return draw_curves(run);
+}
+
+/* ---- Checkpoints ---- */
 
 /* Beside the weights, in which they are folded: a few megabytes that PEFT and others take. */
 static Status save_adapters(Session *session, const real *values) {
@@ -156,12 +405,13 @@ static Status save_adapters(Session *session, const real *values) {
   return status;
 }
 
-static Status save(Session *session) {
+/* Config, weights (averaged ones if kept), tokenizer, codebooks, self-test and state into options.out. */
+static Status write_checkpoint(Session *session) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
-  TRY(check_weights(session));
+  TRY(validate_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
   if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
@@ -173,17 +423,19 @@ static Status save(Session *session) {
   return state_save(session, out);
 }
 
-/* The other ranks wait: what has failed in rank 0 ends them, too. */
-Status trainer_save(Session *session) {
+/* In all ranks of a job. The others wait while rank 0 writes: what has failed there ends them, too. */
+static Status save_checkpoint(Session *session) {
   data_parallel_gather_average(session);
   data_parallel_gather_states(session);
-  Status status = ranks_follow(ranks_self() == 0 ? save(session) : STATUS_OK);
+  Status status = ranks_follow(ranks_self() == 0 ? write_checkpoint(session) : STATUS_OK);
   data_parallel_scatter(session);
   if (status == STATUS_OK) interrupt_last_checkpoint(session->options.out, session->step);
   return status;
 }
 
-static Status train_step(RunReport *run) {
+/* ---- The loop ---- */
+
+static Status train_step(Run *run) {
   Session *session = run->session;
   ParamSet *params = model_params(session->model);
   if (session->parallel != NULL)
@@ -195,8 +447,8 @@ static Status train_step(RunReport *run) {
     StepResult part;
     TRY(session->task->source->next(session, TASK_TRAIN, &batch));
     data_parallel_next(session, i + 1 == session->options.accumulate);
-    TRY(trainer_micro_step(session, &batch, &part));
-    run_report_add(run, &part);
+    TRY(micro_step(session, &batch, &part));
+    add_micro_step(run, &part);
   }
   param_fill_grads(params);
   double factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
@@ -212,17 +464,14 @@ static Status say_interrupted(const Session *session) {
                                  (long long)session->step, (long long)session->total_steps, session->options.out));
 }
 
-/* In a job of several ranks they stop behind the same step, all of them. */
-static bool stop_wanted(const Session *session) { return session->parallel != NULL ? session->stop : interrupt_asked(); }
-
-static Status stop_early(const RunReport *run) {
-  TRY(trainer_save(run->session));
-  TRY(run_report_draw(run));
+static Status stop_early(const Run *run) {
+  TRY(save_checkpoint(run->session));
+  TRY(draw_curves(run));
   return say_interrupted(run->session);
 }
 
 /* What was exported before the evaluation is what was evaluated. */
-static Status weigh(RunReport *run) {
+static Status compare_with_best(Run *run) {
   Session *session = run->session;
   const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
   double values[TASK_MEASURES];
@@ -230,17 +479,17 @@ static Status weigh(RunReport *run) {
   session->task->report->measure(&evaluated->score, values);
   Status status = STATUS_OK;
   if (ranks_self() == 0) {
-    status = best_add(&run->best, session, values[0], &better);
-    if (status == STATUS_OK && better && session->options.keep_best) status = best_keep(session);
+    status = note_evaluation(&run->best, session, values[0], &better);
+    if (status == STATUS_OK && better && session->options.keep_best) status = keep_best(session);
   }
   ranks_spread(0, &run->best, sizeof run->best);
   return ranks_follow(status);
 }
 
-static void say_best(const RunReport *run) {
+static void say_best(const Run *run) {
   const Session *session = run->session;
   const char *measure = session->task->report->measures[0];
-  if (best_is_over(&run->best, session) && session->step < session->total_steps)
+  if (is_over(&run->best, session) && session->step < session->total_steps)
     log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
              (long long)session->total_steps, (long long)run->best.since, measure);
   if (session->options.keep_best && run->best.step >= 0)
@@ -248,29 +497,29 @@ static void say_best(const RunReport *run) {
              session->options.out);
 }
 
-static Status evaluate(RunReport *run) {
-  Status status = run_report_evaluation(run);
+static Status evaluate(Run *run) {
+  Status status = report_evaluation(run);
   if (status == STATUS_INTERRUPTED) return say_interrupted(run->session);
-  return status == STATUS_OK ? weigh(run) : status;
+  return status == STATUS_OK ? compare_with_best(run) : status;
 }
 
 /* Whether the session's step is one after which the run is evaluated. */
-static bool is_look(const Session *session) {
+static bool is_evaluated(const Session *session) {
   int64_t steps = session_epoch_steps(session);
   return session->step == session->total_steps || (session->step % steps == 0 && session->step / steps % session->options.eval_every == 0);
 }
 
-static Status after_step(RunReport *run) {
+static Status after_step(Run *run) {
   Session *session = run->session;
   const TrainOptions *options = &session->options;
-  bool last = session->step == session->total_steps, look = is_look(session);
-  if (last || session->step % options->log_every == 0) TRY(run_report_interval(run));
-  if (look || session->step % options->checkpoint_every == 0) TRY(trainer_save(session)); /* whatever becomes of the evaluation */
-  return look ? evaluate(run) : STATUS_OK;
+  bool last = session->step == session->total_steps, evaluated = is_evaluated(session);
+  if (last || session->step % options->log_every == 0) TRY(report_interval(run));
+  if (evaluated || session->step % options->checkpoint_every == 0) TRY(save_checkpoint(session)); /* whatever becomes of the evaluation */
+  return evaluated ? evaluate(run) : STATUS_OK;
 }
 
 /* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */
-static Status evaluate_finished(RunReport *run) {
+static Status evaluate_finished(Run *run) {
   Session *session = run->session;
   if (session->step >= session->total_steps)
     log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
@@ -278,24 +527,25 @@ static Status evaluate_finished(RunReport *run) {
   else
     log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
              (long long)session->total_steps);
-  TRY(trainer_save(session));
+  TRY(save_checkpoint(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
   if (session_astra(session))
     TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated));
-  return run_report_draw(run);
+  return draw_curves(run);
 }
 
-static Status loop(RunReport *run) {
+static Status loop(Run *run) {
   Session *session = run->session;
   int64_t steps = session_epoch_steps(session), accumulate = session->options.accumulate;
-  if (session->step >= session->total_steps || best_is_over(&run->best, session)) return evaluate_finished(run);
+  if (session->step >= session->total_steps || is_over(&run->best, session)) return evaluate_finished(run);
   /* An evaluation that was interrupted is made up for. */
-  if (session->step > 0 && is_look(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
+  if (session->step > 0 && is_evaluated(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
   TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
-  while (session->step < session->total_steps && !best_is_over(&run->best, session)) {
-    if (stop_wanted(session)) return stop_early(run);
+  while (session->step < session->total_steps && !is_over(&run->best, session)) {
+    bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
+    if (stop) return stop_early(run);
     TRY(train_step(run));
-    run_report_step(run);
+    report_bar(run);
     if (session->step % steps == 0)
       TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
     TRY(after_step(run));
@@ -305,19 +555,19 @@ static Status loop(RunReport *run) {
 }
 
 /* Files are rank 0's; what it finds in them the others know. */
-static Status open_files(RunReport *run) {
+static Status open_files(Run *run) {
   Session *session = run->session;
   Status status = STATUS_OK;
   if (ranks_self() == 0) {
     status = files_make_dirs(session->options.out);
-    if (status == STATUS_OK) status = best_open(&run->best, session);
+    if (status == STATUS_OK) status = open_notes(&run->best, session);
   }
   ranks_spread(0, &run->best, sizeof run->best);
   TRY(ranks_follow(status));
-  return ranks_agree(run_report_open(run));
+  return ranks_agree(open_report(run));
 }
 
-static Status run_all(RunReport *run) {
+static Status run_all(Run *run) {
   Session *session = run->session;
   TRY(data_parallel_open(session));
   TRY(ranks_agree(plan_check(session)));
@@ -327,13 +577,13 @@ static Status run_all(RunReport *run) {
 }
 
 Status trainer_run(Session *session, TrainResult *result) {
-  RunReport run = {.session = session, .result = result, .first_step = session->step};
+  Run run = {.session = session, .result = result, .first_step = session->step};
   *result = (TrainResult){0};
   param_refresh_shadows(model_params(session->model), false); /* of a run that is resumed */
   Status status = run_all(&run);
   if (session->task->source->finish != NULL) session->task->source->finish(session);
   result->steps = session->step;
-  result->seconds = run_report_close(&run);
+  result->seconds = close_report(&run);
   data_parallel_close(session);
   return status;
 }

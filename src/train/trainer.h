@@ -16,14 +16,4 @@ typedef struct TrainResult {
  * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */
 Status trainer_run(Session *session, TrainResult *result);
 
-/* One micro-batch: map, forward, loss, backward, codebook updates; gradients are added up. */
-typedef struct StepResult {
-  double loss, task, commitment; /* means over the batch */
-  int64_t correct, items, units; /* of items: images, texts or predicted tokens; units: what speed is told in */
-} StepResult;                    /* of a job of several ranks: over all of them */
-Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result);
-
-/* In all ranks of a job; rank 0 writes. Writes config, weights (averaged ones if kept), codebooks, selftest and state into options.out. */
-Status trainer_save(Session *session);
-
 #endif

@@ -30,8 +30,11 @@ typedef struct Validation {
  * keeps them. STATUS_INTERRUPTED when interrupt_ask was called. */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 
-/* NUMERIC where the plain model, with the weights that would be saved, gives numbers that are not finite for the first sample;
- * model_not_finite says where. Moves the place in the test part, nothing else. */
-Status validate_finite(Session *session);
+/* The first weight that is no finite number, or NULL. */
+const char *validate_bad_weight(const ParamSet *params);
+
+/* NUMERIC, naming the first tensor that is not finite, where the weights that would be saved are of no use: finite or not, they give no
+ * finite loss for the first sample. Moves the place in the test part, nothing else. */
+Status validate_weights(Session *session);
 
 #endif

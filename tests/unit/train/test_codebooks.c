@@ -135,7 +135,7 @@ static void codebooks_are_read_back(void **state) {
   tiny_set_out(&options, out, "books");
   Session session, other;
   tiny_open(&session, &options);
-  tiny_check(trainer_save(&session));
+  tiny_check(tiny_save(&session));
   tiny_check(session_open(&other, &options, SESSION_TRAIN));
   tiny_check(codebooks_read(&other, out));
   for (size_t i = 0; i < tiny_codeword_count(&session); i++)

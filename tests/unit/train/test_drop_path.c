@@ -52,7 +52,7 @@ static StepResult first_result(const TrainOptions *options, double *accuracy, in
   tiny_open(&session, options);
   tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(model_params(session.model));
-  for (int i = 0; i < batches; i++) tiny_check(trainer_micro_step(&session, &batch, &result));
+  for (int i = 0; i < batches; i++) tiny_check(micro_step(&session, &batch, &result));
   tiny_check(validate_run(&session, 0, 0, &validation));
   *accuracy = validation.loss;
   session_close(&session);

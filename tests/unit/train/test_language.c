@@ -285,7 +285,7 @@ static void adapters_are_folded_in_and_go_on(void **state) {
     tiny_steps_to(&whole, 6);
     tiny_assert_goes_on(&whole, &options, 3);
 
-    tiny_check(trainer_save(&whole));
+    tiny_check(tiny_save(&whole));
     exported.model = out;
     tiny_check(session_open(&again, &exported, SESSION_EVALUATE));
     assert_int_equal(again.report.missing + again.report.unused, 0);

@@ -16,9 +16,9 @@ static void assert_same_with(TrainOptions options, int64_t blocks) {
     param_zero_grads(model_params(kept.model));
     param_zero_grads(model_params(twice.model));
     tiny_check(kept.task->source->next(&kept, TASK_TRAIN, &batch));
-    tiny_check(trainer_micro_step(&kept, &batch, &one));
+    tiny_check(micro_step(&kept, &batch, &one));
     tiny_check(twice.task->source->next(&twice, TASK_TRAIN, &batch));
-    tiny_check(trainer_micro_step(&twice, &batch, &other));
+    tiny_check(micro_step(&twice, &batch, &other));
     assert_memory_equal(&one, &other, sizeof one);
     size_t bytes = (size_t)model_params(kept.model)->total * sizeof(real);
     assert_memory_equal(model_params(kept.model)->grads, model_params(twice.model)->grads, bytes);

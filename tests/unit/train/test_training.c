@@ -73,7 +73,7 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
   real *expected = malloc((size_t)params->total * sizeof *expected);
   tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(params);
-  tiny_check(trainer_micro_step(&session, &batch, &whole));
+  tiny_check(micro_step(&session, &batch, &whole));
   copy_gradients(&session, expected);
   param_zero_grads(params);
   double loss = 0;
@@ -83,7 +83,7 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
     piece.count = 4;
     piece.pixels += part * 4 * 3 * TINY_SIDE * TINY_SIDE;
     piece.labels += part * 4;
-    tiny_check(trainer_micro_step(&session, &piece, &half));
+    tiny_check(micro_step(&session, &piece, &half));
     loss += half.loss / 2;
     correct += half.correct;
   }
@@ -110,7 +110,7 @@ static void the_commitment_is_weighed_in(void **state) {
   tiny_open(&session, &options);
   tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(model_params(session.model));
-  tiny_check(trainer_micro_step(&session, &batch, &result));
+  tiny_check(micro_step(&session, &batch, &result));
   assert_true(result.commitment > 0);
   assert_float_equal(result.loss, result.task + 0.25 * result.commitment, 1e-5 * result.loss);
   session_close(&session);
@@ -125,7 +125,7 @@ static double mean_task_loss(Session *session, int steps) {
     StepResult result;
     param_zero_grads(model_params(session->model));
     tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
-    tiny_check(trainer_micro_step(session, &batch, &result));
+    tiny_check(micro_step(session, &batch, &result));
     tiny_check(optimizer_step(&session->optimizer, 1, 1, &norm));
     sum += result.task / steps;
   }
@@ -299,7 +299,7 @@ static void the_tensor_that_overflowed_is_named(void **state) {
   Param *weight = param_find(model_params(session.model), "vit.encoder.layer.0.intermediate.dense.weight");
   real huge = REAL_IS_DOUBLE ? (real)1e308 : (real)3e38;
   for (int64_t i = 0; i < tensor_count(&weight->tensor); i++) weight->tensor.value[i] = huge;
-  assert_int_equal(trainer_micro_step(&session, &batch, &result), STATUS_NUMERIC);
+  assert_int_equal(micro_step(&session, &batch, &result), STATUS_NUMERIC);
   assert_says("step 1");
   assert_says(", 48] of operation "); /* the hidden numbers themselves are not kept */
   assert_says("\"mlp\"");
@@ -316,7 +316,7 @@ static void a_loss_that_is_no_number_ends_the_run(void **state) {
   size_t weights_size, state_size;
   tiny_open(&session, &options);
   tiny_steps(&session, 2);
-  tiny_check(trainer_save(&session));
+  tiny_check(tiny_save(&session));
   char *weights = tiny_read(tiny_path("nan/model.safetensors"), &weights_size);
   char *kept = tiny_read(tiny_path("nan/training/state.safetensors"), &state_size);
   Param *bias = param_find(model_params(session.model), "vit.encoder.layer.1.intermediate.dense.bias");
@@ -336,7 +336,7 @@ static void a_loss_that_is_no_number_ends_the_run(void **state) {
   free(now);
   free(weights);
   free(kept);
-  assert_int_equal(trainer_save(&session), STATUS_NUMERIC); /* nor would such weights be written over good ones */
+  assert_int_equal(tiny_save(&session), STATUS_NUMERIC); /* nor would such weights be written over good ones */
   assert_non_null(strstr(status_message(), "vit.encoder.layer.1.intermediate.dense.bias"));
   session_close(&session);
 }

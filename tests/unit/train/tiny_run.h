@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "train/codebooks.h"
+#include "train/micro_step.h"
 #include "train/state.h"
 #include "train/trainer.h"
 #include "unit/remove_tree.h"
@@ -135,6 +136,16 @@ static inline void tiny_open(Session *session, const TrainOptions *options) {
   tiny_check(session->task->source->seek(session, TASK_TRAIN, 0, 0));
 }
 
+/* The checkpoint of a session as it is: that of a run with nothing left to do. */
+static inline Status tiny_save(Session *session) {
+  TrainResult result;
+  int64_t total = session->total_steps;
+  session->total_steps = session->step;
+  Status status = trainer_run(session, &result);
+  session->total_steps = total;
+  return status;
+}
+
 /* One optimizer step, as trainer.c makes it. */
 static inline void tiny_step(Session *session) {
   param_zero_grads(model_params(session->model));
@@ -142,7 +153,7 @@ static inline void tiny_step(Session *session) {
     TaskBatch batch;
     StepResult result;
     tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
-    tiny_check(trainer_micro_step(session, &batch, &result));
+    tiny_check(micro_step(session, &batch, &result));
   }
   double norm, factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
   tiny_check(optimizer_step(&session->optimizer, factor, 1.0 / (double)session->options.accumulate, &norm));

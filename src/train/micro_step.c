@@ -1,0 +1,114 @@
+/* The order of a micro-batch: see micro_step.h. */
+#include "train/micro_step.h"
+#include "autograd/ops/ops.h"
+#include "train/data_parallel.h"
+#include "train/validate.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
+
+/* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion. */
+static Status drop_patches(Session *session) {
+  int64_t tokens = session->tokens;
+  int64_t kept = tokens - (int64_t)(session->options.patch_drop * (double)tokens);
+  for (int64_t i = 0; i < tokens; i++) session->order[i] = (int32_t)i;
+  rng_shuffle(&session->map_rng, session->order, tokens);
+  return layout_build_chosen(&session->layout, tokens, session->order, kept);
+}
+
+static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
+  bool drop = session->options.patch_drop > 0 && (double)session->step < DROP_UNTIL * (double)session->total_steps;
+  *layout = drop ? &session->layout : &session->plain_layout;
+  *exchange = NULL;
+  if (drop) return drop_patches(session);
+  if (!session_astra(session)) return session_lay_plain(session, tokens);
+  emulate_begin_step(&session->emulation, true);
+  *layout = &session->layout;
+  *exchange = &session->emulation.exchange;
+  return device_map_draw(&session->layout, tokens, session->config->astra.class_token, &session->map, &session->map_rng, session->order);
+}
+
+/* loss = task + beta * commitment (paper equation 2). */
+static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
+  Tensor *commitment = session_astra(session) ? session->emulation.commitment : NULL;
+  if (task == NULL) return NULL;
+  Tensor *loss = commitment ? op_add_scaled(session->tape, task, commitment, session->config->astra.commitment_weight) : task;
+  if (loss == NULL || tape_planning(session->tape)) return loss;
+  result->task = (double)task->value[0];
+  result->commitment = commitment ? (double)commitment->value[0] : 0;
+  result->loss = (double)loss->value[0];
+  return loss;
+}
+
+static Status check_loss(const Session *session, const StepResult *result) {
+  if (isfinite(result->loss)) return STATUS_OK;
+  TapeFault fault;
+  char where[160] = "the loss alone", shape[64] = "";
+  if (tape_find_not_finite(session->tape, &fault)) {
+    for (int i = 0, at = 0; i < fault.output->dims; i++)
+      at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", i ? ", " : "", (long long)fault.output->shape[i]);
+    snprintf(where, sizeof where, "the output [%s] of operation %lld of %lld, \"%s\"", shape, (long long)fault.number,
+             (long long)fault.count, fault.op);
+  }
+  char place[BLOCK_PLACE], in[BLOCK_PLACE + 8] = "";
+  int first = model_not_finite(session->model);
+  if (first != BLOCK_NONE) snprintf(in, sizeof in, " in %s", block_place(session->config, first, place));
+  const char *weight = validate_bad_weight(model_params(session->model));
+  return status_set(
+      STATUS_NUMERIC,
+      "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s%s. The last checkpoint is kept; a lower "
+      "--learning-rate or --clip may help",
+      (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "", in);
+}
+
+/* A function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run. */
+static void draw_depth(Session *session, const TaskBatch *batch) {
+  static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
+  if (session->drop_step != session->step) session->drop_batch = 0;
+  session->drop_step = session->step;
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
+  model_drop_path(session->model, session->options.drop_path, rng_next(&rng), batch->first);
+}
+
+static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
+  if (session->parallel != NULL && !tape_planning(session->tape)) return data_parallel_backward(session, loss, batch, exchange);
+  TRY(tape_backward(session->tape, loss));
+  return exchange ? emulate_update(&session->emulation, session->tape, &session->revive_rng) : STATUS_OK;
+}
+
+/* A loss that is not finite in one rank ends the step in all of them, behind the sums for which the others wait. */
+static Status learn_in_ranks(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange, StepResult *result) {
+  Status failed = check_loss(session, result);
+  char message[1024];
+  snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
+  TRY(learn(session, loss, batch, exchange));
+  if (failed != STATUS_OK) status_set(failed, "%s", message);
+  return data_parallel_result(session, batch, failed, result, &session->stop);
+}
+
+Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
+  Tape *tape = session->tape;
+  const TokenLayout *layout;
+  Exchange *exchange;
+  TaskScore score = {0};
+  bool in_ranks = session->parallel != NULL && !tape_planning(tape);
+  TRY(draw_layout(session, batch->tokens, &layout, &exchange));
+  draw_depth(session, batch);
+  emulate_share(&session->emulation, batch->first, batch->whole);
+  tape_record(tape, true);
+  *result = (StepResult){.units = batch->units};
+  Tensor *loss = total_loss(session, session->task->head->loss(session, batch, layout, exchange, &score), result);
+  Status status = tape_status(tape);
+  result->correct = score.correct;
+  result->items = score.items;
+  if (status == STATUS_OK && in_ranks) {
+    status = learn_in_ranks(session, loss, batch, exchange != NULL, result);
+  } else {
+    if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
+    if (status == STATUS_OK) status = learn(session, loss, batch, exchange != NULL);
+  }
+  tape_clear(tape);
+  return status;
+}

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
-#include "train/interrupt.h"
 #include "train/ranks.h"
 #include "train/session.h"
 #include "vq/rans.h"

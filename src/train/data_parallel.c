@@ -1,9 +1,7 @@
-/* See data_parallel.h. Leaves out: how sums travel (all_reduce.c). */
+/* See data_parallel.h. Leaves out: how sums travel (ranks.c). */
 #include "train/data_parallel.h"
 #include "nn/safetensors_digest.h"
-#include "train/all_reduce.h"
 #include "train/emulate.h"
-#include "train/interrupt.h"
 #include "train/ranks.h"
 #include "vq/navq.h"
 #include <stdlib.h>
@@ -69,7 +67,7 @@ static void shared_codebooks_release(SharedCodebooks *shared) {
 
 /* Rows of a site in the whole batch; *first is where those of this rank begin. A sample has as many everywhere. */
 static int64_t whole_rows(const Emulation *emulation, const EmulateSite *site, int64_t *first) {
-  int64_t own = ranks_begin(emulation->samples, ranks_self() + 1) - emulation->first_sample, each = site->rows / own;
+  int64_t own = share_end(emulation->samples, (Share){ranks_self(), ranks_count()}) - emulation->first_sample, each = site->rows / own;
   *first = emulation->first_sample * each;
   return emulation->samples * each;
 }

@@ -1,13 +1,15 @@
 /* The job: see ranks.h. Waiting is done here and not inside of MPI, which would keep a core busy that another rank may need.
- * Invariant: without ASTRA_MPI, or outside of a job, `job.count` is 1 and no function of MPI is called. */
+ * Invariant: without ASTRA_MPI, or outside of a job, `world.count` is 1 and no function of MPI is called. */
 #include "train/ranks.h"
+#include "autograd/kernels/kernels.h"
 #include "base/launcher.h"
-#include "base/share.h"
+#include "base/threads.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { HOST = 128, MESSAGE = 2048 };
@@ -18,38 +20,42 @@ static struct Job {
   bool common; /* the last failure is known to all ranks */
   bool apart;  /* from rank 0, on another machine */
   pid_t first; /* rank 0's process */
-} job = {.count = 1, .machines = 1};
+} world = {.count = 1, .machines = 1};
 
-int ranks_self(void) { return job.self; }
-int ranks_count(void) { return job.count; }
-const char *ranks_host(void) { return job.host; }
-int ranks_machines(void) { return job.machines; }
-
-int64_t ranks_begin(int64_t count, int rank) { return share_begin(count, (Share){rank, job.count}); }
+int ranks_self(void) { return world.self; }
+int ranks_count(void) { return world.count; }
+const char *ranks_host(void) { return world.host; }
+int ranks_machines(void) { return world.machines; }
 
 Status ranks_common(Status status) {
-  job.common = job.common || status != STATUS_OK;
+  world.common = world.common || status != STATUS_OK;
   return status;
 }
 
-bool ranks_alone(Status status) { return job.count > 1 && status != STATUS_OK && !job.common; }
-
-/* A process that was lost is gone when its launcher ends the others. */
-bool ranks_speaks(void) { return job.self == 0 || (job.self == 1 && (job.apart || kill(job.first, 0) != 0)); }
+bool ranks_alone(Status status) { return world.count > 1 && status != STATUS_OK && !world.common; }
 
 enum { SPINS = 2000, NAP = 50 /* microseconds */ };
 
-void ranks_idle(int turns) {
+/* For what waits in a loop of its own, when nothing has moved: the more often, the longer it sleeps. turns: how often already. */
+static void idle(int turns) {
   if (turns < SPINS)
     sched_yield();
   else
     usleep(NAP);
 }
 
+/* Bytes from each rank to each, beside other work. */
+typedef struct Piece {
+  void *data;
+  size_t bytes;
+} Piece;
+
+typedef struct Transfer Transfer;
+
 #ifdef ASTRA_MPI
 #include <mpi.h>
 
-struct RanksExchange {
+struct Transfer {
   int count;
   MPI_Request request[]; /* [2 (ranks - 1)] */
 };
@@ -58,7 +64,7 @@ static void wait_for(MPI_Request *request) {
   int done = 0;
   for (int turns = 0; !done; turns++) {
     MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    if (!done) ranks_idle(turns);
+    if (!done) idle(turns);
   }
 }
 
@@ -72,12 +78,12 @@ typedef struct Seat {
 
 /* Ranks that may run on the same cores take an equal part of them each: threads are bound to cores, and two ranks would choose the same. */
 static void take_cores(const Seat *seats) {
-  const Seat *own = &seats[job.self];
+  const Seat *own = &seats[world.self];
   int sharing = 0, before = 0, cores = CPU_COUNT(&own->cores), at = 0;
-  for (int r = 0; r < job.count; r++) {
+  for (int r = 0; r < world.count; r++) {
     bool same = strcmp(seats[r].host, own->host) == 0 && CPU_EQUAL(&seats[r].cores, &own->cores);
     sharing += same;
-    before += same && r < job.self;
+    before += same && r < world.self;
   }
   if (sharing < 2) return;
   cpu_set_t part;
@@ -90,18 +96,18 @@ static void take_cores(const Seat *seats) {
 }
 
 static Status look_around(void) {
-  Seat own = {.process = getpid()}, *seats = calloc((size_t)job.count, sizeof *seats);
-  if (seats == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", job.count);
+  Seat own = {.process = getpid()}, *seats = calloc((size_t)world.count, sizeof *seats);
+  if (seats == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", world.count);
   gethostname(own.host, HOST - 1);
   sched_getaffinity(0, sizeof own.cores, &own.cores);
   ranks_gather(&own, seats, sizeof own);
-  memcpy(job.host, own.host, HOST);
-  job.first = seats[0].process;
-  job.apart = strcmp(seats[0].host, own.host) != 0;
-  for (int r = 1; r < job.count; r++) {
+  memcpy(world.host, own.host, HOST);
+  world.first = seats[0].process;
+  world.apart = strcmp(seats[0].host, own.host) != 0;
+  for (int r = 1; r < world.count; r++) {
     bool fresh = true;
     for (int q = 0; q < r; q++) fresh &= strcmp(seats[q].host, seats[r].host) != 0;
-    job.machines += fresh;
+    world.machines += fresh;
   }
   take_cores(seats);
   free(seats);
@@ -112,8 +118,8 @@ Status ranks_join(void) {
   int provided;
   if (launcher_rank() < 0 || launcher_ranks() == 1) return STATUS_OK;
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return status_set(STATUS_IO, "MPI does not start");
-  MPI_Comm_rank(MPI_COMM_WORLD, &job.self);
-  MPI_Comm_size(MPI_COMM_WORLD, &job.count);
+  MPI_Comm_rank(MPI_COMM_WORLD, &world.self);
+  MPI_Comm_size(MPI_COMM_WORLD, &world.count);
   return look_around();
 }
 
@@ -125,7 +131,7 @@ void ranks_leave(void) {
 }
 
 void ranks_abort(int exit_code) {
-  if (job.count > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (world.count > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);
   exit(exit_code);
 }
 
@@ -133,7 +139,7 @@ void ranks_abort(int exit_code) {
 
 void ranks_gather(const void *own, void *all, size_t each) {
   MPI_Request request;
-  if (job.count == 1) {
+  if (world.count == 1) {
     memcpy(all, own, each);
     return;
   }
@@ -143,7 +149,7 @@ void ranks_gather(const void *own, void *all, size_t each) {
 
 void ranks_spread(int from, void *bytes, size_t count) {
   static const size_t max = (size_t)1 << 28; /* MPI counts in int */
-  for (size_t at = 0; at < count && job.count > 1; at += max) {
+  for (size_t at = 0; at < count && world.count > 1; at += max) {
     MPI_Request request;
     MPI_Ibcast((char *)bytes + at, (int)(count - at < max ? count - at : max), MPI_BYTE, from, MPI_COMM_WORLD, &request);
     wait_for(&request);
@@ -152,39 +158,43 @@ void ranks_spread(int from, void *bytes, size_t count) {
 
 void ranks_count_all(int64_t *numbers, int64_t count) {
   static const int64_t max = 1 << 24;
-  for (int64_t at = 0; at < count && job.count > 1; at += max) {
+  for (int64_t at = 0; at < count && world.count > 1; at += max) {
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, numbers + at, (int)(count - at < max ? count - at : max), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &request);
     wait_for(&request);
   }
 }
 
-/* ---- exchanges */
+/* ---- bytes beside other work */
 
-RanksExchange *ranks_exchange_new(void) { return calloc(1, sizeof(RanksExchange) + 2 * (size_t)(job.count - 1) * sizeof(MPI_Request)); }
+static Transfer *transfer_new(void) { return calloc(1, sizeof(Transfer) + 2 * (size_t)(world.count - 1) * sizeof(MPI_Request)); }
 
-void ranks_exchange_free(RanksExchange *exchange) { free(exchange); }
+static void transfer_free(Transfer *transfer) { free(transfer); }
 
-void ranks_exchange_begin(RanksExchange *exchange, int tag, const RanksPiece *out, const RanksPiece *in) {
-  exchange->count = 0;
-  for (int i = 1; i < job.count; i++) { /* each rank begins with another one */
-    int from = (job.self + job.count - i) % job.count, to = (job.self + i) % job.count;
+/* Sends out[d] to rank d and receives in[d] from it, for every other rank; empty pieces are left out, on both sides. The memory stays as it
+ * is until the transfer is done. Transfers of one tag (0 to 2^20) follow each other in the same order on all ranks; those of different tags
+ * in any. */
+static void transfer_begin(Transfer *transfer, int tag, const Piece *out, const Piece *in) {
+  transfer->count = 0;
+  for (int i = 1; i < world.count; i++) { /* each rank begins with another one */
+    int from = (world.self + world.count - i) % world.count, to = (world.self + i) % world.count;
     if (in[from].bytes > 0)
-      MPI_Irecv(in[from].data, (int)in[from].bytes, MPI_BYTE, from, tag, MPI_COMM_WORLD, &exchange->request[exchange->count++]);
+      MPI_Irecv(in[from].data, (int)in[from].bytes, MPI_BYTE, from, tag, MPI_COMM_WORLD, &transfer->request[transfer->count++]);
     if (out[to].bytes > 0)
-      MPI_Isend(out[to].data, (int)out[to].bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD, &exchange->request[exchange->count++]);
+      MPI_Isend(out[to].data, (int)out[to].bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD, &transfer->request[transfer->count++]);
   }
 }
 
-bool ranks_exchange_done(RanksExchange *exchange) {
+/* Moves all transfers on; true without one under way. */
+static bool transfer_done(Transfer *transfer) {
   int done;
-  MPI_Testall(exchange->count, exchange->request, &done, MPI_STATUSES_IGNORE);
+  MPI_Testall(transfer->count, transfer->request, &done, MPI_STATUSES_IGNORE);
   return done;
 }
 
 #else /* one process alone */
 
-struct RanksExchange {
+struct Transfer {
   char nothing;
 };
 
@@ -200,13 +210,13 @@ void ranks_abort(int exit_code) { exit(exit_code); }
 void ranks_gather(const void *own, void *all, size_t each) { memcpy(all, own, each); }
 void ranks_spread(int from, void *bytes, size_t count) { (void)from, (void)bytes, (void)count; }
 void ranks_count_all(int64_t *numbers, int64_t count) { (void)numbers, (void)count; }
-RanksExchange *ranks_exchange_new(void) { return calloc(1, sizeof(RanksExchange)); }
-void ranks_exchange_free(RanksExchange *exchange) { free(exchange); }
-void ranks_exchange_begin(RanksExchange *exchange, int tag, const RanksPiece *out, const RanksPiece *in) {
-  (void)exchange, (void)tag, (void)out, (void)in;
+static Transfer *transfer_new(void) { return calloc(1, sizeof(Transfer)); }
+static void transfer_free(Transfer *transfer) { free(transfer); }
+static void transfer_begin(Transfer *transfer, int tag, const Piece *out, const Piece *in) {
+  (void)transfer, (void)tag, (void)out, (void)in;
 }
-bool ranks_exchange_done(RanksExchange *exchange) {
-  (void)exchange;
+static bool transfer_done(Transfer *transfer) {
+  (void)transfer;
   return true;
 }
 
@@ -218,15 +228,15 @@ enum { SUMS = 4096 };
 
 void ranks_sum(double *numbers, int count) {
   int max = count < SUMS ? count : SUMS;
-  if (job.count == 1 || count == 0) return;
-  double *all = malloc((size_t)job.count * (size_t)max * sizeof *all);
+  if (world.count == 1 || count == 0) return;
+  double *all = malloc((size_t)world.count * (size_t)max * sizeof *all);
   if (all == NULL) abort(); /* some kilobytes: MPI itself would not go on without them */
   for (int at = 0; at < count; at += max) {
     int part = count - at < max ? count - at : max;
     ranks_gather(numbers + at, all, (size_t)part * sizeof *all);
     for (int i = 0; i < part; i++) {
       numbers[at + i] = 0;
-      for (int r = 0; r < job.count; r++) numbers[at + i] += all[r * part + i];
+      for (int r = 0; r < world.count; r++) numbers[at + i] += all[r * part + i];
     }
   }
   free(all);
@@ -236,27 +246,444 @@ void ranks_sum(double *numbers, int count) {
 static Status tell_all(Status status, int rank) {
   char message[MESSAGE + HOST] = "";
   int code = (int)status;
-  if (job.self == rank && rank == 0) snprintf(message, sizeof message, "%s", status_message());
-  if (job.self == rank && rank > 0) snprintf(message, sizeof message, "rank %d on %s: %s", rank, job.host, status_message());
+  if (world.self == rank && rank == 0) snprintf(message, sizeof message, "%s", status_message());
+  if (world.self == rank && rank > 0) snprintf(message, sizeof message, "rank %d on %s: %s", rank, world.host, status_message());
   ranks_spread(rank, &code, sizeof code);
   ranks_spread(rank, message, sizeof message);
-  job.common = true;
+  world.common = true;
   return status_set((Status)code, "%s", message);
 }
 
 Status ranks_agree(Status status) {
-  if (job.count == 1 || (status != STATUS_OK && job.common)) return status;
-  int code = (int)status, *codes = calloc((size_t)job.count, sizeof *codes), failed = 0;
-  if (codes == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", job.count);
+  if (world.count == 1 || (status != STATUS_OK && world.common)) return status;
+  int code = (int)status, *codes = calloc((size_t)world.count, sizeof *codes), failed = 0;
+  if (codes == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", world.count);
   ranks_gather(&code, codes, sizeof code);
-  while (failed < job.count && codes[failed] == STATUS_OK) failed++;
+  while (failed < world.count && codes[failed] == STATUS_OK) failed++;
   free(codes);
-  return failed < job.count ? tell_all(status, failed) : STATUS_OK;
+  return failed < world.count ? tell_all(status, failed) : STATUS_OK;
 }
 
 Status ranks_follow(Status status) {
-  if (job.count == 1) return status;
+  if (world.count == 1) return status;
   int code = (int)status;
   ranks_spread(0, &code, sizeof code);
   return code == STATUS_OK ? STATUS_OK : tell_all(status, 0);
+}
+
+/* ---- Being asked to stop ---- */
+
+/* One flag for the process, which is never taken back. */
+static volatile sig_atomic_t asked;
+
+void interrupt_ask(int signal_number) {
+  (void)signal_number;
+  asked = 1;
+}
+
+/* What the handler writes; it is set up in the one that is not in use. */
+static char words[2][1024];
+static const char *volatile last_words = "";
+
+void interrupt_last_checkpoint(const char *directory, long long step) {
+  char *next = words[last_words == words[0]];
+  if (directory == NULL)
+    snprintf(next, sizeof words[0] - 1, "the job is told to end (stopped, or a rank was lost); there is no checkpoint yet");
+  else
+    snprintf(
+        next, sizeof words[0] - 1,
+        "the job is told to end (stopped, or a rank was lost). The last checkpoint, of step %lld, is intact in %s; go on, with any number "
+        "of ranks: mpirun -n N astra-train --resume %s",
+        step, directory, directory);
+  strcat(next, "\n");
+  last_words = next;
+}
+
+void interrupt_ask_job(int signal_number) {
+  static const char program[] = "\nastra-train: ";
+  const char *text = last_words;
+  interrupt_ask(signal_number);
+  /* Rank 0, or the next one if that is gone: a process that was lost is gone when its launcher ends the others. */
+  bool speaks = world.self == 0 || (world.self == 1 && (world.apart || kill(world.first, 0) != 0));
+  if (text[0] == '\0' || !speaks) return;
+  if (write(STDERR_FILENO, program, sizeof program - 1) < 0 || write(STDERR_FILENO, text, strlen(text)) < 0) return;
+}
+
+bool interrupt_asked(void) { return asked != 0; }
+
+/* ---- Sums of a block, bucket by bucket ---- */
+
+/* A bucket at work has a workspace, of which there are a few: more would take memory, and a link that is the bottleneck has enough with
+ * these. */
+enum { BUCKET = 1 << 20, PLACES = 8, GRAIN = 4096, ALIGN = 16 /* numbers: slices begin on a cache line */ };
+
+typedef enum Stage { STAGE_FREE, STAGE_SCATTER, STAGE_GATHER } Stage;
+
+typedef struct Place {
+  Stage stage;
+  int64_t bucket;
+  Transfer *transfer;
+  real *in;              /* fp32: [ranks - 1][slice] of the others; bf16: half of that */
+  uint16_t *out;         /* bf16: [bucket] */
+  Piece *send, *receive; /* [ranks] */
+} Place;
+
+struct AllReduce {
+  real *numbers;
+  int64_t total, buckets;
+  int64_t *edge; /* [buckets][ranks + 1] */
+  AllReduceOptions options;
+  bool *ready;        /* [buckets] */
+  int64_t next, done; /* to leave; back */
+  int ranks, self;
+  Place place[PLACES];
+};
+
+/* ---------------------------------------------------------------- where things are */
+
+/* The last place up to `at` where a slice may begin. */
+static int64_t snap(const AllReduceOptions *options, int64_t at) {
+  int64_t low = 0, high = options->cut_count;
+  if (options->cuts == NULL) return at / ALIGN * ALIGN;
+  while (high - low > 1) { /* cuts[low] <= at < cuts[high] */
+    int64_t middle = low + (high - low) / 2;
+    if (options->cuts[middle] <= at)
+      low = middle;
+    else
+      high = middle;
+  }
+  return options->cuts[low];
+}
+
+/* The edges of all slices [buckets][ranks + 1]; with NULL the buckets are only counted. */
+static int64_t divide(const AllReduce *reduce, int64_t *edge) {
+  int64_t buckets = 0;
+  for (int64_t end = reduce->total; end > 0; buckets++) {
+    int64_t begin = end > BUCKET ? snap(&reduce->options, end - BUCKET) : 0;
+    for (int r = 0; edge != NULL && r <= reduce->ranks; r++) {
+      int64_t at = snap(&reduce->options, begin + (end - begin) * r / reduce->ranks);
+      edge[buckets * (reduce->ranks + 1) + r] = r == 0 || at < begin ? begin : r == reduce->ranks ? end : at;
+    }
+    end = begin;
+  }
+  return buckets;
+}
+
+typedef struct Slice {
+  int64_t begin, count;
+} Slice;
+
+static Slice slice_of(const AllReduce *reduce, int64_t bucket, int rank) {
+  const int64_t *edge = reduce->edge + bucket * (reduce->ranks + 1) + rank;
+  return (Slice){edge[0], edge[1] - edge[0]};
+}
+
+int64_t all_reduce_buckets(const AllReduce *reduce) { return reduce->buckets; }
+
+void all_reduce_bucket(const AllReduce *reduce, int64_t bucket, int64_t *begin, int64_t *end) {
+  *begin = reduce->edge[bucket * (reduce->ranks + 1)];
+  *end = reduce->edge[bucket * (reduce->ranks + 1) + reduce->ranks];
+}
+
+bool all_reduce_owns(const AllReduce *reduce, int64_t at) {
+  for (int64_t bucket = 0; bucket < reduce->buckets; bucket++) {
+    Slice own = slice_of(reduce, bucket, reduce->self);
+    if (at >= own.begin && at < own.begin + own.count) return true;
+  }
+  return false;
+}
+
+/* ---------------------------------------------------------------- 16 bits */
+
+static uint16_t to_bfloat(real number) {
+  float narrow = (float)number;
+  uint32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u); /* no number: stays none */
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);                  /* to nearest, ties to even */
+}
+
+typedef struct NarrowJob {
+  const real *from;
+  uint16_t *to;
+} NarrowJob;
+
+static void narrow_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const NarrowJob *job = context;
+  for (int64_t i = begin; i < end; i++) job->to[i] = to_bfloat(job->from[i]);
+}
+
+typedef struct WidenJob {
+  const uint16_t *from;
+  real *to;
+} WidenJob;
+
+static void widen_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const WidenJob *job = context;
+  kernels()->widen(NARROW_BF16, end - begin, job->from + begin, job->to + begin);
+}
+
+/* ---------------------------------------------------------------- sums */
+
+typedef struct SumJob {
+  real *numbers;  /* of the own slice */
+  const real *in; /* [ranks - 1][stride] */
+  const uint16_t *narrow;
+  int64_t stride;
+  int ranks, self;
+} SumJob;
+
+static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const SumJob *job = context;
+  real sum[GRAIN], other[GRAIN];
+  for (int64_t at = begin; at < end; at += GRAIN) {
+    int64_t count = end - at < GRAIN ? end - at : GRAIN;
+    memset(sum, 0, (size_t)count * sizeof *sum);
+    for (int r = 0; r < job->ranks; r++) {
+      int64_t row = (r < job->self ? r : r - 1) * job->stride + at;
+      const real *term = r == job->self ? job->numbers + at : job->in ? job->in + row : other;
+      if (term == other) kernels()->widen(NARROW_BF16, count, job->narrow + row, other);
+      kernels()->add(count, term, sum);
+    }
+    memcpy(job->numbers + at, sum, (size_t)count * sizeof *sum);
+  }
+}
+
+static int other_index(const AllReduce *reduce, int rank) { return rank < reduce->self ? rank : rank - 1; }
+
+static bool is_narrow(const AllReduce *reduce) { return reduce->options.wire == WIRE_BF16; }
+
+static void add_up(AllReduce *reduce, Place *place) {
+  Slice own = slice_of(reduce, place->bucket, reduce->self);
+  SumJob job = {.numbers = reduce->numbers + own.begin, .stride = own.count, .ranks = reduce->ranks, .self = reduce->self};
+  if (is_narrow(reduce))
+    job.narrow = (const uint16_t *)place->in;
+  else
+    job.in = place->in;
+  threads_for(own.count, GRAIN, sum_body, &job);
+}
+
+/* ---------------------------------------------------------------- stages */
+
+static int tag_of(const AllReduce *reduce, const Place *place) {
+  return reduce->options.tag + 2 * (int)(place->bucket % (1 << 14)) + (place->stage == STAGE_GATHER);
+}
+
+static void send_off(AllReduce *reduce, Place *place) {
+  place->send[reduce->self] = place->receive[reduce->self] = (Piece){NULL, 0};
+  transfer_begin(place->transfer, tag_of(reduce, place), place->send, place->receive);
+}
+
+/* What a rank keeps is rounded as what it sends is: the same numbers whoever adds them up, and in all ranks. */
+static void round_own(AllReduce *reduce, Place *place) {
+  int64_t begin, end;
+  Slice own = slice_of(reduce, place->bucket, reduce->self);
+  all_reduce_bucket(reduce, place->bucket, &begin, &end);
+  uint16_t *narrow = place->out + (own.begin - begin);
+  threads_for(own.count, GRAIN, narrow_body, &(NarrowJob){reduce->numbers + own.begin, narrow});
+  threads_for(own.count, GRAIN, widen_body, &(WidenJob){narrow, reduce->numbers + own.begin});
+}
+
+static void begin_scatter(AllReduce *reduce, Place *place, int64_t bucket) {
+  int64_t begin, end;
+  Slice own = slice_of(reduce, bucket, reduce->self);
+  place->bucket = bucket;
+  place->stage = STAGE_SCATTER;
+  all_reduce_bucket(reduce, bucket, &begin, &end);
+  if (is_narrow(reduce)) threads_for(end - begin, GRAIN, narrow_body, &(NarrowJob){reduce->numbers + begin, place->out});
+  if (is_narrow(reduce)) round_own(reduce, place);
+  for (int r = 0; r < reduce->ranks; r++) {
+    Slice slice = slice_of(reduce, bucket, r);
+    int64_t row = other_index(reduce, r) * own.count;
+    if (is_narrow(reduce)) {
+      place->send[r] = (Piece){place->out + (slice.begin - begin), (size_t)slice.count * sizeof *place->out};
+      place->receive[r] = (Piece){(uint16_t *)place->in + row, (size_t)own.count * sizeof *place->out};
+    } else {
+      place->send[r] = (Piece){reduce->numbers + slice.begin, (size_t)slice.count * sizeof(real)};
+      place->receive[r] = (Piece){place->in + row, (size_t)own.count * sizeof(real)};
+    }
+  }
+  send_off(reduce, place);
+}
+
+static void begin_gather(AllReduce *reduce, Place *place) {
+  int64_t begin, end;
+  Slice own = slice_of(reduce, place->bucket, reduce->self);
+  place->stage = STAGE_GATHER;
+  all_reduce_bucket(reduce, place->bucket, &begin, &end);
+  uint16_t *narrow = place->out; /* its place in `out` is the owner's, the others' are filled as they arrive */
+  for (int r = 0; r < reduce->ranks; r++) {
+    Slice slice = slice_of(reduce, place->bucket, r);
+    if (is_narrow(reduce)) {
+      place->send[r] = (Piece){narrow + (own.begin - begin), (size_t)own.count * sizeof *narrow};
+      place->receive[r] = (Piece){narrow + (slice.begin - begin), (size_t)slice.count * sizeof *narrow};
+    } else {
+      place->send[r] = (Piece){reduce->numbers + own.begin, (size_t)own.count * sizeof(real)};
+      place->receive[r] = (Piece){reduce->numbers + slice.begin, (size_t)slice.count * sizeof(real)};
+    }
+  }
+  send_off(reduce, place);
+}
+
+static void end_gather(const AllReduce *reduce, const Place *place) {
+  int64_t begin, end;
+  all_reduce_bucket(reduce, place->bucket, &begin, &end);
+  if (is_narrow(reduce)) threads_for(end - begin, GRAIN, widen_body, &(WidenJob){place->out, reduce->numbers + begin});
+}
+
+/* Whether the place moved on. */
+static bool move_on(AllReduce *reduce, Place *place) {
+  if (place->stage == STAGE_FREE || !transfer_done(place->transfer)) return false;
+  bool gathered = place->stage == STAGE_GATHER;
+  if (!gathered) add_up(reduce, place);
+  if (!gathered && is_narrow(reduce)) round_own(reduce, place);
+  if (!gathered && !reduce->options.scatter_only) {
+    begin_gather(reduce, place);
+    return true;
+  }
+  if (gathered) end_gather(reduce, place);
+  place->stage = STAGE_FREE;
+  reduce->done++;
+  return true;
+}
+
+static Place *free_place(AllReduce *reduce) {
+  for (int i = 0; i < PLACES; i++)
+    if (reduce->place[i].stage == STAGE_FREE) return &reduce->place[i];
+  return NULL;
+}
+
+/* Whether anything moved. */
+static bool move_all(AllReduce *reduce) {
+  bool moved = false;
+  Place *place;
+  for (int i = 0; i < PLACES; i++) moved |= move_on(reduce, &reduce->place[i]);
+  while (reduce->next < reduce->buckets && reduce->ready[reduce->next] && (place = free_place(reduce)) != NULL) {
+    begin_scatter(reduce, place, reduce->next++);
+    moved = true;
+  }
+  return moved;
+}
+
+void all_reduce_poll(AllReduce *reduce) {
+  if (reduce->ranks > 1) move_all(reduce);
+}
+
+void all_reduce_ready(AllReduce *reduce, int64_t bucket) {
+  reduce->ready[bucket] = true;
+  all_reduce_poll(reduce);
+}
+
+void all_reduce_finish(AllReduce *reduce) {
+  for (int turns = 0; reduce->ranks > 1 && reduce->done < reduce->buckets; turns++) {
+    if (move_all(reduce))
+      turns = 0;
+    else
+      idle(turns);
+  }
+  memset(reduce->ready, 0, (size_t)reduce->buckets * sizeof *reduce->ready);
+  reduce->next = reduce->done = 0;
+}
+
+/* ---------------------------------------------------------------- slices to all */
+
+typedef struct Spread {
+  char *values;
+  size_t size;
+  bool to_first;
+} Spread;
+
+static void begin_spread(AllReduce *reduce, Place *place, int64_t bucket, const Spread *spread) {
+  Slice own = slice_of(reduce, bucket, reduce->self);
+  place->bucket = bucket;
+  place->stage = STAGE_GATHER;
+  for (int r = 0; r < reduce->ranks; r++) {
+    Slice slice = slice_of(reduce, bucket, r);
+    bool sends = !spread->to_first || r == 0, receives = !spread->to_first || reduce->self == 0;
+    place->send[r] = (Piece){spread->values + (size_t)own.begin * spread->size, sends ? (size_t)own.count * spread->size : 0};
+    place->receive[r] = (Piece){spread->values + (size_t)slice.begin * spread->size, receives ? (size_t)slice.count * spread->size : 0};
+  }
+  send_off(reduce, place);
+}
+
+void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_first) {
+  const Spread spread = {values, size, to_first};
+  int64_t next = 0, done = 0;
+  for (int turns = 0; reduce->ranks > 1 && done < reduce->buckets; turns++) {
+    for (int i = 0; i < PLACES; i++) {
+      Place *place = &reduce->place[i];
+      if (place->stage != STAGE_FREE && transfer_done(place->transfer)) place->stage = STAGE_FREE, done++, turns = 0;
+    }
+    for (Place *place; next < reduce->buckets && (place = free_place(reduce)) != NULL; next++) begin_spread(reduce, place, next, &spread);
+    idle(turns);
+  }
+}
+
+void all_reduce_forget(const AllReduce *reduce, void *values, size_t size) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (int64_t bucket = 0; bucket < reduce->buckets; bucket++)
+    for (int r = 0; r < reduce->ranks; r++) {
+      Slice slice = slice_of(reduce, bucket, r);
+      uintptr_t begin = ((uintptr_t)values + (size_t)slice.begin * size + page - 1) / page * page;
+      uintptr_t end = ((uintptr_t)values + (size_t)(slice.begin + slice.count) * size) / page * page;
+      if (r != reduce->self && begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    }
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static bool open_place(const AllReduce *reduce, Place *place, int64_t bucket, int64_t slice) {
+  size_t others = (size_t)(reduce->ranks - 1);
+  place->transfer = transfer_new();
+  place->in = malloc((others * (size_t)slice + 1) * (is_narrow(reduce) ? sizeof *place->out : sizeof(real)));
+  place->out = is_narrow(reduce) ? malloc((size_t)bucket * sizeof *place->out) : NULL;
+  place->send = calloc((size_t)reduce->ranks, sizeof *place->send);
+  place->receive = calloc((size_t)reduce->ranks, sizeof *place->receive);
+  return place->transfer && place->in && place->send && place->receive && (place->out || !is_narrow(reduce));
+}
+
+static bool open_all(AllReduce *reduce) {
+  int64_t bucket = 0, slice = 0; /* the longest */
+  reduce->buckets = divide(reduce, NULL);
+  reduce->edge = calloc((size_t)(reduce->buckets * (reduce->ranks + 1) + 1), sizeof *reduce->edge);
+  reduce->ready = calloc((size_t)reduce->buckets + 1, sizeof *reduce->ready);
+  if (reduce->edge == NULL || reduce->ready == NULL) return false;
+  divide(reduce, reduce->edge);
+  for (int64_t b = 0; b < reduce->buckets; b++) {
+    int64_t begin, end, own = slice_of(reduce, b, reduce->self).count;
+    all_reduce_bucket(reduce, b, &begin, &end);
+    if (end - begin > bucket) bucket = end - begin;
+    if (own > slice) slice = own;
+  }
+  for (int i = 0; i < PLACES && i < reduce->buckets && reduce->ranks > 1; i++)
+    if (!open_place(reduce, &reduce->place[i], bucket, slice)) return false;
+  return true;
+}
+
+Status all_reduce_new(AllReduce **reduce, real *numbers, int64_t total, const AllReduceOptions *options) {
+  AllReduce *fresh = *reduce = calloc(1, sizeof *fresh);
+  if (fresh == NULL) return status_set(STATUS_NO_MEMORY, "no memory for sums over ranks");
+  *fresh = (AllReduce){.numbers = numbers, .total = total, .options = *options, .ranks = ranks_count(), .self = ranks_self()};
+  if (open_all(fresh)) return STATUS_OK;
+  all_reduce_free(fresh);
+  *reduce = NULL;
+  return status_set(STATUS_NO_MEMORY, "no memory for sums of %lld numbers over %d ranks", (long long)total, ranks_count());
+}
+
+void all_reduce_free(AllReduce *reduce) {
+  if (reduce == NULL) return;
+  for (int i = 0; i < PLACES; i++) {
+    Place *place = &reduce->place[i];
+    transfer_free(place->transfer);
+    free(place->in);
+    free(place->out);
+    free(place->send);
+    free(place->receive);
+  }
+  free(reduce->ready);
+  free(reduce->edge);
+  free(reduce);
 }

@@ -1,10 +1,11 @@
-/* The processes of a training job (`mpirun -n 4 astra-train ...`): which one this is, what all of them agree on, and bytes from each to
- * each. All of MPI that training uses is behind this header. One job for a process, as MPI has it; a process by itself is the only rank of
- * its own, for which everything here is a matter of course and MPI is never started.
+/* The processes of a training job (`mpirun -n 4 astra-train ...`): which one this is, what all of them agree on, when they are asked to
+ * stop, and sums over all of them. All of MPI that training uses is behind this header. One job for a process, as MPI has it; a process by
+ * itself is the only rank of its own, for which everything here is a matter of course and MPI is never started.
  *
  * All calls come from the thread that joined. Where nothing else is said, every rank makes the same calls in the same order. */
 #ifndef TRAIN_RANKS_H
 #define TRAIN_RANKS_H
+#include "autograd/real.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,10 +22,6 @@ int ranks_count(void);        /* 1 for a process by itself */
 const char *ranks_host(void); /* the name of this rank's machine; "" for a process by itself */
 int ranks_machines(void);
 
-/* Of `count` items in order, rank's part begins here; that of rank ranks_count() would begin at `count`. Parts differ by one item at most,
- * and rank 0 has one if there are any. */
-int64_t ranks_begin(int64_t count, int rank);
-
 /* ---- agreeing: what one rank alone finds is known to all before any goes on */
 
 /* The status of the lowest rank that failed, with its message, which names the rank unless it is 0; or OK. */
@@ -35,9 +32,6 @@ Status ranks_common(Status status);
 /* Whether a failure came out of none of these three: the other ranks do not know of it and wait, so that the caller has to abort. */
 bool ranks_alone(Status status);
 
-/* Whether this rank should speak for the job when it is told to end: rank 0, or the next one if that is gone. Async-signal-safe. */
-bool ranks_speaks(void);
-
 /* ---- numbers and bytes; all of these wait */
 
 void ranks_sum(double *numbers, int count);                 /* over ranks, in their order: the same bits in each. A few numbers */
@@ -45,24 +39,62 @@ void ranks_count_all(int64_t *numbers, int64_t count);      /* sums of integers 
 void ranks_spread(int from, void *bytes, size_t count);     /* from that rank to all */
 void ranks_gather(const void *own, void *all, size_t each); /* all [ranks][each] */
 
-/* ---- bytes from each to each, beside other work */
+/* ---- asking a run to stop: set by a signal handler, looked at between steps and between the batches of an evaluation */
 
-typedef struct RanksPiece {
-  void *data;
-  size_t bytes;
-} RanksPiece;
+void interrupt_ask(int signal_number); /* async-signal-safe: a handler for sigaction */
+bool interrupt_asked(void);
 
-typedef struct RanksExchange RanksExchange;
-RanksExchange *ranks_exchange_new(void);           /* NULL: no memory */
-void ranks_exchange_free(RanksExchange *exchange); /* nothing is under way; accepts NULL */
+/* In a job of several ranks: a handler as well, which first says where the last checkpoint is, as the launcher that tells a job to end, or
+ * that has lost a rank, leaves it a second. */
+void interrupt_ask_job(int signal_number);
+void interrupt_last_checkpoint(const char *directory, long long step); /* NULL: there is none yet */
 
-/* Sends out[d] to rank d and receives in[d] from it, for every other rank; empty pieces are left out, on both sides. The memory stays as it
- * is until the exchange is done. Exchanges of one tag (0 to 2^20) follow each other in the same order on all ranks; those of different tags
- * in any. */
-void ranks_exchange_begin(RanksExchange *exchange, int tag, const RanksPiece *out, const RanksPiece *in);
-bool ranks_exchange_done(RanksExchange *exchange); /* moves all exchanges on; true without one under way */
+/* ---- sums of a long block of numbers over all ranks, bucket by bucket, while other work goes on
+ *
+ *   block   | bucket B-1 |  ...  | bucket 1 | bucket 0 |        each of a million numbers (4 MiB); bucket 0 lies at the end, where the
+ *                                                               gradients are final first
+ *   bucket  | slice of rank 0 | slice of rank 1 | ... |         each rank adds up its slice:
+ *
+ *     1. scatter  every rank sends each other rank that rank's slice
+ *     2. sum      the slice's owner adds the ranks' numbers in the order of the ranks, in fp32
+ *     3. gather   every owner sends its sums to all others
+ *
+ * Each rank sends and receives 2 (R - 1) / R of the block, as with a ring, in two messages' time in place of 2 (R - 1). Since the order of
+ * the additions is that of the ranks, whoever is first, the same number of ranks gives the same bits, and one owner's sums are everybody's.
+ * On a wire of bf16 a rank's numbers are rounded before they are sent, and the sums once more; the additions are in fp32.
+ *
+ * Without step 3 (scatter_only) each rank has the sums of its slices alone: ZeRO-1 (Rajbhandari et al., 2020), which gathers the weights
+ * that follow from them instead (all_reduce_gather). */
 
-/* What waits in a loop of its own calls this when nothing has moved: the more often, the longer it sleeps. turns: how often already. */
-void ranks_idle(int turns);
+typedef enum Wire { WIRE_FP32, WIRE_BF16 } Wire;
+
+typedef struct AllReduceOptions {
+  Wire wire;
+  bool scatter_only;
+  int tag;             /* two blocks that are under way at once have tags 2^16 or more apart */
+  const int64_t *cuts; /* [cut_count] rising, from 0: slices begin at one of these; NULL: anywhere */
+  int64_t cut_count;
+} AllReduceOptions;
+
+typedef struct AllReduce AllReduce;
+
+/* numbers [total] stay the caller's and must outlive it. */
+Status all_reduce_new(AllReduce **reduce, real *numbers, int64_t total, const AllReduceOptions *options);
+void all_reduce_free(AllReduce *reduce); /* between rounds; accepts NULL */
+
+int64_t all_reduce_buckets(const AllReduce *reduce);
+void all_reduce_bucket(const AllReduce *reduce, int64_t bucket, int64_t *begin, int64_t *end); /* where it lies in the block */
+bool all_reduce_owns(const AllReduce *reduce, int64_t at); /* whether number `at` is in a slice of this rank */
+
+/* A round: every bucket is said to be ready once, when its numbers will not change any more. Buckets leave in their order: one that is
+ * ready waits for those before it. From then on they are the reduction's until all_reduce_finish. */
+void all_reduce_ready(AllReduce *reduce, int64_t bucket);
+void all_reduce_poll(AllReduce *reduce);
+void all_reduce_finish(AllReduce *reduce); /* waits; all buckets must be ready. The block then holds the sums (of own slices) */
+
+/* values [total] of `size` bytes each, laid out like the block: each rank's slices to all, or to rank 0 alone. */
+void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_first);
+/* Gives the memory of such values in other ranks' slices back, where it fills pages: they are zero from then on, or what a rank writes. */
+void all_reduce_forget(const AllReduce *reduce, void *values, size_t size);
 
 #endif

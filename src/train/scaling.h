@@ -1,4 +1,4 @@
-/* How a training step scales over ranks: the step of one rank is measured, the exchange between R ranks is computed (all_reduce.h says what
+/* How a training step scales over ranks: the step of one rank is measured, the exchange between R ranks is computed (ranks.h says what
  * is exchanged). Buckets k = 0, 1, ... of n_k numbers of w bytes are final t_k seconds after the backward pass began, and the link, of
  * latency a and of B bytes a second in each direction, carries one after another:
  *
@@ -13,7 +13,7 @@
  * take the processors' time: nothing overlaps, and T(R) has backward + d N + c in place of the maximum, with t_k = 0 in c. */
 #ifndef TRAIN_SCALING_H
 #define TRAIN_SCALING_H
-#include "train/all_reduce.h"
+#include "train/ranks.h"
 #include "train/session.h"
 
 typedef struct ScalingStep {

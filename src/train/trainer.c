@@ -6,10 +6,10 @@
 #include "base/progress.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
-#include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/micro_step.h"
 #include "train/plan.h"
+#include "train/ranks.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>

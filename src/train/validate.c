@@ -3,7 +3,7 @@
 #include "base/progress.h"
 #include "data/text/text_perplexity.h"
 #include "train/data_parallel.h"
-#include "train/interrupt.h"
+#include "train/ranks.h"
 #include "train/session.h"
 #include "train/source_texts.h"
 #include <math.h>

@@ -320,15 +320,15 @@ demo: all
 	@BUILD=$(BUILD) tools/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
-## install: programs, manual pages, bundled data and checkpoints, under PREFIX (/usr/local); DESTDIR is put in front
+## install: programs, manual pages, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
 .PHONY: install
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/astra
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" $(SHARE)/man/man1; fi; done
-	git ls-files -z datasets checkpoints 2>/dev/null | grep -qz . \
-	  && git ls-files -z datasets checkpoints | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
-	  || cp -R datasets checkpoints $(SHARE)/astra
+	git ls-files -z datasets checkpoints experiments 2>/dev/null | grep -qz . \
+	  && git ls-files -z datasets checkpoints experiments | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
+	  || cp -R datasets checkpoints experiments $(SHARE)/astra
 
 ## uninstall: remove what install put there
 .PHONY: uninstall

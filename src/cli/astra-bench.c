@@ -286,6 +286,7 @@ static const CliCommand COMMANDS[] = {
     {"quantize", "accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},
     {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
     {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well", bench_scaling_run},
+    {"accuracy", "an experiment: train, adapt and evaluate its rows with several seeds", bench_accuracy_run},
     {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
     {NULL, NULL, NULL}};
 

@@ -93,6 +93,9 @@ Status bench_op_run(int argc, char **argv);
 /* The command quantize of astra-bench: accuracy and latency of checkpoints at 32, 8 and 4 bits, the table of the ASTRA paper. */
 Status bench_quantize_run(int argc, char **argv);
 
+/* The command accuracy of astra-bench: experiments that train and evaluate, with seeds. */
+Status bench_accuracy_run(int argc, char **argv);
+
 /* The command scaling of astra-bench. */
 Status bench_scaling_run(int argc, char **argv);
 

@@ -12,7 +12,7 @@ typedef struct DataRoots {
   int count;
 } DataRoots;
 
-/* kind: "datasets" or "checkpoints"; extra may be NULL. Release with data_paths_release, also after a failure. */
+/* kind: "datasets", "checkpoints" or "experiments"; extra may be NULL. Release with data_paths_release, also after a failure. */
 Status data_paths_roots(DataRoots *roots, const char *kind, const char *extra);
 void data_paths_release(DataRoots *roots);
 

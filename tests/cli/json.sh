@@ -58,6 +58,7 @@ one "operations" astra-bench op --rows 8 --width 8 --outputs 8 --tokens 4 --head
 one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations 2
 one "peak rates" astra-bench peak --threads 1
 one "widths of weights" astra-bench quantize -c run "${data[@]:0:4}" --samples 8 --repeats 1
+one "an experiment" astra-bench accuracy --table cifar100-groups --quick --data-dir "$root/datasets"
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 one "training on several ranks" astra-bench scaling --model tiny --batch 2 --steps 1 --threads 1 --ranks 1,2
 

@@ -1,0 +1,16 @@
+/* Other programs, run to their end. */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+#include "base/status.h"
+
+/* The program NAME that lies beside the running one, in a fresh string (caller frees); NAME itself, which PATH is searched for, where that
+ * is not known; NULL when out of memory. */
+char *process_beside(const char *name);
+
+/* Runs argv (argv[0] is the program, the last one NULL) with no input. Its standard output becomes the file `out`, which is there only when
+ * the program ended with exit code 0; its standard error goes to the end of the file `log`. SIGINT and SIGTERM of this process are passed
+ * on meanwhile, and the program's end is waited for: INTERRUPTED. Another exit code than 0, or a signal: PEER, with the last line of `log`.
+ */
+Status process_run(const char *const *argv, const char *out, const char *log);
+
+#endif

@@ -1,0 +1,670 @@
+/* The command accuracy: an experiment of the paper, or one of your own, from a file (docs/FORMATS.md, "Experiments"): every row is trained
+ * and evaluated by the programs beside this one, with each seed, and the figures become a CSV, a table and a chart. What is done is kept,
+ * so that a run which was interrupted goes on where it was. */
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "base/process.h"
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "data/data_paths.h"
+#include "nn/json_build.h"
+#include "train/plot.h"
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char USAGE[] = "astra-bench accuracy --table NAME [--quick] [options]";
+static const char ABOUT[] =
+    "Trains, adapts and evaluates every row of an experiment with each seed, and writes CSV, table and chart. Run it again to go on.";
+
+enum { ROWS_MAX = 64, SEEDS_MAX = 32, ARGUMENTS_MAX = 128, FILE_LIMIT = 1 << 20, NAME_MAX_LENGTH = 60 };
+
+typedef struct Row {
+  const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */
+  json_t *train, *eval;            /* settings of this row alone, or NULL; without train it evaluates what it goes on from */
+  double x, paper;                 /* NAN: none */
+} Row;
+
+typedef struct Run {
+  double value; /* the figure; NAN: not there yet */
+  double train_seconds, eval_seconds;
+} Run;
+
+typedef struct Experiment {
+  json_t *root;
+  const char *title, *about, *paper, *figure, *unit, *x_label;
+  double scale;
+  int baseline; /* row that differences are taken from; -1: none */
+  int64_t seeds[SEEDS_MAX];
+  int seed_count;
+  Row row[ROWS_MAX];
+  int count;
+  Run run[ROWS_MAX][SEEDS_MAX];
+} Experiment;
+
+typedef struct AccuracyCommand {
+  const char *table, *out, *data_dir, *seeds;
+  int64_t threads;
+  bool quick, dry_run, json;
+  char *folder; /* of the results */
+} AccuracyCommand;
+
+/* ---------------------------------------------------------------- the experiment's file */
+
+static Status bad_file(const char *path, const char *what) {
+  return status_set(STATUS_BAD_FILE, "%s: %s; see docs/FORMATS.md, \"Experiments\"", path, what);
+}
+
+/* Names are folders, too. */
+static bool is_name(const char *name) {
+  if (name == NULL || name[0] == '\0' || name[0] == '.' || strlen(name) > NAME_MAX_LENGTH) return false;
+  for (const char *c = name; *c; c++)
+    if (!isalnum((unsigned char)*c) && strchr("._=-+", *c) == NULL) return false;
+  return true;
+}
+
+static int find_row(const Experiment *e, const char *name) {
+  for (int i = 0; i < e->count; i++)
+    if (name && strcmp(e->row[i].name, name) == 0) return i;
+  return -1;
+}
+
+static bool are_settings(const json_t *settings) {
+  const char *key;
+  json_t *value;
+  if (settings == NULL) return true;
+  if (!json_is_object(settings)) return false;
+  json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
+    if (!is_name(key) || !(json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value))) return false;
+  }
+  return true;
+}
+
+static Status read_row(Experiment *e, const char *path, json_t *object) {
+  Row *row = &e->row[e->count];
+  json_error_t error;
+  json_t *x = NULL, *paper = NULL;
+  *row = (Row){.x = NAN, .paper = NAN};
+  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from", &row->from,
+                     "model", &row->model, "train", &row->train, "eval", &row->eval, "x", &x, "paper", &paper, "note",
+                     &(const char *){NULL}) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
+  if (!is_name(row->name) || find_row(e, row->name) >= 0)
+    return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
+  if (row->from && find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
+  if (!are_settings(row->train) || !are_settings(row->eval))
+    return bad_file(path, "settings are options and their values: numbers, texts, true");
+  if (row->train == NULL && row->from == NULL && row->model == NULL)
+    return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
+  if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
+  if (x) row->x = json_number_value(x);
+  if (paper) row->paper = json_number_value(paper);
+  e->count++;
+  return STATUS_OK;
+}
+
+static Status read_rows(Experiment *e, const char *path, const json_t *rows) {
+  if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
+    return bad_file(path, "1 to 64 rows are accepted");
+  for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
+  return STATUS_OK;
+}
+
+static Status read_seeds(Experiment *e, const char *path, const json_t *seeds) {
+  if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
+    return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+  for (e->seed_count = 0; (size_t)e->seed_count < json_array_size(seeds); e->seed_count++) {
+    const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
+    if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+    e->seeds[e->seed_count] = json_integer_value(seed);
+  }
+  return STATUS_OK;
+}
+
+static Status understand(Experiment *e, const char *path) {
+  json_error_t error;
+  json_t *rows, *seeds, *train = NULL, *eval = NULL, *quick = NULL;
+  const char *baseline = NULL;
+  e->scale = 1;
+  e->unit = e->about = e->paper = "";
+  e->x_label = "x";
+  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title", &e->title,
+                     "about", &e->about, "paper", &e->paper, "figure", &e->figure, "scale", &e->scale, "unit", &e->unit, "x_label",
+                     &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval, "quick", &quick, "rows",
+                     &rows) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
+  if (!are_settings(train) || !are_settings(eval) || !are_settings(json_object_get(quick, "train")) ||
+      !are_settings(json_object_get(quick, "eval")))
+    return bad_file(path, "settings are options and their values: numbers, texts, true");
+  TRY(read_seeds(e, path, seeds));
+  TRY(read_rows(e, path, rows));
+  e->baseline = find_row(e, baseline);
+  return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
+}
+
+static Status read_experiment(Experiment *e, const char *name) {
+  char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
+  size_t size;
+  json_error_t error;
+  if (is_name(name) && !strstr(name, ".json")) {
+    snprintf(relative, sizeof relative, "%s.json", name);
+    TRY(data_paths_find("experiments", relative, NULL, &path));
+  } else if ((path = strdup(name)) == NULL) {
+    return status_no_memory(NULL, "a path");
+  }
+  Status status = files_read(path, FILE_LIMIT, &text, &size);
+  if (status == STATUS_OK && (e->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error)) == NULL)
+    status = status_set(STATUS_BAD_FILE, "%s: line %d: %s", path, error.line, error.text);
+  if (status == STATUS_OK) status = understand(e, path);
+  free(text);
+  free(path);
+  return status;
+}
+
+/* ---------------------------------------------------------------- command lines */
+
+typedef struct Arguments {
+  char *list[ARGUMENTS_MAX]; /* owned; NULL behind the last */
+  int count;
+  bool failed; /* no memory or room for one: reported once */
+} Arguments;
+
+static void add(Arguments *a, const char *text) {
+  if (a->failed || text == NULL || a->count == ARGUMENTS_MAX - 1 || (a->list[a->count] = strdup(text)) == NULL)
+    a->failed = true;
+  else
+    a->count++;
+}
+
+static void add_option(Arguments *a, const char *name, const char *value) {
+  char option[NAME_MAX_LENGTH + 8];
+  snprintf(option, sizeof option, "--%s", name);
+  add(a, option);
+  if (value) add(a, value);
+}
+
+static void arguments_free(Arguments *a) {
+  for (int i = 0; i < a->count; i++) free(a->list[i]);
+}
+
+/* Options of settings in the order of their names, so that equal settings are equal command lines: true is a flag, false its --no-. */
+static void add_settings(Arguments *a, json_t *settings) {
+  const char *key;
+  json_t *value;
+  char *sorted = json_dumps(settings, JSON_SORT_KEYS);
+  json_t *in_order = sorted ? json_loads(sorted, 0, NULL) : NULL;
+  a->failed = a->failed || in_order == NULL;
+  json_object_foreach(in_order, key, value) {
+    char off[NAME_MAX_LENGTH + 4], *text = NULL;
+    snprintf(off, sizeof off, "no-%s", key);
+    if (json_is_number(value)) text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+    if (json_is_null(value)) continue;
+    if (json_is_boolean(value))
+      add_option(a, json_is_true(value) ? key : off, NULL);
+    else
+      add_option(a, key, json_is_string(value) ? json_string_value(value) : text ? text : "");
+    free(text);
+  }
+  json_decref(in_order);
+  free(sorted);
+}
+
+/* Of all rows, of this one, and of --quick, the later ones before the earlier. */
+static json_t *merged_settings(const Experiment *e, const AccuracyCommand *c, const char *kind, json_t *own) {
+  json_t *all = json_object(), *common = json_object_get(e->root, kind), *quick = json_object_get(json_object_get(e->root, "quick"), kind);
+  if (all && common) json_object_update(all, common);
+  if (all && own) json_object_update(all, own);
+  if (all && c->quick && quick) json_object_update(all, quick);
+  return all;
+}
+
+/* OUT/seed-S/ROW, and a suffix behind it; a fresh string. */
+static char *place(const Experiment *e, const AccuracyCommand *c, int row, int seed, const char *suffix) {
+  char relative[2 * NAME_MAX_LENGTH + 32];
+  snprintf(relative, sizeof relative, "seed-%lld/%s%s", (long long)e->seeds[seed], e->row[row].name, suffix);
+  return files_join(c->folder, relative);
+}
+
+/* Where the model of a row lies: what it was trained to, or what it takes over untrained. */
+static char *model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed) {
+  const Row *r = &e->row[row];
+  if (r->train) return place(e, c, row, seed, "");
+  return r->from ? model_of(e, c, find_row(e, r->from), seed) : strdup(r->model);
+}
+
+static void train_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
+  const Row *r = &e->row[row];
+  char *program = process_beside("astra-train"), *out = place(e, c, row, seed, ""), number[32];
+  char *from = r->from ? model_of(e, c, find_row(e, r->from), seed) : r->model ? strdup(r->model) : NULL;
+  json_t *settings = merged_settings(e, c, "train", r->train);
+  if (from && settings) json_object_set_new(settings, "model", json_string(from));
+  if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
+  add(a, program);
+  add_settings(a, settings);
+  snprintf(number, sizeof number, "%lld", (long long)e->seeds[seed]);
+  add_option(a, "seed", number);
+  if (c->data_dir) add_option(a, "data-dir", c->data_dir);
+  snprintf(number, sizeof number, "%lld", (long long)c->threads);
+  add_option(a, "threads", number);
+  add_option(a, "out", out);
+  add_option(a, "overwrite", NULL);
+  add_option(a, "json", NULL);
+  json_decref(settings);
+  free(program), free(out), free(from);
+}
+
+static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
+  char *program = process_beside("astra-infer"), *model = model_of(e, c, row, seed);
+  json_t *settings = merged_settings(e, c, "eval", e->row[row].eval);
+  add(a, program);
+  add(a, "eval");
+  add_option(a, "checkpoint", model);
+  add_settings(a, settings);
+  if (c->data_dir) add_option(a, "data-dir", c->data_dir);
+  add_option(a, "json", NULL);
+  json_decref(settings);
+  free(program), free(model);
+}
+
+/* As a person would type it; without what holds for all runs on this machine alone. */
+static char *command_line(const Arguments *a) {
+  size_t length = 1;
+  for (int i = 0; i < a->count; i++) length += strlen(a->list[i]) + 3;
+  char *line = malloc(length), *to = line;
+  for (int i = 0; line && i < a->count; i++) {
+    const char *word = a->list[i], *slash = i == 0 ? strrchr(word, '/') : NULL;
+    to += sprintf(to, strpbrk(word, " *?&;'\"") ? "%s'%s'" : "%s%s", i ? " " : "", slash ? slash + 1 : word);
+  }
+  return line;
+}
+
+/* ---------------------------------------------------------------- a run */
+
+/* What one row does with one seed. Files beside its checkpoint: .train.json and .eval.json hold what the programs printed, .commands the
+ * two command lines, .log what they said. */
+typedef struct Job {
+  Arguments train, eval;
+  char *train_result, *eval_result, *commands, *log, *out;
+  json_t *lines; /* {"train": ..., "eval": ...}: the command lines */
+} Job;
+
+static void job_free(Job *job) {
+  arguments_free(&job->train), arguments_free(&job->eval);
+  free(job->train_result), free(job->eval_result), free(job->commands), free(job->log), free(job->out);
+  json_decref(job->lines);
+}
+
+static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, int seed, Job *job) {
+  *job = (Job){.train_result = place(e, c, row, seed, ".train.json"),
+               .eval_result = place(e, c, row, seed, ".eval.json"),
+               .commands = place(e, c, row, seed, ".commands"),
+               .log = place(e, c, row, seed, ".log"),
+               .out = place(e, c, row, seed, ""),
+               .lines = json_object()};
+  if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
+  eval_arguments(e, c, row, seed, &job->eval);
+  char *train = command_line(&job->train), *eval = command_line(&job->eval);
+  bool made = job->train_result && job->eval_result && job->commands && job->log && job->out && train && eval && !job->train.failed &&
+              !job->eval.failed && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
+              json_object_set_new(job->lines, "eval", json_string(eval)) == 0;
+  free(train), free(eval);
+  return made ? STATUS_OK : status_set(STATUS_NO_MEMORY, "row %s: no memory or room for its command lines", e->row[row].name);
+}
+
+static Status read_json(const char *path, json_t **root) {
+  char *text;
+  size_t size;
+  json_error_t error;
+  TRY(files_read(path, FILE_LIMIT, &text, &size));
+  *root = json_loadb(text, size, 0, &error);
+  free(text);
+  return *root ? STATUS_OK : status_set(STATUS_BAD_FILE, "%s: %s; remove it to run this row again", path, error.text);
+}
+
+static Status write_json(const char *path, const json_t *root) {
+  char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+  if (text == NULL) return status_no_memory(path, "its text");
+  Status status = files_write(path, text, strlen(text));
+  free(text);
+  return status;
+}
+
+/* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
+static Status check_commands(const Job *job) {
+  json_t *before = NULL;
+  if (!files_exists(job->commands)) return write_json(job->commands, job->lines);
+  TRY(read_json(job->commands, &before));
+  bool equal = json_equal(before, job->lines);
+  json_decref(before);
+  return equal ? STATUS_OK
+               : status_set(STATUS_BAD_VALUE, "%s: this row was run with other settings; give another --out, or remove %s* to run it again",
+                            job->commands, job->out);
+}
+
+/* Adds the seconds to the object that the program printed, so that they stay when the run is read again. */
+static Status time_program(Arguments *a, const char *result, const char *log) {
+  json_t *root = NULL;
+  double start = clock_now();
+  TRY(process_run((const char *const *)a->list, result, log));
+  double seconds = clock_now() - start;
+  TRY(read_json(result, &root));
+  Status status =
+      json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 ? write_json(result, root) : status_no_memory(result, "it");
+  json_decref(root);
+  return status;
+}
+
+/* An interrupted training goes on from its last checkpoint, where it has one. */
+static Status train(Job *job) {
+  Arguments resume = {0}, *a = &job->train;
+  char *state = files_join(job->out, "training/state.safetensors");
+  if (state && files_exists(state)) {
+    add(&resume, job->train.list[0]);
+    add_option(&resume, "resume", job->out);
+    add_option(&resume, "json", NULL);
+    a = &resume;
+  }
+  free(state);
+  Status status = resume.failed ? status_no_memory(NULL, "a command line") : time_program(a, job->train_result, job->log);
+  arguments_free(&resume);
+  return status;
+}
+
+/* "a.b" of an object; NAN where there is no number. */
+static double figure_at(const json_t *root, const char *path) {
+  char name[NAME_MAX_LENGTH];
+  while (root && *path) {
+    size_t length = strcspn(path, ".");
+    snprintf(name, sizeof name, "%.*s", (int)length, path);
+    root = json_object_get(root, name);
+    path += length + (path[length] == '.');
+  }
+  return json_is_number(root) ? json_number_value(root) : NAN;
+}
+
+static Status read_results(const Experiment *e, const Job *job, Run *run) {
+  json_t *root = NULL;
+  TRY(read_json(job->eval_result, &root));
+  run->value = e->scale * figure_at(root, e->figure);
+  run->eval_seconds = figure_at(root, "bench_seconds");
+  json_decref(root);
+  if (isnan(run->value))
+    return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->figure);
+  if (job->train.count == 0) return STATUS_OK;
+  TRY(read_json(job->train_result, &root));
+  run->train_seconds = figure_at(root, "bench_seconds");
+  json_decref(root);
+  return STATUS_OK;
+}
+
+static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+  Job job;
+  char *folder = NULL;
+  Status status = job_make(e, c, row, seed, &job);
+  if (status == STATUS_OK && (folder = files_folder(job.log)) == NULL) status = status_no_memory(NULL, "a path");
+  if (status == STATUS_OK) status = files_make_dirs(folder);
+  if (status == STATUS_OK) status = check_commands(&job);
+  const char *name = e->row[row].name;
+  long long number = (long long)e->seeds[seed];
+  if (status == STATUS_OK && job.train.count && !files_exists(job.train_result)) {
+    log_info("seed %lld, %s: training; %s", number, name, job.log);
+    status = train(&job);
+  }
+  if (status == STATUS_OK && !files_exists(job.eval_result)) {
+    log_info("seed %lld, %s: evaluation", number, name);
+    status = time_program(&job.eval, job.eval_result, job.log);
+  }
+  if (status == STATUS_OK) status = read_results(e, &job, run);
+  if (status == STATUS_OK) log_info("seed %lld, %s: %s %.4g%s", number, name, e->figure, run->value, e->unit);
+  free(folder);
+  job_free(&job);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", number, name);
+}
+
+/* ---------------------------------------------------------------- what comes of it */
+
+typedef struct Mean {
+  double mean, deviation; /* NAN: none; the deviation of a single number is one */
+  int count;
+} Mean;
+
+/* Over the seeds that are done, of a row, or of its differences from another one (minus >= 0) with the same seed. */
+static Mean mean_of(const Experiment *e, int row, int minus) {
+  double sum = 0, squares = 0;
+  int n = 0;
+  for (int s = 0; s < e->seed_count; s++) {
+    double value = e->run[row][s].value - (minus >= 0 ? e->run[minus][s].value : 0);
+    if (isnan(value)) continue;
+    sum += value, squares += value * value, n++;
+  }
+  double mean = n ? sum / n : NAN, variance = n > 1 ? (squares - sum * mean) / (n - 1) : NAN;
+  return (Mean){mean, variance > 0 ? sqrt(variance) : n > 1 ? 0 : NAN, n};
+}
+
+static void write_quoted(FILE *out, const char *text) { /* as CSV wants it */
+  putc('"', out);
+  for (; *text; text++) {
+    if (*text == '"') putc('"', out);
+    putc(*text, out);
+  }
+  putc('"', out);
+}
+
+static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE *out, int row, int seed) {
+  const Run *run = &e->run[row][seed];
+  Job job;
+  if (isnan(run->value)) return STATUS_OK;
+  Status status = job_make(e, c, row, seed, &job);
+  if (status == STATUS_OK) {
+    fprintf(out, "%s,%lld,", e->row[row].name, (long long)e->seeds[seed]);
+    if (!isnan(e->row[row].x)) fprintf(out, "%.9g", e->row[row].x);
+    fprintf(out, ",%s,%.9g,%.1f,%.1f,%d,", e->figure, run->value, run->train_seconds, run->eval_seconds, (int)c->quick);
+    write_quoted(out, json_string_value(json_object_get(job.lines, "train")));
+    putc(',', out);
+    write_quoted(out, json_string_value(json_object_get(job.lines, "eval")));
+    putc('\n', out);
+  }
+  job_free(&job);
+  return status;
+}
+
+static Status write_csv(const Experiment *e, const AccuracyCommand *c, FILE *out) {
+  fputs("row,seed,x,figure,value,train_seconds,eval_seconds,quick,train_command,eval_command\n", out);
+  for (int row = 0; row < e->count; row++)
+    for (int s = 0; s < e->seed_count; s++) TRY(write_row_csv(e, c, out, row, s));
+  return STATUS_OK;
+}
+
+static void write_mean(FILE *out, Mean m, bool sign) {
+  if (m.count == 0) {
+    fputs(" - |", out);
+    return;
+  }
+  fprintf(out, sign ? " %+.2f" : " %.2f", m.mean);
+  if (m.count > 1) fprintf(out, " ± %.2f", m.deviation);
+  fputs(" |", out);
+}
+
+static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *out) {
+  fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
+  if (c->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
+  fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", c->table,
+          c->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
+  fprintf(out, "| row | %s | ours |", e->x_label);
+  if (e->baseline >= 0) fprintf(out, " against %s, same seed |", e->row[e->baseline].name);
+  fprintf(out, " paper%s%s |", e->paper[0] ? ": " : "", e->paper);
+  if (e->baseline >= 0) fprintf(out, " paper, against its baseline |");
+  fputs(e->baseline >= 0 ? " seeds |\n|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
+  for (int i = 0; i < e->count; i++) {
+    Mean m = mean_of(e, i, -1);
+    const Row *row = &e->row[i];
+    fprintf(out, "| %s |", row->name);
+    isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
+    write_mean(out, m, false);
+    if (e->baseline >= 0) write_mean(out, i == e->baseline ? (Mean){0} : mean_of(e, i, e->baseline), true);
+    isnan(row->paper) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.2f |", row->paper);
+    if (e->baseline >= 0) {
+      double difference = i == e->baseline ? NAN : row->paper - e->row[e->baseline].paper;
+      isnan(difference) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f |", difference);
+    }
+    fprintf(out, " %d |\n", m.count);
+  }
+  return STATUS_OK;
+}
+
+/* Rows that have an x, as a line beside the paper's. */
+static Status write_chart(const Experiment *e, const char *path) {
+  double x[ROWS_MAX], ours[ROWS_MAX], paper[ROWS_MAX];
+  size_t n = 0, of_paper = 0;
+  double low = INFINITY, high = 0;
+  for (int i = 0; i < e->count; i++) {
+    Mean m = mean_of(e, i, -1);
+    if (isnan(e->row[i].x) || m.count == 0) continue;
+    x[n] = e->row[i].x, ours[n] = m.mean, paper[n] = e->row[i].paper;
+    low = fmin(low, x[n]), high = fmax(high, x[n]);
+    of_paper += !isnan(paper[n++]);
+  }
+  if (n < 2) return STATUS_OK;
+  const PlotSeries series[] = {{.name = "ours", .x = x, .y = ours, .count = n, .points = true},
+                               {.name = "paper", .x = x, .y = paper, .count = n, .points = true, .style = PLOT_DASHED}};
+  char label[64];
+  snprintf(label, sizeof label, "%s %s", e->figure, e->unit);
+  const PlotPanel panel = {.title = "",
+                           .x_label = e->x_label,
+                           .y_label = label,
+                           .series = series,
+                           .count = of_paper ? 2 : 1,
+                           .log_x = low > 0 && high > 8 * low};
+  return plot_save(path, e->title, &panel, 1, 720, 460);
+}
+
+static Status write_beside(const Experiment *e, const AccuracyCommand *c, const char *name,
+                           Status (*write)(const Experiment *, const AccuracyCommand *, FILE *)) {
+  char *path = files_join(c->folder, name);
+  FileWriter writer;
+  Status status = path ? files_create(&writer, path) : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK) {
+    status = write(e, c, writer.stream);
+    if (status == STATUS_OK)
+      status = files_commit(&writer);
+    else
+      files_abort(&writer);
+  }
+  free(path);
+  return status;
+}
+
+static Status write_all(const Experiment *e, const AccuracyCommand *c) {
+  TRY(write_beside(e, c, "results.csv", write_csv));
+  TRY(write_beside(e, c, "results.md", write_table));
+  char *chart = files_join(c->folder, "results.png");
+  Status status = chart ? write_chart(e, chart) : status_no_memory(NULL, "a path");
+  free(chart);
+  return status;
+}
+
+static Status print_json(const Experiment *e, const AccuracyCommand *c) {
+  json_t *rows = json_array();
+  for (int i = 0; i < e->count; i++) {
+    Mean m = mean_of(e, i, -1), difference = mean_of(e, i, e->baseline);
+    json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
+                            json_build_number(m.deviation));
+    if (e->baseline >= 0) json_build_put(&row, "difference", json_build_number(difference.mean));
+    json_build_put(&row, "paper", json_build_number(e->row[i].paper));
+    json_build_append(&rows, row);
+  }
+  return json_build_print(json_pack("{s:s, s:s, s:b, s:s, s:o}", "table", c->table, "out", c->folder, "quick", (int)c->quick, "figure",
+                                    e->figure, "rows", rows));
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static Status choose_seeds(Experiment *e, const AccuracyCommand *c) {
+  if (c->quick && c->seeds == NULL) e->seed_count = 1;
+  if (c->seeds == NULL) return STATUS_OK;
+  const char *at = c->seeds;
+  for (e->seed_count = 0;; at++) {
+    char *end;
+    long long seed = strtoll(at, &end, 10);
+    if (!isdigit((unsigned char)*at) || (*end && *end != ',') || e->seed_count == SEEDS_MAX)
+      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d whole numbers are accepted, as in 1,2,3", c->seeds, SEEDS_MAX);
+    e->seeds[e->seed_count++] = seed;
+    at = end;
+    if (*at == '\0') return STATUS_OK;
+  }
+}
+
+static Status choose_folder(AccuracyCommand *c) {
+  const char *base = strrchr(c->table, '/');
+  char name[2 * NAME_MAX_LENGTH];
+  snprintf(name, sizeof name, "runs/%.*s%s", (int)strcspn(base ? base + 1 : c->table, "."), base ? base + 1 : c->table,
+           c->quick ? "-quick" : "");
+  c->folder = strdup(c->out ? c->out : name);
+  return c->folder ? STATUS_OK : status_no_memory(NULL, "a path");
+}
+
+static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
+  for (int s = 0; s < e->seed_count; s++)
+    for (int row = 0; row < e->count; row++) {
+      Job job;
+      Status status = job_make(e, c, row, s, &job);
+      if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
+      if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));
+      job_free(&job);
+      TRY(status);
+    }
+  return STATUS_OK;
+}
+
+/* Seed by seed, so that after the first there is a whole table. */
+static Status run_all(Experiment *e, const AccuracyCommand *c) {
+  for (int s = 0; s < e->seed_count; s++)
+    for (int row = 0; row < e->count; row++) {
+      TRY(run_job(e, c, row, s, &e->run[row][s]));
+      TRY(write_all(e, c));
+    }
+  if (c->json) return print_json(e, c);
+  TRY(write_table(e, c, stdout));
+  log_info("%s: results.md, results.csv and, for rows with an x, results.png", c->folder);
+  return STATUS_OK;
+}
+
+Status bench_accuracy_run(int argc, char **argv) {
+  AccuracyCommand c = {0};
+  Option options[] = {
+      {OPTION_GROUP, .help = "What to run"},
+      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "an experiment that comes with the programs, or a file of your own"},
+      {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "in place of the experiment's: 1,2,3"},
+      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed: shows that all of it runs"},
+      {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
+      {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "where data sets lie"},
+      {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "of training; 0: one for each core"},
+      {OPTION_GROUP, .help = "Results"},
+      {OPTION_TEXT, "out", 'o', &c.out, "DIR", .help = "checkpoints, results.csv, results.md, results.png (default: runs/NAME)"},
+      {OPTION_FLAG, "json", 0, &c.json, .help = "one JSON object on stdout, and nothing else there"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, USAGE, ABOUT, stdout);
+    return STATUS_OK;
+  }
+  TRY(cli_parse(options, argc, argv));
+  if (c.table == NULL)
+    return status_set(STATUS_BAD_USAGE, "--table NAME is missing: an experiment, as in --table cifar100-groups, or a file");
+  Experiment *e = calloc(1, sizeof *e);
+  if (e == NULL) return status_no_memory(NULL, "an experiment");
+  for (int i = 0; i < ROWS_MAX; i++)
+    for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
+  Status status = read_experiment(e, c.table);
+  if (status == STATUS_OK) status = choose_seeds(e, &c);
+  if (status == STATUS_OK) status = choose_folder(&c);
+  if (status == STATUS_OK) status = c.dry_run ? print_plan(e, &c) : run_all(e, &c);
+  if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", c.folder);
+  json_decref(e->root);
+  free(e);
+  free(c.folder);
+  return status;
+}

@@ -1,0 +1,79 @@
+#!/bin/bash
+# astra-bench accuracy from outside: an experiment of two rows and two seeds, what is refused, and that an interrupted one goes on.
+# Usage: tests/cli/astra-bench-accuracy.sh; programs in $BUILD/bin (build/bin). limit: 120
+. tests/cli/helpers.sh astra-bench accuracy
+mkdir tiny
+cat >tiny/config.json <<'END'
+{"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96,
+ "image_size": 32, "patch_size": 8, "num_labels": 4}
+END
+experiment() { # ROW'S MEMBERS [STEPS]
+  cat <<END
+{"title": "A small one", "figure": "top1", "scale": 100, "unit": "%", "x_label": "ratio", "baseline": "plain", "seeds": [3, 5],
+ "train": {"dataset": "synthetic:32x32:4:256", "max-steps": ${2:-4}, "batch": 16, "threads": 1, "learning-rate": 1e-3}, "eval": {"dataset": "synthetic:32x32:4:256"},
+ "rows": [{"name": "plain", "train": {"model": "tiny", "init": "random"}, "eval": {"nodes": 1}, "paper": 90},
+          {"name": "G=4", "from": "plain", "train": {"groups": 4, "codebook-size": 16, "kmeans-samples": 256}, "eval": {"nodes": 2}, "x": 2, "paper": 88.5},
+          {"name": "G=2", "from": "plain", "train": {"groups": 2, "codebook-size": 16, "kmeans-samples": 256}, "eval": {"nodes": 2}, "x": 4}$1]}
+END
+}
+experiment "" >small.json
+
+expect "help" 0 --help; out "^usage: astra-bench accuracy"; out "--quick"; silent err
+expect "no table" 2; err "--table NAME is missing"
+expect "unknown table" 1 --table none-such; err "experiments/none-such.json"
+expect "no such file" 1 --table ./none.json; err "none.json"
+experiment ', {"name": "plain", "train": {}}' >twice.json
+expect "two rows of one name" 1 --table ./twice.json; err "twice.json: every row needs a name of its own"
+experiment ', {"name": "x", "form": "plain"}' >typo.json
+expect "an unknown member" 1 --table ./typo.json; err "typo.json: row 4: .*form"
+experiment ', {"name": "x", "from": "y"}' >from.json
+expect "a row from nowhere" 1 --table ./from.json; err '"from" must name an earlier row'
+experiment ', {"name": "../x", "from": "plain"}' >path.json
+expect "a name that is a path" 1 --table ./path.json; err "letters, digits"
+expect "bad seeds" 2 --table ./small.json --seeds 1,x; err '--seeds "1,x"'
+head -c 100 small.json >half.json
+expect "half a file" 1 --table ./half.json; err "half.json: line"
+
+expect "dry run" 0 --table ./small.json --dry-run; silent err
+[ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
+out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "
+[ ! -e runs ] || report "a dry run left files"
+
+expect "the experiment" 0 --table ./small.json --out run
+out "^| plain | - | [0-9.]* ± [0-9.]* | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-][0-9.]* ± [0-9.]* | 88.50 | -1.50 | 2 |$"
+cmp -s "$work/out" run/results.md || report "results.md is not what was printed"
+[ "$(wc -l <run/results.csv)" = 7 ] || report "not a CSV row a run"
+for seed in 3 5; do
+  grep -q "^plain,$seed,,top1,$(jq '100 * .top1' run/seed-$seed/plain.eval.json)," run/results.csv || report "another figure than the evaluation's, seed $seed"
+done
+[ "$(head -c 8 run/results.png | tail -c 3)" = PNG ] || [ "$(head -c 4 run/results.png | tail -c 3)" = PNG ] || report "no chart"
+before=$(stat -c %Y%i run/seed-3/G=4/model.safetensors)
+expect "again" 0 --table ./small.json --out run --json
+jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .rows[1].seeds == 2 and .rows[1].paper == 88.5 and .rows[2].paper == null' <"$work/out" >/dev/null || report "another JSON"
+[ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
+
+experiment "" 5 >small.json
+expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
+experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
+expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2"; err "bad.log"
+[ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"
+
+# Interrupted while it trains: the training is told, and goes on from its checkpoint.
+experiment "" 400 | sed 's/"max-steps"/"checkpoint-every": 20, "max-steps"/' >long.json
+"$program" accuracy --table ./long.json --seeds 3 --out long >"$work/out" 2>"$work/err" &
+started=$! name="interrupted"
+for ((i = 0; i < 600; i++)); do [ -e long/seed-3/plain/training/state.safetensors ] && break; sleep 0.05; done
+kill -TERM $started
+wait $started
+[ $? = 1 ] || report "not exit code 1"
+err "interrupted"; err "the same command goes on"
+[ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
+expect "goes on" 0 --table ./long.json --seeds 3 --out long
+grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/seed-3/plain.log)" = 1 ] || report "the training began anew"
+[ "$(tail -n +2 long/seed-3/plain/metrics.csv | awk -F, 'seen[$1 "," $2]++' | wc -l)" = 0 ] || report "steps stand twice in metrics.csv"
+
+# What comes with the programs runs.
+expect "cifar100-groups" 0 --table cifar100-groups --quick --out quick; out "^| G=8 | 76.8 |"; out "Made with --quick"
+
+[ $failed = 0 ] && echo "astra-bench accuracy: runs, refuses and resumes"
+exit $failed

@@ -1,0 +1,82 @@
+/* Other programs: their output is whole or absent, failures name the log's last line, and a signal is passed on. */
+#include "base/files.h"
+#include "base/process.h"
+#include "unit/remove_tree.h"
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Places {
+  char out[TEMPORARY_PATH + 8], log[TEMPORARY_PATH + 8];
+} Places;
+
+static Places make_places(void) {
+  char folder[TEMPORARY_PATH];
+  Places p;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(p.out, sizeof p.out, "%s/out", folder);
+  snprintf(p.log, sizeof p.log, "%s/log", folder);
+  return p;
+}
+
+static Status shell(const Places *p, const char *script) {
+  const char *argv[] = {"/bin/sh", "-c", script, NULL};
+  return process_run(argv, p->out, p->log);
+}
+
+static void assert_file(const char *path, const char *wanted) {
+  char *text;
+  size_t size;
+  assert_int_equal(files_read(path, 4096, &text, &size), STATUS_OK);
+  assert_string_equal(text, wanted);
+  free(text);
+}
+
+static void output_is_kept_and_errors_are_logged(void **state) {
+  (void)state;
+  Places p = make_places();
+  assert_int_equal(shell(&p, "cat; echo answer; echo said >&2"), STATUS_OK); /* cat: there is no input */
+  assert_file(p.out, "answer\n");
+  assert_int_equal(shell(&p, "echo again >&2"), STATUS_OK);
+  assert_file(p.out, "");
+  assert_file(p.log, "said\nagain\n");
+}
+
+static void a_failure_leaves_no_output(void **state) {
+  (void)state;
+  Places p = make_places();
+  assert_int_equal(shell(&p, "echo half; echo first >&2; echo the reason >&2; exit 3"), STATUS_PEER);
+  assert_false(files_exists(p.out));
+  assert_non_null(strstr(status_message(), "exit code 3: the reason"));
+  assert_non_null(strstr(status_message(), p.log));
+  assert_int_equal(shell(&p, "kill -KILL $$"), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "signal 9"));
+  const char *argv[] = {"/no/such/program", NULL};
+  assert_int_equal(process_run(argv, p.out, p.log), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "/no/such/program"));
+}
+
+static void a_signal_is_passed_on(void **state) {
+  (void)state;
+  Places p = make_places();
+  char script[128];
+  snprintf(script, sizeof script, "trap 'echo stopped >&2; exit 0' TERM; kill -TERM %d; sleep 5 & wait", (int)getpid());
+  assert_int_equal(shell(&p, script), STATUS_INTERRUPTED);
+  assert_file(p.log, "stopped\n");
+  assert_false(files_exists(p.out));
+  struct sigaction action;
+  sigaction(SIGTERM, NULL, &action);
+  assert_true(action.sa_handler == SIG_DFL); /* as it was before */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(output_is_kept_and_errors_are_logged),
+      cmocka_unit_test(a_failure_leaves_no_output),
+      cmocka_unit_test(a_signal_is_passed_on),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -8,49 +8,57 @@ static const double min_loss = 1e-6; /* of a token: what rounding may take off 0
 
 /* ---- the table ---- */
 
+/* Behind the statistics, codes not counted. */
 typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 
-typedef struct RequestForm {
-  uint8_t kind;
-  bool text;           /* ids of a decoder */
-  bool classes;        /* the model has a head of classes */
-  size_t fixed;        /* bytes before the samples */
-  size_t token_bytes;  /* of a text: for each token */
-  AnswerBytes *answer; /* behind the statistics, codes not counted */
-} RequestForm;
-
-static size_t replicas(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+static size_t answer_bytes_images(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   return (size_t)(request->batch * share->class_rows * setup->weights->config->width) * 4;
 }
 
-static size_t decoding(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+static size_t answer_bytes_prompt(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   (void)setup, (void)request, (void)share;
   return REQUEST_DECODING;
 }
 
-static size_t score(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+static size_t answer_bytes_score(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   (void)setup, (void)request, (void)share;
   return REQUEST_SCORE;
 }
 
-static size_t last_logits(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+static size_t answer_bytes_last(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   return share->last ? (size_t)(request->batch * weights_outputs(setup->weights)) * 4 : 0;
 }
 
-static const RequestForm forms[] = {{WIRE_CLASSIFY, false, true, 0, 0, replicas},
-                                    {WIRE_PROMPT, true, false, REQUEST_SAMPLING, 4, decoding},
-                                    {WIRE_SCORE, true, false, 0, 8, score},
-                                    {WIRE_LAST, true, false, 0, 4, last_logits},
-                                    {WIRE_CLASSIFY, true, true, 0, 4, last_logits}};
+static size_t answer_bytes_texts(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  return answer_bytes_last(setup, request, share);
+}
+
+typedef struct RequestForm {
+  uint8_t kind;
+  bool text, classes;
+  size_t fixed, token_bytes;
+  AnswerBytes *answer_bytes;
+} RequestForm;
+
+static const RequestForm forms[] = {
+#define REQUEST_FORM(name, message, text, classes, fixed, token_bytes)                                                                     \
+  {WIRE_##message, text, classes, fixed, token_bytes, answer_bytes_##name},
+    REQUEST_KINDS(REQUEST_FORM)
+#undef REQUEST_FORM
+};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Of a kind as this model has it: texts are classified otherwise than images. */
-static const RequestForm *form_of(const NodeSetup *setup, uint8_t kind) {
+int request_kind(const NodeSetup *setup, uint8_t message) {
   for (int i = 0; i < FORMS; i++) {
-    if (forms[i].kind == kind && forms[i].text == (setup->split != NULL)) return &forms[i];
+    if (forms[i].kind == message && forms[i].text == (setup->split != NULL)) return i;
   }
-  return NULL;
+  return -1;
+}
+
+static const RequestForm *form_of(const NodeSetup *setup, uint8_t message) {
+  int kind = request_kind(setup, message);
+  return kind < 0 ? NULL : &forms[kind];
 }
 
 const char *request_unit(const NodeSetup *setup) { return setup->split ? "sequences" : "pictures"; }
@@ -71,7 +79,7 @@ size_t request_code_bytes(const NodeSetup *setup, const Request *request, const 
 }
 
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return WIRE_STATISTICS + form_of(setup, request->kind)->answer(setup, request, share) + request_code_bytes(setup, request, share);
+  return WIRE_STATISTICS + form_of(setup, request->kind)->answer_bytes(setup, request, share) + request_code_bytes(setup, request, share);
 }
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {

@@ -1,10 +1,21 @@
 /* The kinds of requests: what each carries and what a node answers. Payload lengths follow from the setup, the request and a node's share,
- * and both sides compute them here. One table has a row for each kind. */
+ * and both sides compute them here. */
 #ifndef INFER_REQUEST_H
 #define INFER_REQUEST_H
 #include "infer/node_setup.h"
 #include "infer/sampler.h"
 #include "infer/wire.h"
+
+/* Every kind of request that a model serves, once: its name, the message that carries it (wire.h), whether it is of texts, whether the
+ * model must have classes, bytes before the samples, and bytes for each token of a text. Three files have a function for each name, and
+ * make their tables from this list: request.c answer_bytes_NAME (the length of a node's answer), node.c answer_NAME (what a node computes),
+ * cluster/leader_requests.c take_NAME (what the answers of all nodes mean). */
+#define REQUEST_KINDS(X)                                                                                                                   \
+  X(images, CLASSIFY, false, true, 0, 0)              /* a class-token replica of each image */                                            \
+  X(texts, CLASSIFY, true, true, 0, 4)                /* logits of the classes of each text */                                             \
+  X(prompt, PROMPT, true, false, REQUEST_SAMPLING, 4) /* new tokens of one text */                                                         \
+  X(score, SCORE, true, false, 0, 8)                  /* the loss of each label */                                                         \
+  X(last, LAST, true, false, 0, 4)                    /* logits after the last token */
 
 typedef struct Request {
   uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
@@ -34,6 +45,9 @@ size_t request_max_bytes(const NodeSetup *setup, const RequestShare *max);
 size_t request_max_answer_bytes(const NodeSetup *setup, const RequestShare *max);
 
 size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */
+
+/* The place in REQUEST_KINDS of a message to this setup's model; -1: none. */
+int request_kind(const NodeSetup *setup, uint8_t message);
 
 /* Whether the setup's model answers requests of this kind: images, texts to classify and texts to continue are for a model each. */
 bool request_serves(const NodeSetup *setup, uint8_t kind);

@@ -157,7 +157,7 @@ static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAn
   return STATUS_OK;
 }
 
-static Status take_score(const LeaderRequest *request, int node, RequestScore *score) {
+static Status take_score_of(const LeaderRequest *request, int node, RequestScore *score) {
   TRY(request_parse_score(request->results[node] + WIRE_STATISTICS, score));
   uint64_t max = (uint64_t)(request->request.batch * request->counts[node]);
   if (score->counted <= max) return STATUS_OK;
@@ -165,11 +165,11 @@ static Status take_score(const LeaderRequest *request, int node, RequestScore *s
                     (unsigned long long)max);
 }
 
-static Status take_scores(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
     if (is_missing(leader, request, d)) continue;
-    TRY(name_node(leader, d, take_score(request, d, &score)));
+    TRY(name_node(leader, d, take_score_of(request, d, &score)));
     answer->score.loss += score.loss;
     answer->score.counted += score.counted;
     answer->score.correct += score.correct;
@@ -191,28 +191,7 @@ static Status take_last(Leader *leader, const LeaderRequest *request, LeaderAnsw
   return gather_codes(leader, request, NULL);
 }
 
-/* ---- kinds */
-
-typedef Status Take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-
-typedef struct Kind {
-  uint8_t kind;
-  bool text;
-  void (*share)(Leader *leader, LeaderRequest *request);
-  Take *take;
-} Kind;
-
-static const Kind *kind_of(const Leader *leader, uint8_t kind) {
-  static const Kind rows[] = {{WIRE_CLASSIFY, false, share_images, take_images},
-                              {WIRE_PROMPT, true, share_text, take_prompt},
-                              {WIRE_SCORE, true, share_text, take_scores},
-                              {WIRE_LAST, true, share_text, take_last},
-                              {WIRE_CLASSIFY, true, share_text, take_last}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].kind == kind && rows[i].text == (leader->setup.split != NULL)) return &rows[i];
-  }
-  return NULL;
-}
+static Status take_texts(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) { return take_last(leader, request, answer); }
 
 /* ---- any of them */
 
@@ -223,7 +202,10 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
   slot->number = number;
   slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->epoch.nodes * sizeof *slot->arrived);
-  kind_of(leader, slot->request.kind)->share(leader, slot);
+  if (leader->setup.split)
+    share_text(leader, slot);
+  else
+    share_images(leader, slot);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     WireHeader header = {.kind = slot->request.kind,
                          .sender = WIRE_LEADER,
@@ -237,8 +219,13 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
   return connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
 }
 
-Status leader_requests_take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  return kind_of(leader, request->request.kind)->take(leader, request, answer);
+Status leader_requests_take(Leader *leader, const LeaderRequest *slot, LeaderAnswer *answer) {
+  static Status (*const take[])(Leader *, const LeaderRequest *, LeaderAnswer *) = {
+#define REQUEST_TAKE(name, message, text, classes, fixed, token_bytes) take_##name,
+      REQUEST_KINDS(REQUEST_TAKE)
+#undef REQUEST_TAKE
+  };
+  return take[request_kind(&leader->setup, slot->request.kind)](leader, slot, answer);
 }
 
 /* ---- what a node of the epoch says */

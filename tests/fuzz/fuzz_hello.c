@@ -13,9 +13,9 @@ static void need(int holds) {
 static void check_hello(const uint8_t *data) {
   const KeyFile key = {.bytes = "only this process has this key.", .open = false};
   Hello hello;
-  HelloVerdict verdict = hello_read(data, HELLO_BYTES, &key, &hello);
-  if (verdict == HELLO_NONE || verdict == HELLO_OTHER_VERSION) return;
-  need(verdict == HELLO_OTHER_KEY || verdict == HELLO_NEEDS_KEY);
+  HelloResult result = hello_read(data, HELLO_BYTES, &key, &hello);
+  if (result == HELLO_NONE || result == HELLO_OTHER_VERSION) return;
+  need(result == HELLO_OTHER_KEY || result == HELLO_NEEDS_KEY);
   need(hello.role == HELLO_LEADER || hello.role == HELLO_PEER);
 }
 

@@ -322,10 +322,6 @@ Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS],
   return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
 }
 
-bool address_equal(const Address *a, const Address *b) {
-  return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
-}
-
 static bool is_link_local(const Address *address, size_t digits) {
   char text[INET6_ADDRSTRLEN];
   struct in6_addr number;

@@ -46,8 +46,6 @@ Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS],
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
 
-bool address_equal(const Address *a, const Address *b); /* the same words: two names of one device differ */
-
 /* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
 Status address_of_peer(int socket, const Address *address, Address *reached);
 

@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const double meet_seconds = 10;
+static const double peers_seconds = 10; /* for connections to all others */
 
 typedef struct Session {
   const SessionPlace *place;
@@ -28,7 +28,9 @@ typedef struct Session {
   bool threads_run;
   uint8_t *setup_bytes; /* [setup_message_max] */
   size_t setup_size;
-  ProbeAnswer probe;
+  bool probed;              /* a PROBE waits for its answer; the next one is held back until then */
+  WireHeader probe;         /* it */
+  uint8_t *probe_message;   /* [WIRE_HEADER + PROBE_MAX] from the first one on: its payload, then the answer */
   IdleTimeout idle_timeout; /* with the leader, while the session waits for it */
   bool waits;
   /* The epoch: */
@@ -50,6 +52,14 @@ static Status place_setup(Session *s, const WireHeader *header, uint8_t **payloa
   return STATUS_OK;
 }
 
+static Status place_probe(Session *s, const WireHeader *header, uint8_t **payload) {
+  TRY(probe_message_check(header, config_tokens(s->place->weights->config)));
+  if (!s->probe_message) s->probe_message = calloc(1, WIRE_HEADER + PROBE_MAX);
+  if (!s->probe_message) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
+  *payload = s->probed ? NULL : s->probe_message + WIRE_HEADER;
+  return STATUS_OK;
+}
+
 static bool is_word(const WireHeader *header) {
   return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE || header->kind == WIRE_PING;
 }
@@ -60,7 +70,7 @@ static Status place_message(void *context, Connection *link, const WireHeader *h
   *payload = s->word;
   if (is_word(header)) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
-  if (header->kind == WIRE_PROBE && !s->node) return probe_message_place(&s->probe, s->place->weights->config, header, payload);
+  if (header->kind == WIRE_PROBE && !s->node) return place_probe(s, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
@@ -76,7 +86,8 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
   Session *s = context;
   (void)link, (void)payload;
   if (header->kind == WIRE_PROBE) {
-    probe_message_deliver(&s->probe, header);
+    s->probe = *header;
+    s->probed = true;
     return STATUS_OK;
   }
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
@@ -240,23 +251,21 @@ static NodeSetup node_setup_of(Session *s) {
                      .network = setup};
 }
 
-static Status meet(Session *s, PeerHandshake *meeting) {
-  *meeting =
-      (PeerHandshake){.setup = &s->setup,
-                      .own = {.epoch = s->setup.epoch, .node = (uint16_t)s->setup.self, .partition = s->setup.fingerprints.partition},
-                      .passed = s->place->passed,
-                      .together = s->place->together,
-                      .key = s->place->key,
-                      .control = s->control,
-                      .stop = &s->stop,
-                      .seconds = meet_seconds,
-                      .fault = -1};
-  memcpy(meeting->own.session, s->place->session, HELLO_SESSION);
-  return s->setup.nodes > 1 ? peer_handshake_run(meeting) : STATUS_OK;
+static Status connect_to_peers(Session *s, PeerHandshake *handshake) {
+  *handshake = (PeerHandshake){.setup = &s->setup,
+                               .passed = s->place->passed,
+                               .together = s->place->together,
+                               .key = s->place->key,
+                               .control = s->control,
+                               .stop = &s->stop,
+                               .seconds = peers_seconds,
+                               .fault = -1};
+  memcpy(handshake->session, s->place->session, HELLO_SESSION);
+  return s->setup.nodes > 1 ? peer_handshake_run(handshake) : STATUS_OK;
 }
 
 static Status open_epoch(Session *s, int *fault) {
-  PeerHandshake meeting;
+  PeerHandshake handshake;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
   TRY(check_agreement(&s->setup, s->place->fingerprints));
   TRY(check_possible(&s->setup));
@@ -264,10 +273,10 @@ static Status open_epoch(Session *s, int *fault) {
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
   setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
-  Status status = meet(s, &meeting);
-  *fault = meeting.fault;
-  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, meeting.connection, fault);
-  for (int d = 0; d < s->setup.nodes; d++) connection_free(meeting.connection[d]);
+  Status status = connect_to_peers(s, &handshake);
+  *fault = handshake.fault;
+  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, handshake.connection, fault);
+  for (int d = 0; d < s->setup.nodes; d++) connection_free(handshake.connection[d]);
   return status;
 }
 
@@ -301,11 +310,19 @@ static Status cancel_epoch(Session *s) {
 
 /* On the threads that will serve requests. */
 static Status be_measured(Session *s) {
+  WireHeader answer = {.kind = WIRE_PROFILE, .request = s->probe.request, .count = s->probe.count, .bytes = s->probe.count};
+  DeviceProfile profile;
   TRY(start_threads(s));
   TRY(flush(s)); /* the answer before this one */
-  TRY(probe_message_answer(&s->probe, s->place->weights->config, s->control));
+  if (answer.request == PROBE_COMPUTE) {
+    TRY(probe_compute(s->place->weights->config, answer.count, PROBE_AS_IT_IS, &profile));
+    probe_message_pack(&profile, s->probe_message + WIRE_HEADER);
+    answer.bytes = PROFILE_BYTES;
+  }
+  wire_pack(&answer, s->probe_message);
+  TRY(connection_send(s->control, s->probe_message, WIRE_HEADER + (size_t)answer.bytes));
   TRY(flush(s));
-  s->probe.arrived = false;
+  s->probed = false;
   return STATUS_OK;
 }
 
@@ -315,7 +332,7 @@ static Status serve(Session *s) {
   s->waits = false;
   if (s->cancelled) return cancel_epoch(s);
   if (open && node_has_request(s->node)) return answer(s);
-  if (s->probe.arrived) return be_measured(s);
+  if (s->probed) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
   if (!waited) s->idle_timeout = begin_to_wait(s);
   s->waits = true;
@@ -371,7 +388,7 @@ int session_run(const SessionPlace *place) {
   stop_epoch(s);
   connection_free(s->control);
   if (place->passed >= 0) close(place->passed);
-  probe_message_release(&s->probe);
+  free(s->probe_message);
   free(s->setup_bytes);
   free(s);
   return failed ? 1 : 0;

@@ -37,12 +37,12 @@ Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BY
   return prove(key, bytes, at) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
 }
 
-static HelloVerdict compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
+static HelloResult compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
   if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
   return proven ? HELLO_LET_IN : HELLO_OTHER_KEY;
 }
 
-HelloVerdict hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello) {
+HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello) {
   uint8_t magic[4], proof[HELLO_PROOF];
   WireHeader header;
   wire_put_u32(magic, WIRE_MAGIC);
@@ -64,10 +64,10 @@ HelloVerdict hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, He
 }
 
 /* Releases before version 4 read the header as well. */
-size_t hello_pack_answer(HelloVerdict verdict, uint8_t bytes[HELLO_MAX_ANSWER]) {
+size_t hello_pack_answer(HelloResult result, uint8_t bytes[HELLO_MAX_ANSWER]) {
   enum { DECRYPT_ERROR = 51, UNKNOWN_PSK_IDENTITY = 115 }; /* RFC 8446, 6: fatal alerts */
-  const uint8_t alert[7] = {0x15, 3, 3, 0, 2, 2, verdict == HELLO_OTHER_KEY ? DECRYPT_ERROR : UNKNOWN_PSK_IDENTITY};
-  if (verdict == HELLO_OTHER_VERSION) {
+  const uint8_t alert[7] = {0x15, 3, 3, 0, 2, 2, result == HELLO_OTHER_KEY ? DECRYPT_ERROR : UNKNOWN_PSK_IDENTITY};
+  if (result == HELLO_OTHER_VERSION) {
     wire_pack(&(WireHeader){.kind = WIRE_HELLO}, bytes);
     return WIRE_HEADER;
   }

@@ -27,7 +27,7 @@ typedef struct Hello {
 } Hello;
 
 /* What somebody who has called is, by its first bytes. */
-typedef enum HelloVerdict {
+typedef enum HelloResult {
   HELLO_INCOMPLETE,
   HELLO_NONE, /* something else than a device */
   HELLO_LET_IN,
@@ -35,17 +35,17 @@ typedef enum HelloVerdict {
   HELLO_OTHER_KEY,
   HELLO_NEEDS_KEY,
   HELLO_NEEDS_NO_KEY,
-  HELLO_VERDICTS
-} HelloVerdict;
+  HELLO_RESULTS
+} HelloResult;
 
 /* With a fresh random number; key NULL: the open one. IO: the system has no random numbers. */
 Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]);
 
 /* Of the first `got` bytes of a connection, at most HELLO_BYTES: *hello is set when they are a whole one of this version. */
-HelloVerdict hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello);
+HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello);
 
 /* What a caller that is not let in is told. */
-size_t hello_pack_answer(HelloVerdict verdict, uint8_t bytes[HELLO_MAX_ANSWER]); /* returns its size */
+size_t hello_pack_answer(HelloResult result, uint8_t bytes[HELLO_MAX_ANSWER]); /* returns its size */
 
 typedef struct Welcome {
   Fingerprints fingerprints; /* without a partition */

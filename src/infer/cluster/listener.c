@@ -486,15 +486,15 @@ static void pass_to_session(Listener *l, int fd, const Hello *hello) {
 
 /* ---- unidentified connections */
 
-static void refuse(Listener *l, Caller *caller, HelloVerdict verdict) {
-  static const char *const reasons[HELLO_VERDICTS] = {[HELLO_OTHER_VERSION] = "it is of another release of astra",
-                                                      [HELLO_OTHER_KEY] = "it has another key",
-                                                      [HELLO_NEEDS_KEY] = "it has no key",
-                                                      [HELLO_NEEDS_NO_KEY] = "it has a key, and this device has none"};
+static void refuse(Listener *l, Caller *caller, HelloResult result) {
+  static const char *const reasons[HELLO_RESULTS] = {[HELLO_OTHER_VERSION] = "it is of another release of astra",
+                                                     [HELLO_OTHER_KEY] = "it has another key",
+                                                     [HELLO_NEEDS_KEY] = "it has no key",
+                                                     [HELLO_NEEDS_NO_KEY] = "it has a key, and this device has none"};
   uint8_t answer[HELLO_MAX_ANSWER];
   char from[ADDRESS_TEXT];
-  ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(verdict, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
-  status_set(STATUS_BAD_VALUE, "%s", reasons[verdict]);
+  ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(result, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
+  status_set(STATUS_BAD_VALUE, "%s", reasons[result]);
   note_turned_away(l, "a caller", address_caller(caller->watch.fd, from));
   caller->refused = true;
   if (sent < 0) drop_caller(l, (int)(caller - l->callers));
@@ -522,13 +522,13 @@ static void caller_ready(void *context, short events) {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (n > 0 && caller->refused) return;
   caller->got += n > 0 ? (size_t)n : 0;
-  HelloVerdict verdict = n > 0 ? hello_read(caller->bytes, caller->got, l->options->key, &hello) : HELLO_NONE;
-  if (verdict == HELLO_NONE)
+  HelloResult result = n > 0 ? hello_read(caller->bytes, caller->got, l->options->key, &hello) : HELLO_NONE;
+  if (result == HELLO_NONE)
     drop_caller(l, (int)(caller - l->callers));
-  else if (verdict == HELLO_LET_IN)
+  else if (result == HELLO_LET_IN)
     let_in(l, caller, &hello);
-  else if (verdict != HELLO_INCOMPLETE)
-    refuse(l, caller, verdict);
+  else if (result != HELLO_INCOMPLETE)
+    refuse(l, caller, result);
 }
 
 /* The caller may have gone meanwhile; anything else passes, or would be found again at once. True: another try may help. */

@@ -200,7 +200,9 @@ static Status check_only_one(const Membership *membership, const LeaderMember *m
   char text[ADDRESS_TEXT];
   for (int m = membership->cluster->local; m < membership->count; m++) {
     const LeaderMember *other = &membership->members[m];
-    if (other == member || !address_equal(&other->reached, &member->reached)) continue;
+    bool same = other->reached.on_disk == member->reached.on_disk && other->reached.port == member->reached.port &&
+                strcmp(other->reached.name, member->reached.name) == 0;
+    if (other == member || !same) continue;
     return status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", m, address_text(&member->reached, text));
   }
   return STATUS_OK;

@@ -9,26 +9,39 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { MESSAGE = WIRE_HEADER + PEER_HANDSHAKE_BYTES, CALLERS = WIRE_NODES + 8 };
+enum { MEET_BYTES = WIRE_MEET_BYTES, MESSAGE = WIRE_HEADER + MEET_BYTES, CALLERS = WIRE_NODES + 8 };
 static const double slice_seconds = 0.05; /* between two looks at the leader */
 
-/* ---- words */
+/* ---- MEET */
 
-void peer_handshake_pack(const PeerIdentity *words, uint8_t bytes[PEER_HANDSHAKE_BYTES]) {
-  uint8_t *at = bytes;
-  byte_cursor_put_u16(&at, words->epoch);
-  byte_cursor_put_u16(&at, words->node);
-  byte_cursor_put(&at, words->session, HELLO_SESSION);
-  byte_cursor_put_u64(&at, words->partition);
+typedef struct PeerIdentity {
+  uint16_t epoch, node;
+  uint8_t session[HELLO_SESSION];
+  uint64_t partition;
+} PeerIdentity;
+
+static PeerIdentity identity_of(const PeerHandshake *all) {
+  PeerIdentity own = {.epoch = all->setup->epoch, .node = (uint16_t)all->setup->self, .partition = all->setup->fingerprints.partition};
+  memcpy(own.session, all->session, HELLO_SESSION);
+  return own;
 }
 
-Status peer_handshake_parse(const uint8_t bytes[PEER_HANDSHAKE_BYTES], PeerIdentity *words) {
+static void pack_identity(const PeerIdentity *identity, uint8_t bytes[MEET_BYTES]) {
+  uint8_t *at = bytes;
+  byte_cursor_put_u16(&at, identity->epoch);
+  byte_cursor_put_u16(&at, identity->node);
+  byte_cursor_put(&at, identity->session, HELLO_SESSION);
+  byte_cursor_put_u64(&at, identity->partition);
+}
+
+/* BAD_VALUE: a node that no cluster has. */
+static Status parse_identity(const uint8_t bytes[MEET_BYTES], PeerIdentity *identity) {
   const uint8_t *at = bytes;
-  words->epoch = byte_cursor_get_u16(&at);
-  words->node = byte_cursor_get_u16(&at);
-  byte_cursor_get(&at, words->session, HELLO_SESSION);
-  words->partition = byte_cursor_get_u64(&at);
-  return words->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a meeting with node %d", words->node);
+  identity->epoch = byte_cursor_get_u16(&at);
+  identity->node = byte_cursor_get_u16(&at);
+  byte_cursor_get(&at, identity->session, HELLO_SESSION);
+  identity->partition = byte_cursor_get_u64(&at);
+  return identity->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a peer handshake with node %d", identity->node);
 }
 
 /* ---- one connection on its way */
@@ -41,11 +54,11 @@ typedef struct Caller {
   uint8_t theirs[MESSAGE];
 } Caller;
 
-typedef struct Meeting {
+typedef struct Handshakes {
   PeerHandshake *all;
   uint8_t ours[MESSAGE];
   Caller callers[CALLERS];
-} Meeting;
+} Handshakes;
 
 static const Caller nobody = {.node = -1};
 
@@ -79,11 +92,11 @@ static Status note_fault(PeerHandshake *all, int node, Status status) {
 static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
 
 /* As far as it goes without waiting: PEER when it goes no further. */
-static Status move(Meeting *m, Caller *caller) {
+static Status move(Handshakes *h, Caller *caller) {
   if (!caller->shaken) TRY(connection_step(caller->connection, &caller->shaken));
   if (!caller->shaken) return STATUS_OK;
   while (caller->sent < MESSAGE) {
-    ssize_t n = connection_write(caller->connection, m->ours + caller->sent, MESSAGE - caller->sent);
+    ssize_t n = connection_write(caller->connection, h->ours + caller->sent, MESSAGE - caller->sent);
     if (would_wait(n)) break;
     if (n < 0) return status_set(STATUS_PEER, "closed the connection");
     caller->sent += (size_t)n;
@@ -97,83 +110,82 @@ static Status move(Meeting *m, Caller *caller) {
   return STATUS_OK;
 }
 
-/* Its words, if they are those of a device of this run and epoch; *stale: of another one. */
-static Status read_words(const PeerHandshake *all, const Caller *caller, PeerIdentity *words, bool *stale) {
+/* What it says it is; *stale: of another run or epoch. */
+static Status read_identity(const PeerHandshake *all, const Caller *caller, PeerIdentity *identity, bool *stale) {
   WireHeader header;
-  TRY(wire_parse(caller->theirs, PEER_HANDSHAKE_BYTES, &header));
+  TRY(wire_parse(caller->theirs, MEET_BYTES, &header));
   TRY(wire_check_sender(&header, WIRE_FROM_PEER));
-  TRY(peer_handshake_parse(caller->theirs + WIRE_HEADER, words));
-  *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, HELLO_SESSION) != 0;
+  TRY(parse_identity(caller->theirs + WIRE_HEADER, identity));
+  *stale = identity->epoch != all->setup->epoch || memcmp(identity->session, all->session, HELLO_SESSION) != 0;
   return STATUS_OK;
 }
 
 /* Both have said who they are: the connection goes where it belongs. */
-static Status seat(Meeting *m, Caller *caller) {
-  PeerHandshake *all = m->all;
-  PeerIdentity words = {.node = 0};
+static Status seat(Handshakes *h, Caller *caller) {
+  PeerHandshake *all = h->all;
+  PeerIdentity peer = {.node = 0};
   bool stale = false;
-  Status status = read_words(all, caller, &words, &stale);
-  bool expected = status == STATUS_OK && !stale && words.node < all->setup->nodes && words.node != all->setup->self &&
-                  (caller->node < 0 || caller->node == words.node) && !all->connection[words.node];
+  Status status = read_identity(all, caller, &peer, &stale);
+  bool expected = status == STATUS_OK && !stale && peer.node < all->setup->nodes && peer.node != all->setup->self &&
+                  (caller->node < 0 || caller->node == peer.node) && !all->connection[peer.node];
   if (!expected) {
     drop(caller);
     return STATUS_OK; /* whoever is waited for is still missing */
   }
-  if (words.partition != all->own.partition)
-    return note_fault(
-        all, words.node,
-        status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
-  all->connection[words.node] = caller->connection;
-  all->words[words.node] = words;
+  if (peer.partition != all->setup->fingerprints.partition)
+    return note_fault(all, peer.node,
+                      status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", peer.partition,
+                                 all->setup->fingerprints.partition));
+  all->connection[peer.node] = caller->connection;
   *caller = nobody;
   return STATUS_OK;
 }
 
 /* One that was dialled must answer; of the others anything may have called. */
-static Status advance(Meeting *m, Caller *caller) {
-  Status status = move(m, caller);
-  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(m, caller);
+static Status advance(Handshakes *h, Caller *caller) {
+  Status status = move(h, caller);
+  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(h, caller);
   if (status == STATUS_OK) return STATUS_OK;
-  if (caller->node >= 0) return note_fault(m->all, caller->node, status);
+  if (caller->node >= 0) return note_fault(h->all, caller->node, status);
   drop(caller);
   return STATUS_OK;
 }
 
 /* ---- all of them */
 
-static Caller *free_place(Meeting *m) {
+static Caller *free_place(Handshakes *h) {
   for (int i = 0; i < CALLERS; i++) {
-    if (is_free(&m->callers[i])) return &m->callers[i];
+    if (is_free(&h->callers[i])) return &h->callers[i];
   }
   return NULL;
 }
 
-static Status dial(Meeting *m, int node) {
-  PeerHandshake *all = m->all;
+static Status dial(Handshakes *h, int node) {
+  PeerHandshake *all = h->all;
   const Member *member = &all->setup->member[node];
   Address address = member->address;
-  Caller *caller = free_place(m);
+  Caller *caller = free_place(h);
   if (!member->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
   address_on_link(&address, connection_fd(all->control));
   caller->node = node;
-  Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->own.session, all->key);
+  Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->session, all->key);
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 
-static Status dial_all(Meeting *m) {
-  const ClusterSetup *setup = m->all->setup;
+static Status dial_all(Handshakes *h) {
+  const ClusterSetup *setup = h->all->setup;
   for (int d = 0; d < setup->nodes; d++) {
-    if (d != setup->self && dials(setup, setup->self, d)) TRY(dial(m, d));
+    if (d != setup->self && dials(setup, setup->self, d)) TRY(dial(h, d));
   }
   return STATUS_OK;
 }
 
 /* Of an earlier epoch, or when there are more callers than a cluster has devices: closed. */
-static Status take_passed(Meeting *m, const PassedFd *passed) {
-  PeerHandshake *all = m->all;
-  Caller *caller = free_place(m);
+static Status take_passed(Handshakes *h, const PassedFd *passed) {
+  PeerHandshake *all = h->all;
+  Caller *caller = free_place(h);
   FdKind kind = all->together ? FD_STREAM : FD_CONNECTION;
-  bool due = passed->kind == kind && caller && (!all->together || (passed->epoch == all->own.epoch && passed->node < all->setup->nodes));
+  bool due = passed->kind == kind && caller && (!all->together || (passed->epoch == all->setup->epoch && passed->node < all->setup->nodes));
   if (!due && passed->fd >= 0) close(passed->fd);
   if (!due || passed->fd < 0) return STATUS_OK;
   if (!all->together) return connection_tls(&caller->connection, passed->fd, CONNECTION_ANSWERS, all->key);
@@ -181,13 +193,13 @@ static Status take_passed(Meeting *m, const PassedFd *passed) {
   return connection_plain(&caller->connection, passed->fd);
 }
 
-static Status take_all_passed(Meeting *m) {
+static Status take_all_passed(Handshakes *h) {
   PassedFd passed;
   bool any;
   for (;;) {
-    TRY(fd_passing_receive(m->all->passed, &passed, &any));
+    TRY(fd_passing_receive(h->all->passed, &passed, &any));
     if (!any) return STATUS_OK;
-    TRY(take_passed(m, &passed));
+    TRY(take_passed(h, &passed));
   }
 }
 
@@ -198,10 +210,10 @@ static int missing(const PeerHandshake *all) {
   return -1;
 }
 
-static void wait_for_events(Meeting *m, double seconds) {
-  Connection *waiting[CALLERS + 1] = {m->all->control};
-  for (int i = 0; i < CALLERS; i++) waiting[1 + i] = m->callers[i].connection;
-  connections_wait(waiting, CALLERS + 1, m->all->passed, seconds);
+static void wait_for_events(Handshakes *h, double seconds) {
+  Connection *waiting[CALLERS + 1] = {h->all->control};
+  for (int i = 0; i < CALLERS; i++) waiting[1 + i] = h->callers[i].connection;
+  connections_wait(waiting, CALLERS + 1, h->all->passed, seconds);
 }
 
 static Status listen_to_leader(PeerHandshake *all) {
@@ -209,31 +221,31 @@ static Status listen_to_leader(PeerHandshake *all) {
   return *all->stop ? status_set(STATUS_INTERRUPTED, "the leader has changed its mind") : STATUS_OK;
 }
 
-static Status meet(Meeting *m) {
-  PeerHandshake *all = m->all;
+static Status connect_all(Handshakes *h) {
+  PeerHandshake *all = h->all;
   double until = clock_now() + all->seconds;
-  if (!all->together) TRY(dial_all(m));
+  if (!all->together) TRY(dial_all(h));
   while (missing(all) >= 0) {
     TRY(listen_to_leader(all));
-    TRY(take_all_passed(m));
+    TRY(take_all_passed(h));
     for (int i = 0; i < CALLERS; i++) {
-      if (!is_free(&m->callers[i])) TRY(advance(m, &m->callers[i]));
+      if (!is_free(&h->callers[i])) TRY(advance(h, &h->callers[i]));
     }
     if (missing(all) < 0) break;
     if (clock_now() > until) return note_fault(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
-    wait_for_events(m, slice_seconds);
+    wait_for_events(h, slice_seconds);
   }
   return STATUS_OK;
 }
 
 Status peer_handshake_run(PeerHandshake *all) {
-  Meeting m = {.all = all};
+  Handshakes h = {.all = all};
+  const PeerIdentity own = identity_of(all);
   all->fault = -1;
-  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_HANDSHAKE_BYTES},
-            m.ours);
-  peer_handshake_pack(&all->own, m.ours + WIRE_HEADER);
-  for (int i = 0; i < CALLERS; i++) m.callers[i] = nobody;
-  Status status = meet(&m);
-  for (int i = 0; i < CALLERS; i++) drop(&m.callers[i]);
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->setup->epoch, .bytes = MEET_BYTES}, h.ours);
+  pack_identity(&own, h.ours + WIRE_HEADER);
+  for (int i = 0; i < CALLERS; i++) h.callers[i] = nobody;
+  Status status = connect_all(&h);
+  for (int i = 0; i < CALLERS; i++) drop(&h.callers[i]);
   return status;
 }

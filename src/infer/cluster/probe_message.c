@@ -2,7 +2,6 @@
 #include "infer/cluster/probe_message.h"
 #include "infer/plan/probe.h"
 #include <math.h>
-#include <stdlib.h>
 
 static const double max_seconds = 1; /* for a floating-point operation, a byte, or what a block costs beside: far slower than any device */
 
@@ -42,36 +41,4 @@ Status probe_message_parse(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *pr
       return status_set(STATUS_BAD_VALUE, "says that it needs %g s for a unit of work", *numbers[i]);
   }
   return STATUS_OK;
-}
-
-/* ---- a device's side */
-
-void probe_message_release(ProbeAnswer *probe) {
-  free(probe->bytes);
-  *probe = (ProbeAnswer){.arrived = false};
-}
-
-Status probe_message_place(ProbeAnswer *probe, const ModelConfig *config, const WireHeader *header, uint8_t **payload) {
-  TRY(probe_message_check(header, config_tokens(config)));
-  if (!probe->bytes) probe->bytes = calloc(1, WIRE_HEADER + PROBE_MAX);
-  if (!probe->bytes) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
-  *payload = probe->arrived ? NULL : probe->bytes + WIRE_HEADER;
-  return STATUS_OK;
-}
-
-void probe_message_deliver(ProbeAnswer *probe, const WireHeader *header) {
-  probe->last = *header;
-  probe->arrived = true;
-}
-
-Status probe_message_answer(ProbeAnswer *probe, const ModelConfig *config, Connection *control) {
-  WireHeader answer = {.kind = WIRE_PROFILE, .request = probe->last.request, .count = probe->last.count, .bytes = probe->last.count};
-  DeviceProfile profile;
-  if (answer.request == PROBE_COMPUTE) {
-    TRY(probe_compute(config, answer.count, PROBE_AS_IT_IS, &profile));
-    probe_message_pack(&profile, probe->bytes + WIRE_HEADER);
-    answer.bytes = PROFILE_BYTES;
-  }
-  wire_pack(&answer, probe->bytes);
-  return connection_send(control, probe->bytes, WIRE_HEADER + (size_t)answer.bytes);
 }

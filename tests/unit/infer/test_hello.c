@@ -42,7 +42,7 @@ static void who_has_the_key_is_let_in(void **state) {
   (void)state;
   const struct {
     const KeyFile *caller, *listener;
-    HelloVerdict verdict;
+    HelloResult result;
   } rows[] = {{&key, &key, HELLO_LET_IN},       {&none, &none, HELLO_LET_IN},    {NULL, NULL, HELLO_LET_IN},
               {NULL, &none, HELLO_LET_IN},      {&other, &key, HELLO_OTHER_KEY}, {&none, &key, HELLO_NEEDS_KEY},
               {&key, &none, HELLO_NEEDS_NO_KEY}};
@@ -50,7 +50,7 @@ static void who_has_the_key_is_let_in(void **state) {
     uint8_t bytes[HELLO_BYTES];
     Hello hello = hello_of(HELLO_LEADER);
     assert_int_equal(hello_pack(&hello, rows[i].caller, bytes), STATUS_OK);
-    assert_int_equal(hello_read(bytes, sizeof bytes, rows[i].listener, &hello), rows[i].verdict);
+    assert_int_equal(hello_read(bytes, sizeof bytes, rows[i].listener, &hello), rows[i].result);
   }
 }
 

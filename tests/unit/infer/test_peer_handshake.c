@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
-#include "infer/cluster/peer_handshake.h"
+#include "infer/cluster/peer_handshake.c"
 #include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 enum { MAX = 3 };
 
 typedef struct Side {
-  PeerHandshake meeting;
+  PeerHandshake handshake;
   ClusterSetup setup;
   Connection control;
   int leader, listener; /* this test's ends */
@@ -40,28 +40,23 @@ static void open_side(Side *side, int nodes, int self, bool together) {
   connection_receive(&side->control, -1, &sink);
   side->leader = control[0];
   side->listener = passed[0];
-  side->setup = (ClusterSetup){.epoch = 3, .nodes = nodes, .self = self};
-  side->meeting = (PeerHandshake){.setup = &side->setup,
-                                  .own = {.epoch = 3, .node = (uint16_t)self, .partition = 77},
-                                  .passed = passed[1],
-                                  .together = together,
-                                  .control = &side->control,
-                                  .stop = &side->stop,
-                                  .seconds = 10};
-  memcpy(side->meeting.own.session, "0123456789abcdef", HELLO_SESSION);
+  side->setup = (ClusterSetup){.epoch = 3, .nodes = nodes, .self = self, .fingerprints.partition = 77};
+  side->handshake = (PeerHandshake){
+      .setup = &side->setup, .passed = passed[1], .together = together, .control = &side->control, .stop = &side->stop, .seconds = 10};
+  memcpy(side->handshake.session, "0123456789abcdef", HELLO_SESSION);
 }
 
 static void close_side(Side *side) {
-  for (int d = 0; d < MAX; d++) connection_free(side->meeting.connection[d]);
+  for (int d = 0; d < MAX; d++) connection_free(side->handshake.connection[d]);
   connection_close(&side->control);
-  close(side->meeting.passed);
+  close(side->handshake.passed);
   close(side->leader);
   close(side->listener);
 }
 
 static void *run(void *context) {
   Side *side = context;
-  side->status = peer_handshake_run(&side->meeting);
+  side->status = peer_handshake_run(&side->handshake);
   if (side->status != STATUS_OK) snprintf(side->message, sizeof side->message, "%s", status_message());
   return NULL;
 }
@@ -88,7 +83,7 @@ static void join(const Side *sides, int a, int b, uint16_t epoch) {
 /* The connection from a to b is the one from b to a. */
 static void assert_joined(const Side *sides, int a, int b) {
   char text[] = "from a to b", got[sizeof text] = "";
-  Connection *from = sides[a].meeting.connection[b], *to = sides[b].meeting.connection[a];
+  Connection *from = sides[a].handshake.connection[b], *to = sides[b].handshake.connection[a];
   assert_non_null(from);
   assert_non_null(to);
   assert_int_equal(connection_write(from, text, sizeof text), sizeof text);
@@ -97,7 +92,6 @@ static void assert_joined(const Side *sides, int a, int b) {
     n = connection_read(to, got, sizeof got);
   }
   assert_string_equal(got, text);
-  assert_int_equal(sides[b].meeting.words[a].node, a);
 }
 
 static void passed_streams_join_all(void **state) {
@@ -111,7 +105,7 @@ static void passed_streams_join_all(void **state) {
   run_all(sides, 3);
   for (int i = 0; i < 3; i++) {
     if (sides[i].status != STATUS_OK) fail_msg("%s", sides[i].message);
-    assert_null(sides[i].meeting.connection[i]);
+    assert_null(sides[i].handshake.connection[i]);
   }
   for (int a = 0; a < 3; a++) {
     for (int b = 0; b < 3; b++) {
@@ -168,7 +162,7 @@ static void calls_join_in_tls(void **state) {
   assert_int_equal(key_file_random(&other), STATUS_OK);
   for (int i = 0; i < 2; i++) {
     open_side(&sides[i], 2, i, false);
-    sides[i].meeting.key = &key;
+    sides[i].handshake.key = &key;
   }
   open_door(&door, sides, 1);
   /* A caller with another key, one that says nothing, and one that goes away: none of them matters. */
@@ -188,7 +182,7 @@ static void calls_join_in_tls(void **state) {
   }
   assert_joined(sides, 0, 1);
   assert_joined(sides, 1, 0);
-  assert_true(connection_is_secret(sides[0].meeting.connection[1]));
+  assert_true(connection_is_secret(sides[0].handshake.connection[1]));
   connection_free(stranger);
   close(silent[0]);
   for (int i = 0; i < 2; i++) close_side(&sides[i]);
@@ -198,12 +192,12 @@ static void another_partition_is_named(void **state) {
   (void)state;
   static Side sides[2];
   for (int i = 0; i < 2; i++) open_side(&sides[i], 2, i, true);
-  sides[1].meeting.own.partition = 78;
+  sides[1].setup.fingerprints.partition = 78;
   join(sides, 0, 1, 3);
   run_all(sides, 2);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(sides[i].status, STATUS_BAD_VALUE);
-    assert_int_equal(sides[i].meeting.fault, 1 - i);
+    assert_int_equal(sides[i].handshake.fault, 1 - i);
   }
   assert_non_null(strstr(sides[0].message, "node 1: another partition: 000000000000004e there, 000000000000004d here"));
   for (int i = 0; i < 2; i++) close_side(&sides[i]);
@@ -213,12 +207,12 @@ static void who_does_not_come_is_named(void **state) {
   (void)state;
   static Side sides[2];
   open_side(&sides[0], 2, 0, true);
-  sides[0].meeting.seconds = 0.3;
+  sides[0].handshake.seconds = 0.3;
   double start = clock_now();
   run(&sides[0]);
   assert_int_equal(sides[0].status, STATUS_TIMEOUT);
   assert_true(clock_now() - start < 5);
-  assert_int_equal(sides[0].meeting.fault, 1);
+  assert_int_equal(sides[0].handshake.fault, 1);
   assert_non_null(strstr(sides[0].message, "node 1: did not connect within 0.3 s"));
   close_side(&sides[0]);
   open_side(&sides[1], 2, 1, false); /* nobody listens where node 0 should be */
@@ -226,7 +220,7 @@ static void who_does_not_come_is_named(void **state) {
   sides[1].setup.member[0].reachable = true;
   run(&sides[1]);
   assert_int_equal(sides[1].status, STATUS_PEER);
-  assert_int_equal(sides[1].meeting.fault, 0);
+  assert_int_equal(sides[1].handshake.fault, 0);
   assert_non_null(strstr(sides[1].message, "worker unix:/nowhere/at/all"));
   close_side(&sides[1]);
 }
@@ -262,17 +256,17 @@ static void a_leader_that_changes_its_mind_ends_it(void **state) {
   close_side(&side);
 }
 
-static void words_are_as_documented(void **state) {
+static void what_meet_says_is_as_documented(void **state) {
   (void)state;
-  uint8_t bytes[PEER_HANDSHAKE_BYTES], again[PEER_HANDSHAKE_BYTES];
-  PeerIdentity words = {.epoch = 0x0102, .node = 5, .partition = 0x1122334455667788}, got;
-  peer_handshake_pack(&words, bytes);
+  uint8_t bytes[MEET_BYTES], again[MEET_BYTES];
+  PeerIdentity identity = {.epoch = 0x0102, .node = 5, .partition = 0x1122334455667788}, got;
+  pack_identity(&identity, bytes);
   assert_true(bytes[0] == 2 && bytes[1] == 1 && bytes[2] == 5 && bytes[20] == 0x88 && bytes[27] == 0x11);
-  assert_int_equal(peer_handshake_parse(bytes, &got), STATUS_OK);
-  peer_handshake_pack(&got, again);
+  assert_int_equal(parse_identity(bytes, &got), STATUS_OK);
+  pack_identity(&got, again);
   assert_memory_equal(bytes, again, sizeof bytes);
   bytes[2] = WIRE_NODES;
-  assert_int_equal(peer_handshake_parse(bytes, &got), STATUS_BAD_VALUE);
+  assert_int_equal(parse_identity(bytes, &got), STATUS_BAD_VALUE);
 }
 
 int main(void) {
@@ -281,6 +275,6 @@ int main(void) {
                                      cmocka_unit_test(another_partition_is_named),
                                      cmocka_unit_test(who_does_not_come_is_named),
                                      cmocka_unit_test(a_leader_that_changes_its_mind_ends_it),
-                                     cmocka_unit_test(words_are_as_documented)};
+                                     cmocka_unit_test(what_meet_says_is_as_documented)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

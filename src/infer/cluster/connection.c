@@ -371,7 +371,6 @@ Status connection_pair(int fd[2]) {
 }
 
 bool connection_is_open(const Connection *c) { return c->fd >= 0; }
-bool connection_is_calling(const Connection *c) { return c->calling; }
 
 /* Once somebody has taken the call: HELLO, for which a fresh connection has room, and TLS behind it. */
 static Status take_up(Connection *c) {

@@ -47,7 +47,7 @@ struct Connection {
   int fd;          /* -1: not open */
   struct Tls *tls; /* NULL: plain, or not yet */
   /* Of one that is called: */
-  bool calling;    /* its socket is on its way */
+  bool calling;    /* nobody has taken the call yet */
   Address address; /* where it leads */
   HelloRole role;  /* what is to be said, */
   uint8_t session[HELLO_SESSION];
@@ -98,7 +98,6 @@ Status connection_pair(int fd[2]); /* connected stream sockets */
  * know. */
 Status connection_step(Connection *connection, bool *done);
 bool connection_is_open(const Connection *connection);
-bool connection_is_calling(const Connection *connection); /* nobody has taken the call yet */
 
 /* ---- bytes */
 

@@ -414,9 +414,9 @@ Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, i
 
 /* ---- new tokens ---- */
 
-static Status wait(Leader *leader, LeaderDone *done, const LeaderRequest *slot) {
+static Status wait(Leader *leader, const LeaderRequest *slot, bool token) {
   hold(leader);
-  Status status = leader_epoch_wait(leader, done, slot);
+  Status status = leader_epoch_wait(leader, slot, token);
   release(leader);
   return status;
 }
@@ -425,14 +425,10 @@ static bool prompt_under_way(Leader *leader) {
   return leader_under_way(leader) && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT;
 }
 
-static bool token_or_end(const Leader *leader, const bool *arrived) {
-  return leader->queue.taken < leader->queue.made_count || leader_epoch_all_arrived(leader, arrived);
-}
-
 Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
   *more = false;
   if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
-  TRY(wait(leader, token_or_end, leader_requests_oldest(leader)));
+  TRY(wait(leader, leader_requests_oldest(leader), true));
   *more = leader->queue.taken < leader->queue.made_count;
   if (*more) *id = leader->queue.made[leader->queue.taken++];
   return STATUS_OK;
@@ -493,7 +489,7 @@ static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
 Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
   LeaderRequest *slot = leader_requests_oldest(leader);
-  TRY(wait(leader, leader_epoch_all_arrived, slot));
+  TRY(wait(leader, slot, false));
   leader->queue.collected++;
   slot->number = 0;
   sum_up(leader, slot);

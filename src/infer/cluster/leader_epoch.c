@@ -293,13 +293,6 @@ static Status report_silence(Leader *leader, const bool *arrived, double max) {
                     membership_name(&leader->membership, leader->epoch.fault, name), max);
 }
 
-bool leader_epoch_all_arrived(const Leader *leader, const bool *arrived) {
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (!arrived[d]) return false;
-  }
-  return true;
-}
-
 /* Those who have not been heard of for long get a sign of life meanwhile. */
 static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
   bool calling = membership_poll(&leader->membership);
@@ -334,7 +327,7 @@ static Status check_time(Leader *leader, const bool *arrived) {
 
 /* Silence is evaluated over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so
  * they are given a moment to say it first. */
-static Status wait_until(Leader *leader, LeaderDone *done, const bool *arrived) {
+static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
   idle_timeout_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
@@ -615,9 +608,20 @@ static Status try_mask(Leader *leader, Status cause) {
   return STATUS_OK;
 }
 
-Status leader_epoch_wait(Leader *leader, LeaderDone *done, const LeaderRequest *slot) {
+static bool all_arrived(const Leader *leader, const bool *arrived) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    if (!arrived[d]) return false;
+  }
+  return true;
+}
+
+static bool token_or_all(const Leader *leader, const bool *arrived) {
+  return leader->queue.taken < leader->queue.made_count || all_arrived(leader, arrived);
+}
+
+Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) {
   for (;;) {
-    Status status = wait_until(leader, done, slot->arrived);
+    Status status = wait_until(leader, token ? token_or_all : all_arrived, slot->arrived);
     if (status == STATUS_OK) return STATUS_OK;
     if (leader->cluster.on_failure != ON_FAILURE_ABORT && drop_answered(leader)) continue;
     status = try_mask(leader, status);

@@ -115,11 +115,9 @@ Status leader_requests_take(Leader *leader, const LeaderRequest *slot, LeaderAns
 Status leader_epoch_start(Leader *leader);
 void leader_epoch_close(Leader *leader); /* frees what belongs to it */
 
-/* Waits until done(leader) says so; `arrived` [nodes]: whom nobody waits for. Goes on after a failure where the cluster's options allow it:
- * slot->arrived may have begun anew meanwhile. */
-typedef bool LeaderDone(const Leader *leader, const bool *arrived);
-LeaderDone leader_epoch_all_arrived; /* every node has set its flag */
-Status leader_epoch_wait(Leader *leader, LeaderDone *done, const LeaderRequest *slot);
+/* Waits until all nodes have answered, or with `token` until there is a new token if that is sooner. Goes on after a failure where the
+ * cluster's options allow it: slot->arrived may have begun anew meanwhile. */
+Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token);
 
 /* After the failure of a connection, where nobody waits: the same. */
 Status leader_epoch_recover(Leader *leader, Status cause);

@@ -5,14 +5,15 @@
 #include "infer/cluster/device_session.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
-#include "infer/cluster/loop.h"
 #include <errno.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <openssl/rand.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -24,10 +25,72 @@ static const double word_seconds = 1, last_word_seconds = 2;    /* between two w
 static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two looks at what is due; at a session that ends */
 static const double full_seconds = 1;                           /* before another look, when the system gives no more descriptors */
 
-/* ---- slots: A table of bounded size whose places are shared fairly between addresses: no address has more than its share, and who is new
- * takes the place of the oldest of the address that has most. So a flood from one address takes its own places away, and one from many
- * leaves each of them as long as it leaves anybody. Nothing is allocated after slots_init; all but the search for a place in a full table
- * takes constant time. What is in a slot is the owner's. */
+/* ---- the event loop (epoll): level triggered, no timers: a step says how long it may wait. A watch must stay where it is while it is on
+ * the loop. A callback may unwatch and release any watch, its own and others of the same step as well */
+
+/* events: as of poll (POLLIN, POLLOUT, POLLRDHUP, and POLLHUP and POLLERR, which are always reported). */
+typedef void LoopReady(void *context, short events);
+_Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLHUP == POLLHUP && EPOLLERR == POLLERR, "epoll and poll name events alike");
+
+typedef struct LoopWatch {
+  LoopReady *ready;
+  void *context;
+  int fd;       /* -1: not on the loop */
+  short events; /* asked for */
+} LoopWatch;
+
+typedef struct Loop {
+  int fd;
+  struct epoll_event batch[256]; /* of the step under way: an entry whose watch has left meanwhile is NULL */
+  int next, count;
+} Loop;
+
+static int control(Loop *loop, int what, LoopWatch *watch) {
+  struct epoll_event event = {.events = (uint32_t)(unsigned short)watch->events, .data.ptr = watch};
+  return epoll_ctl(loop->fd, what, watch->fd, &event);
+}
+
+/* The descriptor stays the caller's, and must be unwatched before it is closed. events 0: errors and hang-ups alone. */
+static Status loop_watch(Loop *loop, LoopWatch *watch, int fd, short events, LoopReady *ready, void *context) {
+  *watch = (LoopWatch){.ready = ready, .context = context, .fd = fd, .events = events};
+  if (control(loop, EPOLL_CTL_ADD, watch) == 0) return STATUS_OK;
+  watch->fd = -1;
+  return status_set(STATUS_IO, "cannot watch a descriptor: %s", strerror(errno));
+}
+
+static void loop_expect(Loop *loop, LoopWatch *watch, short events) {
+  if (watch->events == events) return;
+  watch->events = events;
+  control(loop, EPOLL_CTL_MOD, watch);
+}
+
+static void loop_unwatch(Loop *loop, LoopWatch *watch) {
+  if (watch->fd < 0) return;
+  control(loop, EPOLL_CTL_DEL, watch);
+  watch->fd = -1;
+  for (int i = loop->next; i < loop->count; i++) {
+    if (loop->batch[i].data.ptr == watch) loop->batch[i].data.ptr = NULL;
+  }
+}
+
+/* Waits at most so long for the first event, then calls whoever is ready. A signal ends the wait early. */
+static Status loop_step(Loop *loop, double seconds) {
+  loop->next = 0;
+  loop->count = epoll_wait(loop->fd, loop->batch, sizeof loop->batch / sizeof *loop->batch, (int)ceil(seconds * 1000));
+  if (loop->count < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for events: %s", strerror(errno));
+  while (loop->next < loop->count) {
+    const struct epoll_event *event = &loop->batch[loop->next++];
+    LoopWatch *watch = event->data.ptr;
+    if (watch) watch->ready(watch->context, (short)event->events);
+  }
+  loop->next = loop->count = 0;
+  return STATUS_OK;
+}
+
+/* ---- slots: a table of bounded size, shared fairly between addresses. No address has more than its share, and who is new takes the place
+ * of the oldest of the address that has most. So a flood from one address takes its own places away, and one from many leaves each of them
+ * as long as it leaves anybody. Nothing is allocated after slots_init; all but the search for a place in a full table takes constant time.
+ * What is in a slot is the owner's */
 
 enum { FAIR_BUCKETS = 1024 /* addresses that are told apart, by a hash that nobody outside can foresee */ };
 
@@ -172,7 +235,7 @@ typedef struct TurnedAway {
 typedef struct Listener {
   const ListenerOptions *options;
   Fingerprints fingerprints;
-  Loop *loop;
+  Loop loop;
   LoopWatch sockets[ADDRESS_SOCKETS];
   int socket_count;
   FairSlots caller_slots, handshake_slots;
@@ -191,7 +254,7 @@ typedef struct Listener {
 
 static void close_watch(Listener *l, LoopWatch *watch) {
   int fd = watch->fd;
-  loop_unwatch(l->loop, watch);
+  loop_unwatch(&l->loop, watch);
   if (fd >= 0) close(fd);
 }
 
@@ -201,7 +264,7 @@ static void drop_caller(Listener *l, int slot) {
 }
 
 static void drop_pending(Listener *l, Pending *pending) {
-  loop_unwatch(l->loop, &pending->watch);
+  loop_unwatch(&l->loop, &pending->watch);
   connection_free(pending->connection);
   if (pending->state == PENDING_HANDSHAKE) slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
   pending->connection = NULL;
@@ -228,7 +291,7 @@ static void tell_turned_away(Listener *l, double now) {
 /* ---- the session that is served */
 
 static void close_copies(Listener *l, int keep) {
-  loop_forget(l->loop);
+  close(l->loop.fd); /* its own copy: what the listener's loop watches stays as it is */
   for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
   for (int i = 0; i < l->caller_slots.capacity; i++) {
     if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
@@ -292,7 +355,7 @@ static void start_session(Listener *l, Pending *pending) {
     if (pid < 0) status = status_set(STATUS_IO, "%s", strerror(errno));
     close(pair[1]);
   }
-  if (status == STATUS_OK) status = loop_watch(l->loop, &served->watch, pair[0], POLLIN, session_ready, l);
+  if (status == STATUS_OK) status = loop_watch(&l->loop, &served->watch, pair[0], POLLIN, session_ready, l);
   if (status != STATUS_OK) {
     log_warning("cannot start a session: %s", status_message());
     if (pid > 0) kill(pid, SIGKILL);
@@ -362,7 +425,7 @@ static void send_some(Listener *l, Pending *pending) {
     }
     if (n > 0) pending->sent += (size_t)n;
   }
-  loop_expect(l->loop, &pending->watch, (short)(POLLRDHUP | (blocked ? POLLOUT : 0)));
+  loop_expect(&l->loop, &pending->watch, (short)(POLLRDHUP | (blocked ? POLLOUT : 0)));
 }
 
 static void pending_ready(void *context, short events) {
@@ -421,7 +484,7 @@ static void seat(Listener *l, Pending *handshake) {
   pending->turn = ++l->turns;
   pending->size = pending->sent = 0;
   pending->until = clock_now() + (room ? word_seconds : last_word_seconds);
-  if (loop_watch(l->loop, &pending->watch, connection_fd(pending->connection), POLLRDHUP, pending_ready, pending) != STATUS_OK)
+  if (loop_watch(&l->loop, &pending->watch, connection_fd(pending->connection), POLLRDHUP, pending_ready, pending) != STATUS_OK)
     drop_pending(l, pending);
   call_next(l);
   if (pending->state == PENDING_FREE) return;
@@ -442,7 +505,7 @@ static void handshake_ready(void *context, short events) {
   } else if (done) {
     seat(l, handshake);
   } else {
-    loop_expect(l->loop, &handshake->watch, connection_events(handshake->connection, true, false));
+    loop_expect(&l->loop, &handshake->watch, connection_events(handshake->connection, true, false));
   }
 }
 
@@ -468,7 +531,7 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   address_caller(fd, handshake->caller);
   address_limit_silence(fd, true);
   Status status = connection_tls(&handshake->connection, fd, CONNECTION_ANSWERS, l->options->key);
-  if (status == STATUS_OK) status = loop_watch(l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
+  if (status == STATUS_OK) status = loop_watch(&l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
   if (status == STATUS_OK) {
     handshake_ready(handshake, POLLIN); /* its first words came behind the HELLO, perhaps */
   } else {
@@ -502,7 +565,7 @@ static void refuse(Listener *l, Caller *caller, HelloResult result) {
 
 static void let_in(Listener *l, Caller *caller, const Hello *hello) {
   int fd = caller->watch.fd;
-  loop_unwatch(l->loop, &caller->watch);
+  loop_unwatch(&l->loop, &caller->watch);
   slots_give(&l->caller_slots, (int)(caller - l->callers));
   if (hello->role == HELLO_LEADER)
     begin_handshake(l, fd, hello);
@@ -542,7 +605,7 @@ static bool note_failure(Listener *l) {
   }
   log_warning("cannot take a connection: %s", strerror(errno));
   l->closed_until = clock_now() + full_seconds;
-  for (int i = 0; i < l->socket_count; i++) loop_expect(l->loop, &l->sockets[i], 0);
+  for (int i = 0; i < l->socket_count; i++) loop_expect(&l->loop, &l->sockets[i], 0);
   return false;
 }
 
@@ -555,7 +618,7 @@ static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from
   caller->listener = l;
   caller->got = 0;
   caller->refused = false;
-  if (loop_watch(l->loop, &caller->watch, fd, POLLIN, caller_ready, caller) == STATUS_OK) {
+  if (loop_watch(&l->loop, &caller->watch, fd, POLLIN, caller_ready, caller) == STATUS_OK) {
     caller_ready(caller, POLLIN); /* most who have something to say have said it by now */
   } else {
     close(fd);
@@ -580,7 +643,7 @@ static void socket_ready(void *context, short events) {
   }
 }
 
-/* ---- the loop */
+/* ---- what is due without an event */
 
 static void give_up_late_ones(Listener *l, double now) {
   for (int i = 0; i < l->caller_slots.capacity; i++) {
@@ -593,7 +656,6 @@ static void give_up_late_ones(Listener *l, double now) {
   }
 }
 
-/* What is due without an event. */
 static Status tick(Listener *l) {
   double now = clock_now();
   if (session_ends(l)) reap(l);
@@ -605,14 +667,14 @@ static Status tick(Listener *l) {
   give_up_late_ones(l, now);
   tell_places(l, now);
   tell_turned_away(l, now);
-  for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(l->loop, &l->sockets[i], POLLIN);
+  for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(&l->loop, &l->sockets[i], POLLIN);
   return weights_unchanged(l->options->weights);
 }
 
 static Status serve(Listener *l) {
   Status status = STATUS_OK;
   while (status == STATUS_OK && !*l->options->stop && !(l->options->once && l->was_served)) {
-    status = loop_step(l->loop, session_ends(l) ? reap_seconds : tick_seconds);
+    status = loop_step(&l->loop, session_ends(l) ? reap_seconds : tick_seconds);
     if (status == STATUS_OK) status = tick(l);
   }
   return status;
@@ -646,7 +708,8 @@ static Status prepare(Listener *l) {
   for (int i = 0; i < MAX_PENDING; i++) l->pending[i] = (Pending){.watch.fd = -1, .listener = l};
   for (int i = 0; i < ADDRESS_SOCKETS; i++) l->sockets[i].fd = -1;
   l->served.watch.fd = -1;
-  return loop_new(&l->loop);
+  l->loop.fd = epoll_create1(EPOLL_CLOEXEC);
+  return l->loop.fd >= 0 ? STATUS_OK : status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
 }
 
 static Status listen_at(Listener *l) {
@@ -654,7 +717,7 @@ static Status listen_at(Listener *l) {
   char text[ADDRESS_TEXT];
   int sockets[ADDRESS_SOCKETS];
   TRY(address_listen(&address, sockets, &l->socket_count));
-  for (int i = 0; i < l->socket_count; i++) TRY(loop_watch(l->loop, &l->sockets[i], sockets[i], POLLIN, socket_ready, l));
+  for (int i = 0; i < l->socket_count; i++) TRY(loop_watch(&l->loop, &l->sockets[i], sockets[i], POLLIN, socket_ready, l));
   if (!address.on_disk) address.port = address_port(sockets[0]);
   log_info("listening on %s", address_text(&address, text));
   return STATUS_OK;
@@ -678,7 +741,7 @@ static void release(Listener *l) {
   }
   for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
   address_close(&l->options->listen, sockets, l->socket_count);
-  loop_free(l->loop);
+  if (l->loop.fd >= 0) close(l->loop.fd);
   slots_release(&l->caller_slots);
   slots_release(&l->handshake_slots);
   free(l->callers);
@@ -688,6 +751,7 @@ Status listener_run(const ListenerOptions *options) {
   Listener *l = calloc(1, sizeof *l);
   if (!l) return status_set(STATUS_NO_MEMORY, "no memory for a listener");
   l->options = options;
+  l->loop.fd = -1;
   signal(SIGCHLD, SIG_DFL); /* sessions can be waited for, whatever this process's own parent has left it with */
   Status status = listener_check(options);
   if (status == STATUS_OK) status = prepare(l);

@@ -251,7 +251,7 @@ static Status step_handshake(Membership *membership, int m) {
   bool done;
   if (!connection_is_open(connection)) return clock_now() < member->next ? STATUS_OK : call(membership, member);
   Status status = connection_step(connection, &done);
-  bool calling = connection_is_calling(connection);
+  bool calling = connection->calling;
   if (status == STATUS_OK && !calling && !member->answered) status = note_answered(membership, member);
   if (status == STATUS_OK && !done) status = check_call_time(member);
   if (status != STATUS_OK && calling) return call_next_number(membership, member, status);

@@ -13,7 +13,6 @@
 #include "infer/cluster/address.h"
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
-#include "infer/cluster/loop.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -22,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,47 +39,49 @@ static int open_files(void) {
 
 /* ---- callers without a key */
 
-typedef struct Stranger {
-  LoopWatch watch;
-  int kind;
-} Stranger;
+typedef struct Caller {
+  int fd, kind;
+} Caller;
 
-static Loop *loop;
-static Stranger strangers[MAX_OPEN];
+static int loop; /* epoll's */
+static Caller callers[MAX_OPEN];
 
 /* Without a word: no TIME_WAIT is left behind, or ports would run out. */
-static void hang_up(Stranger *stranger) {
+static void hang_up(Caller *caller) {
   const struct linger now = {.l_onoff = 1, .l_linger = 0};
-  int fd = stranger->watch.fd;
-  if (fd < 0) return;
-  loop_unwatch(loop, &stranger->watch);
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  close(fd);
+  if (caller->fd < 0) return;
+  setsockopt(caller->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  close(caller->fd);
+  caller->fd = -1;
 }
 
-static void say_something(Stranger *stranger) {
+static void say_something(Caller *caller) {
   uint8_t bytes[HELLO_BYTES];
   KeyFile wrong = {.open = false};
   Hello hello = {.role = HELLO_LEADER};
   size_t size = sizeof bytes;
   hello_pack(&hello, &wrong, bytes);
-  if (stranger->kind == 0) return;
-  if (stranger->kind == 1) memset(bytes, 'x', sizeof bytes);
-  if (stranger->kind == 2) size /= 2;
-  if (stranger->kind == 4) bytes[4] = 3;
-  if (send(stranger->watch.fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) hang_up(stranger);
+  if (caller->kind == 0) return;
+  if (caller->kind == 1) memset(bytes, 'x', sizeof bytes);
+  if (caller->kind == 2) size /= 2;
+  if (caller->kind == 4) bytes[4] = 3;
+  if (send(caller->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) hang_up(caller);
 }
 
-static void stranger_ready(void *context, short events) {
-  Stranger *stranger = context;
+static void watch(int what, Caller *caller, uint32_t events) {
+  epoll_ctl(loop, what, caller->fd, &(struct epoll_event){.events = events, .data.ptr = caller});
+}
+
+static void caller_ready(Caller *caller, uint32_t events) {
   char rest[256];
-  if (events & (POLLERR | POLLHUP)) {
-    hang_up(stranger);
-  } else if (events & POLLOUT) {
-    loop_expect(loop, &stranger->watch, POLLIN);
-    say_something(stranger);
-  } else if (recv(stranger->watch.fd, rest, sizeof rest, MSG_DONTWAIT) == 0) {
-    hang_up(stranger);
+  if (caller->fd < 0) return;
+  if (events & (EPOLLERR | EPOLLHUP)) {
+    hang_up(caller);
+  } else if (events & EPOLLOUT) {
+    watch(EPOLL_CTL_MOD, caller, EPOLLIN);
+    say_something(caller);
+  } else if (recv(caller->fd, rest, sizeof rest, MSG_DONTWAIT) == 0) {
+    hang_up(caller);
   }
 }
 
@@ -102,19 +104,20 @@ static int flood(const Address *address, double rate, double seconds, int source
   int room = open_files();
   long calls = 0, failed = 0;
   double began = clock_now();
-  for (int i = 0; i < room; i++) strangers[i].watch.fd = -1;
+  for (int i = 0; i < room; i++) callers[i].fd = -1;
   for (double now = began; now - began < seconds; now = clock_now()) {
     for (int burst = 0; calls < rate * (now - began) && burst < 200; burst++, calls++) {
-      Stranger *stranger = &strangers[calls % room];
-      int fd;
-      hang_up(stranger);
-      stranger->kind = (int)(rng_next(&rng) % KINDS);
-      if (!call_from(address, sources ? (int)(calls % sources) : -1, &fd))
-        failed++;
-      else if (loop_watch(loop, &stranger->watch, fd, POLLOUT, stranger_ready, stranger) != STATUS_OK)
-        close(fd);
+      Caller *caller = &callers[calls % room];
+      hang_up(caller);
+      caller->kind = (int)(rng_next(&rng) % KINDS);
+      if (call_from(address, sources ? (int)(calls % sources) : -1, &caller->fd))
+        watch(EPOLL_CTL_ADD, caller, EPOLLOUT);
+      else
+        failed++, caller->fd = -1;
     }
-    loop_step(loop, 0.001);
+    struct epoll_event ready[256];
+    int count = epoll_wait(loop, ready, 256, 1);
+    for (int i = 0; i < count; i++) caller_ready(ready[i].data.ptr, ready[i].events);
   }
   printf("calls %ld failed %ld in %.1f s\n", calls, failed, clock_now() - began);
   return 0;
@@ -289,7 +292,7 @@ int main(int argc, char **argv) {
   Address address, target;
   bool floods = argc >= 5 && argc <= 6 && strcmp(argv[1], "flood") == 0, leads = argc == 6 && strcmp(argv[1], "lead") == 0;
   bool delays = argc == 5 && strcmp(argv[1], "delay") == 0 && address_parse(argv[3], &target) == STATUS_OK;
-  if ((!floods && !leads && !delays) || address_parse(argv[2], &address) != STATUS_OK || loop_new(&loop) != STATUS_OK) {
+  if ((!floods && !leads && !delays) || address_parse(argv[2], &address) != STATUS_OK || (loop = epoll_create1(EPOLL_CLOEXEC)) < 0) {
     fprintf(
         stderr,
         "usage: make_callers flood ADDRESS RATE SECONDS [SOURCES] | lead ADDRESS KEY COUNT SECONDS | delay ADDRESS TARGET ROUND-TRIP\n");

@@ -1,6 +1,5 @@
 /* A session by itself, with this test as its leader: it refuses what does not fit with both values named and stays, serves epoch after
  * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
-#include "infer/cluster/peer_handshake.h"
 #include "infer/cluster/probe_message.h"
 #include "infer/patches.h"
 #include "session_child.h"
@@ -207,12 +206,11 @@ static void a_missing_peer_does_not_hold_it(void **state) {
 /* The other end of the stream to node 1: it says who it is, and leaves before it has said where it takes datagrams. */
 static void meet_and_leave(const Fixture *f, uint64_t partition) {
   int pair[2];
-  uint8_t words[WIRE_HEADER + PEER_HANDSHAKE_BYTES];
-  PeerIdentity node = {.epoch = 1, .node = 1, .partition = partition};
-  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = 1, .count = 1, .bytes = PEER_HANDSHAKE_BYTES}, words);
-  peer_handshake_pack(&node, words + WIRE_HEADER);
+  uint8_t meet[WIRE_HEADER + WIRE_MEET_BYTES] = {[WIRE_HEADER] = 1, [WIRE_HEADER + 2] = 1}; /* epoch, node, session, partition */
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = 1, .count = 1, .bytes = WIRE_MEET_BYTES}, meet);
+  wire_put_u64(meet + WIRE_HEADER + 20, partition);
   assert_int_equal(connection_pair(pair), STATUS_OK);
-  assert_int_equal(write(pair[1], words, sizeof words), sizeof words);
+  assert_int_equal(write(pair[1], meet, sizeof meet), sizeof meet);
   PassedFd stream = {.kind = FD_STREAM, .epoch = 1, .node = 1, .fd = pair[0]};
   assert_int_equal(fd_passing_send(f->child.passed, &stream), STATUS_OK);
   close(pair[0]);

@@ -224,7 +224,7 @@ test:
 # What computes: for these the kernels make a difference. Those of autograd, vq, nn and train that only read, write and check are left out.
 NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint json_build layout safetensors) \
     $(addprefix train/test_,metrics plot step_allocation) vq/test_vq_allocation),$(filter autograd/% vq/% nn/% train/%,$(UNIT_TESTS))) \
-  $(addprefix infer/test_,cluster cluster_entropy cluster_tables collective evaluate_text network network_rows node node_text selftest \
+  $(addprefix infer/test_,cluster cluster_entropy cluster_tables code_exchange code_exchange_rows collective evaluate_text node node_text selftest \
     split_measured strategies text_cluster measure)
 NUMERIC_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(NUMERIC_UNITS)))
 NUMERIC_SCRIPTS = $(call chosen,tests/golden/golden.sh)

@@ -1,4 +1,4 @@
-/* Requests of one node. Channels between nodes are network.c's; what is agreed on before is device_session.c's.
+/* Requests of one node. Channels between nodes are code_exchange.c's; what is agreed on before is device_session.c's.
  * Two requests can be in its memory at once: the one that is computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
 #include "autograd/tape_segment.h"
@@ -68,20 +68,41 @@ void node_report_progress(void *context, int block) {
   node_send(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
 }
 
-static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   Node *node = (Node *)((char *)self - offsetof(Node, pulse));
-  (void)tape, (void)layout, (void)h;
-  if (site == 0 && !node->counted) node_report_progress(node, block); /* while it decodes, tokens are signs of life */
+  (void)tape, (void)layout, (void)part, (void)h;
+  if (!node->counted) node_report_progress(node, block); /* while it decodes, tokens are signs of life */
   return node->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
 }
 
 /* ---- what a request costs ---- */
 
+/* Bytes that have passed since the last request. */
+static void count_traffic(Node *node) {
+  NodeStatistics *s = &node->network.statistics;
+  const TransportCounts now = transport_thread_counts(node->transport), *before = &node->counts;
+  s->bytes_sent = now.bytes_sent - before->bytes_sent;
+  s->bytes_received = now.bytes_received - before->bytes_received;
+  s->payload_sent = now.payload_sent - before->payload_sent;
+  s->messages_sent = now.packets_sent - before->packets_sent;
+  s->messages_received = now.packets_received - before->packets_received;
+  s->lost = now.lost - before->lost;
+  s->late = now.late - before->late;
+  s->lost_tokens = now.lost_tokens - before->lost_tokens;
+  s->late_tokens = now.late_tokens - before->late_tokens;
+  s->resent = now.resent - before->resent;
+  s->span = now.span - before->span;
+  node->counts = now;
+}
+
 void node_finish_statistics(Node *node) {
   NodeStatistics *s = &node->network.statistics;
   if (node->counted) return;
-  network_finish_statistics(&node->network);
-  if (node->divided) node_divided_count(node);
+  if (node->transport) count_traffic(node);
+  if (node->divided) {
+    s->wait = node->division.collective.wait;
+    s->send = node->division.collective.send;
+  }
   s->elapsed = clock_now() - node->began;
   s->compute = fmax(0, s->elapsed - s->quantise - s->send - s->wait);
   node->counted = true;
@@ -125,11 +146,11 @@ static Status begin(Node *node, const NodeRequest *request) {
   arena_watch(node->arena);
   arena_watch(node->block_arena);
   if (!node->networked) return STATUS_OK;
-  NetworkRequest network = {.number = request->number,
-                            .batch = request->request.batch,
-                            .keep = request->request.codes,
-                            .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
-  return network_begin_request(&node->network, &network);
+  CodeExchangeRequest network = {.number = request->number,
+                                 .batch = request->request.batch,
+                                 .keep = request->request.codes,
+                                 .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
+  return code_exchange_begin_request(&node->network, &network);
 }
 
 /* Bytes that a peer sends ahead count where they arrive. */
@@ -148,7 +169,7 @@ bool node_has_request(const Node *node) { return node->requests[(node->answered 
 int node_fault(const Node *node) { return node->networked ? node->network.fault : node->divided ? node->division.collective.fault : -1; }
 uint32_t node_answered(const Node *node) { return node->answered; }
 void node_gone(Node *node, int other) {
-  if (node->networked) network_gone(&node->network, other);
+  if (node->networked && other != node->self) transport_thread_gone(node->transport, other);
 }
 void node_cancel(Node *node) { node->cancelled = true; }
 size_t node_max_payload(const Node *node) { return request_max_bytes(node->setup, &node->max); }
@@ -189,28 +210,28 @@ static const RansTable *choose_coding(const NodeSetup *setup) {
   return pays ? setup->weights->coding : NULL;
 }
 
-static NetworkSetup network_setup(const Node *node) {
+static CodeExchangeSetup network_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
   bool whole = setup->strategy == STRATEGY_SP;
-  return (NetworkSetup){.self = node->self,
-                        .nodes = node->nodes,
-                        .layout = &node->layout,
-                        .books = setup->weights->books,
-                        .blocks = (int)config->blocks,
-                        .sites = whole ? config_whole_sites(config) : config_sites(config),
-                        .whole_rows = whole,
-                        .width = config_whole_width(config),
-                        .batch_max = setup->batch_max,
-                        .keep_codes = setup->keep_codes,
-                        .causal = setup->split != NULL,
-                        .tokens_max = setup->tokens_max,
-                        .parts = setup->network ? setup->network->parts : 1,
-                        .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
-                        .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
-                        .keys = sends_codes(setup) ? setup->weights->keys : NULL,
-                        .coding = choose_coding(setup),
-                        .transport = node->transport};
+  return (CodeExchangeSetup){.self = node->self,
+                             .nodes = node->nodes,
+                             .layout = &node->layout,
+                             .books = setup->weights->books,
+                             .blocks = (int)config->blocks,
+                             .sites = whole ? config_whole_sites(config) : config_sites(config),
+                             .whole_rows = whole,
+                             .width = config_whole_width(config),
+                             .batch_max = setup->batch_max,
+                             .keep_codes = setup->keep_codes,
+                             .causal = setup->split != NULL,
+                             .tokens_max = setup->tokens_max,
+                             .parts = setup->network ? setup->network->parts : 1,
+                             .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
+                             .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
+                             .keys = sends_codes(setup) ? setup->weights->keys : NULL,
+                             .coding = choose_coding(setup),
+                             .transport = node->transport};
 }
 
 /* The leader may have orders, or may be gone, while codes are waited for. */
@@ -259,12 +280,12 @@ Status node_start_transport(Node *node, Connection **peers, TransportSetup *tran
 }
 
 static Status start_network(Node *node, Connection **peers) {
-  NetworkSetup network = network_setup(node);
+  CodeExchangeSetup network = network_setup(node);
   TransportSetup transport = {.mask = node->setup->mask};
-  network_transport(&network, &transport);
+  code_exchange_transport(&network, &transport);
   TRY(node_start_transport(node, peers, &transport));
   network = network_setup(node);
-  TRY(network_init(&node->network, &network));
+  TRY(code_exchange_init(&node->network, &network));
   node->network.cancelled = &node->cancelled;
   node->network.progress = node_report_progress;
   node->network.progress_context = node->network.check_context = node;
@@ -337,7 +358,7 @@ void node_free(Node *node) {
   if (!node) return;
   if (node->pulse.begin) model_watch(node->setup->weights->model, NULL);
   transport_thread_stop(node->transport);
-  if (node->networked) network_release(&node->network);
+  if (node->networked) code_exchange_release(&node->network);
   node_divided_release(node);
   tape_free(node->tape);
   arena_free(node->arena);

@@ -54,10 +54,3 @@ Status node_divided_encode(Node *node, const ModelInput *input, int64_t batch, M
   *encoded = tensor_parallel_encode(node->setup->weights->model, node->tape, input, &node->layout, &how, rows);
   return tape_status(node->tape);
 }
-
-void node_divided_count(Node *node) {
-  NodeStatistics *s = &node->network.statistics;
-  s->wait = node->division.collective.wait;
-  s->send = node->division.collective.send;
-  network_count(s, node->transport, &node->division.before);
-}

@@ -2,7 +2,7 @@
 #ifndef INFER_NODE_PARTS_H
 #define INFER_NODE_PARTS_H
 #include "autograd/tape.h"
-#include "infer/network.h"
+#include "infer/code_exchange.h"
 #include "infer/node.h"
 #include "infer/request.h"
 #include "infer/strategy/collective.h"
@@ -27,8 +27,7 @@ typedef struct NodeText {
 /* What a node that shares heads and columns has instead of a network. */
 typedef struct NodeDivision {
   Collective collective;
-  ReduceStep *steps;      /* of the request at work */
-  TransportCounts before; /* at the end of the last request */
+  ReduceStep *steps; /* of the request at work */
 } NodeDivision;
 
 struct Node {
@@ -36,9 +35,10 @@ struct Node {
   int self, nodes;
   RequestShare max;   /* of the largest request */
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
-  Network network;
+  CodeExchange network;
   NodeDivision division;
   TransportThread *transport; /* of either */
+  TransportCounts counts;     /* of it at the end of the last request */
   bool networked;             /* exchanges rows or codes of tokens: network */
   bool divided;               /* division */
   Exchange pulse;             /* tells the leader that a node gets on where no exchange does so */
@@ -72,7 +72,6 @@ Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows
 Status node_divided_start(Node *node, Connection **peers); /* the layout is that of the largest request */
 void node_divided_release(Node *node);                     /* after the transport */
 Status node_divided_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
-void node_divided_count(Node *node); /* what travelled, into the statistics of the request */
 
 /* Starts node->transport between these connections, which are taken over. transport: what the network or the division says. */
 Status node_start_transport(Node *node, Connection **peers, TransportSetup *transport);

@@ -50,8 +50,7 @@ static void show(const Replay *replay, const TokenLayout *layout, int block, int
   replay->see(replay->context, block, site, x);
 }
 
-static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  Replay *replay = (Replay *)self;
+static Status quantise(Replay *replay, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   int64_t shape[3] = {h->shape[0], layout->shared, tensor_width(h)}, content[3] = {h->shape[0], replay->tokens, tensor_width(h)};
   int set = block * config_sites(replay->weights->config) + site;
   Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
@@ -61,11 +60,15 @@ static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout
   return STATUS_OK;
 }
 
-static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                            const uint8_t **lost) {
-  (void)tape, (void)layout, (void)block;
-  *remote = ((Replay *)self)->remote[site];
-  *lost = NULL;
+static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)part;
+  for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) TRY(quantise((Replay *)self, tape, layout, block, site, h[site]));
+  return STATUS_OK;
+}
+
+static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)tape, (void)layout, (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++) rows[site].x = ((Replay *)self)->remote[site];
   return STATUS_OK;
 }
 

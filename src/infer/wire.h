@@ -3,7 +3,7 @@
  *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 zero u8 | 9 flags u8 | 10 zero u16
  *          12 request u32 | 16 count u32 | 20 bytes u32 | 24 payload
  *
- * A length that does not follow from the negotiated model is refused by whoever knows the model (network.c, node.c, leader.c). */
+ * A length that does not follow from the negotiated model is refused by whoever knows the model (code_exchange.c, node.c, leader.c). */
 #ifndef INFER_WIRE_H
 #define INFER_WIRE_H
 #include "autograd/real.h"

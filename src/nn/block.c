@@ -1,9 +1,8 @@
-/* The transformer block: see block.h. */
+/* What a block is put together from: linear maps, attention, MLP. In which order, and with whom, is pipeline.c's. */
 #include "nn/block.h"
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/ops.h"
 #include "autograd/param.h"
-#include "autograd/tape_segment.h"
 #include "base/rng.h"
 #include "nn/block_internal.h"
 #include "nn/config.h"
@@ -11,8 +10,6 @@
 #include "nn/kv_cache.h"
 #include "nn/positions.h"
 #include <stdio.h>
-
-/* ---- Steps ---- */
 
 Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
 
@@ -77,26 +74,10 @@ Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, 
   return NULL;
 }
 
-/* ---- the other devices' tokens */
-
 bool block_steps_went_well(Tape *tape, Status status) {
   if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
   return status == STATUS_OK;
 }
-
-const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const uint8_t *b, int64_t count) {
-  if (a == NULL || b == NULL) return a == NULL ? b : a;
-  uint8_t *either = tape_alloc(tape, (size_t)count);
-  for (int64_t i = 0; either != NULL && i < count; i++) either[i] = a[i] | b[i];
-  return either;
-}
-
-bool block_steps_shares_keys(const BlockContext *context) {
-  bool whole = context->exchange != NULL && context->exchange->whole_rows;
-  return (whole ? config_whole_sites(context->config) : config_sites(context->config)) == BLOCK_SITES;
-}
-
-bool block_steps_alone(const BlockContext *context) { return context->layout->devices == 1 && context->layout->self >= 0; }
 
 /* ---- attention and what follows */
 
@@ -117,17 +98,6 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
                               .queries = wanted->of_span,
                               .first_query = wanted->first};
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
-}
-
-bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost) {
-  if (context->cache == NULL || tape_planning(tape)) return true;
-  if (own.k == NULL || own.v == NULL) return false;
-  if (context->layout->remote > 0 && context->exchange != NULL && context->exchange->whole_rows)
-    return tape_fail(tape, STATUS_UNSUPPORTED, "rows of other devices in full have no place in the cache that decoding needs") == STATUS_OK;
-  if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
-  const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
-  if (k == NULL || v == NULL) return false;
-  return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, lost));
 }
 
 static LinearMap map_of(const BlockContext *context, const Projection *projection) {
@@ -173,10 +143,7 @@ Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, 
   return drop_branch(context, index, 1, tape, x, y);
 }
 
-/* ---- Attention over a cache ---- */
-
-/* Attention of one token over a cache. */
-/* What the attention of one token sees of a cache. */
+/* ---- attention over a cache */
 
 static bool read_codes(const BlockContext *context, int index, int site, Tape *tape, DecodeCodes *codes) {
   KvCache *cache = context->cache;
@@ -209,9 +176,7 @@ static bool see_remote(const BlockContext *context, const BlockParams *block, in
   return read_codes(context, index, 0, tape, &options->x);
 }
 
-/* For block.c: attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value
- * projections must have been folded in where there are remote tokens. */
-static Tensor *decode_attend(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
+Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
   const ModelConfig *config = context->config;
   const RopeTable *table = context->rope;
   const KvCache *cache = context->cache;
@@ -228,7 +193,7 @@ static Tensor *decode_attend(const BlockContext *context, const BlockParams *blo
   return op_decode_attention(tape, q, &options);
 }
 
-/* ---- The block ---- */
+/* ---- norms and names */
 
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {
   double eps = context->config->norm_eps;
@@ -243,138 +208,4 @@ const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PL
   else
     snprintf(text, BLOCK_PLACE, "block %d of %lld, counted from 0,", index, (long long)config->blocks);
   return text;
-}
-
-/* ---- the other devices' tokens */
-
-static int sites(const BlockContext *context) { return block_steps_shares_keys(context) ? BLOCK_SITES : 1; }
-
-static bool begin_sites(const BlockContext *context, Exchange *exchange, Tape *tape, int index, Tensor *const *activations) {
-  for (int site = 0; exchange != NULL && site < sites(context); site++) {
-    if (activations[site] == NULL) return false;
-    if (!block_steps_went_well(tape, exchange->begin(exchange, tape, context->layout, index, site, activations[site]))) return false;
-  }
-  return true;
-}
-
-/* activations: h, or k and v before their rotation. */
-static bool show_sites(const BlockContext *context, Tape *tape, int index, Tensor *const *activations) {
-  if (!begin_sites(context, context->watch, tape, index, activations)) return false;
-  return block_steps_alone(context) || begin_sites(context, context->exchange, tape, index, activations);
-}
-
-/* What the others hold of each site: their quantised tokens, or keys and values that are ready, and which of them were lost. */
-typedef struct Remote {
-  Tensor *x[BLOCK_SITES];
-  BlockKeys keys;
-  const uint8_t *lost;
-} Remote;
-
-static bool fetch_rows(const BlockContext *context, Tape *tape, int index, Remote *remote) {
-  ExchangeRows rows = {.runs = 0};
-  Status status = context->exchange->finish_rows(context->exchange, tape, context->layout, index, &rows);
-  if (!block_steps_went_well(tape, status)) return false;
-  remote->x[0] = rows.x;
-  remote->keys = (BlockKeys){rows.k, rows.v};
-  remote->lost = rows.lost;
-  if (rows.x != NULL || (rows.k != NULL && rows.v != NULL)) return tape_status(tape) == STATUS_OK;
-  return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
-}
-
-static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Remote *remote) {
-  Exchange *exchange = context->exchange;
-  *remote = (Remote){{NULL, NULL}, {NULL, NULL}, NULL};
-  if (context->layout->remote == 0) return true;
-  if (exchange == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
-  if (exchange->finish_rows != NULL && sites(context) == 1) return fetch_rows(context, tape, index, remote);
-  for (int site = 0; site < sites(context); site++) {
-    const uint8_t *lost = NULL;
-    Status status = exchange->finish(exchange, tape, context->layout, index, site, &remote->x[site], &lost);
-    if (!block_steps_went_well(tape, status) || remote->x[site] == NULL) return false;
-    int64_t masks = remote->x[site]->shape[0] * (exchange->lost_of_spans ? context->layout->spans : 1);
-    remote->lost = block_steps_lost_of_either(tape, remote->lost, lost, masks * context->layout->remote);
-  }
-  return tape_status(tape) == STATUS_OK;
-}
-
-/* ---- attention */
-
-static bool sees_cache(const BlockContext *context) { return context->cache != NULL && context->cache->rows > 0; }
-
-/* h [B, S, D] is the norm's output. Site x: K^ and V^ are the block's own projections of X^; the exchange runs while the local q, k and v
- * are computed. Site kv: K^ and V^ are what is exchanged; q alone is computed meanwhile. Where no row is wanted (`any` false) the codes are
- * exchanged all the same, since the others wait for them. Rotary positions come after quantisation, so that one codeword serves them all.
- */
-static Tensor *attention(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *h, const BlockWanted *wanted,
-                         bool any) {
-  bool kv = block_steps_shares_keys(context);
-  BlockKeys own = {NULL, NULL}, remote;
-  Remote fetched;
-  Tensor *q = NULL;
-  if (kv) own = block_steps_keys(context, block, tape, h);
-  if (!show_sites(context, tape, index, kv ? (Tensor *[]){own.k, own.v} : (Tensor *[]){h, NULL})) return NULL;
-  if (any) q = block_steps_map(context, tape, block_steps_wanted_of(wanted, tape, h), &block->query);
-  if (any && !kv) own = block_steps_keys(context, block, tape, h);
-  if (!fetch_remote(context, tape, index, &fetched) || !any) return NULL;
-  remote = fetched.keys;
-  if (fetched.x[0] != NULL) remote = kv ? (BlockKeys){fetched.x[0], fetched.x[1]} : block_steps_keys(context, block, tape, fetched.x[0]);
-  const ModelConfig *config = context->config;
-  q = block_steps_rotate(context, tape, q, config->heads, wanted->token);
-  own.k = block_steps_rotate(context, tape, own.k, config->kv_heads, context->layout->row_token);
-  remote.k = block_steps_rotate(context, tape, remote.k, config->kv_heads, context->layout->remote_token);
-  if (!block_steps_keep(context, tape, index, own, fetched.lost)) return NULL;
-  if (sees_cache(context)) return decode_attend(context, block, index, tape, q);
-  return block_steps_attend(context, tape, q, own, remote, fetched.lost, wanted);
-}
-
-static Tensor *forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
-  BlockWanted wanted;
-  block_steps_wanted(context->layout, rows, &wanted);
-  Tensor *h = block_norm(context, tape, x, block->norm1_weight, block->norm1_bias);
-  if (h == NULL) return NULL;
-  Tensor *residual = block_steps_wanted_of(&wanted, tape, x);
-  return block_steps_tail(context, block, index, tape, attention(context, block, index, tape, h, &wanted, residual != NULL), residual);
-}
-
-/* Between the residual stream that comes in and the one that goes out activations are narrow, where the tape uses bf16. */
-Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
-  const bool before = tape_narrow(tape, true);
-  Tensor *y = forward(context, block, index, rows, tape, x);
-  tape_narrow(tape, before);
-  return y;
-}
-
-/* ---- The block as a segment of the tape ---- */
-
-/* Inside src/nn only: a block as a segment of the tape, so that its values need not be kept (autograd/tape_segment.h). */
-/* A segment's inputs and outputs are the rows and what the exchange carries from block to block. */
-
-typedef struct BlockRun {
-  BlockContext context;
-  const BlockParams *block;
-  int index;
-  ModelRows rows;
-} BlockRun;
-
-static Tensor **carried_by(const BlockContext *context) { return context->exchange ? context->exchange->carried : NULL; }
-
-/* What is carried is exchanged for the segment's own while it runs. */
-static void run(Tape *tape, void *data, Tensor *const *input, Tensor **output) {
-  BlockRun *job = data;
-  Tensor **carried = carried_by(&job->context), *before = carried ? *carried : NULL;
-  if (carried) *carried = input[1];
-  output[0] = block_forward(&job->context, job->block, job->index, job->rows, tape, input[0]);
-  if (!carried) return;
-  output[1] = *carried;
-  *carried = before;
-}
-
-Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
-  BlockRun *job = tape_alloc(tape, sizeof *job);
-  Tensor **carried = carried_by(context), *output[TAPE_SEGMENT_ENDS];
-  if (job == NULL) return NULL;
-  *job = (BlockRun){*context, block, index, rows};
-  tape_segment(tape, &(TapeSegment){.run = run, .context = job, .input = {x, carried ? *carried : NULL}}, output);
-  if (carried) *carried = output[1];
-  return output[0];
 }

@@ -1,4 +1,4 @@
-/* What a transformer block is put together from, private to src/nn: block.c does it whole, pipeline.c part by part, tensor_parallel.c
+/* What a transformer block is put together from (block.c), private to src/nn: pipeline.c does it whole and part by part, tensor_parallel.c
  * by heads and columns. */
 #ifndef NN_BLOCK_INTERNAL_H
 #define NN_BLOCK_INTERNAL_H
@@ -30,8 +30,6 @@ Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weigh
 
 /* As block_forward; on a tape that uses segments, a block is one. */
 Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
-
-enum { BLOCK_SITES = 2 }; /* at most */
 
 typedef struct BlockKeys {
   Tensor *k, *v; /* [B, rows, kv width] */
@@ -65,6 +63,10 @@ Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, i
 Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                            const BlockWanted *wanted);
 
+/* Attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value projections must
+ * have been folded in where there are remote tokens. */
+Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q);
+
 /* What follows attention in block `index`: output projection + residual, then + mlp(norm), each branch with stochastic depth where the
  * context asks for it. NULL for mixed NULL. */
 Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual);
@@ -75,18 +77,5 @@ Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, 
 
 /* An exchange's failure becomes the tape's. */
 bool block_steps_went_well(Tape *tape, Status status);
-
-/* Into the cache, for later tokens, where there is one. Of the others' tokens a cache keeps codes: rows that came in full are UNSUPPORTED.
- */
-bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost);
-
-/* A token of which either site was lost cannot be used. NULL: none lost. */
-const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const uint8_t *b, int64_t count);
-
-/* Keys and values are what is exchanged; else rows after the first norm. */
-bool block_steps_shares_keys(const BlockContext *context);
-
-/* A node without others has nobody to exchange with. */
-bool block_steps_alone(const BlockContext *context);
 
 #endif

@@ -88,7 +88,7 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
 /* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
 static bool in_parts(const BlockContext *context, const Tape *tape) {
   bool decoding = context->cache != NULL && context->cache->rows > 0;
-  return context->exchange != NULL && context->exchange->parts != NULL && !tape_recording(tape) && context->watch == NULL && !decoding;
+  return context->exchange != NULL && context->exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding;
 }
 
 static Tensor *one_block(const Model *model, const BlockContext *context, int index, ModelRows rows, Tape *tape, Tensor *x) {

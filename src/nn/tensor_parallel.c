@@ -218,7 +218,8 @@ static Status check(const Model *model, const Tape *tape, const ModelInput *inpu
 
 static bool tell_watch(const Division *d, const Model *model, Tensor *x) {
   Exchange *watch = model->watch;
-  return watch == NULL || block_steps_went_well(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, x));
+  return watch == NULL ||
+         block_steps_went_well(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, (Tensor *[]){x, NULL}));
 }
 
 typedef struct BlockJob {

@@ -118,11 +118,14 @@ typedef struct Watcher {
   int sites;
 } Watcher;
 
-static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)layout;
-  Watcher *watcher = (Watcher *)self;
-  real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
-  for (int64_t i = 0; i < watcher->taken; i++) tensor_read(h, watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
+static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  const Watcher *watcher = (Watcher *)self;
+  (void)layout, (void)part;
+  for (int site = 0; site < watcher->sites; site++) {
+    real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
+    for (int64_t i = 0; i < watcher->taken; i++)
+      tensor_read(h[site], watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
+  }
   return tape_status(tape);
 }
 

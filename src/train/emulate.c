@@ -212,9 +212,8 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
   return STATUS_OK;
 }
 
-static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor *h) {
-  Emulation *emulation = (Emulation *)self;
-  EmulateSite *site = site_of(emulation, block, index);
+/* Of one site, whose activations are h. */
+static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layout, EmulateSite *site, Tensor *h) {
   Tensor *shared = op_gather_rows_wide(tape, h, layout->shared_row, layout->shared_rows);
   if (shared == NULL) return tape_status(tape);
   int64_t rows = tensor_rows(shared);
@@ -237,6 +236,13 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   return tape_status(tape);
 }
 
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  Emulation *emulation = (Emulation *)self;
+  (void)part;
+  for (int i = 0; i < emulation->sites; i++) TRY(quantise(emulation, tape, layout, site_of(emulation, block, i), h[i]));
+  return STATUS_OK;
+}
+
 /* A mask [spans, B, remote] for the block; at site kv the two sites of a token arrive, or not, together. */
 static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *layout, int block, int64_t batch, const uint8_t **lost) {
   const TokenLoss *loss = emulation->training ? &emulation->options.loss : &emulation->options.eval_loss;
@@ -253,11 +259,11 @@ static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *la
   return STATUS_OK;
 }
 
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor **remote, const uint8_t **lost) {
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   Emulation *emulation = (Emulation *)self;
-  *remote = site_of(emulation, block, index)->remote;
-  *lost = NULL;
-  if (index == 0 && *remote != NULL) TRY(lose(emulation, tape, layout, block, (*remote)->shape[0], lost));
+  (void)part;
+  for (int i = 0; i < emulation->sites; i++) rows[i].x = site_of(emulation, block, i)->remote;
+  if (rows[0].x != NULL) TRY(lose(emulation, tape, layout, block, rows[0].x->shape[0], &rows[0].lost));
   return tape_status(tape);
 }
 

@@ -31,22 +31,25 @@ static const size_t ARENA_BYTES = (size_t)1 << 40; /* address space, not memory 
 typedef struct Silence {
   Exchange exchange; /* first */
   int64_t width;     /* W */
+  int sites;
 } Silence;
 
-static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)self, (void)layout, (void)block, (void)site, (void)h;
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)self, (void)layout, (void)block, (void)part, (void)h;
   return tape_status(tape);
 }
 
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote, const uint8_t **lost) {
-  (void)block, (void)site;
-  *remote = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, ((Silence *)self)->width});
-  *lost = NULL;
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  const Silence *silence = (Silence *)self;
+  (void)block, (void)part;
+  for (int site = 0; site < silence->sites; site++) rows[site].x = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, silence->width});
   return tape_status(tape);
 }
 
 static Status plan_prompt(Model *model, Tape *tape, const TokenLayout *layout, double *bytes) {
-  Silence silence = {{.begin = begin, .finish = finish}, config_site_width(model_config(model))};
+  Silence silence = {.exchange = {.begin = begin, .finish = finish},
+                     .width = config_site_width(model_config(model)),
+                     .sites = config_sites(model_config(model))};
   tape_record(tape, false);
   tape_plan(tape, true);
   int32_t *ids = tape_alloc(tape, (size_t)layout->tokens * sizeof *ids);

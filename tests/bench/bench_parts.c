@@ -15,22 +15,15 @@ typedef struct Still {
   Exchange exchange; /* first */
   const real *rows;
   int64_t width;
-  int parts;
   bool ready;
 } Still;
 
-static int count(Exchange *self, const TokenLayout *layout, int64_t batch) {
-  (void)layout, (void)batch;
-  return ((Still *)self)->parts;
-}
-
-static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first, int64_t rows,
-                    Tensor *const h[2]) {
-  (void)self, (void)tape, (void)layout, (void)block, (void)part, (void)first, (void)rows, (void)h;
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)self, (void)tape, (void)layout, (void)block, (void)part, (void)h;
   return STATUS_OK;
 }
 
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[2]) {
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   const Still *still = (Still *)self;
   ExchangeRun *run = tape_alloc(tape, DEVICES * sizeof *run);
   int64_t runs = 0, total = 0;
@@ -38,7 +31,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   if (run == NULL) return tape_status(tape);
   for (int d = 1; d < DEVICES; d++) { /* this one is device 0 */
     int64_t first, tokens;
-    layout_part_shared(layout, d, still->parts, part, &first, &tokens);
+    layout_part_shared(layout, d, still->exchange.parts, part, &first, &tokens);
     run[runs++] = (ExchangeRun){layout->device_shared[d] - layout->device_shared[1] + first, tokens};
     total += tokens;
   }
@@ -47,8 +40,6 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
                          : (ExchangeRows){.runs = runs, .run = run, .x = given};
   return tape_status(tape);
 }
-
-static const ExchangeParts STILL_PARTS = {count, begin, finish};
 
 /* Milliseconds of a block, the fastest run. */
 static double time_block(Model *model, Tape *tape, const TokenLayout *layout, Still *still) {
@@ -85,7 +76,7 @@ int main(void) {
   for (int parts = 1; parts <= 8; parts *= 2) {
     printf("%6d", parts);
     for (int ready = 0; ready < 2; ready++) {
-      Still still = {.exchange = {.parts = &STILL_PARTS}, .rows = rows, .width = width, .parts = parts, .ready = ready};
+      Still still = {.exchange = {.begin = begin, .finish = finish, .parts = parts}, .rows = rows, .width = width, .ready = ready};
       double taken = time_block(model, tape, &layout, &still);
       if (parts == 1) whole[ready] = taken;
       printf("%*.2f%10.2f", ready ? 16 : 14, taken, taken / whole[ready]);

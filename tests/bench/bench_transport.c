@@ -85,7 +85,7 @@ typedef struct Side {
   int count;
 } Side;
 
-/* Packets as network_codec.c would cut them. */
+/* Packets as code_exchange.c would cut them. */
 static void fill(Side *side, MessageKey key) {
   int slot = key.block & 1;
   uint8_t *at = side->bytes[slot];

@@ -2,7 +2,7 @@
  * that takes part in two requests of a small model; and the statistics of a result.
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
 #include "infer/cluster/connection.h"
-#include "infer/network.h"
+#include "infer/code_exchange.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -26,39 +26,40 @@ static void parse_header(const uint8_t *data, size_t size) {
   if (memcmp(statistics, data, WIRE_STATISTICS) != 0) abort();
 }
 
-static Status exchange(Network *network, Tape *tape, const TokenLayout *layout, int64_t batch, int block) {
+static Status exchange(CodeExchange *network, Tape *tape, const TokenLayout *layout, int64_t batch, int block) {
   int64_t shape[3] = {batch, layout->rows, WIDTH};
-  Tensor *h = tape_tensor(tape, 3, shape), *remote;
-  const uint8_t *lost;
+  Tensor *h = tape_tensor(tape, 3, shape);
+  ExchangeRows rows[EXCHANGE_SITES];
   memset(h->value, 0, (size_t)tensor_count(h) * sizeof(real));
-  TRY(network->exchange.begin(&network->exchange, tape, layout, block, 0, h));
-  return network->exchange.finish(&network->exchange, tape, layout, block, 0, &remote, &lost);
+  TRY(network->exchange.begin(&network->exchange, tape, layout, block, 0, (Tensor *[EXCHANGE_SITES]){h, NULL}));
+  return network->exchange.finish(&network->exchange, tape, layout, block, 0, rows);
 }
 
-static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
+static Status serve(CodeExchange *network, Tape *tape, const TokenLayout *layout) {
   for (uint32_t request = 1; request <= 2; request++) {
-    TRY(network_begin_request(network, &(NetworkRequest){.number = request, .batch = 3 - request, .keep = true}));
+    TRY(code_exchange_begin_request(network, &(CodeExchangeRequest){.number = request, .batch = 3 - request, .keep = true}));
     for (int block = 0; block < BLOCKS; block++) TRY(exchange(network, tape, layout, 3 - request, block));
   }
   return STATUS_OK;
 }
 
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for. */
-static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
+static void feed(const uint8_t *data, size_t size, CodeExchange *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
   int pair[2];
   Connection *channels[2] = {0};
   if (connection_pair(pair) != STATUS_OK || connection_plain(&channels[1], pair[0]) != STATUS_OK) abort();
-  NetworkSetup setup = {.nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_max = BATCH, .keep_codes = true};
+  CodeExchangeSetup setup = {
+      .nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_max = BATCH, .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = 1e-3, .open = backend_open};
-  network_transport(&setup, &transport.transport);
+  code_exchange_transport(&setup, &transport.transport);
   BackendPeers peers = {.self = 0, .nodes = 2, .channels = channels, .max_packet = PACKET_HEADER + transport.transport.max_message_bytes};
   transport.open_context = &peers;
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
-  if (transport_thread_start(&setup.transport, &transport) != STATUS_OK || network_init(network, &setup) != STATUS_OK) abort();
+  if (transport_thread_start(&setup.transport, &transport) != STATUS_OK || code_exchange_init(network, &setup) != STATUS_OK) abort();
   serve(network, tape, layout);
   transport_thread_stop(setup.transport);
-  network_release(network);
+  code_exchange_release(network);
   close(pair[1]);
   tape_clear(tape);
 }
@@ -67,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static Codebook books[BLOCKS];
   static TokenLayout layout;
   static Tape *tape;
-  static Network network;
+  static CodeExchange network;
   const int64_t counts[2] = {2, 3};
   if (!tape) {
     Arena *arena = arena_new((size_t)1 << 20);

@@ -2,7 +2,7 @@
  * node 0 as node 1 of two reads it, in four requests; in the third node 1 takes no part.
  * Holds: no input is read or written past its buffers; codes that are handed on are codes; the node ends with a status. */
 #include "infer/cluster/connection.h"
-#include "infer/network.h"
+#include "infer/code_exchange.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,16 +23,14 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
   for (int64_t i = 0; i < tokens; i++) need((packed[i] & 7) < ENTRIES && (packed[i] >> 3) < ENTRIES);
 }
 
-static Status exchange(Network *network, Tape *tape, const TokenLayout *layout, int64_t batch, int block) {
+static Status exchange(CodeExchange *network, Tape *tape, const TokenLayout *layout, int64_t batch, int block) {
   int64_t shape[3] = {batch, layout->rows, WIDTH};
-  Tensor *h = tape_tensor(tape, 3, shape), *remote;
-  const uint8_t *lost;
+  Tensor *h = tape_tensor(tape, 3, shape);
+  ExchangeRows rows[EXCHANGE_SITES] = {{.runs = 0}, {.runs = 0}};
   memset(h->value, 0, (size_t)tensor_count(h) * sizeof(real));
-  for (int site = 0; site < SITES; site++) TRY(network->exchange.begin(&network->exchange, tape, layout, block, site, h));
-  for (int site = 0; site < SITES; site++) {
-    TRY(network->exchange.finish(&network->exchange, tape, layout, block, site, &remote, &lost));
-    need(remote->shape[0] == batch && remote->shape[1] == layout->remote);
-  }
+  TRY(network->exchange.begin(&network->exchange, tape, layout, block, 0, (Tensor *[EXCHANGE_SITES]){h, h}));
+  TRY(network->exchange.finish(&network->exchange, tape, layout, block, 0, rows));
+  for (int site = 0; site < SITES; site++) need(rows[site].x->shape[0] == batch && rows[site].x->shape[1] == layout->remote);
   return STATUS_OK;
 }
 
@@ -44,11 +42,11 @@ static Status build(TokenLayout *layout, int64_t tokens) {
   return STATUS_OK;
 }
 
-static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
+static Status serve(CodeExchange *network, Tape *tape, TokenLayout *layout) {
   const int64_t tokens[REQUESTS] = {TOKENS, 3, 1, 4}, batch[REQUESTS] = {1, BATCH, 1, 1};
   for (uint32_t request = 1; request <= REQUESTS; request++) {
     need(build(layout, tokens[request - 1]) == STATUS_OK);
-    TRY(network_begin_request(network, &(NetworkRequest){.number = request, .batch = batch[request - 1]}));
+    TRY(code_exchange_begin_request(network, &(CodeExchangeRequest){.number = request, .batch = batch[request - 1]}));
     network->heard = batch[request - 1] == 1 ? hear : NULL; /* of one sample, as a cache wants them */
     for (int block = 0; block < BLOCKS && layout->rows > 0; block++) TRY(exchange(network, tape, layout, batch[request - 1], block));
   }
@@ -56,29 +54,29 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
 }
 
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for long. */
-static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
+static void feed(const uint8_t *data, size_t size, CodeExchange *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
   int pair[2];
   Connection *channels[2] = {0};
   need(connection_pair(pair) == STATUS_OK && connection_plain(&channels[0], pair[0]) == STATUS_OK);
-  NetworkSetup setup = {.self = 1,
-                        .nodes = 2,
-                        .layout = layout,
-                        .books = books,
-                        .blocks = BLOCKS,
-                        .sites = SITES,
-                        .batch_max = BATCH,
-                        .causal = true,
-                        .tokens_max = TOKENS};
+  CodeExchangeSetup setup = {.self = 1,
+                             .nodes = 2,
+                             .layout = layout,
+                             .books = books,
+                             .blocks = BLOCKS,
+                             .sites = SITES,
+                             .batch_max = BATCH,
+                             .causal = true,
+                             .tokens_max = TOKENS};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = 1e-3, .open = backend_open};
-  network_transport(&setup, &transport.transport);
+  code_exchange_transport(&setup, &transport.transport);
   BackendPeers peers = {.self = 1, .nodes = 2, .channels = channels, .max_packet = PACKET_HEADER + transport.transport.max_message_bytes};
   transport.open_context = &peers;
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
-  need(transport_thread_start(&setup.transport, &transport) == STATUS_OK && network_init(network, &setup) == STATUS_OK);
+  need(transport_thread_start(&setup.transport, &transport) == STATUS_OK && code_exchange_init(network, &setup) == STATUS_OK);
   serve(network, tape, layout);
   transport_thread_stop(setup.transport);
-  network_release(network);
+  code_exchange_release(network);
   close(pair[1]);
   tape_clear(tape);
 }
@@ -87,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static Codebook books[BLOCKS * SITES];
   static TokenLayout layout;
   static Tape *tape;
-  static Network network;
+  static CodeExchange network;
   if (!tape) {
     Arena *arena = arena_new((size_t)1 << 20);
     need(arena && (tape = tape_new(arena)));

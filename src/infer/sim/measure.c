@@ -41,20 +41,20 @@ static Status open_exchange(Measurement *m) {
   size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */
   if (m->alone) return STATUS_OK;
   if (m->by_heads) return reduce_recorder_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
-  const NetworkSetup setup = {.self = device->self,
-                              .nodes = device->devices,
-                              .layout = &m->layout,
-                              .books = device->books ? device->books : m->weights->books,
-                              .blocks = (int)config->blocks,
-                              .sites = whole ? config_whole_sites(config) : config_sites(config),
-                              .parts = device->parts,
-                              .batch_max = 1,
-                              .min_packets = device->min_packets,
-                              .keys = whole ? NULL : device->tables,
-                              .causal = config_is_decoder(config),
-                              .whole_rows = whole,
-                              .width = config_whole_width(config),
-                              .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};
+  const CodeExchangeSetup setup = {.self = device->self,
+                                   .nodes = device->devices,
+                                   .layout = &m->layout,
+                                   .books = device->books ? device->books : m->weights->books,
+                                   .blocks = (int)config->blocks,
+                                   .sites = whole ? config_whole_sites(config) : config_sites(config),
+                                   .parts = device->parts,
+                                   .batch_max = 1,
+                                   .min_packets = device->min_packets,
+                                   .keys = whole ? NULL : device->tables,
+                                   .causal = config_is_decoder(config),
+                                   .whole_rows = whole,
+                                   .width = config_whole_width(config),
+                                   .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};
   return exchange_recorder_init(&m->exchange, &setup);
 }
 

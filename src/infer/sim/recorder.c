@@ -28,11 +28,11 @@ static MessageSize size_of(const ExchangeRecorder *recorder, const TransportPack
   return (MessageSize){.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
 }
 
-static Status send_part(ExchangeRecorder *recorder, const TokenLayout *layout, int block, int site, int part, int64_t first,
-                        const Tensor *h, MessageSize *size) {
+static Status send_part(ExchangeRecorder *recorder, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
+                        MessageSize *size) {
   const TransportPacket *packets;
   int count;
-  TRY(network_encode_part(&recorder->network, layout, block, site, part, first, h, &packets, &count));
+  TRY(code_exchange_encode_part(&recorder->network, layout, block, site, part, h, &packets, &count));
   *size = size_of(recorder, packets, count);
   return STATUS_OK;
 }
@@ -40,14 +40,14 @@ static Status send_part(ExchangeRecorder *recorder, const TokenLayout *layout, i
 /* ---- what comes */
 
 static size_t payload_bytes(const ExchangeRecorder *recorder, int64_t tokens) {
-  const NetworkSetup *setup = &recorder->setup;
+  const CodeExchangeSetup *setup = &recorder->setup;
   if (setup->whole_rows) return (size_t)(tokens * setup->width) * sizeof(float);
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries);
 }
 
 /* Random codes, or numbers, of so many tokens. codes: room for theirs. */
 static void draw_payload(const ExchangeRecorder *recorder, int64_t tokens, int32_t *codes, real *row, uint8_t *payload, Rng *rng) {
-  const NetworkSetup *setup = &recorder->setup;
+  const CodeExchangeSetup *setup = &recorder->setup;
   const Codebook *book = setup->whole_rows ? NULL : &setup->books[0];
   for (int64_t i = 0; book && i < tokens * book->groups; i++) codes[i] = (int32_t)rng_below(rng, (uint64_t)book->entries);
   if (book) pack_dense(codes, tokens, book->groups, book->entries, payload);
@@ -69,13 +69,13 @@ static void draw_packets(ExchangeRecorder *recorder, RecordedPart *came, int64_t
 }
 
 static int packets_of(const ExchangeRecorder *recorder, int64_t tokens) {
-  const NetworkSetup *setup = &recorder->setup;
+  const CodeExchangeSetup *setup = &recorder->setup;
   int parts = parts_of(recorder);
-  return interleave_packets(tokens, network_token_bits(setup), setup->max_packet, interleave_min(setup->min_packets, parts));
+  return interleave_packets(tokens, code_exchange_token_bits(setup), setup->max_packet, interleave_min(setup->min_packets, parts));
 }
 
 static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) {
-  const NetworkSetup *setup = &recorder->setup;
+  const CodeExchangeSetup *setup = &recorder->setup;
   int parts = parts_of(recorder);
   uint8_t *payload = recorder->payloads;
   Rng rng;
@@ -93,7 +93,7 @@ static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) 
 }
 
 static Status draw_all(ExchangeRecorder *recorder) {
-  const NetworkSetup *setup = &recorder->setup;
+  const CodeExchangeSetup *setup = &recorder->setup;
   int64_t shared = setup->layout->shared, groups = setup->whole_rows ? 0 : setup->books[0].groups;
   int32_t *codes = malloc((size_t)(shared * groups + 1) * sizeof *codes);
   real *row = malloc((size_t)(setup->width + 1) * sizeof *row);
@@ -111,24 +111,18 @@ static Status take_part(ExchangeRecorder *recorder, Tape *tape, const TokenLayou
     const RecordedPart *came = &recorder->came[d * parts_of(recorder) + part];
     recorder->arrivals[d] = (TransportArrival){.packets = came->packets, .count = came->count};
   }
-  return network_decode_part(&recorder->network, tape, layout, block, site, part, recorder->arrivals, rows);
+  return code_exchange_decode_part(&recorder->network, tape, layout, block, site, part, recorder->arrivals, rows);
 }
 
 /* ---- the exchange */
 
-static int count_parts(Exchange *self, const TokenLayout *layout, int64_t batch) {
-  (void)layout, (void)batch;
-  return parts_of((ExchangeRecorder *)self);
-}
-
-static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first, int64_t rows,
-                    Tensor *const h[2]) {
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   ExchangeRecorder *recorder = (ExchangeRecorder *)self;
   uint64_t to = partners(recorder, true);
-  (void)tape, (void)rows;
+  (void)tape;
   for (int site = 0; to != 0 && site < recorder->setup.sites; site++) {
     MessageSize size;
-    TRY(send_part(recorder, layout, block, site, part, first, h[site], &size));
+    TRY(send_part(recorder, layout, block, site, part, h[site], &size));
     TRY(note_compute(recorder));
     if (size.packets > 0) TRY(schedule_send(recorder->timeline, block, site, part, size, to));
     recorder->since = clock_spent();
@@ -147,7 +141,7 @@ static uint64_t senders(const ExchangeRecorder *recorder, int part) {
   return bits & from;
 }
 
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[2]) {
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   ExchangeRecorder *recorder = (ExchangeRecorder *)self;
   uint64_t from = senders(recorder, part);
   TRY(note_compute(recorder));
@@ -157,24 +151,23 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   return STATUS_OK;
 }
 
-static const ExchangeParts in_parts = {count_parts, begin, finish};
-
 /* ---- runs */
 
 Status exchange_recorder_start(ExchangeRecorder *recorder, Timeline *timeline) {
   recorder->timeline = timeline;
-  TRY(network_begin_request(&recorder->network, &(NetworkRequest){.number = recorder->network.request.number + 1, .batch = 1}));
+  TRY(code_exchange_begin_request(&recorder->network, &(CodeExchangeRequest){.number = recorder->network.request.number + 1, .batch = 1}));
   recorder->since = clock_spent();
   return STATUS_OK;
 }
 
 Status exchange_recorder_stop(ExchangeRecorder *recorder) { return note_compute(recorder); }
 
-Status exchange_recorder_init(ExchangeRecorder *recorder, const NetworkSetup *setup) {
-  *recorder = (ExchangeRecorder){.exchange = {.parts = &in_parts, .whole_rows = setup->whole_rows}, .setup = *setup};
+Status exchange_recorder_init(ExchangeRecorder *recorder, const CodeExchangeSetup *setup) {
+  *recorder = (ExchangeRecorder){.exchange = {.begin = begin, .finish = finish, .whole_rows = setup->whole_rows}, .setup = *setup};
+  recorder->exchange.parts = parts_of(recorder);
   recorder->came = calloc((size_t)(setup->nodes * parts_of(recorder)), sizeof *recorder->came);
   if (!recorder->came) return status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
-  Status status = network_init(&recorder->network, setup);
+  Status status = code_exchange_init(&recorder->network, setup);
   if (status == STATUS_OK) status = draw_all(recorder);
   if (status != STATUS_OK) exchange_recorder_release(recorder);
   return status;
@@ -182,7 +175,7 @@ Status exchange_recorder_init(ExchangeRecorder *recorder, const NetworkSetup *se
 
 void exchange_recorder_release(ExchangeRecorder *recorder) {
   for (int i = 0; recorder->came && i < recorder->setup.nodes * parts_of(recorder); i++) free(recorder->came[i].packets);
-  network_release(&recorder->network);
+  code_exchange_release(&recorder->network);
   free(recorder->came);
   free(recorder->payloads);
   *recorder = (ExchangeRecorder){0};

@@ -3,13 +3,13 @@
  * that the calling thread had a processor, so that a busy neighbour is not counted. */
 #ifndef INFER_RECORDER_H
 #define INFER_RECORDER_H
-#include "infer/network.h"
+#include "infer/code_exchange.h"
 #include "infer/sim/schedule.h"
 #include "infer/wire.h"
 #include "nn/reduce.h"
 
-/* ---- codes, or rows: begin quantises and packs (network_encode_part), finish unpacks and looks up (network_decode_part). What "came" are
- * codes, or with whole_rows rows, drawn at random: values do not change the time. */
+/* ---- codes, or rows: begin quantises and packs (code_exchange_encode_part), finish unpacks and looks up (code_exchange_decode_part). What
+ * "came" are codes, or with whole_rows rows, drawn at random: values do not change the time. */
 
 typedef struct RecordedPart {
   TransportPacket *packets; /* [count] */
@@ -18,8 +18,8 @@ typedef struct RecordedPart {
 
 typedef struct ExchangeRecorder {
   Exchange exchange; /* first: give its address to model_encode */
-  NetworkSetup setup;
-  Network network;
+  CodeExchangeSetup setup;
+  CodeExchange network;
   Timeline *timeline; /* of the run under way */
   double since;       /* when the present stretch of computation began, on this thread's clock */
   RecordedPart *came; /* [nodes][parts] */
@@ -28,8 +28,8 @@ typedef struct ExchangeRecorder {
 } ExchangeRecorder;
 
 /* One thread: stretches are seconds that the calling thread had a processor, so that a busy neighbour is not counted. */
-Status exchange_recorder_init(ExchangeRecorder *exchange, const NetworkSetup *setup); /* transport NULL */
-void exchange_recorder_release(ExchangeRecorder *exchange);                           /* accepts a zeroed one */
+Status exchange_recorder_init(ExchangeRecorder *exchange, const CodeExchangeSetup *setup); /* transport NULL */
+void exchange_recorder_release(ExchangeRecorder *exchange);                                /* accepts a zeroed one */
 
 /* Before model_encode, and after it. timeline is empty. */
 Status exchange_recorder_start(ExchangeRecorder *exchange, Timeline *timeline);

@@ -133,8 +133,7 @@ static inline Status sample_check_margins(const Codebook *book, const real *x, i
   return STATUS_OK;
 }
 
-static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  SampleAnswer *answer = (SampleAnswer *)self;
+static inline Status sample_quantise(SampleAnswer *answer, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   int set = block * config_sites(&answer->cluster->config) + site;
   const Codebook *book = &answer->cluster->books[set];
   int64_t batch = h->shape[0], width = book->width, shape[3] = {batch, layout->shared, width};
@@ -162,11 +161,18 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
   return status;
 }
 
-static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                                   const uint8_t **lost) {
-  (void)tape, (void)layout, (void)block;
-  *remote = ((SampleAnswer *)self)->remote[site];
-  *lost = NULL;
+static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                  Tensor *const h[EXCHANGE_SITES]) {
+  (void)part;
+  for (int site = 0; site < EXCHANGE_SITES && h[site]; site++)
+    TRY(sample_quantise((SampleAnswer *)self, tape, layout, block, site, h[site]));
+  return STATUS_OK;
+}
+
+static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                   ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)tape, (void)layout, (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++) rows[site].x = ((SampleAnswer *)self)->remote[site];
   return STATUS_OK;
 }
 

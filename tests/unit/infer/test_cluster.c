@@ -2,7 +2,7 @@
  * after the first request, and every way for a node to fail. */
 #include "base/clock.h"
 #include "infer/cluster/leader.h"
-#include "infer/network.h"
+#include "infer/code_exchange.h"
 #include "sample_fixture.h"
 #include "unit/count_allocations.h"
 #include <math.h>

@@ -208,16 +208,16 @@ static void encode(Sample *sample, const KvTables *tables, int parts, real out[1
   for (int i = 0; i < 17 * WIDTH; i++) rows[i] = (real)sin(i);
   tape_record(tape, false);
   assert_int_equal(layout_build(&layout, TOKENS, NODES, even, NULL, CLASS_DISTRIBUTED, 1), STATUS_OK);
-  const NetworkSetup setup = {.self = 1,
-                              .nodes = NODES,
-                              .layout = &layout,
-                              .books = sample->books,
-                              .blocks = BLOCKS,
-                              .sites = 1,
-                              .parts = parts,
-                              .batch_max = 1,
-                              .max_packet = 1436,
-                              .keys = tables};
+  const CodeExchangeSetup setup = {.self = 1,
+                                   .nodes = NODES,
+                                   .layout = &layout,
+                                   .books = sample->books,
+                                   .blocks = BLOCKS,
+                                   .sites = 1,
+                                   .parts = parts,
+                                   .batch_max = 1,
+                                   .max_packet = 1436,
+                                   .keys = tables};
   if (exchange_recorder_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(exchange_recorder_start(&exchange, &timeline), STATUS_OK);
   const ModelInput input = {.rows = tape_constant(tape, 3, (int64_t[]){1, 17, WIDTH}, rows), .batch = 1};

@@ -16,9 +16,10 @@ struct LoopExchange {
   Exchange exchange;                     /* first */
   real *shared[LOOP_BLOCKS][LOOP_SITES]; /* [B, shared, W] */
   int64_t batch, width;
-  int sites, parts;  /* parts: of a node */
+  int sites;         /* of the model */
   unsigned lose;     /* every so many-th token is lost, another one in each block and site; 0: none */
   bool each;         /* and another one for each receiver */
+  bool bare;         /* a node of one part hands over rows without runs */
   int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
   int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
   /* What the remote rows of a part, or of a whole block, become instead of x; NULL: x. For tables of keys and values. */
@@ -34,9 +35,7 @@ static inline bool loop_loses(const LoopExchange *loop, int block, int site, int
 
 /* ---- all devices in one process */
 
-static inline Status loop_emulate_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)tape;
-  LoopExchange *loop = (LoopExchange *)self;
+static inline void loop_share(LoopExchange *loop, const TokenLayout *layout, int block, int site, const Tensor *h) {
   int64_t width = tensor_width(h), batch = h->shape[0];
   real *to = realloc(loop->shared[block][site], (size_t)(batch * layout->shared * width) * sizeof *to);
   assert_non_null(to);
@@ -46,17 +45,29 @@ static inline Status loop_emulate_begin(Exchange *self, Tape *tape, const TokenL
     for (int64_t i = 0; i < layout->shared; i++)
       for (int64_t e = 0; e < width; e++)
         to[(b * layout->shared + i) * width + e] = loop_quantise(h->value[(b * layout->rows + layout->shared_row[i]) * width + e]);
+}
+
+static inline Status loop_emulate_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                        Tensor *const h[EXCHANGE_SITES]) {
+  LoopExchange *loop = (LoopExchange *)self;
+  (void)tape;
+  assert_int_equal(part, 0);
+  for (int site = 0; site < EXCHANGE_SITES; site++) assert_int_equal(h[site] != NULL, site < loop->sites);
+  for (int site = 0; site < loop->sites; site++) loop_share(loop, layout, block, site, h[site]);
   return STATUS_OK;
 }
 
-static inline Status loop_emulate_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                                         const uint8_t **lost) {
+static inline Status loop_emulate_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                         ExchangeRows rows[EXCHANGE_SITES]) {
   LoopExchange *loop = (LoopExchange *)self;
   int64_t each = loop->batch * layout->shared, masks = loop->each ? layout->spans : 1;
-  uint8_t *mask = tape_alloc(tape, (size_t)(masks * each));
-  for (int64_t i = 0; i < masks * each; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared, (int)(i / each));
-  *lost = loop->lose ? mask : NULL;
-  *remote = tape_constant(tape, 3, (int64_t[]){loop->batch, layout->shared, loop->width}, loop->shared[block][site]);
+  (void)part;
+  for (int site = 0; site < loop->sites; site++) {
+    uint8_t *mask = tape_alloc(tape, (size_t)(masks * each));
+    for (int64_t i = 0; i < masks * each; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared, (int)(i / each));
+    rows[site].lost = loop->lose ? mask : NULL;
+    rows[site].x = tape_constant(tape, 3, (int64_t[]){loop->batch, layout->shared, loop->width}, loop->shared[block][site]);
+  }
   return tape_status(tape);
 }
 
@@ -96,50 +107,16 @@ static inline void loop_copy(const LoopExchange *loop, const TokenLayout *layout
     }
 }
 
-static inline Status loop_node_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)tape;
-  loop_compare((LoopExchange *)self, layout, block, site, h, 0, 0, layout->shared_rows);
-  return STATUS_OK;
-}
-
-static inline Status loop_node_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                                      const uint8_t **lost) {
-  LoopExchange *loop = (LoopExchange *)self;
-  uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * layout->remote));
-  *remote = tape_tensor(tape, 3, (int64_t[]){loop->batch, layout->remote, loop->width});
-  for (int d = 0; d < layout->devices; d++) {
-    int64_t place = loop_place(layout, d), first = layout->device_shared[d];
-    if (loop_hears(layout, d))
-      loop_copy(loop, layout, block, site, first, layout->device_shared[d + 1] - first, layout->remote,
-                (*remote)->value + place * loop->width, mask + place);
-  }
-  *lost = loop->lose ? mask : NULL;
-  return tape_status(tape);
-}
-
-static inline Status loop_node_finish_rows(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows) {
-  LoopExchange *loop = (LoopExchange *)self;
-  *rows = (ExchangeRows){.runs = 0};
-  TRY(loop_node_finish(self, tape, layout, block, 0, &rows->x, &rows->lost));
-  loop->make_keys(loop, tape, block, rows);
-  return tape_status(tape);
-}
-
-static inline int loop_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
-  (void)layout, (void)batch;
-  return ((LoopExchange *)self)->parts;
-}
-
-static inline Status loop_part_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first,
-                                     int64_t rows, Tensor *const h[2]) {
+static inline Status loop_node_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                     Tensor *const h[EXCHANGE_SITES]) {
   (void)tape;
   LoopExchange *loop = (LoopExchange *)self;
-  int64_t expected_first, expected_rows, first_shared, shared;
-  layout_part(layout, loop->parts, part, &expected_first, &expected_rows, &first_shared, &shared);
-  assert_true(first == expected_first && rows == expected_rows && rows > 0);
+  int64_t first, rows, first_shared, shared;
+  layout_part(layout, loop->exchange.parts, part, &first, &rows, &first_shared, &shared);
+  assert_true(rows > 0);
   assert_true(loop->begun[block] <= part && loop->finished[block] == 0); /* in order, before any is awaited */
   loop->begun[block] = part + 1;
-  for (int site = 0; site < 2; site++) {
+  for (int site = 0; site < EXCHANGE_SITES; site++) {
     assert_int_equal(h[site] != NULL, site < loop->sites);
     if (h[site] == NULL) continue;
     assert_int_equal(h[site]->shape[1], rows);
@@ -148,7 +125,8 @@ static inline Status loop_part_begin(Exchange *self, Tape *tape, const TokenLayo
   return STATUS_OK;
 }
 
-static inline Status loop_part_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[2]) {
+static inline Status loop_node_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,
+                                      ExchangeRows rows[EXCHANGE_SITES]) {
   LoopExchange *loop = (LoopExchange *)self;
   assert_int_equal(loop->finished[block], part);
   loop->finished[block]++;
@@ -156,14 +134,14 @@ static inline Status loop_part_finish(Exchange *self, Tape *tape, const TokenLay
   int64_t runs = 0, total = 0, from[LOOP_DEVICES];
   for (int d = 0; d < layout->devices; d++) {
     int64_t first, count;
-    layout_part_shared(layout, d, loop->parts, part, &first, &count);
+    layout_part_shared(layout, d, loop->exchange.parts, part, &first, &count);
     if (!loop_hears(layout, d)) continue;
     run[runs] = (ExchangeRun){loop_place(layout, d) + first, count};
     from[runs++] = layout->device_shared[d] + first;
     total += count;
   }
   for (int site = 0; site < loop->sites; site++) {
-    rows[site] = (ExchangeRows){.runs = runs, .run = run};
+    if (!(loop->bare && loop->exchange.parts == 1)) rows[site] = (ExchangeRows){.runs = runs, .run = run};
     if (total == 0) continue;
     uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * total));
     rows[site].x = tape_tensor(tape, 3, (int64_t[]){loop->batch, total, loop->width});
@@ -175,8 +153,6 @@ static inline Status loop_part_finish(Exchange *self, Tape *tape, const TokenLay
   return tape_status(tape);
 }
 
-static const ExchangeParts LOOP_PARTS = {loop_count, loop_part_begin, loop_part_finish};
-
 /* ---- life */
 
 /* For the emulation. sites: of the model. */
@@ -184,11 +160,9 @@ static inline void loop_open(LoopExchange *loop, int sites, unsigned lose) {
   *loop = (LoopExchange){.exchange = {.begin = loop_emulate_begin, .finish = loop_emulate_finish}, .sites = sites, .lose = lose};
 }
 
-/* From now on for a node; parts 0: whole blocks, with make_keys through finish_rows. */
+/* From now on for a node, whose blocks are cut into so many parts. */
 static inline Exchange *loop_as_node(LoopExchange *loop, int parts) {
-  loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .parts = parts > 0 ? &LOOP_PARTS : NULL};
-  if (parts == 0 && loop->make_keys) loop->exchange.finish_rows = loop_node_finish_rows;
-  loop->parts = parts;
+  loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .parts = parts};
   loop->sent = loop->off = 0;
   memset(loop->begun, 0, sizeof loop->begun);
   memset(loop->finished, 0, sizeof loop->finished);

@@ -21,21 +21,23 @@ typedef struct Sent {
   bool loses;
 } Sent;
 
-static Status sent_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)self, (void)tape, (void)layout, (void)block, (void)site, (void)h;
+static Status sent_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)self, (void)tape, (void)layout, (void)block, (void)part, (void)h;
   return STATUS_OK;
 }
 
-static Status sent_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                          const uint8_t **lost) {
+static Status sent_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   Sent *sent = (Sent *)self;
-  int64_t part = sent->width / GROUPS;
-  *lost = sent->loses ? sent->lost : NULL;
-  *remote = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, sent->width});
-  for (int64_t i = 0; i < layout->remote * GROUPS; i++)
-    memcpy((*remote)->value + i * part,
-           sent->codebook[block * sent->sites + site] + (i % GROUPS * ENTRIES + sent->codes[block][site][i / GROUPS][i % GROUPS]) * part,
-           (size_t)part * sizeof(real));
+  int64_t width = sent->width / GROUPS; /* of a group */
+  (void)part;
+  for (int site = 0; site < sent->sites; site++) {
+    rows[site] =
+        (ExchangeRows){.x = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, sent->width}), .lost = sent->loses ? sent->lost : NULL};
+    for (int64_t i = 0; i < layout->remote * GROUPS; i++)
+      memcpy(rows[site].x->value + i * width,
+             sent->codebook[block * sent->sites + site] + (i % GROUPS * ENTRIES + sent->codes[block][site][i / GROUPS][i % GROUPS]) * width,
+             (size_t)width * sizeof(real));
+  }
   return STATUS_OK;
 }
 

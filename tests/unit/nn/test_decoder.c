@@ -16,26 +16,29 @@ typedef struct Oracle {
   bool keeps;
 } Oracle;
 
-static Status oracle_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)tape;
+static Status oracle_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   Oracle *oracle = (Oracle *)self;
+  (void)tape, (void)part;
   if (!oracle->keeps) return STATUS_OK;
   assert_int_equal(layout->rows, TOKENS);
-  oracle->width = tensor_width(h);
-  oracle->kept[block][site] = malloc((size_t)tensor_count(h) * sizeof(real));
-  memcpy(oracle->kept[block][site], h->value, (size_t)tensor_count(h) * sizeof(real));
+  oracle->width = tensor_width(h[0]);
+  for (int site = 0; site < SITES && h[site] != NULL; site++) {
+    oracle->kept[block][site] = malloc((size_t)tensor_count(h[site]) * sizeof(real));
+    memcpy(oracle->kept[block][site], h[site]->value, (size_t)tensor_count(h[site]) * sizeof(real));
+  }
   return STATUS_OK;
 }
 
-static Status oracle_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                            const uint8_t **lost) {
+static Status oracle_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   Oracle *oracle = (Oracle *)self;
-  *lost = NULL;
-  *remote = tape_tensor(tape, 3, (int64_t[]){BATCH, layout->remote, oracle->width});
-  for (int64_t b = 0; b < BATCH; b++)
-    for (int64_t i = 0; i < layout->remote; i++)
-      memcpy((*remote)->value + (b * layout->remote + i) * oracle->width,
-             oracle->kept[block][site] + (b * TOKENS + layout->remote_token[i]) * oracle->width, (size_t)oracle->width * sizeof(real));
+  (void)part;
+  for (int site = 0; site < SITES && oracle->kept[block][site] != NULL; site++) {
+    rows[site].x = tape_tensor(tape, 3, (int64_t[]){BATCH, layout->remote, oracle->width});
+    for (int64_t i = 0; i < BATCH * layout->remote; i++)
+      memcpy(rows[site].x->value + i * oracle->width,
+             oracle->kept[block][site] + (i / layout->remote * TOKENS + layout->remote_token[i % layout->remote]) * oracle->width,
+             (size_t)oracle->width * sizeof(real));
+  }
   return STATUS_OK;
 }
 

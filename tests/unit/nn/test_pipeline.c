@@ -1,5 +1,5 @@
-/* Blocks in parts: with one part the bits of whole blocks, with several the same within rounding, and the same codes; images and texts,
- * both sites, lost tokens, parts without rows. */
+/* Blocks in parts: several give the same as one within rounding, and the same codes; images and texts, both sites, lost tokens, parts
+ * without rows; rows that come with and without runs. */
 #include "nn/model_internal.h"
 #include "nn/pipeline.h"
 #include "unit/nn/loop_exchange.h"
@@ -153,7 +153,9 @@ static void losses_matter(void **state) {
 static void check_bits(Fixture *f, const Case *c, int self, ModelRows rows) {
   TokenLayout layout = {0};
   build(f, &layout, c, self);
-  const Tensor *whole = encode(f, c, &layout, loop_as_node(&f->loop, 0), rows);
+  f->loop.bare = true;
+  const Tensor *whole = encode(f, c, &layout, loop_as_node(&f->loop, 1), rows);
+  f->loop.bare = false;
   const Tensor *parts = encode(f, c, &layout, loop_as_node(&f->loop, 1), rows);
   assert_int_equal(whole != NULL, parts != NULL);
   if (whole != NULL) {
@@ -164,7 +166,7 @@ static void check_bits(Fixture *f, const Case *c, int self, ModelRows rows) {
   layout_release(&layout);
 }
 
-static void one_part_is_the_whole_bit_by_bit(void **state) {
+static void runs_say_where_rows_are_bit_by_bit(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int64_t batch = 1; batch <= 2; batch++) {
@@ -195,7 +197,7 @@ static void the_rows_that_are_wanted(void **state) {
     emulate(&f, c, &all);
     for (int self = 0; self < DEVICES; self++) {
       build(&f, &layout, c, self);
-      const Tensor *whole = encode(&f, c, &layout, loop_as_node(&f.loop, 0), rows);
+      const Tensor *whole = encode(&f, c, &layout, loop_as_node(&f.loop, 1), rows);
       int64_t sent = f.loop.sent;
       const Tensor *parts = encode(&f, c, &layout, loop_as_node(&f.loop, 4), rows);
       assert_int_equal(f.loop.sent, sent);
@@ -229,7 +231,7 @@ static void the_cache_is_filled_alike(void **state) {
     assert_int_equal(kv_cache_init(&cache[i], &setup), STATUS_OK);
     assert_int_equal(kv_cache_start(&cache[i], layout.remote), STATUS_OK);
     ModelInput input = {.ids = f.ids, .batch = 1, .cache = &cache[i]};
-    assert_non_null(model_encode(f.model, f.run.tape, &input, &layout, loop_as_node(&f.loop, i ? 4 : 0), MODEL_ROWS_LAST));
+    assert_non_null(model_encode(f.model, f.run.tape, &input, &layout, loop_as_node(&f.loop, i ? 4 : 1), MODEL_ROWS_LAST));
     assert_int_equal(cache[i].rows, counts[DEVICES - 1]);
   }
   for (int block = 0; block < BLOCKS; block++) {
@@ -261,7 +263,7 @@ static void keys_may_be_ready(void **state) {
     open(&f, &cases[i]);
     f.loop.keys = f.model, f.loop.make_keys = make_keys;
     real *want = kept(emulate(&f, &cases[i], &all));
-    for (int parts = 0; parts <= 4; parts += parts == 0 ? 1 : 3)
+    for (int parts = 1; parts <= 4; parts += 3)
       for (int self = 0; self < DEVICES; self++) check_node(&f, &cases[i], &all, want, self, parts);
     free(want);
     layout_release(&all);
@@ -325,7 +327,7 @@ static void bad_rows_are_refused(void **state) {
     if (bad[i].rows) { /* of a whole block as well */
       input.pixels = tape_constant(f.run.tape, 4, (int64_t[]){1, 3, 16, 16}, f.pixels);
       f.loop.make_keys = take_away;
-      assert_null(model_encode(f.model, f.run.tape, &input, &layout, loop_as_node(&f.loop, 0), MODEL_ROWS_ALL));
+      assert_null(model_encode(f.model, f.run.tape, &input, &layout, loop_as_node(&f.loop, 1), MODEL_ROWS_ALL));
       assert_non_null(strstr(status_message(), bad[i].word));
     }
     layout_release(&layout), layout_release(&all);
@@ -355,7 +357,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(several_parts_equal_the_emulation),
       cmocka_unit_test(losses_matter),
-      cmocka_unit_test(one_part_is_the_whole_bit_by_bit),
+      cmocka_unit_test(runs_say_where_rows_are_bit_by_bit),
       cmocka_unit_test(the_rows_that_are_wanted),
       cmocka_unit_test(the_cache_is_filled_alike),
       cmocka_unit_test(keys_may_be_ready),

@@ -250,30 +250,29 @@ typedef struct Plain {
   real *h[BLOCKS];
 } Plain;
 
-static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   (void)tape, (void)layout;
   Plain *p = (Plain *)self;
-  assert_int_equal(site, 0);
-  p->h[block] = malloc((size_t)tensor_count(h) * sizeof(real));
-  for (int64_t i = 0; i < tensor_count(h); i++) p->h[block][i] = h->value[i];
+  assert_true(part == 0 && h[1] == NULL);
+  p->h[block] = malloc((size_t)tensor_count(h[0]) * sizeof(real));
+  for (int64_t i = 0; i < tensor_count(h[0]); i++) p->h[block][i] = h[0]->value[i];
   return STATUS_OK;
 }
 
-static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   (void)self, (void)tape, (void)layout, (void)block;
-  assert_true(site == 0 && h->shape[2] == SMALL_WIDTH);
+  assert_true(part == 0 && h[0]->shape[2] == SMALL_WIDTH && h[1] == NULL);
   return STATUS_OK;
 }
 
 /* Row of a content token, or of the class token (-1), in the plain layout. */
 static int64_t plain_row(const TokenLayout *layout, int32_t token) { return token + (layout->class_token != CLASS_NONE); }
 
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote, const uint8_t **lost) {
-  (void)site;
-  *lost = NULL;
-  *remote = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, SMALL_WIDTH});
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)part;
+  rows[0].x = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, SMALL_WIDTH});
   for (int64_t i = 0; i < layout->remote; i++)
-    memcpy((*remote)->value + i * SMALL_WIDTH, ((Plain *)self)->h[block] + plain_row(layout, layout->remote_token[i]) * SMALL_WIDTH,
+    memcpy(rows[0].x->value + i * SMALL_WIDTH, ((Plain *)self)->h[block] + plain_row(layout, layout->remote_token[i]) * SMALL_WIDTH,
            SMALL_WIDTH * sizeof(real));
   return tape_status(tape);
 }

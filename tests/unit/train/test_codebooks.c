@@ -11,9 +11,10 @@ typedef struct Activations {
   real *rows[TINY_BLOCKS];
 } Activations;
 
-static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const sites[EXCHANGE_SITES]) {
   Activations *activations = (Activations *)self;
-  assert_int_equal(site, 0);
+  const Tensor *h = sites[0];
+  assert_true(part == 0 && sites[1] == NULL);
   assert_int_equal(h->shape[1], layout->rows);
   size_t bytes = (size_t)tensor_count(h) * sizeof(real);
   activations->rows[block] = malloc(bytes);

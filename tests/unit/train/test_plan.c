@@ -108,16 +108,16 @@ static void a_node_takes_what_the_paper_says(void **state) {
 }
 
 /* What the peers would send is not there; places for it are. */
-static Status hear_nothing(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  (void)self, (void)tape, (void)layout, (void)block, (void)site, (void)h;
+static Status hear_nothing(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)self, (void)tape, (void)layout, (void)block, (void)part, (void)h;
   return STATUS_OK;
 }
-static Status take_zeroes(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                          const uint8_t **lost) {
-  (void)self, (void)block, (void)site;
-  *remote = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, TEXT_WIDTH / 2}); /* 2 of 4 heads have keys and values */
-  *lost = NULL;
-  memset((*remote)->value, 0, (size_t)tensor_count(*remote) * sizeof(real));
+static Status take_zeroes(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)self, (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++) {
+    rows[site].x = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, TEXT_WIDTH / 2}); /* 2 of 4 heads have keys and values */
+    memset(rows[site].x->value, 0, (size_t)tensor_count(rows[site].x) * sizeof(real));
+  }
   return STATUS_OK;
 }
 

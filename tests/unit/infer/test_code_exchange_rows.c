@@ -1,7 +1,7 @@
 /* Whole rows between nodes (sequence parallelism) over sockets: the same bits as the sender has them, in one packet and in several, bytes
  * to the number; nothing takes the place of rows that do not come, and what is no number is refused. */
+#include "code_exchange_side.h"
 #include "infer/cluster/connection.h"
-#include "network_side.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,22 +16,22 @@ typedef struct Side {
   int self, nodes, sockets[NODES], packets;
   const int64_t *counts;
   bool causal, mask;
-  NetworkSide base;
+  CodeExchangeSide base;
   Status status;
   char problem[256];
 } Side;
 
-static NetworkSetup setup_of(const Side *side) {
-  return (NetworkSetup){.self = side->self,
-                        .nodes = side->nodes,
-                        .layout = &side->base.layout,
-                        .blocks = BLOCKS,
-                        .sites = 1,
-                        .batch_max = BATCH,
-                        .whole_rows = true,
-                        .width = WIDTH,
-                        .min_packets = side->packets,
-                        .causal = side->causal};
+static CodeExchangeSetup setup_of(const Side *side) {
+  return (CodeExchangeSetup){.self = side->self,
+                             .nodes = side->nodes,
+                             .layout = &side->base.layout,
+                             .blocks = BLOCKS,
+                             .sites = 1,
+                             .batch_max = BATCH,
+                             .whole_rows = true,
+                             .width = WIDTH,
+                             .min_packets = side->packets,
+                             .causal = side->causal};
 }
 
 static void open_side(Side *side) {
@@ -40,12 +40,12 @@ static void open_side(Side *side) {
       .transport.reliability = &reliability, .transport.timeout = 20, .transport.mask = side->mask, .open = backend_open};
   ClassToken class_token = side->causal ? CLASS_NONE : CLASS_SINGLE;
   assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, class_token, side->self), STATUS_OK);
-  NetworkSetup setup = setup_of(side);
-  network_side_open(&side->base, &setup, &transport, side->sockets);
+  CodeExchangeSetup setup = setup_of(side);
+  code_exchange_side_open(&side->base, &setup, &transport, side->sockets);
   assert_true(side->base.network.exchange.whole_rows);
 }
 
-static void close_side(Side *side) { network_side_close(&side->base); }
+static void close_side(Side *side) { code_exchange_side_close(&side->base); }
 
 static void connect_sides(Side *sides, int nodes, const int64_t *counts, int packets, bool causal) {
   for (int i = 0; i < nodes; i++) {
@@ -90,11 +90,14 @@ static bool is_right(const Side *side, int request, int block, int64_t batch, co
 }
 
 static Status exchange_block(Side *side, int request, int block, int64_t batch, Tensor **remote) {
-  const uint8_t *lost;
   Exchange *exchange = &side->base.network.exchange;
-  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, make_h(side, request, block, batch)));
-  TRY(exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, remote, &lost));
-  return lost ? status_set(STATUS_NUMERIC, "rows are marked as lost") : STATUS_OK;
+  Tensor *const h[EXCHANGE_SITES] = {make_h(side, request, block, batch), NULL};
+  ExchangeRows rows[EXCHANGE_SITES];
+  *remote = NULL;
+  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, h));
+  TRY(exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, rows));
+  *remote = rows[0].x;
+  return rows[0].lost ? status_set(STATUS_NUMERIC, "rows are marked as lost") : STATUS_OK;
 }
 
 static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
@@ -102,7 +105,7 @@ static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 static Status run_requests(Side *side) {
   for (int request = 1; request <= REQUESTS; request++) {
     tape_clear(side->base.tape);
-    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch_of(request)}));
+    TRY(code_exchange_begin_request(&side->base.network, &(CodeExchangeRequest){.number = (uint32_t)request, .batch = batch_of(request)}));
     for (int block = 0; block < BLOCKS; block++) {
       Tensor *remote;
       TRY(exchange_block(side, request, block, batch_of(request), &remote));
@@ -159,7 +162,7 @@ static void open_hostile(Hostile *hostile, bool mask) {
   hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .packets = 1, .mask = mask};
   hostile->wire = pair[1];
   open_side(&hostile->side);
-  assert_int_equal(network_begin_request(&hostile->side.base.network, &(NetworkRequest){.number = 1, .batch = 1}), STATUS_OK);
+  assert_int_equal(code_exchange_begin_request(&hostile->side.base.network, &(CodeExchangeRequest){.number = 1, .batch = 1}), STATUS_OK);
 }
 
 static void write_packet(const Hostile *hostile, PacketType type, size_t bytes, const float *rows) {
@@ -210,21 +213,21 @@ static void nothing_takes_the_place_of_rows(void **state) {
 static void only_plain_set_ups_are_possible(void **state) {
   (void)state;
   Side side = {.nodes = 2, .counts = counts_of_two};
-  Network network;
+  CodeExchange network;
   assert_int_equal(layout_build(&side.base.layout, TOKENS, 2, counts_of_two, NULL, CLASS_SINGLE, 0), STATUS_OK);
-  NetworkSetup setup = setup_of(&side);
+  CodeExchangeSetup setup = setup_of(&side);
   setup.max_packet = 4096;
-  assert_int_equal(network_init(&network, &setup), STATUS_OK);
-  network_release(&network);
+  assert_int_equal(code_exchange_init(&network, &setup), STATUS_OK);
+  code_exchange_release(&network);
   setup.parts = 2;
-  assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
+  assert_int_equal(code_exchange_init(&network, &setup), STATUS_BAD_VALUE);
   setup.parts = 1, setup.sites = 2; /* keys and values */
-  assert_int_equal(network_init(&network, &setup), STATUS_OK);
-  network_release(&network);
+  assert_int_equal(code_exchange_init(&network, &setup), STATUS_OK);
+  code_exchange_release(&network);
   setup.sites = 1, setup.keep_codes = true;
-  assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
+  assert_int_equal(code_exchange_init(&network, &setup), STATUS_BAD_VALUE);
   setup.keep_codes = false, setup.max_packet = WIDTH * 4 - 1; /* a row does not fit */
-  assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
+  assert_int_equal(code_exchange_init(&network, &setup), STATUS_BAD_VALUE);
   layout_release(&side.base.layout);
 }
 

@@ -1,21 +1,22 @@
 /* What a test of the exchange has of one node: its network over a transport, whose streams are socket pairs. */
-#ifndef TESTS_NETWORK_SIDE_H
-#define TESTS_NETWORK_SIDE_H
-#include "infer/network.h"
+#ifndef TESTS_CODE_EXCHANGE_SIDE_H
+#define TESTS_CODE_EXCHANGE_SIDE_H
+#include "infer/code_exchange.h"
 #include <cmocka.h>
 
-typedef struct NetworkSide {
+typedef struct CodeExchangeSide {
   TransportThread *transport;
-  TokenLayout layout; /* the test's to build, before network_side_open */
-  Network network;
+  TokenLayout layout; /* the test's to build, before code_exchange_side_open */
+  CodeExchange network;
   Arena *arena;
   Tape *tape;
-} NetworkSide;
+} CodeExchangeSide;
 
 /* What set-ups lack is filled in. sockets [nodes]: to each other node; taken over. */
-static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, TransportThreadSetup *transport, const int *sockets) {
+static inline void code_exchange_side_open(CodeExchangeSide *side, CodeExchangeSetup *setup, TransportThreadSetup *transport,
+                                           const int *sockets) {
   Connection *channels[WIRE_NODES] = {0};
-  network_transport(setup, &transport->transport);
+  code_exchange_transport(setup, &transport->transport);
   for (int d = 0; d < setup->nodes; d++) {
     if (d != setup->self) assert_int_equal(connection_plain(&channels[d], sockets[d]), STATUS_OK);
   }
@@ -26,15 +27,15 @@ static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, Tra
   transport->open_context = &peers;
   assert_int_equal(transport_thread_start(&side->transport, transport), STATUS_OK);
   setup->transport = side->transport;
-  assert_int_equal(network_init(&side->network, setup), STATUS_OK);
+  assert_int_equal(code_exchange_init(&side->network, setup), STATUS_OK);
   side->arena = arena_new((size_t)1 << 24);
   side->tape = tape_new(side->arena);
   tape_record(side->tape, false);
 }
 
-static inline void network_side_close(NetworkSide *side) {
+static inline void code_exchange_side_close(CodeExchangeSide *side) {
   transport_thread_stop(side->transport);
-  network_release(&side->network);
+  code_exchange_release(&side->network);
   layout_release(&side->layout);
   tape_free(side->tape);
   arena_free(side->arena);

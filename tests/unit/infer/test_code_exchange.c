@@ -1,7 +1,7 @@
 /* The exchange over sockets by itself: two and three nodes as threads of this process, and a hostile peer that is this test. */
 #include "base/clock.h"
+#include "code_exchange_side.h"
 #include "infer/cluster/connection.h"
-#include "network_side.h"
 #include "vq/pack.h"
 #include "vq/rans.h"
 #include <pthread.h>
@@ -54,30 +54,30 @@ static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 typedef struct Side {
   int self, nodes, parts, sockets[MAX], max_batch, blocks_done;
   const int64_t *counts;
-  NetworkSide base;
+  CodeExchangeSide base;
   bool right, mask, coded;
   char problem[256];
 } Side;
 
 static void open_side(Side *side, double timeout) {
-  NetworkSetup setup = {.self = side->self,
-                        .nodes = side->nodes,
-                        .layout = &side->base.layout,
-                        .books = books,
-                        .blocks = BLOCKS,
-                        .sites = 1,
-                        .batch_max = BATCH,
-                        .parts = side->parts,
-                        .keep_codes = true,
-                        .coding = side->coded ? coding : NULL};
+  CodeExchangeSetup setup = {.self = side->self,
+                             .nodes = side->nodes,
+                             .layout = &side->base.layout,
+                             .books = books,
+                             .blocks = BLOCKS,
+                             .sites = 1,
+                             .batch_max = BATCH,
+                             .parts = side->parts,
+                             .keep_codes = true,
+                             .coding = side->coded ? coding : NULL};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   TransportThreadSetup transport = {
       .transport.reliability = &reliability, .transport.timeout = timeout, .transport.mask = side->mask, .open = backend_open};
   assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
-  network_side_open(&side->base, &setup, &transport, side->sockets);
+  code_exchange_side_open(&side->base, &setup, &transport, side->sockets);
 }
 
-static void close_side(Side *side) { network_side_close(&side->base); }
+static void close_side(Side *side) { code_exchange_side_close(&side->base); }
 
 static Tensor *make_h(Side *side, int request, int block, int64_t batch) {
   int64_t shape[3] = {batch, side->base.layout.rows, WIDTH};
@@ -112,17 +112,22 @@ static bool remote_is_right(const Side *side, int request, int block, int64_t ba
 }
 
 static Status exchange_block(Side *side, int request, int block, int64_t batch, Tensor **remote) {
-  const uint8_t *lost;
   Exchange *exchange = &side->base.network.exchange;
-  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, make_h(side, request, block, batch)));
-  return exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, remote, &lost);
+  Tensor *const h[EXCHANGE_SITES] = {make_h(side, request, block, batch), NULL};
+  ExchangeRows rows[EXCHANGE_SITES];
+  *remote = NULL;
+  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, h));
+  TRY(exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, rows));
+  *remote = rows[0].x;
+  return STATUS_OK;
 }
 
 static Status run_requests(Side *side) {
   for (int request = 1; request <= REQUESTS; request++) {
     int64_t batch = batch_of(request);
     tape_clear(side->base.tape);
-    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch, .keep = request == 1}));
+    TRY(code_exchange_begin_request(&side->base.network,
+                                    &(CodeExchangeRequest){.number = (uint32_t)request, .batch = batch, .keep = request == 1}));
     for (int block = 0; block < BLOCKS; block++) {
       Tensor *remote;
       TRY(exchange_block(side, request, block, batch, &remote));
@@ -130,7 +135,6 @@ static Status run_requests(Side *side) {
       side->blocks_done++;
     }
   }
-  network_finish_statistics(&side->base.network);
   return STATUS_OK;
 }
 
@@ -231,7 +235,7 @@ static Status begin_parts(Side *side, int request, int block, int parts) {
     int64_t first, rows, first_shared, shared;
     layout_part(&side->base.layout, parts, p, &first, &rows, &first_shared, &shared);
     Tensor part = {.dims = 3, .shape = {1, rows, WIDTH}, .value = h->value + first * WIDTH};
-    TRY(exchange->parts->begin(exchange, side->base.tape, &side->base.layout, block, p, first, rows, (Tensor *[2]){&part, NULL}));
+    TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, p, (Tensor *[EXCHANGE_SITES]){&part, NULL}));
   }
   return STATUS_OK;
 }
@@ -239,16 +243,16 @@ static Status begin_parts(Side *side, int request, int block, int parts) {
 static Status run_parts(Side *side) {
   Exchange *exchange = &side->base.network.exchange;
   for (int request = 1; request <= REQUESTS; request++) {
-    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = 1}));
-    int parts = exchange->parts->count(exchange, &side->base.layout, 1);
+    TRY(code_exchange_begin_request(&side->base.network, &(CodeExchangeRequest){.number = (uint32_t)request, .batch = 1}));
+    int parts = exchange->parts;
     if (parts != 3) return status_set(STATUS_NUMERIC, "%d parts", parts);
     tape_clear(side->base.tape);
     for (int block = 0; block < BLOCKS; block++) {
       bool seen[TOKENS] = {0};
       TRY(begin_parts(side, request, block, parts));
       for (int p = 0; p < parts; p++) {
-        ExchangeRows rows[2];
-        TRY(exchange->parts->finish(exchange, side->base.tape, &side->base.layout, block, p, rows));
+        ExchangeRows rows[EXCHANGE_SITES];
+        TRY(exchange->finish(exchange, side->base.tape, &side->base.layout, block, p, rows));
         if (!part_is_right(side, request, block, rows, seen))
           return status_set(STATUS_NUMERIC, "request %d block %d part %d", request, block, p);
       }
@@ -284,11 +288,13 @@ static void blocks_in_parts(void **state) {
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
   }
   Tensor *remote;
-  assert_int_equal(network_begin_request(&sides[0].base.network, &(NetworkRequest){.number = REQUESTS + 1, .batch = 1}), STATUS_OK);
-  assert_int_equal(exchange_block(&sides[0], 1, 0, 1, &remote), STATUS_BAD_VALUE); /* not by whole blocks then */
-  assert_int_equal(network_begin_request(&sides[0].base.network, &(NetworkRequest){.number = REQUESTS + 2, .batch = 1, .whole = true}),
+  assert_int_equal(code_exchange_begin_request(&sides[0].base.network, &(CodeExchangeRequest){.number = REQUESTS + 1, .batch = 1}),
                    STATUS_OK);
-  assert_int_equal(sides[0].base.network.parts, 1);
+  assert_int_equal(exchange_block(&sides[0], 1, 0, 1, &remote), STATUS_BAD_VALUE); /* not by whole blocks then */
+  assert_int_equal(
+      code_exchange_begin_request(&sides[0].base.network, &(CodeExchangeRequest){.number = REQUESTS + 2, .batch = 1, .whole = true}),
+      STATUS_OK);
+  assert_int_equal(sides[0].base.network.exchange.parts, 1);
   for (int i = 0; i < 3; i++) close_side(&sides[i]);
 }
 
@@ -300,7 +306,7 @@ typedef struct Hostile {
 } Hostile;
 
 static Status begin_request(Side *side, uint32_t number, int64_t batch, bool keep) {
-  return network_begin_request(&side->base.network, &(NetworkRequest){.number = number, .batch = batch, .keep = keep});
+  return code_exchange_begin_request(&side->base.network, &(CodeExchangeRequest){.number = number, .batch = batch, .keep = keep});
 }
 
 static void open_masking(Hostile *hostile, double timeout, bool mask) {
@@ -505,22 +511,22 @@ static void tokens_of_one_that_is_gone_are_masked(void **state) {
     uint8_t message[MESSAGE];
     honest(message, 1, 0);
     open_masking(&hostile, 0.2, true);
-    Network *net = &hostile.side.base.network;
+    CodeExchange *net = &hostile.side.base.network;
     assert_int_equal(write(hostile.wire, message, MESSAGE), MESSAGE);
     for (uint32_t request = 1; request <= 2; request++) {
       if (request > 1) assert_int_equal(begin_request(&hostile.side, request, 1, false), STATUS_OK);
       for (int block = 0; block < BLOCKS; block++) {
-        Tensor *remote;
-        const uint8_t *lost;
-        Tensor *h = make_h(&hostile.side, 1, block, 1);
+        Tensor *const h[EXCHANGE_SITES] = {make_h(&hostile.side, 1, block, 1), NULL};
+        ExchangeRows rows[EXCHANGE_SITES];
         double start = clock_now();
         assert_int_equal(net->exchange.begin(&net->exchange, hostile.side.base.tape, &hostile.side.base.layout, block, 0, h), STATUS_OK);
-        assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.base.tape, &hostile.side.base.layout, block, 0, &remote, &lost),
+        assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.base.tape, &hostile.side.base.layout, block, 0, rows),
                          STATUS_OK);
+        const uint8_t *lost = rows[0].lost;
         if (request == 1 && block == 0) {
           assert_null(lost);
           if (way == CLOSES) close(hostile.wire), hostile.wire = -1;
-          if (way == GIVEN_UP) network_gone(net, 1);
+          if (way == GIVEN_UP) transport_thread_gone(hostile.side.base.transport, 1);
           continue;
         }
         assert_non_null(lost);
@@ -539,7 +545,7 @@ static void a_request_that_is_cancelled_ends(void **state) {
   Hostile hostile;
   bool cancelled = false;
   open_hostile(&hostile, 20);
-  Network *net = &hostile.side.base.network;
+  CodeExchange *net = &hostile.side.base.network;
   net->cancelled = &cancelled;
   net->check_context = &cancelled;
   net->check = cancel;
@@ -587,13 +593,43 @@ static void requests_come_in_order(void **state) {
   close_hostile(&hostile);
 }
 
-static void group_bytes_follow_the_formula(void **state) {
+/* Bytes of the packets, headers included, into which a node cuts the codes of so many tokens: PACKET_HEADER + ceil(n G ceil(log2 K) / 8) of
+ * a packet of n tokens. */
+static size_t cut_bytes(int64_t groups, int64_t entries, int64_t tokens, int packets) {
+  const int64_t counts[] = {tokens, 1};
+  TokenLayout layout = {0};
+  Codebook book;
+  CodeExchange exchange;
+  const TransportPacket *cut;
+  int count;
+  size_t bytes = 0;
+  assert_int_equal(layout_build(&layout, tokens + 1, 2, counts, NULL, CLASS_DISTRIBUTED, 0), STATUS_OK);
+  assert_int_equal(codebook_init(&book, groups, entries, groups, NULL), STATUS_OK);
+  for (int64_t i = 0; i < entries * groups; i++) book.codewords[i] = (real)(i % entries);
+  codebook_refresh(&book);
+  const CodeExchangeSetup setup = {
+      .nodes = 2, .layout = &layout, .books = &book, .blocks = 1, .sites = 1, .batch_max = 1, .min_packets = packets, .max_packet = 65536};
+  assert_int_equal(code_exchange_init(&exchange, &setup), STATUS_OK);
+  assert_int_equal(code_exchange_begin_request(&exchange, &(CodeExchangeRequest){.number = 1, .batch = 1}), STATUS_OK);
+  real *rows = calloc((size_t)(layout.rows * groups), sizeof *rows);
+  const Tensor h = {.dims = 3, .shape = {1, layout.rows, groups}, .value = rows};
+  assert_int_equal(code_exchange_encode_part(&exchange, &layout, 0, 0, 0, &h, &cut, &count), STATUS_OK);
+  assert_int_equal(count, packets);
+  for (int f = 0; f < count; f++) bytes += PACKET_HEADER + cut[f].bytes;
+  free(rows);
+  code_exchange_release(&exchange);
+  codebook_release(&book);
+  layout_release(&layout);
+  return bytes;
+}
+
+static void bytes_of_packets_follow_the_formula(void **state) {
   (void)state;
-  assert_int_equal(network_group_bytes(8, 1024, 64 * 16, 1), 12 + 64 * 16 * 10);
-  assert_int_equal(network_group_bytes(1, 1024, 49, 1), 12 + 62); /* 490 bits */
-  assert_int_equal(network_group_bytes(1, 1024, 49, 2), 2 * 12 + 32 + 30);
-  assert_int_equal(network_group_bytes(32, 1000, 49, 3), 3 * 12 + 49 * 40);
-  assert_int_equal(network_group_bytes(3, 5, 1, 1), 12 + 2);
+  assert_int_equal(cut_bytes(8, 1024, 64 * 16, 1), 12 + 64 * 16 * 10);
+  assert_int_equal(cut_bytes(1, 1024, 49, 1), 12 + 62); /* 490 bits */
+  assert_int_equal(cut_bytes(1, 1024, 49, 2), 2 * 12 + 32 + 30);
+  assert_int_equal(cut_bytes(32, 1000, 49, 3), 3 * 12 + 49 * 40);
+  assert_int_equal(cut_bytes(3, 5, 1, 1), 12 + 2);
 }
 
 int main(void) {
@@ -612,6 +648,6 @@ int main(void) {
                                      cmocka_unit_test(silence_ends_at_the_deadline),
                                      cmocka_unit_test(a_closed_peer_is_named),
                                      cmocka_unit_test(requests_come_in_order),
-                                     cmocka_unit_test(group_bytes_follow_the_formula)};
+                                     cmocka_unit_test(bytes_of_packets_follow_the_formula)};
   return cmocka_run_group_tests(tests, open_books, close_books);
 }

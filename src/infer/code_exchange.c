@@ -1,0 +1,594 @@
+/* Codes between nodes: what is in a packet, who waits for whom, and memory. How packets travel is the transport's. */
+#include "infer/code_exchange.h"
+#include "base/clock.h"
+#include "infer/transport/packet.h"
+#include "vq/pack.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROW_NUMBER = 4 /* bytes */ };
+
+static int parts_of(const CodeExchangeSetup *setup) { return setup->parts > 1 ? setup->parts : 1; }
+static int64_t shared_of(const TokenLayout *layout, int node) {
+  return node < layout->devices ? layout->device_shared[node + 1] - layout->device_shared[node] : 0;
+}
+static int64_t max_of(const CodeExchangeSetup *setup, int node) {
+  return setup->batch_max * (setup->tokens_max ? setup->tokens_max : shared_of(setup->layout, node));
+}
+static int64_t max_of_any(const CodeExchangeSetup *setup) {
+  int64_t max = 0;
+  for (int d = 0; d < setup->nodes; d++) max = max_of(setup, d) > max ? max_of(setup, d) : max;
+  return max;
+}
+static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
+
+double code_exchange_token_bits(const CodeExchangeSetup *setup) {
+  if (setup->whole_rows) return 32.0 * (double)setup->width;
+  return (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
+}
+
+/* Packets of a group end in whole bytes each. */
+static size_t payload_max(const CodeExchangeSetup *setup, int64_t tokens) {
+  if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
+  return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) + (size_t)(tokens < MAX_PACKETS ? tokens : MAX_PACKETS);
+}
+
+void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport) {
+  int64_t max = max_of_any(setup);
+  transport->self = setup->self;
+  transport->nodes = setup->nodes;
+  transport->blocks = setup->blocks;
+  transport->sites = setup->sites;
+  transport->parts = parts_of(setup);
+  transport->max_message_bytes = payload_max(setup, max);
+  transport->max_packets = (int)(max < MAX_PACKETS ? max : MAX_PACKETS);
+  transport->ahead = setup->tokens_max > 0;
+}
+
+static MessageKey key_of(const CodeExchange *ex, int block, int site, int part) {
+  return (MessageKey){.request = ex->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
+}
+
+static const Codebook *book_at(const CodeExchange *ex, int block, int site) { return &ex->setup.books[block * ex->setup.sites + site]; }
+static const PacketRules *rules_of(const CodeExchange *ex) { return &ex->rules[ex->request.number & 1]; }
+
+/* Of each group. */
+static const RansTable *coding_at(const CodeExchange *ex, int block, int site) {
+  return ex->setup.coding + (int64_t)(block * ex->setup.sites + site) * ex->setup.books[0].groups;
+}
+
+/* ---- what leaves ---- */
+
+typedef struct PartPlace {
+  int64_t first, rows;          /* of the process's rows */
+  int64_t first_shared, shared; /* among those that are shared */
+} PartPlace;
+
+/* The part's shared rows of every sample, together: [B, shared, W]. */
+static void gather(CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, const Tensor *h) {
+  int64_t width = tensor_width(h), rows = h->shape[1];
+  for (int64_t b = 0; b < h->shape[0]; b++) {
+    for (int64_t i = 0; i < at->shared; i++) {
+      int64_t row = layout->shared_row[at->first_shared + i] - at->first;
+      tensor_read(h, (b * rows + row) * width, width, ex->gathered + (b * at->shared + i) * width);
+    }
+  }
+}
+
+/* Codes as answers to the leader carry them: each token's packed by itself, [B, own]. */
+static void keep(CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, int block, int site) {
+  const Codebook *book = book_at(ex, block, site);
+  int64_t own = layout->shared_rows, batch = ex->request.batch;
+  uint8_t *set = ex->kept + (size_t)(block * ex->setup.sites + site) * (size_t)(batch * own) * ex->token_bytes;
+  for (int64_t b = 0; b < batch; b++)
+    pack_codes(ex->codes + b * at->shared * book->groups, at->shared, book->groups, book->entries,
+               set + (size_t)(b * own + at->first_shared) * ex->token_bytes);
+}
+
+static int packets_for(const CodeExchange *ex, int64_t tokens) {
+  size_t max = ex->setup.transport ? transport_thread_max_packet(ex->setup.transport) : ex->setup.max_packet;
+  int min = interleave_min(ex->setup.min_packets, ex->exchange.parts);
+  int packets = interleave_packets(tokens, code_exchange_token_bits(&ex->setup), max, min > 1 ? min : 1);
+  if (packets == 0 || packets > ex->max_packets) packets = ex->max_packets; /* larger ones: the backend must cut them */
+  return packets < tokens ? packets : (int)tokens;
+}
+
+/* Codes [tokens, G] in the order of packets; `back`: from there. */
+static void reorder(const CodeExchange *ex, int64_t tokens, int packets, bool back) {
+  size_t groups = (size_t)ex->setup.books[0].groups;
+  int32_t *ordered = ex->ordered;
+  for (int f = 0; f < packets; f++) {
+    int64_t count = interleave_count(tokens, packets, f);
+    for (int64_t i = 0; i < count; i++, ordered += groups) {
+      int32_t *token = ex->codes + (size_t)interleave_token(packets, f, i) * groups;
+      memcpy(back ? token : ordered, back ? ordered : token, groups * sizeof *token);
+    }
+  }
+}
+
+/* Codes in the order of packets, each packet's entropy-coded where that is shorter. */
+static void fill_packets(CodeExchange *ex, CodeMessage *message, const Packet *of, int64_t tokens) {
+  const Codebook *book = &ex->setup.books[0];
+  const int32_t *codes = ex->ordered;
+  uint8_t *bytes = message->bytes;
+  uint64_t receivers = (uint64_t)__builtin_popcountll(ex->receivers);
+  for (int f = 0; f < of->count; f++) {
+    int64_t count = interleave_count(tokens, of->count, f);
+    size_t packed = pack_dense_bytes(count, book->groups, book->entries), coded = 0;
+    TransportPacket *packet = &message->packets[f];
+    if (ex->setup.coding) coded = rans_encode(coding_at(ex, of->block, of->site), codes, count, book->groups, bytes, packed - 1);
+    if (coded == 0) pack_dense(codes, count, book->groups, book->entries, bytes);
+    *packet = (TransportPacket){.header = *of, .payload = bytes, .bytes = coded > 0 ? coded : packed};
+    packet->header.index = (uint16_t)f;
+    if (coded > 0) packet->header.flags |= PACKET_CODED;
+    codes += count * book->groups;
+    bytes += packet->bytes;
+    ex->statistics.coded_bits += 8 * packet->bytes * receivers;
+    ex->statistics.packed_bits += 8 * packed * receivers;
+  }
+}
+
+static void pack_row(const Tensor *h, int64_t first, int64_t width, uint8_t *bytes) {
+  enum { PIECE = 256 };
+  real piece[PIECE];
+  for (int64_t at = 0; at < width; at += PIECE) {
+    const int64_t count = width - at < PIECE ? width - at : PIECE;
+    tensor_read(h, first + at, count, piece);
+    wire_pack_reals(piece, (size_t)count, bytes + at * ROW_NUMBER);
+  }
+}
+
+/* Rows of tokens, as they are. */
+static void fill_rows(const CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, const Tensor *h, CodeMessage *message,
+                      const Packet *of) {
+  int64_t width = tensor_width(h), rows = h->shape[1], tokens = ex->request.batch * at->shared;
+  uint8_t *bytes = message->bytes;
+  for (int f = 0; f < of->count; f++) {
+    int64_t count = interleave_count(tokens, of->count, f);
+    message->packets[f] = (TransportPacket){.header = *of, .payload = bytes, .bytes = (size_t)(count * width) * ROW_NUMBER};
+    message->packets[f].header.index = (uint16_t)f;
+    for (int64_t i = 0; i < count; i++, bytes += width * ROW_NUMBER) {
+      int64_t token = interleave_token(of->count, f, i), row = layout->shared_row[at->first_shared + token % at->shared] - at->first;
+      pack_row(h, (token / at->shared * rows + row) * width, width, bytes);
+    }
+  }
+}
+
+/* What leaves of a part, in memory that is its owner's again `ring` blocks later. */
+static CodeMessage *message_of(const CodeExchange *ex, int block, int site, int part) {
+  uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + (uint64_t)block;
+  return &ex->messages[((int)(sequence % (uint64_t)ex->ring) * ex->setup.sites + site) * parts_of(&ex->setup) + part];
+}
+
+Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
+                                 const TransportPacket **packets, int *count) {
+  CodeMessage *message = message_of(ex, block, site, part);
+  PartPlace at;
+  layout_part(layout, ex->exchange.parts, part, &at.first, &at.rows, &at.first_shared, &at.shared);
+  if (h->shape[0] != ex->request.batch)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)ex->request.batch);
+  if (h->shape[1] != at.rows)
+    return status_set(STATUS_BAD_VALUE, "part %d of %d of block %d has %lld rows, not %lld", part, ex->exchange.parts, block,
+                      (long long)at.rows, (long long)h->shape[1]);
+  int64_t tokens = ex->request.batch * at.shared;
+  *packets = message->packets;
+  *count = 0;
+  if (tokens == 0) return STATUS_OK;
+  *count = packets_for(ex, tokens);
+  Packet of = {.request = ex->request.number,
+               .block = (uint8_t)block,
+               .site = (uint8_t)site,
+               .part = (uint8_t)part,
+               .type = ex->setup.whole_rows ? PACKET_RAW : PACKET_CODES,
+               .count = (uint16_t)*count};
+  if (ex->setup.whole_rows) {
+    fill_rows(ex, layout, &at, h, message, &of);
+    return STATUS_OK;
+  }
+  gather(ex, layout, &at, h);
+  codebook_assign(book_at(ex, block, site), ex->gathered, tokens, ex->codes, NULL, ex->scratch);
+  if (ex->request.keep) keep(ex, layout, &at, block, site);
+  reorder(ex, tokens, *count, false);
+  fill_packets(ex, message, &of, tokens);
+  return STATUS_OK;
+}
+
+/* ---- what comes ---- */
+
+/* A node's share of the rows of a part: [B, rows] of which `rows` stand from `offset` on in each sample. */
+typedef struct PeerRows {
+  int node;
+  int64_t rows, offset, remote;
+  uint8_t *lost; /* [B, remote] */
+} PeerRows;
+
+static void mask(CodeExchange *ex, const PeerRows *peer, int64_t token) {
+  uint8_t *mark = &peer->lost[token / peer->rows * peer->remote + peer->offset + token % peer->rows];
+  ex->statistics.masked += !*mark;
+  *mark = 1;
+}
+
+/* Codes in the order of packets, then of tokens; those that did not come get code 0, which nobody looks at. */
+static Status unpack(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, int site) {
+  const Codebook *book = &ex->setup.books[0];
+  int64_t tokens = ex->request.batch * peer->rows;
+  int32_t *codes = ex->ordered;
+  for (int f = 0; f < arrival->count; f++) {
+    const TransportPacket *packet = &arrival->packets[f];
+    int64_t count = interleave_count(tokens, arrival->count, f);
+    Status status = STATUS_OK;
+    if (!packet->payload) {
+      memset(codes, 0, (size_t)(count * book->groups) * sizeof *codes);
+      for (int64_t i = 0; i < count; i++) mask(ex, peer, interleave_token(arrival->count, f, i));
+    } else if (packet->header.flags & PACKET_CODED) {
+      status = rans_decode(coding_at(ex, block, site), count, book->groups, packet->payload, packet->bytes, codes);
+    } else {
+      status = pack_dense_unpack(packet->payload, count, book->groups, book->entries, codes);
+    }
+    if (status != STATUS_OK) {
+      ex->fault = peer->node;
+      return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
+    }
+    codes += count * book->groups;
+  }
+  reorder(ex, tokens, arrival->count, true);
+  return STATUS_OK;
+}
+
+static void mask_all(CodeExchange *ex, const PeerRows *peer) {
+  int64_t tokens = ex->request.batch * peer->rows;
+  memset(ex->codes, 0, (size_t)(tokens * ex->setup.books[0].groups) * sizeof *ex->codes);
+  for (int64_t i = 0; i < tokens; i++) mask(ex, peer, i);
+}
+
+/* `lose` counts packets: here each token is one. */
+static void lose_tokens(CodeExchange *ex, const PeerRows *peer) {
+  for (int64_t i = 0; ex->losers && i < ex->request.batch * peer->rows; i++) {
+    if (link_model_loses(&ex->losers[peer->node])) mask(ex, peer, i);
+  }
+}
+
+/* Codes of one peer -> its rows, or their keys and values. */
+static void look_up(const CodeExchange *ex, const PeerRows *peer, int block, int site, ExchangeRows *rows) {
+  const Codebook *book = book_at(ex, block, site);
+  for (int64_t b = 0; b < ex->request.batch; b++) {
+    const int32_t *codes = ex->codes + b * peer->rows * book->groups;
+    int64_t row = b * peer->remote + peer->offset;
+    if (rows->x) {
+      codebook_lookup(book, codes, peer->rows, rows->x->value + row * book->width);
+      continue;
+    }
+    int64_t width = tensor_width(rows->k);
+    kv_tables_sum(ex->setup.keys, block, codes, peer->rows, rows->k->value + row * width, width, rows->v->value + row * width, width);
+  }
+}
+
+static Status take_row(const uint8_t *bytes, int64_t width, real *row) {
+  wire_parse_reals(bytes, (size_t)width, row);
+  for (int64_t i = 0; i < width; i++) {
+    if (!isfinite(row[i])) return status_set(STATUS_BAD_VALUE, "sent a number that is not finite");
+  }
+  return STATUS_OK;
+}
+
+/* Rows in full: nothing can take the place of one that did not come. */
+static Status take_rows(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, Tensor *x) {
+  int64_t width = tensor_width(x);
+  ex->fault = peer->node;
+  if (arrival->count == 0 || arrival->missing > 0)
+    return status_set(STATUS_PEER, "node %d: block %d: is gone, and nothing can take the place of its rows", peer->node, block);
+  for (int f = 0; f < arrival->count; f++) {
+    int64_t count = interleave_count(ex->request.batch * peer->rows, arrival->count, f);
+    for (int64_t i = 0; i < count; i++) {
+      int64_t token = interleave_token(arrival->count, f, i);
+      real *row = x->value + (token / peer->rows * peer->remote + peer->offset + token % peer->rows) * width;
+      if (take_row(arrival->packets[f].payload + i * width * ROW_NUMBER, width, row) != STATUS_OK)
+        return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
+    }
+  }
+  ex->fault = -1;
+  return STATUS_OK;
+}
+
+static Status take_codes(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, int site, int64_t place,
+                         ExchangeRows *rows) {
+  if (ex->setup.whole_rows) return take_rows(ex, peer, arrival, block, rows->x);
+  const Codebook *book = book_at(ex, block, site);
+  if (arrival->count)
+    TRY(unpack(ex, peer, arrival, block, site));
+  else
+    mask_all(ex, peer);
+  lose_tokens(ex, peer);
+  double start = clock_now();
+  look_up(ex, peer, block, site, rows);
+  if (rows->k) ex->statistics.tables += clock_now() - start;
+  if (!ex->heard) return STATUS_OK;
+  pack_codes(ex->codes, peer->rows, book->groups, book->entries, ex->aligned);
+  ex->heard(ex->heard_context, block, site, place, peer->rows, ex->aligned);
+  return STATUS_OK;
+}
+
+/* Where rows of a device begin in the remote sequence of this one. */
+static int64_t remote_begin(const TokenLayout *layout, int node) {
+  return layout->device_shared[node] - (node > layout->self ? layout->shared_rows : 0);
+}
+
+/* Rows [B, R, W], or keys and values where the block has tables of them. */
+static bool make_tensors(const CodeExchange *ex, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
+  const KvTables *keys = ex->setup.keys;
+  bool whole = ex->setup.whole_rows, ready = !whole && keys && kv_tables_has(keys, block);
+  int64_t width = whole ? ex->setup.width : ready ? kv_tables_width(keys) : book_at(ex, block, site)->width;
+  const int64_t shape[3] = {ex->request.batch, remote, width};
+  if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;
+  rows->k = tape_tensor(tape, 3, shape);
+  rows->v = tape_tensor(tape, 3, shape);
+  return rows->k && rows->v;
+}
+
+/* Nodes that send something of this part (bits). */
+static uint64_t part_senders(const CodeExchange *ex, int part) {
+  const PacketRules *rules = rules_of(ex);
+  uint64_t senders = 0;
+  for (int d = 0; d < ex->setup.nodes; d++) {
+    if (has(ex->senders, d) && rules->part_rows[d * rules->parts + part] > 0) senders |= (uint64_t)1 << d;
+  }
+  return senders;
+}
+
+static Status make_rows(const CodeExchange *ex, Tape *tape, int block, int site, int part, int64_t *remote, ExchangeRows *rows,
+                        ExchangeRun **runs, uint8_t **lost) {
+  const PacketRules *rules = rules_of(ex);
+  uint64_t senders = part_senders(ex, part);
+  *rows = (ExchangeRows){.runs = __builtin_popcountll(senders)};
+  *remote = 0;
+  for (int d = 0; d < ex->setup.nodes; d++) *remote += senders >> d & 1 ? rules->part_rows[d * rules->parts + part] : 0;
+  size_t marks = (size_t)(ex->request.batch * *remote);
+  *runs = tape_alloc(tape, (size_t)(rows->runs + 1) * sizeof **runs);
+  *lost = tape_alloc(tape, marks + 1);
+  if (!make_tensors(ex, tape, block, site, *remote, rows) || !*runs || !*lost) return tape_status(tape);
+  memset(*lost, 0, marks);
+  rows->run = *runs;
+  return STATUS_OK;
+}
+
+Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout *layout, int block, int site, int part,
+                                 const TransportArrival *arrivals, ExchangeRows *rows) {
+  uint64_t senders = part_senders(ex, part), masked = ex->statistics.masked;
+  ExchangeRun *run;
+  PeerRows peer = {0};
+  TRY(make_rows(ex, tape, block, site, part, &peer.remote, rows, &run, &peer.lost));
+  for (int d = 0; d < ex->setup.nodes; d++) {
+    int64_t first;
+    if (!(senders >> d & 1)) continue;
+    layout_part_shared(layout, d, ex->exchange.parts, part, &first, &peer.rows);
+    peer.node = d;
+    *run++ = (ExchangeRun){.place = remote_begin(layout, d) + first, .count = peer.rows};
+    TRY(take_codes(ex, &peer, &arrivals[d], block, site, remote_begin(layout, d) + first, rows));
+    peer.offset += peer.rows;
+  }
+  if (ex->statistics.masked > masked) rows->lost = peer.lost;
+  return STATUS_OK;
+}
+
+/* ---- the exchange ---- */
+
+static Status note_fault(CodeExchange *ex, Status status) {
+  if (status != STATUS_OK && ex->setup.transport) ex->fault = transport_thread_fault(ex->setup.transport);
+  return status;
+}
+
+/* While the transport is waited for. */
+static Status look_around(void *context) {
+  const CodeExchange *ex = context;
+  if (ex->check) TRY(ex->check(ex->check_context));
+  return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  CodeExchange *ex = (CodeExchange *)self;
+  NodeStatistics *s = &ex->statistics;
+  (void)tape;
+  if (ex->progress && part == 0) ex->progress(ex->progress_context, block);
+  if (ex->cancelled && *ex->cancelled) return status_set(STATUS_INTERRUPTED, "the request was cancelled");
+  s->parts++;
+  for (int site = 0; ex->receivers && site < ex->setup.sites; site++) {
+    MessageKey key = key_of(ex, block, site, part);
+    const TransportPacket *packets;
+    int count;
+    double start = clock_now();
+    TRY(note_fault(ex, transport_thread_reserve(ex->setup.transport, key, look_around, ex)));
+    double reserved = clock_now();
+    TRY(code_exchange_encode_part(ex, layout, block, site, part, h[site], &packets, &count));
+    double encoded = clock_now();
+    if (count) TRY(note_fault(ex, transport_thread_submit(ex->setup.transport, key, packets, count, ex->receivers)));
+    s->wait += reserved - start;
+    s->quantise += encoded - reserved;
+    s->send += clock_now() - encoded;
+  }
+  return STATUS_OK;
+}
+
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  CodeExchange *ex = (CodeExchange *)self;
+  uint64_t senders = part_senders(ex, part);
+  for (int site = 0; site < ex->setup.sites; site++) {
+    MessageKey key = key_of(ex, block, site, part);
+    double start = clock_now();
+    TRY(note_fault(ex, transport_thread_take(ex->setup.transport, key, senders, ex->arrivals, look_around, ex)));
+    double arrived = clock_now();
+    TRY(code_exchange_decode_part(ex, tape, layout, block, site, part, ex->arrivals, &rows[site]));
+    transport_thread_done(ex->setup.transport, key, senders);
+    ex->statistics.wait += arrived - start;
+    ex->statistics.quantise += clock_now() - arrived;
+  }
+  return STATUS_OK;
+}
+
+/* ---- requests ---- */
+
+static void meet_peers(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  ex->senders = ex->receivers = 0;
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
+  }
+}
+
+/* The transport reads the rules of the last request until it has these: they have memory of their own. */
+static void make_rules(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  int64_t *rows = ex->part_rows + (ex->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
+  for (int d = 0; d < setup->nodes; d++) {
+    for (int p = 0; p < ex->exchange.parts; p++) {
+      int64_t first, count = 0;
+      if (d < setup->layout->devices) layout_part_shared(setup->layout, d, ex->exchange.parts, p, &first, &count);
+      rows[d * ex->exchange.parts + p] = count;
+    }
+  }
+  ex->rules[ex->request.number & 1] = (PacketRules){.coded = setup->coding != NULL,
+                                                    .nodes = setup->nodes,
+                                                    .blocks = setup->blocks,
+                                                    .sites = setup->sites,
+                                                    .parts = ex->exchange.parts,
+                                                    .width = setup->width,
+                                                    .raw = setup->whole_rows,
+                                                    .part_rows = rows};
+  if (setup->whole_rows) return;
+  PacketRules *rules = &ex->rules[ex->request.number & 1];
+  rules->groups = setup->books[0].groups;
+  rules->entries = setup->books[0].entries;
+  rules->width = setup->books[0].width;
+}
+
+static Status check_request(const CodeExchange *ex, const CodeExchangeRequest *request) {
+  if (request->number != ex->request.number + 1)
+    return status_set(STATUS_BAD_VALUE, "request %u after request %u", request->number, ex->request.number);
+  if (request->batch < 1 || request->batch > ex->setup.batch_max)
+    return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)request->batch,
+                      (long long)ex->setup.batch_max);
+  if (request->keep && !ex->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
+  return STATUS_OK;
+}
+
+Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *request) {
+  TRY(check_request(ex, request));
+  ex->request = *request;
+  ex->exchange.parts = request->batch > 1 || request->whole ? 1 : parts_of(&ex->setup);
+  ex->statistics = (NodeStatistics){0};
+  meet_peers(ex);
+  make_rules(ex);
+  if (!ex->setup.transport) return STATUS_OK;
+  return note_fault(ex, transport_thread_begin_request(ex->setup.transport, request->number, request->batch,
+                                                       &ex->rules[request->number & 1], ex->senders, ex->receivers));
+}
+
+/* ---- memory ---- */
+
+static size_t kept_bytes(const CodeExchangeSetup *setup, size_t token_bytes) {
+  return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)max_of(setup, setup->self) * token_bytes : 0;
+}
+static size_t message_count(const CodeExchange *ex) { return (size_t)(ex->ring * ex->setup.sites * parts_of(&ex->setup)); }
+
+size_t code_exchange_bytes(const CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  if (!ex->messages) return 0;
+  size_t bytes = message_count(ex) * (ex->message_bytes + (size_t)ex->max_packets * sizeof(TransportPacket));
+  if (setup->whole_rows) return bytes + transport_thread_bytes(setup->transport);
+  size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
+  bytes += 2 * max * groups * sizeof(int32_t) + max * ex->token_bytes + kept_bytes(setup, ex->token_bytes);
+  bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
+  return bytes + transport_thread_bytes(setup->transport);
+}
+
+static Status allocate_messages(CodeExchange *ex) {
+  bool memory = (ex->messages = calloc(message_count(ex), sizeof *ex->messages)) != NULL;
+  for (size_t i = 0; memory && i < message_count(ex); i++) {
+    memory = (ex->messages[i].bytes = malloc(ex->message_bytes)) &&
+             (ex->messages[i].packets = calloc((size_t)ex->max_packets, sizeof(TransportPacket)));
+  }
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
+}
+
+static Status allocate_losers(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  if (!setup->lose) return STATUS_OK;
+  ex->loss = *setup->lose;
+  ex->loss.lose_tokens = false; /* here a token is what is lost */
+  ex->losers = calloc((size_t)setup->nodes, sizeof *ex->losers);
+  if (!ex->losers) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
+  for (int d = 0; d < setup->nodes; d++) link_model_init(&ex->losers[d], &ex->loss, d, setup->self);
+  return STATUS_OK;
+}
+
+static bool allocate_codes(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  const Codebook *book = &setup->books[0];
+  size_t own = (size_t)max_of(setup, setup->self), max = (size_t)max_of_any(setup);
+  return (ex->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
+         (ex->codes = malloc(max * (size_t)book->groups * sizeof(int32_t))) &&
+         (ex->ordered = malloc(max * (size_t)book->groups * sizeof(int32_t))) && (ex->aligned = malloc(max * ex->token_bytes)) &&
+         (ex->scratch = malloc(codebook_assign_scratch(book, (int64_t)own))) &&
+         (!setup->keep_codes || (ex->kept = malloc(kept_bytes(setup, ex->token_bytes))));
+}
+
+static Status allocate(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  size_t nodes = (size_t)setup->nodes;
+  bool memory = (ex->part_rows = calloc(2 * nodes * (size_t)parts_of(setup), sizeof *ex->part_rows)) &&
+                (ex->arrivals = calloc(nodes, sizeof *ex->arrivals)) && (setup->whole_rows || allocate_codes(ex));
+  if (!memory)
+    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_max);
+  TRY(allocate_losers(ex));
+  return allocate_messages(ex);
+}
+
+/* Room for twice the packets that are needed now, should routes turn out to be narrower. */
+static Status choose_packets(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  int64_t own = max_of(setup, setup->self);
+  size_t max = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
+  int packets = own ? interleave_packets(own, code_exchange_token_bits(setup), max, setup->min_packets) : 1;
+  if (!packets)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
+                      (long long)setup->batch_max, MAX_PACKETS, max);
+  ex->max_packets = 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
+  return STATUS_OK;
+}
+
+Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
+  *ex = (CodeExchange){
+      .exchange = {.begin = begin, .finish = finish, .parts = 1, .whole_rows = setup->whole_rows}, .setup = *setup, .fault = -1};
+  if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
+    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
+                      setup->sites, parts_of(setup), PACKET_SITES, MAX_PARTS);
+  if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
+    return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
+  if (!setup->whole_rows) ex->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
+  ex->ring = setup->transport ? transport_thread_ring(setup->transport) : 2;
+  ex->message_bytes = payload_max(setup, max_of(setup, setup->self));
+  Status status = choose_packets(ex);
+  if (status == STATUS_OK) status = allocate(ex);
+  if (status != STATUS_OK) code_exchange_release(ex);
+  return status;
+}
+
+void code_exchange_release(CodeExchange *ex) {
+  for (size_t i = 0; ex->messages && i < message_count(ex); i++) {
+    free(ex->messages[i].bytes);
+    free(ex->messages[i].packets);
+  }
+  free(ex->messages);
+  free(ex->part_rows);
+  free(ex->arrivals);
+  free(ex->gathered);
+  free(ex->codes);
+  free(ex->ordered);
+  free(ex->aligned);
+  free(ex->scratch);
+  free(ex->kept);
+  free(ex->losers);
+  *ex = (CodeExchange){.fault = -1};
+}

@@ -1,0 +1,109 @@
+/* The exchange of a node in a cluster (nn/exchange.h over a transport; paper section 3.1): begin quantises the node's shared tokens and
+ * hands their codes, cut into packets, to the transport, finish waits for the peers' codes and looks their codewords up. Between nodes of a
+ * language model codes go one way: a node sends to those behind it and receives from those before it, since no token may see a later one.
+ *
+ * A message of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
+ * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans.h). Tokens of packets that did not come are masked:
+ * their rows hold some codeword, and their marks in `lost` are 1.
+ *
+ * Slots for what comes are the transport's, those for what leaves the exchange's: as many blocks as the transport keeps. Nothing is
+ * allocated after code_exchange_init. */
+#ifndef INFER_CODE_EXCHANGE_H
+#define INFER_CODE_EXCHANGE_H
+#include "infer/transport/transport_thread.h"
+#include "infer/wire.h"
+#include "nn/exchange.h"
+#include "nn/kv_tables.h"
+#include "vq/codebook.h"
+#include "vq/rans.h"
+
+typedef struct CodeExchangeSetup {
+  int self, nodes;
+  const TokenLayout *layout; /* of this node; outlives the exchange; with tokens_max it may be another one for each request */
+  const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
+  int blocks, sites;
+  int parts;                  /* that a block is cut into; 0 as 1 */
+  int64_t batch_max;          /* samples of the largest request */
+  int min_packets;            /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
+  bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
+  int64_t width;              /* of a token at a site of these */
+  bool keep_codes;            /* room to keep all packed codes of a request (CodeExchangeRequest.keep) */
+  bool causal;                /* codes go to the nodes behind this one alone */
+  int64_t tokens_max;         /* of the longest sequence; 0: every request has the layout's tokens */
+  TransportThread *transport; /* outlives the exchange's use, not the exchange; NULL: only encode and decode are called */
+  size_t max_packet;          /* without a transport: payload of a packet */
+  const KvTables *keys;       /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
+  const RansTable *coding;    /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
+                               * them shorter; NULL: none is */
+  const LinkOptions *lose;    /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
+} CodeExchangeSetup;
+
+/* Bits of a token in a packet. */
+double code_exchange_token_bits(const CodeExchangeSetup *setup);
+
+/* A transport for this exchange: what of its setup follows from the exchange's. The layout is there by then, the transport not yet. */
+void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport);
+
+typedef struct CodeExchangeRequest {
+  uint32_t number; /* 1, 2, 3... */
+  int64_t batch;
+  bool keep;  /* keep its packed codes */
+  bool whole; /* blocks are not cut into parts */
+} CodeExchangeRequest;
+
+typedef struct CodeMessage { /* what leaves */
+  uint8_t *bytes;
+  TransportPacket *packets;
+} CodeMessage;
+
+typedef struct CodeExchange {
+  Exchange exchange; /* first: give its address to model_encode */
+  CodeExchangeSetup setup;
+  void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
+  void *progress_context;
+  TransportCheck *check; /* called while finish waits (transport.h); may be NULL */
+  void *check_context;
+  const bool *cancelled; /* true: the request is not wanted any more, and ends as INTERRUPTED; may be NULL */
+  /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one
+   * sample; NULL: nobody keeps them. */
+  void (*heard)(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed);
+  void *heard_context;
+  size_t token_bytes;          /* of a token's codes packed by themselves */
+  CodeExchangeRequest request; /* the one under way; number 0 before the first */
+  uint64_t senders, receivers;
+  PacketRules rules[2];  /* of it: [number & 1] */
+  int64_t *part_rows;    /* [2][nodes][parts] */
+  CodeMessage *messages; /* [ring][sites][parts] */
+  int ring, max_packets /* of a message that leaves */;
+  size_t message_bytes;
+  TransportArrival *arrivals; /* [nodes] */
+  real *gathered;             /* [tokens of this node, W] */
+  int32_t *codes, *ordered;   /* [max tokens of any node, G]: in the order of tokens, and of packets */
+  uint8_t *aligned;           /* [max tokens of any node][token_bytes] */
+  void *scratch;              /* of codebook_assign */
+  uint8_t *kept;              /* [blocks * sites][batch, own tokens][token_bytes] */
+  LinkModel *losers;          /* [nodes] of tokens that come; NULL: none is lost */
+  LinkOptions loss;           /* theirs */
+  int fault;                  /* the peer that a failure is about; -1: none */
+  NodeStatistics statistics;  /* of the request under way; compute, elapsed and what the transport counts are the owner's to fill in */
+} CodeExchange;
+
+Status code_exchange_init(CodeExchange *exchange, const CodeExchangeSetup *setup);
+void code_exchange_release(CodeExchange *exchange); /* after transport_thread_stop */
+
+/* Before model_encode. setup.layout is that of the request by now. */
+Status code_exchange_begin_request(CodeExchange *exchange, const CodeExchangeRequest *request);
+
+size_t code_exchange_bytes(const CodeExchange *exchange); /* of memory, the transport's included; 0 of a zeroed one */
+
+/* One part of a block's site, for whoever carries the packets himself. h [B, rows of the part, W];
+ * packets are the exchange's until the message of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */
+Status code_exchange_encode_part(CodeExchange *exchange, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
+                                 const TransportPacket **packets, int *count);
+
+/* What came of it from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h). BAD_VALUE
+ * names the node whose bytes are no codes. */
+Status code_exchange_decode_part(CodeExchange *exchange, Tape *tape, const TokenLayout *layout, int block, int site, int part,
+                                 const TransportArrival *arrivals, ExchangeRows *rows);
+
+#endif

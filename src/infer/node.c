@@ -1,11 +1,18 @@
-/* Requests of one node. Channels between nodes are code_exchange.c's; what is agreed on before is device_session.c's.
- * Two requests can be in its memory at once: the one that is computed and the next one, which the leader sends ahead. */
+/* One node: the leader's messages, what is computed for each kind of request, and its life. What travels between nodes is code_exchange.c's
+ * and tensor_parallel_node.c's; what is agreed on before is device_session.c's. Two requests can be in its memory at once: the one that is
+ * computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
+#include "autograd/tape.h"
 #include "autograd/tape_segment.h"
 #include "base/arena.h"
 #include "base/clock.h"
-#include "infer/node_parts.h"
+#include "infer/code_exchange.h"
 #include "infer/node_share.h"
+#include "infer/patches.h"
+#include "infer/request.h"
+#include "infer/tensor_parallel_node.h"
+#include "nn/model.h"
+#include "vq/pack.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,13 +20,58 @@
 
 static const size_t arena_bytes = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
+typedef struct NodeRequest {
+  uint8_t *payload;
+  Request request;
+  uint32_t number;
+  bool arrived;
+} NodeRequest;
+
+/* What a language model has besides. */
+typedef struct NodeText {
+  KvCache cache;
+  Sampler sampler;
+  uint32_t stopped;                                                 /* number of the last request that the leader wants no more tokens of */
+  int32_t token;                                                    /* the last one */
+  uint8_t tokens[CONNECTION_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
+} NodeText;
+
+struct Node {
+  const NodeSetup *setup;
+  int self, nodes;
+  RequestShare max;   /* of the largest request */
+  TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
+  CodeExchange exchange;
+  TensorParallelNode division;
+  TransportThread *transport; /* of either */
+  TransportCounts counts;     /* of it at the end of the last request */
+  bool exchanges;             /* exchanges rows or codes of tokens: exchange */
+  bool divided;               /* division */
+  Exchange pulse;             /* tells the leader that a node gets on where no exchange does so */
+  Connection *control;
+  bool cancelled;
+  Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
+  Tape *tape;
+  NodeRequest requests[2];
+  uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
+  uint8_t *results[2];          /* header | statistics | answer | codes */
+  size_t message_bytes;         /* of all four: two requests, two results */
+  uint8_t progress[WIRE_HEADER];
+  double began; /* the request at work */
+  bool counted; /* its statistics are complete */
+  NodeText text;
+};
+
+/* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
+typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
+
 /* ---- the leader's messages ---- */
 
 static Status check_request(const Node *node, const WireHeader *header, Request *request) {
   if (header->request != node->announced + 1)
     return status_set(STATUS_BAD_VALUE, "sent request %u after request %u", header->request, node->announced);
   TRY(request_read(request, node->setup, &node->max, header));
-  if (request->codes && !(node->networked && node->setup->keep_codes))
+  if (request->codes && !(node->exchanges && node->setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "asked for codes, which was not agreed");
   return STATUS_OK;
 }
@@ -51,7 +103,7 @@ Status node_deliver(Node *node, const WireHeader *header) {
 
 /* ---- messages to the leader ---- */
 
-Status node_send(Node *node, uint8_t *message, WireHeader header) {
+static Status send_message(Node *node, uint8_t *message, WireHeader header) {
   header.sender = (uint8_t)node->self;
   wire_pack(&header, message);
   TRY(connection_send(node->control, message, WIRE_HEADER + (size_t)header.bytes));
@@ -60,18 +112,18 @@ Status node_send(Node *node, uint8_t *message, WireHeader header) {
 
 /* A sign of life: one that is still on its way does for both, and its way is where the leader is heard. Without a leader nobody wants the
  * answer. */
-void node_report_progress(void *context, int block) {
+static void report_progress(void *context, int block) {
   Node *node = context;
   if (!connection_is_open(node->control)) node->cancelled = true;
   if (!node->cancelled && connection_queued(node->control)) connections_step(&(Connection *){node->control}, 1, 0);
   if (node->cancelled || !connection_is_open(node->control) || connection_queued(node->control)) return;
-  node_send(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
+  send_message(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
 }
 
 static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   Node *node = (Node *)((char *)self - offsetof(Node, pulse));
   (void)tape, (void)layout, (void)part, (void)h;
-  if (!node->counted) node_report_progress(node, block); /* while it decodes, tokens are signs of life */
+  if (!node->counted) report_progress(node, block); /* while it decodes, tokens are signs of life */
   return node->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
 }
 
@@ -79,7 +131,7 @@ static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout
 
 /* Bytes that have passed since the last request. */
 static void count_traffic(Node *node) {
-  NodeStatistics *s = &node->network.statistics;
+  NodeStatistics *s = &node->exchange.statistics;
   const TransportCounts now = transport_thread_counts(node->transport), *before = &node->counts;
   s->bytes_sent = now.bytes_sent - before->bytes_sent;
   s->bytes_received = now.bytes_received - before->bytes_received;
@@ -95,8 +147,8 @@ static void count_traffic(Node *node) {
   node->counts = now;
 }
 
-void node_finish_statistics(Node *node) {
-  NodeStatistics *s = &node->network.statistics;
+static void finish_statistics(Node *node) {
+  NodeStatistics *s = &node->exchange.statistics;
   if (node->counted) return;
   if (node->transport) count_traffic(node);
   if (node->divided) {
@@ -108,29 +160,282 @@ void node_finish_statistics(Node *node) {
   node->counted = true;
 }
 
-/* ---- one request ---- */
+/* ---- the rows of a request, by whatever the nodes divide among themselves ---- */
 
-Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded) {
+/* NULL where the node has none of them. */
+static Status encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded) {
   *encoded = NULL;
   if (node->layout.rows == 0) return STATUS_OK;
-  if (node->divided) return node_divided_encode(node, input, batch, rows, encoded);
+  if (node->divided)
+    return tensor_parallel_node_encode(&node->division, node->answered + 1, node->tape, input, batch, &node->layout, rows, encoded);
   *encoded =
-      model_encode(node->setup->weights->model, node->tape, input, &node->layout, node->networked ? &node->network.exchange : NULL, rows);
+      model_encode(node->setup->weights->model, node->tape, input, &node->layout, node->exchanges ? &node->exchange.exchange : NULL, rows);
   return tape_status(node->tape);
 }
 
 static RequestShare own_share(const Node *node) { return node_share_of(node->setup, node->self, &node->layout); }
+
+/* ---- images: patches in, class-token replicas out ---- */
+
+/* What belongs to other nodes is nobody's input here: zeroes. */
+static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixels) {
+  const ModelConfig *config = node->setup->weights->config;
+  const int64_t batch = request->request.batch, shape[4] = {batch, config->channels, config->image, config->image};
+  *pixels = tape_tensor(node->tape, 4, shape);
+  if (!*pixels) return tape_status(node->tape);
+  memset((*pixels)->value, 0, (size_t)tensor_count(*pixels) * sizeof(real));
+  return patches_parse(request->payload, config, &node->layout, batch, request->request.levels, (*pixels)->value);
+}
+
+static Status classify_images(Node *node, const NodeRequest *request, uint8_t *out) {
+  Tensor *pixels, *replicas;
+  if (node->layout.rows == 0) return STATUS_OK;
+  TRY(read_pixels(node, request, &pixels));
+  TRY(encode(node, &(ModelInput){.pixels = pixels}, request->request.batch, MODEL_ROWS_CLASS, &replicas));
+  if (replicas && own_share(node).class_rows > 0) wire_pack_reals(replicas->value, (size_t)tensor_count(replicas), out);
+  return STATUS_OK;
+}
+
+/* ---- texts: ids in; losses of its own rows, or, from the node with the last token, logits, classes or new tokens ---- */
+
+static int64_t vocabulary(const Node *node) { return node->setup->weights->config->vocabulary; }
+
+static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t min, int32_t **ids) {
+  *ids = tape_alloc(node->tape, (size_t)count * sizeof **ids);
+  if (!*ids) return tape_status(node->tape);
+  return request_parse_ids(bytes, count, min, vocabulary(node), *ids);
+}
+
+/* ---- what the row of the last token says ---- */
+
+typedef Tensor *Head(Model *model, Tape *tape, Tensor *encoded);
+
+static Status answer_last(Node *node, const NodeRequest *request, Head *head, uint8_t *out) {
+  int64_t batch = request->request.batch;
+  int32_t *ids;
+  Tensor *last;
+  TRY(read_ids(node, request->payload, batch * request->request.tokens, 0, &ids));
+  TRY(encode(node, &(ModelInput){.ids = ids, .batch = batch}, batch, MODEL_ROWS_LAST, &last));
+  if (!last || !own_share(node).last) return STATUS_OK;
+  report_progress(node, (int)node->setup->weights->config->blocks);
+  Tensor *logits = head(node->setup->weights->model, node->tape, last);
+  if (!logits) return tape_status(node->tape);
+  wire_pack_reals(logits->value, (size_t)tensor_count(logits), out);
+  return STATUS_OK;
+}
+
+static Status last_logits(Node *node, const NodeRequest *request, uint8_t *out) { return answer_last(node, request, model_logits, out); }
+static Status classify_texts(Node *node, const NodeRequest *request, uint8_t *out) {
+  return answer_last(node, request, model_classify, out);
+}
+
+/* ---- losses ---- */
+
+/* Labels of this node's rows [B, rows] of those of all tokens [B, T]. */
+static int32_t *own_labels(Node *node, const Request *request, const int32_t *labels) {
+  const TokenLayout *layout = &node->layout;
+  int32_t *own = tape_alloc(node->tape, (size_t)(request->batch * layout->rows) * sizeof *own);
+  for (int64_t b = 0; own && b < request->batch; b++)
+    memcpy(own + b * layout->rows, labels + b * request->tokens + layout->row_token[0], (size_t)layout->rows * sizeof *own);
+  return own;
+}
+
+/* Where all nodes have all rows, each answers for its share of them: the others' labels do not count here. */
+static void leave_to_others(const Node *node, int64_t rows, int32_t *labels) {
+  int64_t counts[WIRE_NODES], first = 0;
+  if (!node->divided) return;
+  layout_even_counts(rows, node->nodes, counts);
+  for (int d = 0; d < node->self; d++) first += counts[d];
+  for (int64_t row = 0; row < rows; row++) {
+    if (row < first || row >= first + counts[node->self]) labels[row] = -1;
+  }
+}
+
+/* Sums in double over row losses: the mean that the operation returns is of another precision, and of rows that count nothing there is
+ * none. */
+static void sum_losses(const int32_t *labels, const real *losses, int64_t rows, RequestScore *score) {
+  for (int64_t row = 0; row < rows; row++) {
+    if (labels[row] < 0) continue;
+    score->loss += (double)losses[row];
+    score->counted++;
+  }
+}
+
+/* Rows that go through the head between two signs of life: enough for large products, and with a vocabulary of 128k still seconds. */
+static int64_t rows_at_once(const Node *node) {
+  enum { MIN = 64, MAX = 256, LOGITS = 1 << 24 };
+  int64_t rows = LOGITS / vocabulary(node);
+  return rows < MIN ? MIN : rows > MAX ? MAX : rows;
+}
+
+/* slice [rows, D], of which some may count. */
+static Status score_slice(Node *node, const int32_t *labels, Tensor *slice, RequestScore *score) {
+  const int64_t rows = slice->shape[0];
+  int64_t correct = 0;
+  bool any = false;
+  for (int64_t row = 0; row < rows; row++) any |= labels[row] >= 0;
+  if (!any) return STATUS_OK;
+  real *losses = tape_alloc(node->tape, (size_t)rows * sizeof *losses);
+  if (!losses) return tape_status(node->tape);
+  report_progress(node, (int)node->setup->weights->config->blocks);
+  model_token_loss(node->setup->weights->model, node->tape, slice, &(VocabLoss){.labels = labels, .correct = &correct, .row_loss = losses});
+  TRY(tape_status(node->tape));
+  sum_losses(labels, losses, rows, score);
+  score->correct += (uint64_t)correct;
+  return STATUS_OK;
+}
+
+static Status score_rows(Node *node, const Request *request, const int32_t *labels, const Tensor *encoded, RequestScore *score) {
+  const int64_t rows = request->batch * node->layout.rows, width = encoded->shape[encoded->dims - 1];
+  int32_t *own = own_labels(node, request, labels);
+  if (!own) return tape_status(node->tape);
+  leave_to_others(node, rows, own);
+  int64_t slices = (rows + rows_at_once(node) - 1) / rows_at_once(node);
+  for (int64_t first = 0; first < rows; slices--) {
+    int64_t count = (rows - first + slices - 1) / slices;
+    Tensor slice = {.dims = 2, .shape = {count, width}, .value = encoded->value + first * width};
+    TRY(score_slice(node, own + first, &slice, score));
+    first += count;
+  }
+  return STATUS_OK;
+}
+
+static Status score(Node *node, const NodeRequest *request, uint8_t *out) {
+  int64_t count = request->request.batch * request->request.tokens;
+  int32_t *ids, *labels;
+  Tensor *encoded;
+  RequestScore score = {0};
+  TRY(read_ids(node, request->payload, count, 0, &ids));
+  TRY(read_ids(node, request->payload + 4 * count, count, -1, &labels));
+  TRY(encode(node, &(ModelInput){.ids = ids, .batch = request->request.batch}, request->request.batch, MODEL_ROWS_ALL, &encoded));
+  if (encoded) TRY(score_rows(node, &request->request, labels, encoded, &score));
+  request_pack_score(&score, out);
+  return STATUS_OK;
+}
+
+/* ---- new tokens ---- */
+
+static Status start_cache(Node *node) {
+  const Weights *weights = node->setup->weights;
+  const ModelConfig *config = weights->config;
+  KvCacheSetup setup = {
+      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .max = node->setup->tokens_max};
+  setup.kind = weights->cache_kind;
+  KvCodewords *codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
+  for (int i = 0; i < weights->book_count; i++)
+    codewords[i] = (KvCodewords){weights->books[i].codewords, weights->books[i].narrow, weights->books[i].kind};
+  if (node_share_strategy(node->setup) == STRATEGY_ASTRA) {
+    setup.sites = config_sites(config);
+    setup.groups = config->astra.groups;
+    setup.entries = config->astra.codebook_size;
+    setup.token_bytes = pack_bytes_per_token(setup.groups, setup.entries);
+    setup.codewords = codewords;
+    setup.unpack = pack_unpack;
+  }
+  Status status = kv_cache_init(&node->text.cache, &setup);
+  free(codewords);
+  return status;
+}
+
+static void hear(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed) {
+  KvCache *cache = &((Node *)context)->text.cache;
+  memcpy(kv_cache_codes(cache, block, site, first), packed, (size_t)tokens * cache->setup.token_bytes);
+}
+
+/* A leader whose reader is slow holds the node back: it has time, and if it goes away the connection says so. */
+static Status send_token(Node *node, uint32_t request, uint32_t number) {
+  uint8_t *message = node->text.tokens[number % CONNECTION_QUEUE];
+  TRY(weights_unchanged(node->setup->weights));
+  while (connection_queued(node->control) > CONNECTION_QUEUE / 2) {
+    TRY(connections_step(&(Connection *){node->control}, 1, 1));
+    bool silent = node->control->idle_timeout > 0 && clock_now() - node->control->heard > node->control->idle_timeout;
+    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
+  }
+  wire_put_u32(message + WIRE_HEADER, (uint32_t)node->text.token);
+  return send_message(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});
+}
+
+static bool is_stopped(Node *node, uint32_t request) {
+  connections_step(&(Connection *){node->control}, 1, 0); /* its failure shows where it is next waited for */
+  return node->cancelled || node->text.stopped == request || !connection_is_open(node->control);
+}
+
+/* Draws, sends, and goes on from what was drawn, until an end. */
+static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestDecoding *decoding) {
+  NodeText *text = &node->text;
+  double start = clock_now();
+  for (;;) {
+    TRY(sampler_pick(&text->sampler, logits->value, &text->token));
+    TRY(send_token(node, request, (uint32_t)++decoding->tokens));
+    decoding->seconds = clock_now() - start;
+    bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.max || sampler_ends(&text->sampler, text->token);
+    if (enough || kv_cache_room(&text->cache) == 0 || is_stopped(node, request)) return STATUS_OK;
+    tape_clear(node->tape);
+    logits = model_decode_step(node->setup->weights->model, node->tape, &text->cache, &text->token);
+    if (!logits) return tape_status(node->tape);
+  }
+}
+
+static Status decode(Node *node, const NodeRequest *request, Tensor *last, RequestDecoding *decoding) {
+  report_progress(node, (int)node->setup->weights->config->blocks);
+  Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
+  if (!logits) return tape_status(node->tape);
+  if (node->text.sampler.sampling.max > 0) TRY(go_on(node, request->number, logits, decoding));
+  decoding->row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
+  decoding->code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
+  return STATUS_OK;
+}
+
+static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
+  bool decodes = node->layout.last_rows > 0;
+  int32_t *ids;
+  TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
+  if (decodes && !node->text.cache.keys) TRY(start_cache(node));
+  if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
+  node->exchange.heard = decodes ? hear : NULL;
+  node->exchange.heard_context = node;
+  ModelInput input = {.ids = ids, .batch = 1, .cache = decodes ? &node->text.cache : NULL};
+  Status status = encode(node, &input, 1, MODEL_ROWS_LAST, last);
+  node->exchange.heard = NULL;
+  return status;
+}
+
+/* What the node has asked for beside the cache's rows and codes. Of the tape: the most of this request. */
+static size_t buffer_bytes(const Node *node) {
+  const KvCacheSetup *cache = &node->text.cache.setup;
+  size_t max = (size_t)cache->max, unpacked = (size_t)(cache->sites * cache->groups) * max * sizeof(int32_t),
+         marks = (size_t)cache->blocks * max + max * sizeof(int32_t); /* which are lost; positions */
+  return arena_watched(node->arena) + arena_watched(node->block_arena) + sampler_bytes(&node->text.sampler) + unpacked + marks +
+         code_exchange_bytes(&node->exchange) + node->message_bytes;
+}
+
+static Status prompt(Node *node, const NodeRequest *request, uint8_t *out) {
+  RequestDecoding decoding = {0};
+  Sampling sampling;
+  Tensor *last;
+  TRY(request_parse_sampling(request->payload, node->setup, &sampling));
+  sampler_start(&node->text.sampler, &sampling);
+  TRY(prefill(node, request, &last));
+  finish_statistics(node);
+  if (last) TRY(decode(node, request, last, &decoding));
+  decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
+  request_pack_decoding(&decoding, out);
+  return STATUS_OK;
+}
+
+/* ---- one request ---- */
 
 static NodeAnswer *answer_of(const Node *node, uint8_t kind) {
   static const struct {
     uint8_t kind;
     bool text;
     NodeAnswer *answer;
-  } rows[] = {{WIRE_CLASSIFY, false, node_images_answer},
-              {WIRE_CLASSIFY, true, node_text_classify},
-              {WIRE_PROMPT, true, node_text_prompt},
-              {WIRE_SCORE, true, node_text_score},
-              {WIRE_LAST, true, node_text_last}};
+  } rows[] = {{WIRE_CLASSIFY, false, classify_images},
+              {WIRE_CLASSIFY, true, classify_texts},
+              {WIRE_PROMPT, true, prompt},
+              {WIRE_SCORE, true, score},
+              {WIRE_LAST, true, last_logits}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].kind == kind && rows[i].text == (node->setup->split != NULL)) return rows[i].answer;
   }
@@ -138,19 +443,19 @@ static NodeAnswer *answer_of(const Node *node, uint8_t kind) {
 }
 
 static Status begin(Node *node, const NodeRequest *request) {
-  if (node->setup->split) TRY(node_text_layout(node, &request->request));
+  if (node->setup->split) TRY(node_share_layout(node->setup, request->request.tokens, node->self, &node->layout));
   node->began = clock_now();
   node->counted = false;
-  node->network.statistics = (NodeStatistics){0};
+  node->exchange.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
   arena_watch(node->arena);
   arena_watch(node->block_arena);
-  if (!node->networked) return STATUS_OK;
-  CodeExchangeRequest network = {.number = request->number,
-                                 .batch = request->request.batch,
-                                 .keep = request->request.codes,
-                                 .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
-  return code_exchange_begin_request(&node->network, &network);
+  if (!node->exchanges) return STATUS_OK;
+  CodeExchangeRequest exchange = {.number = request->number,
+                                  .batch = request->request.batch,
+                                  .keep = request->request.codes,
+                                  .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
+  return code_exchange_begin_request(&node->exchange, &exchange);
 }
 
 /* Bytes that a peer sends ahead count where they arrive. */
@@ -159,17 +464,17 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   RequestShare share = own_share(node);
   size_t codes = request_code_bytes(setup, &request->request, &share);
   TRY(answer_of(node, request->request.kind)(node, request, result + WIRE_STATISTICS));
-  node_finish_statistics(node);
-  wire_pack_statistics(&node->network.statistics, result);
-  if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->network.kept, codes);
+  finish_statistics(node);
+  wire_pack_statistics(&node->exchange.statistics, result);
+  if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->exchange.kept, codes);
   return STATUS_OK;
 }
 
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
-int node_fault(const Node *node) { return node->networked ? node->network.fault : node->divided ? node->division.collective.fault : -1; }
+int node_fault(const Node *node) { return node->exchanges ? node->exchange.fault : node->divided ? node->division.collective.fault : -1; }
 uint32_t node_answered(const Node *node) { return node->answered; }
 void node_gone(Node *node, int other) {
-  if (node->networked && other != node->self) transport_thread_gone(node->transport, other);
+  if (node->exchanges && other != node->self) transport_thread_gone(node->transport, other);
 }
 void node_cancel(Node *node) { node->cancelled = true; }
 size_t node_max_payload(const Node *node) { return request_max_bytes(node->setup, &node->max); }
@@ -186,14 +491,14 @@ Status node_answer(Node *node) {
   slot->arrived = false;
   node->answered = number;
   /* Masked tokens alone may have been lost on the way. */
-  bool gave_up = node->networked && node->network.statistics.masked > 0;
-  return node_send(node, result,
-                   (WireHeader){.kind = WIRE_RESULT,
-                                .flags = request.codes ? WIRE_WANT_CODES : 0,
-                                .request = number,
-                                .count = (uint32_t)request.batch,
-                                .block = gave_up ? (uint8_t)(1 + transport_thread_given_up(node->transport)) : 0,
-                                .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
+  bool gave_up = node->exchanges && node->exchange.statistics.masked > 0;
+  return send_message(node, result,
+                      (WireHeader){.kind = WIRE_RESULT,
+                                   .flags = request.codes ? WIRE_WANT_CODES : 0,
+                                   .request = number,
+                                   .count = (uint32_t)request.batch,
+                                   .block = gave_up ? (uint8_t)(1 + transport_thread_given_up(node->transport)) : 0,
+                                   .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
 }
 
 /* ---- beginning and end ---- */
@@ -210,7 +515,7 @@ static const RansTable *choose_coding(const NodeSetup *setup) {
   return pays ? setup->weights->coding : NULL;
 }
 
-static CodeExchangeSetup network_setup(const Node *node) {
+static CodeExchangeSetup exchange_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
   bool whole = setup->strategy == STRATEGY_SP;
@@ -230,12 +535,11 @@ static CodeExchangeSetup network_setup(const Node *node) {
                              .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
                              .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
                              .keys = sends_codes(setup) ? setup->weights->keys : NULL,
-                             .coding = choose_coding(setup),
-                             .transport = node->transport};
+                             .coding = choose_coding(setup)};
 }
 
-/* The leader may have orders, or may be gone, while codes are waited for. */
-Status node_look_at_leader(void *context) { return connections_step(&(Connection *){((Node *)context)->control}, 1, 0); }
+/* The leader may have orders, or may be gone, while others are waited for. */
+static Status look_at_leader(void *context) { return connections_step(&(Connection *){((Node *)context)->control}, 1, 0); }
 
 typedef struct Opening {
   Node *node;
@@ -245,13 +549,14 @@ typedef struct Opening {
 /* Also while peers are waited for that a transport needs. */
 static Status look_while_opening(void *context) {
   const Opening *opening = context;
-  Status status = node_look_at_leader(opening->node);
+  Status status = look_at_leader(opening->node);
   if (status == STATUS_OK && opening->node->cancelled) status = status_set(STATUS_INTERRUPTED, "given up before it began");
   if (status != STATUS_OK) atomic_store(&opening->backend->give_up, true);
   return status;
 }
 
-Status node_start_transport(Node *node, Connection **peers, TransportSetup *transport) {
+/* Between these connections, which are taken over. transport: what the exchange or the division says. */
+static Status start_transport(Node *node, Connection **peers, TransportSetup *transport) {
   const ClusterSetup *wanted = node->setup->network;
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
   BackendPeers backend = {.self = node->self,
@@ -275,22 +580,22 @@ Status node_start_transport(Node *node, Connection **peers, TransportSetup *tran
                                        .check = look_while_opening,
                                        .check_context = &(Opening){node, &backend}};
   Status status = transport_thread_start(&node->transport, &thread);
-  if (status != STATUS_OK) node->network.fault = backend.fault;
+  if (status != STATUS_OK) node->exchange.fault = backend.fault;
   return status;
 }
 
-static Status start_network(Node *node, Connection **peers) {
-  CodeExchangeSetup network = network_setup(node);
+static Status start_code_exchange(Node *node, Connection **peers) {
+  CodeExchangeSetup setup = exchange_setup(node);
   TransportSetup transport = {.mask = node->setup->mask};
-  code_exchange_transport(&network, &transport);
-  TRY(node_start_transport(node, peers, &transport));
-  network = network_setup(node);
-  TRY(code_exchange_init(&node->network, &network));
-  node->network.cancelled = &node->cancelled;
-  node->network.progress = node_report_progress;
-  node->network.progress_context = node->network.check_context = node;
-  node->network.check = node_look_at_leader;
-  node->networked = true;
+  code_exchange_transport(&setup, &transport);
+  TRY(start_transport(node, peers, &transport));
+  setup.transport = node->transport;
+  TRY(code_exchange_init(&node->exchange, &setup));
+  node->exchange.cancelled = &node->cancelled;
+  node->exchange.progress = report_progress;
+  node->exchange.progress_context = node->exchange.check_context = node;
+  node->exchange.check = look_at_leader;
+  node->exchanges = true;
   return STATUS_OK;
 }
 
@@ -310,23 +615,39 @@ static Status allocate(Node *node) {
   return STATUS_OK;
 }
 
+/* Of the longest text: shorter ones fit into its memory. The cache comes with the first prompt that ends on this node. */
 static Status start_layout(Node *node) {
   const NodeSetup *setup = node->setup;
-  if (setup->split) return node_text_start(node);
-  return node_share_layout(setup, setup->partition->tokens, node->self, &node->layout);
+  if (!setup->split) return node_share_layout(setup, setup->partition->tokens, node->self, &node->layout);
+  TRY(node_share_layout(setup, setup->tokens_max, node->self, &node->layout));
+  return request_serves(setup, WIRE_PROMPT) ? sampler_init(&node->text.sampler, vocabulary(node)) : STATUS_OK;
 }
 
-static Status start_exchange(Node *node, Connection **peers) {
-  if (node_share_strategy(node->setup) == STRATEGY_SINGLE) return STATUS_OK;
-  return node_share_everything(node->setup) ? node_divided_start(node, peers) : start_network(node, peers);
+static Status look_around(void *context) {
+  Node *node = context;
+  TRY(look_at_leader(node));
+  return node->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
+static Status start_division(Node *node, Connection **peers) {
+  const NodeSetup *setup = node->setup;
+  TransportSetup transport = {.mask = false};
+  node->division.model = setup->weights->model;
+  node->division.how = (TensorParallel){.strategy = setup->strategy, .retained = setup->retained};
+  TRY(tensor_parallel_node_plan(&node->division, node->self, node->nodes, setup->batch_max, &node->layout, &transport));
+  TRY(start_transport(node, peers, &transport));
+  TRY(tensor_parallel_node_start(&node->division, node->transport, look_around, node));
+  node->divided = true;
+  return STATUS_OK;
 }
 
 static Status start(Node *node, Connection **peers) {
   TRY(node_share_check(node->setup));
   TRY(start_layout(node));
-  TRY(start_exchange(node, peers));
+  if (node_share_strategy(node->setup) != STRATEGY_SINGLE)
+    TRY(node_share_everything(node->setup) ? start_division(node, peers) : start_code_exchange(node, peers));
   TRY(allocate(node));
-  if (!node->networked) model_watch(node->setup->weights->model, &node->pulse);
+  if (!node->exchanges) model_watch(node->setup->weights->model, &node->pulse);
   return STATUS_OK;
 }
 
@@ -340,7 +661,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Connection *contro
                    .nodes = node_setup_count(setup),
                    .control = control,
                    .pulse = {.begin = report_pulse},
-                   .network = {.fault = -1},
+                   .exchange = {.fault = -1},
                    .division = {.collective = {.fault = -1}}};
   if (node) status = start(node, peers);
   for (int d = 0; d < node_setup_count(setup); d++) {
@@ -348,7 +669,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Connection *contro
     peers[d] = NULL;
   }
   if (status == STATUS_OK) return STATUS_OK;
-  *fault = node ? node->network.fault : -1;
+  *fault = node ? node->exchange.fault : -1;
   node_free(node);
   *out = NULL;
   return status;
@@ -358,13 +679,14 @@ void node_free(Node *node) {
   if (!node) return;
   if (node->pulse.begin) model_watch(node->setup->weights->model, NULL);
   transport_thread_stop(node->transport);
-  if (node->networked) code_exchange_release(&node->network);
-  node_divided_release(node);
+  if (node->exchanges) code_exchange_release(&node->exchange);
+  tensor_parallel_node_release(&node->division);
   tape_free(node->tape);
   arena_free(node->arena);
   arena_free(node->block_arena);
   layout_release(&node->layout);
-  node_text_release(node);
+  kv_cache_release(&node->text.cache);
+  sampler_release(&node->text.sampler);
   for (int i = 0; i < 2; i++) {
     free(node->requests[i].payload);
     free(node->results[i]);

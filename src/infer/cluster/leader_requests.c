@@ -121,7 +121,7 @@ static Status take_images(Leader *leader, const LeaderRequest *request, LeaderAn
 
 /* ---- texts */
 
-/* Each node's part: the same computation as the node's own (node_text.c). One message is for all. */
+/* Each node's part: the same computation as the node's own (node.c). One message is for all. */
 static void share_text(Leader *leader, LeaderRequest *slot) {
   int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
   for (int d = 0; d < leader->epoch.nodes; d++) {

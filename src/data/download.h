@@ -32,4 +32,9 @@ const DownloadItem *download_find(const char *name); /* NULL: unknown */
 bool download_present(const DownloadItem *item, const char *directory);
 Status download_item(const DownloadItem *item, const char *directory, bool quiet);
 
+/* Unpacks tar(.gz|.bz2|.xz|.zst) and zip into directory. No entry may leave it: absolute paths, "..", links, devices and names given twice
+ * are errors that name the entry. Only regular files and directories are made, beside the directory's own first ("DIR/.unpacking") and
+ * moved in when all of them are complete; an archive that swells beyond reason is refused. */
+Status download_unpack(const char *archive, const char *directory);
+
 #endif

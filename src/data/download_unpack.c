@@ -7,7 +7,7 @@
  * are not enabled. Left out: checking contents. libarchive does not even compare the checksum inside a gzip file; a flipped bit is what the
  * published digest is for (download.c). */
 #include "base/files.h"
-#include "data/download_internal.h"
+#include "data/download.h"
 #include <archive.h>
 #include <archive_entry.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* Any bytes as an archive. What must hold whatever they are: nothing appears outside the target directory, inside it are only plain files
  * and directories, and after a refusal it is as empty as before. */
 #include "base/files.h"
-#include "data/download_internal.h"
+#include "data/download.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Downloads against a local server that behaves well and badly: resuming, checks, limits, what is left on disk. */
 #include "base/files.h"
-#include "data/download_internal.h"
+#include "data/download.c" /* transfers in little time */
 #include "unit/data/http_server.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>

@@ -1,6 +1,6 @@
 /* Archives, good and hostile, made here entry by entry: what is unpacked, what is refused, and that a refusal leaves nothing behind. */
 #include "base/files.h"
-#include "data/download_internal.h"
+#include "data/download.h"
 #include "unit/remove_tree.h"
 #include <archive.h>
 #include <archive_entry.h>

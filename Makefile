@@ -96,7 +96,7 @@ ASK_FOR_EXTRAS = $(call HAS,libexif/exif-data.h '',EXIF exif); $(call HAS,webp/d
   $(call HAS,tiffio.h 'TIFFOpenOptions *options;',TIFF tiff)
 IMAGE_EXTRAS = $(eval IMAGE_EXTRAS := $$(shell $$(ASK_FOR_EXTRAS)))$(IMAGE_EXTRAS)
 IMAGE_LIBS = $(addprefix -l,$(filter exif webp tiff,$(IMAGE_EXTRAS)))
-IMAGE_OBJECTS := $(foreach file,image_formats image_load,$(BUILD)/float/data/$(file).o $(BUILD)/double/data/$(file).o)
+IMAGE_OBJECTS := $(BUILD)/float/data/image_formats.o $(BUILD)/double/data/image_formats.o
 $(IMAGE_OBJECTS): FILE_FLAGS = $(addprefix -DASTRA_,$(filter EXIF WEBP TIFF,$(IMAGE_EXTRAS)))
 $(IMAGE_OBJECTS): $(DEPS)
 

@@ -11,6 +11,11 @@ typedef struct Image {
   int width, height;
   uint8_t *rgb; /* [height, width, 3], owned */
 } Image;
+
+/* How large an image may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
+ * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). */
+enum { IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
+
 /* A file name's extension, in any case, is that of an image, whether or not this build reads its format. */
 bool image_has_extension(const char *name);
 const char *image_extensions(void); /* those, for messages: "jpg, jpeg, ..." */
@@ -29,5 +34,25 @@ Status image_new(Image *image, int width, int height); /* black */
 Status image_reshape(Image *image, int width, int height);
 Status image_save_png(const Image *image, const char *path); /* atomic */
 void image_release(Image *image);                            /* leaves it zeroed */
+
+/* Turns and mirrors stored rows and columns so that they stand as EXIF orientation 1 (upright) to 8 says; 5 to 8 exchange width and height.
+ * What is no orientation changes nothing. */
+enum { IMAGE_UPRIGHT = 1, IMAGE_ORIENTATIONS = 8 };
+Status image_turn(Image *image, int orientation);
+
+/* Antialiased resize of 8-bit images as Pillow does it: separable, support scaled by the reduction, fixed-point weights, rounding after
+ * each pass. Equal to tests/golden/resize to within one level. */
+typedef enum ResizeFilter { RESIZE_BILINEAR = 2, RESIZE_BICUBIC = 3 } ResizeFilter;
+
+/* Working memory that is kept between calls: zero it before the first, release it after the last. One thread at a time. */
+typedef struct ResizeScratch {
+  void *memory;
+  size_t size;
+} ResizeScratch;
+
+/* The part [x, x + w) x [y, y + h) of `in` (real-valued box) to out (allocated by the caller with its size). Pixels around the box weigh
+ * in at its rim, as with Pillow's `box`. */
+Status image_resize(ResizeScratch *scratch, const Image *in, double x, double y, double w, double h, Image *out, ResizeFilter filter);
+void image_resize_release(ResizeScratch *scratch);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a batch holds, the ring of batches and the threads that fill it. Leaves out: pixels (augment.c, resize.c).
+/* What a batch holds, the ring of batches and the threads that fill it. Leaves out: operations on images (augment.c), resizing (image.c).
  *
  * Batches are numbered: serial = epoch * steps + step, and serial s lives in slot s mod slots. A worker claims the next number when its
  * slot is free; loader_next hands them out in order, so the number of workers changes nothing but the speed.
@@ -13,13 +13,135 @@
 #include "base/share.h"
 #include "data/augment.h"
 #include "data/dataset.h"
-#include "data/resize.h"
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Crops, planes, erasing ---- */
+
+typedef struct CropBox {
+  int x, y, w, h;
+} CropBox;
+
+enum { CROP_TRIES = 10, ERASE_TRIES = 10, PAD_SHARE = 8 };
+static const double min_aspect = 3.0 / 4.0, max_aspect = 4.0 / 3.0;
+static const double erase_min = 0.02, erase_max = 0.33, erase_aspect = 0.3; /* areas; the least of width to height */
+
+static CropBox centre_crop(int width, int height) {
+  double aspect = (double)width / height;
+  int w = width, h = height;
+  if (aspect < min_aspect) h = (int)lround(w / min_aspect);
+  if (aspect > max_aspect) w = (int)lround(h * max_aspect);
+  return (CropBox){(width - w) / 2, (height - h) / 2, w, h};
+}
+
+/* A random box within width x height: its area is uniform in [least, 1] of the whole, the logarithm of its aspect uniform between
+ * 3/4 and 4/3; when ten draws do not fit, the largest centred box of an aspect in that range (as torchvision's RandomResizedCrop). */
+static CropBox random_crop(Rng *rng, int width, int height, double min) {
+  for (int i = 0; i < CROP_TRIES; i++) {
+    double area = (double)width * height * (min + (1.0 - min) * rng_uniform(rng));
+    double aspect = exp(log(min_aspect) + (log(max_aspect) - log(min_aspect)) * rng_uniform(rng));
+    int w = (int)lround(sqrt(area * aspect)), h = (int)lround(sqrt(area / aspect));
+    if (w < 1 || h < 1 || w > width || h > height) continue;
+    int x = (int)rng_below(rng, (uint64_t)(width - w) + 1), y = (int)rng_below(rng, (uint64_t)(height - h) + 1);
+    return (CropBox){x, y, w, h};
+  }
+  return centre_crop(width, height);
+}
+
+/* Where a side x side window starts on an image padded by side / 8 on all sides: each coordinate in [-side/8, side/8]. */
+static void random_shift(Rng *rng, int side, int *dx, int *dy) {
+  int pad = side / PAD_SHARE;
+  *dx = (int)rng_below(rng, 2 * (uint64_t)pad + 1) - pad;
+  *dy = (int)rng_below(rng, 2 * (uint64_t)pad + 1) - pad;
+}
+
+/* True half of the time. */
+static bool random_flip(Rng *rng) { return rng_next(rng) >> 63; }
+
+/* (v / 255 - mean) / std for each channel and level. */
+typedef struct PixelTable {
+  float values[3][256];
+} PixelTable;
+
+static void make_table(PixelTable *table, const double mean[3], const double std[3]) {
+  for (int c = 0; c < 3; c++) {
+    for (int v = 0; v < 256; v++) table->values[c][v] = (float)((v / 255.0 - mean[c]) / std[c]);
+  }
+}
+
+static void fill_black(const PixelTable *table, int begin, int end, int side, float *out /* a row of each plane */) {
+  for (int c = 0; c < 3; c++) {
+    for (int x = begin; x < end; x++) out[(size_t)c * side * side + x] = table->values[c][0];
+  }
+}
+
+/* Output columns [begin, end) of one row from consecutive pixels, or from pixels right to left. */
+static void fill_row(const PixelTable *table, const uint8_t *pixel, int step, int begin, int end, int side, float *out) {
+  float *r = out, *g = out + (size_t)side * side, *b = g + (size_t)side * side;
+  for (int x = begin; x < end; x++, pixel += step) {
+    r[x] = table->values[0][pixel[0]];
+    g[x] = table->values[1][pixel[1]];
+    b[x] = table->values[2][pixel[2]];
+  }
+}
+
+static int within(int value, int max) { return value < 0 ? 0 : value > max ? max : value; }
+
+/* out[c, y, x] = table of in's pixel (x + dx, y + dy), black outside of it; mirrored left to right with `flip`. */
+static void put_planes(const PixelTable *table, const Image *in, int dx, int dy, bool flip, int side, float *out) {
+  int left = within(-dx, side), right = within(in->width - dx, side); /* columns of the window that lie on the image */
+  int begin = flip ? side - right : left, end = flip ? side - left : right;
+  int start = flip ? right - 1 + dx : left + dx, step = flip ? -3 : 3;
+  for (int y = 0; y < side; y++, out += side) {
+    if (y + dy < 0 || y + dy >= in->height || begin >= end) {
+      fill_black(table, 0, side, side, out);
+      continue;
+    }
+    fill_black(table, 0, begin, side, out);
+    fill_row(table, in->rgb + ((size_t)(y + dy) * in->width + start) * 3, step, begin, end, side, out);
+    fill_black(table, end, side, side, out);
+  }
+}
+
+/* The same window as an image: what put_planes puts through its table. */
+static Status cut_window(const Image *in, int dx, int dy, bool flip, int side, Image *out) {
+  TRY(image_reshape(out, side, side));
+  uint8_t *to = out->rgb;
+  for (int y = 0; y < side; y++) {
+    for (int x = 0; x < side; x++, to += 3) {
+      int from = (flip ? side - 1 - x : x) + dx;
+      bool inside = from >= 0 && from < in->width && y + dy >= 0 && y + dy < in->height;
+      if (inside)
+        memcpy(to, in->rgb + ((size_t)(y + dy) * in->width + from) * 3, 3);
+      else
+        memset(to, 0, 3);
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Random erasing (Zhong et al., 2020): with this probability a box, whose area is uniform between 2% and 33% of the image's and the
+ * logarithm of whose aspect is uniform between 0.3 and 1 / 0.3, becomes 0 in all planes (the mean colour, after normalisation); when ten
+ * draws do not fit, nothing does. */
+static void random_erase(Rng *rng, double probability, int side, float *planes) {
+  if (!(rng_uniform(rng) < probability)) return;
+  for (int i = 0; i < ERASE_TRIES; i++) {
+    double area = (double)side * side * (erase_min + (erase_max - erase_min) * rng_uniform(rng));
+    double aspect = exp(log(erase_aspect) * (1 - 2 * rng_uniform(rng)));
+    int w = (int)lround(sqrt(area * aspect)), h = (int)lround(sqrt(area / aspect));
+    if (w < 1 || h < 1 || w > side || h > side) continue;
+    int x = (int)rng_below(rng, (uint64_t)(side - w) + 1), y = (int)rng_below(rng, (uint64_t)(side - h) + 1);
+    for (int row = 0; row < 3 * h; row++) {
+      float *plane = planes + (size_t)(row / h) * side * side;
+      memset(plane + (size_t)(y + row % h) * side + x, 0, (size_t)w * sizeof *plane);
+    }
+    return;
+  }
+}
 
 /* ---- Filling one batch ---- */
 
@@ -75,7 +197,7 @@ static void loader_fill_close(LoaderHand *hand) {
   image_release(&hand->fitted);
   image_release(&hand->window);
   image_release(&hand->spare);
-  resize_release(&hand->scratch);
+  image_resize_release(&hand->scratch);
 }
 
 /* From the unshuffled order each time: an epoch's order must not depend on the epochs this worker saw before. */
@@ -119,14 +241,14 @@ static Status fit(LoaderHand *hand, const LoaderOptions *options, const Image *i
   *fitted = image;
   if (fits(image, options->image) && box.w == image->width && box.h == image->height) return STATUS_OK;
   *fitted = &hand->fitted;
-  return resize_with(&hand->scratch, image, box.x, box.y, box.w, box.h, &hand->fitted, options->filter);
+  return image_resize(&hand->scratch, image, box.x, box.y, box.w, box.h, &hand->fitted, options->filter);
 }
 
 /* `image` without random changes: out [3, side, side]. */
 static Status loader_fill_plain(LoaderHand *hand, const LoaderOptions *options, const PixelTable *table, const Image *image, float *out) {
   const Image *fitted;
   TRY(fit(hand, options, image, (CropBox){0, 0, image->width, image->height}, &fitted));
-  augment_planes(table, fitted, 0, 0, false, options->image, out);
+  put_planes(table, fitted, 0, 0, false, options->image, out);
   return STATUS_OK;
 }
 
@@ -139,19 +261,19 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   int dx = 0, dy = 0;
   bool crop = options->augment.kind != AUGMENT_NONE, flip = false;
   if (crop && options->crop_min > 0)
-    box = augment_crop(&rng, image->width, image->height, options->crop_min);
+    box = random_crop(&rng, image->width, image->height, options->crop_min);
   else if (crop)
-    augment_shift(&rng, options->image, &dx, &dy);
-  if (crop) flip = augment_flip(&rng);
+    random_shift(&rng, options->image, &dx, &dy);
+  if (crop) flip = random_flip(&rng);
   TRY(fit(hand, options, image, box, &fitted));
   if (options->augment.kind > AUGMENT_CROP) {
-    TRY(augment_window(fitted, dx, dy, flip, options->image, &hand->window));
+    TRY(cut_window(fitted, dx, dy, flip, options->image, &hand->window));
     TRY(augment_policy_apply(&options->augment, &rng, &hand->window, &hand->spare));
-    augment_planes(&plan->table, &hand->window, 0, 0, false, options->image, out);
+    put_planes(&plan->table, &hand->window, 0, 0, false, options->image, out);
   } else {
-    augment_planes(&plan->table, fitted, dx, dy, flip, options->image, out);
+    put_planes(&plan->table, fitted, dx, dy, flip, options->image, out);
   }
-  if (options->erase > 0) augment_erase(&rng, options->erase, options->image, out);
+  if (options->erase > 0) random_erase(&rng, options->erase, options->image, out);
   return STATUS_OK;
 }
 
@@ -329,24 +451,17 @@ Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
 
 void loader_share(Loader *loader, Share share) { loader->share = share; }
 
-int64_t loader_steps(const Loader *loader) { return loader->plan.steps; }
-
 /* Pixels of one batch, all channels. */
 static size_t batch_numbers(const LoaderOptions *options) { return (size_t)options->batch * 3 * options->image * options->image; }
 
-size_t loader_bytes(const Loader *loader) {
+LoaderFacts loader_facts(const Loader *loader) {
   const LoaderOptions *options = &loader->plan.options;
-  return (size_t)loader->slot_count * (batch_numbers(options) * sizeof(float) + (size_t)options->batch * sizeof(int32_t));
-}
-
-double loader_waited(const Loader *loader) { return loader->waited; }
-
-int64_t loader_skipped(const Loader *loader) {
   LoaderFaults *faults = (LoaderFaults *)&loader->faults; /* the lock is no part of the value */
+  size_t bytes = (size_t)loader->slot_count * (batch_numbers(options) * sizeof(float) + (size_t)options->batch * sizeof(int32_t));
   pthread_mutex_lock(&faults->mutex);
   int64_t skipped = faults->skipped;
   pthread_mutex_unlock(&faults->mutex);
-  return skipped;
+  return (LoaderFacts){.steps = loader->plan.steps, .skipped = skipped, .bytes = bytes, .waited = loader->waited};
 }
 
 static Status check_range(const char *what, int64_t value, int64_t min, int64_t max) {
@@ -427,7 +542,7 @@ Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options) {
   if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a loader");
   int64_t steps = options->drop_last ? count / options->batch : (count + options->batch - 1) / options->batch;
   fresh->plan = (LoaderPlan){.set = set, .options = *options, .count = count, .steps = steps};
-  augment_table(&fresh->plan.table, options->mean, options->std);
+  make_table(&fresh->plan.table, options->mean, options->std);
   pthread_mutex_init(&fresh->faults.mutex, NULL);
   pthread_mutex_init(&fresh->mutex, NULL);
   pthread_cond_init(&fresh->work, NULL);
@@ -468,14 +583,14 @@ void loader_free(Loader *loader) {
 
 void loader_levels(const LoaderOptions *options, float values[3][256]) {
   PixelTable table;
-  augment_table(&table, options->mean, options->std);
+  make_table(&table, options->mean, options->std);
   memcpy(values, table.values, sizeof table.values);
 }
 
 Status loader_prepare(const Image *image, const LoaderOptions *options, float *out) {
   PixelTable table;
   LoaderHand hand = {0};
-  augment_table(&table, options->mean, options->std);
+  make_table(&table, options->mean, options->std);
   Status status = image_new(&hand.fitted, options->image, options->image);
   if (status == STATUS_OK) status = loader_fill_plain(&hand, options, &table, image, out);
   loader_fill_close(&hand);

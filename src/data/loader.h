@@ -5,7 +5,6 @@
 #include "base/share.h"
 #include "data/augment.h"
 #include "data/dataset.h"
-#include "data/resize.h"
 
 typedef struct LoaderOptions {
   int image; /* output is image x image */
@@ -14,7 +13,7 @@ typedef struct LoaderOptions {
   AugmentPolicy augment;  /* but for none a random crop and horizontal flip with probability 1/2, then the policy's operations */
   double crop_min;        /* least area of a random resized crop, e.g. 0.08; 0: resize to image x image unless it has that size, pad by
                            * image / 8 with black and crop (as usual for CIFAR) */
-  double erase;           /* probability of random erasing (augment_erase), whatever the policy */
+  double erase;           /* probability of random erasing (Zhong et al., 2020), whatever the policy */
   bool shuffle;           /* a new order each epoch */
   bool drop_last;         /* leave out a last short batch */
   int batch;
@@ -37,17 +36,20 @@ typedef struct Loader Loader;
 Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options); /* the set stays the caller's */
 void loader_free(Loader *loader);                                               /* stops the workers; accepts NULL */
 
-int64_t loader_steps(const Loader *loader); /* batches per epoch */
-Status loader_seek(Loader *loader, int64_t epoch,
-                   int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
+typedef struct LoaderFacts {
+  int64_t steps;   /* batches per epoch */
+  int64_t skipped; /* different broken images met so far */
+  size_t bytes;    /* of the prepared batches: the one in use and those ahead of it */
+  double waited;   /* seconds that loader_next spent waiting */
+} LoaderFacts;
+
+LoaderFacts loader_facts(const Loader *loader);
+Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one; step == steps: the next epoch's first */
 /* From the next loader_seek on, of every batch this share of its images alone is read and handed out, as they are in the whole batch. */
 void loader_share(Loader *loader, Share share);
 /* Waits for the next batch (epoch after epoch, without end). A broken image is replaced by the next readable record, warned about once
  * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
-int64_t loader_skipped(const Loader *loader); /* different broken images met so far */
-size_t loader_bytes(const Loader *loader);    /* of the prepared batches: the one in use and those ahead of it */
-double loader_waited(const Loader *loader);   /* seconds that loader_next spent waiting */
 
 /* For single images (inference): resize to image x image, the whole image, as Hugging Face's ViT does (no crop), and normalise:
  * out [3, image, image]. */

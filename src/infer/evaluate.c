@@ -79,7 +79,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
   Status status = memory ? loader_new(&sheet.loader, set, &options) : status_set(STATUS_NO_MEMORY, "no memory for labels");
   if (status == STATUS_OK) status = run(&sheet, quiet, evaluation);
-  if (sheet.loader) evaluation->skipped = loader_skipped(sheet.loader);
+  if (sheet.loader) evaluation->skipped = loader_facts(sheet.loader).skipped;
   if (sheet.loader) loader_free(sheet.loader);
   for (int i = 0; i < LEADER_DEPTH; i++) free(sheet.labels[i]);
   return status;

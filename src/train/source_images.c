@@ -70,9 +70,9 @@ static Status start(Session *session) {
   learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
   for (int part = 0; part < TASK_PARTS; part++) {
     TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
-    session->data.bytes += loader_bytes(images->loader[part]) + dataset_mapped(images->set[part]);
+    session->data.bytes += loader_facts(images->loader[part]).bytes + dataset_mapped(images->set[part]);
   }
-  session->data.steps = loader_steps(images->loader[TASK_TRAIN]);
+  session->data.steps = loader_facts(images->loader[TASK_TRAIN]).steps;
   return STATUS_OK;
 }
 
@@ -120,7 +120,8 @@ static Status draw(Session *session, bool json, char **shown) {
 /* Each broken image was named when it was met. */
 static void warn_of_skipped(const Session *session) {
   const Images *images = session->source;
-  long long train = (long long)loader_skipped(images->loader[TASK_TRAIN]), test = (long long)loader_skipped(images->loader[TASK_TEST]);
+  long long train = (long long)loader_facts(images->loader[TASK_TRAIN]).skipped,
+            test = (long long)loader_facts(images->loader[TASK_TEST]).skipped;
   if (train + test > 0)
     log_warning("%lld broken images of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
 }

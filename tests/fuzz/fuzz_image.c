@@ -1,7 +1,6 @@
 /* Any bytes as an image. What must hold: either an error with a message and an empty image, or an image all of whose pixels can be read
  * and resized. A PNG is tried a second time with the checksums of its chunks made right, or hardly an input would get past them. */
 #include "data/image.h"
-#include "data/resize.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +32,10 @@ static void try_image(const uint8_t *data, size_t size) {
     return;
   }
   if (image.width < 1 || image.height < 1 || !image.rgb) abort();
-  if (image_new(&small, 8, 8) != STATUS_OK || resize_image(&image, &small, RESIZE_BICUBIC) != STATUS_OK) abort();
+  ResizeScratch scratch = {0};
+  if (image_new(&small, 8, 8) != STATUS_OK) abort();
+  if (image_resize(&scratch, &image, 0, 0, image.width, image.height, &small, RESIZE_BICUBIC) != STATUS_OK) abort();
+  image_resize_release(&scratch);
   image_release(&small);
   image_release(&image);
 }

@@ -72,6 +72,13 @@ static inline const char *testing_image(const char *relative, int width, int hei
   return path;
 }
 
+/* Whether this build reads a format ("WebP"): it says which ones it does where it reads none. */
+static inline bool testing_reads_image(const char *format) {
+  Image image;
+  assert_int_equal(image_decode(&image, (const uint8_t *)"no image", 8, "none"), STATUS_BAD_FILE);
+  return strstr(status_message(), format) != NULL;
+}
+
 /* shared/RELATIVE, or skips the test when it is not there. */
 static inline const char *testing_shared(const char *relative) {
   static char path[512];

@@ -1,6 +1,6 @@
 /* Each operation of TrivialAugment and RandAugment against values worked out by hand or a plain definition in double. */
 #include "base/rng.h"
-#include "data/augment.h"
+#include "data/augment.c" /* they are inside of it */
 #include "data_testing.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Images in all formats and kinds, broken ones, and PNG out. The images are the seeds of the fuzz target. */
-#include "data/image_internal.h"
+#include "data/image.h"
 #include "data_testing.h"
 
 #define SEEDS "tests/fuzz/seeds/image/"
@@ -72,7 +72,7 @@ static void test_optional_formats(void **state) {
     char path[128];
     Image image;
     snprintf(path, sizeof path, SEEDS "%s", expected->name);
-    if (!strstr(image_formats(), webp ? "WebP" : "TIFF")) {
+    if (!testing_reads_image(webp ? "WebP" : "TIFF")) {
       assert_fails(image_load(&image, path), STATUS_UNSUPPORTED, webp ? "libwebp-dev" : "libtiff-dev");
       continue;
     }
@@ -131,7 +131,8 @@ static void test_many_scans(void **state) {
 static void test_formats_are_named(void **state) {
   (void)state;
   Image image;
-  assert_fails(image_decode(&image, (const uint8_t *)"%PDF-1.7 and so on", 18, "paper.pdf"), STATUS_BAD_FILE, image_formats());
+  assert_fails(image_decode(&image, (const uint8_t *)"%PDF-1.7 and so on", 18, "paper.pdf"), STATUS_BAD_FILE,
+               "this build reads JPEG, PNG, BMP, GIF, TGA, PPM, PGM");
   assert_true(image_has_extension("A.JPEG") && image_has_extension("b.tif") && image_has_extension("c.WebP"));
   assert_false(image_has_extension("jpg") || image_has_extension("a.jp") || image_has_extension("a.jpgx") || image_has_extension("a."));
 }

@@ -1,5 +1,5 @@
 /* PNG of every kind against pixels worked out here, damage in every byte, and files that claim more than they hold. */
-#include "data/image_internal.h"
+#include "data/image.h"
 #include "data_testing.h"
 #include <png.h>
 #include <zlib.h>

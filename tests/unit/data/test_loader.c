@@ -135,7 +135,7 @@ static void test_same_after_seek(void **state) {
   }
   assert_fails(loader_seek(loader, 0, STEPS + 1), STATUS_BAD_VALUE, "steps from 0 to 5");
   assert_fails(loader_seek(loader, -1, 0), STATUS_BAD_VALUE, "epoch -1");
-  assert_true(loader_waited(loader) >= 0);
+  assert_true(loader_facts(loader).waited >= 0);
   loader_free(loader);
   dataset_close(set);
 }
@@ -210,7 +210,7 @@ static void test_drop_last(void **state) {
   Loader *loader;
   Batch batch;
   assert_ok(loader_new(&loader, set, &options));
-  assert_int_equal(loader_steps(loader), COUNT / BATCH);
+  assert_int_equal(loader_facts(loader).steps, COUNT / BATCH);
   for (int i = 0; i < 9; i++) {
     assert_ok(loader_next(loader, &batch));
     assert_int_equal(batch.count, BATCH);
@@ -281,7 +281,7 @@ static void run_two_epochs(Dataset *set) {
       assert_float_equal(batch.pixels[(size_t)k * 192], (10 * want / 255.0 - 0.5) / 0.5, 1e-6);
     }
   }
-  assert_int_equal(loader_skipped(loader), 2);
+  assert_int_equal(loader_facts(loader).skipped, 2);
   loader_free(loader);
 }
 
@@ -314,7 +314,7 @@ static void run_until_error(Dataset *set) {
   Batch batch;
   assert_ok(loader_new(&loader, set, &options));
   assert_fails(loader_next(loader, &batch), STATUS_BAD_FILE, "more than half of a batch of 6");
-  assert_int_equal(loader_skipped(loader), 4);
+  assert_int_equal(loader_facts(loader).skipped, 4);
   loader_free(loader);
 }
 
@@ -342,7 +342,9 @@ static void test_prepare(void **state) {
   options.filter = RESIZE_BICUBIC;
   assert_ok(image_load(&image, "tests/golden/resize/in2.png"));
   assert_ok(image_new(&fitted, 24, 24));
-  assert_ok(resize_image(&image, &fitted, RESIZE_BICUBIC));
+  ResizeScratch scratch = {0};
+  assert_ok(image_resize(&scratch, &image, 0, 0, image.width, image.height, &fitted, RESIZE_BICUBIC));
+  image_resize_release(&scratch);
   static float out[3 * 24 * 24];
   assert_ok(loader_prepare(&image, &options, out));
   for (int i = 0; i < 3 * 24 * 24; i++) {

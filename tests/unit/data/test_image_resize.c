@@ -1,6 +1,17 @@
 /* Resize against Pillow's own results, and what must hold for any image. */
-#include "data/resize.h"
+#include "data/image.h"
 #include "data_testing.h"
+
+static Status resize_box(const Image *in, double x, double y, double w, double h, Image *out, ResizeFilter filter) {
+  ResizeScratch scratch = {0};
+  Status status = image_resize(&scratch, in, x, y, w, h, out, filter);
+  image_resize_release(&scratch);
+  return status;
+}
+
+static Status resize_image(const Image *in, Image *out, ResizeFilter filter) {
+  return resize_box(in, 0, 0, in->width, in->height, out, filter);
+}
 
 static void compare(const char *in_name, const char *want_name, ResizeFilter filter) {
   Image in, want, out;
@@ -102,13 +113,13 @@ static void test_scratch_is_reused(void **state) {
   ResizeScratch scratch = {0};
   assert_ok(image_new(&once, 64, 48));
   assert_ok(image_new(&again, 64, 48));
-  assert_ok(resize_with(&scratch, &big, 0, 0, 300, 200, &again, RESIZE_BICUBIC));
+  assert_ok(image_resize(&scratch, &big, 0, 0, 300, 200, &again, RESIZE_BICUBIC));
   void *memory = scratch.memory;
-  assert_ok(resize_with(&scratch, &small, 2, 3, 11, 17, &again, RESIZE_BILINEAR));
+  assert_ok(image_resize(&scratch, &small, 2, 3, 11, 17, &again, RESIZE_BILINEAR));
   assert_ptr_equal(scratch.memory, memory);
   assert_ok(resize_box(&small, 2, 3, 11, 17, &once, RESIZE_BILINEAR));
   assert_memory_equal(once.rgb, again.rgb, 64 * 48 * 3);
-  resize_release(&scratch);
+  image_resize_release(&scratch);
   image_release(&big);
   image_release(&small);
   image_release(&once);

@@ -15,6 +15,7 @@
 #include "train/micro_step.h"
 #include "train/session.h"
 #include "train/state.h"
+#include "train/validate.h"
 #include "vq/pack.h"
 #include <math.h>
 #include <stdlib.h>
@@ -141,17 +142,7 @@ Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node)
 /* What a run takes beside what it asks for by size: pages of libraries that are touched late, metrics and charts; and, for each thread, its
  * stack and what BLAS packs of both operands; oneDNN beside these its code, which is large, and what it generates. Measured:
  * docs/results/memory.md. */
-enum { PROGRAM_LATER = 6 << 20, PROGRAM_OF_THREAD = 5 << 19, PROGRAM_OF_ONEDNN = 10 << 20 };
-
-static Status plan_forward(Session *session, const TaskBatch *batch) {
-  TaskScore score = {0};
-  TRY(session_lay_plain(session, batch->tokens));
-  tape_record(session->tape, false);
-  session->task->head->loss(session, batch, &session->plain_layout, NULL, &score);
-  Status status = tape_status(session->tape);
-  tape_clear(session->tape);
-  return status;
-}
+enum { PROGRAM_LATER = 4 << 20, PROGRAM_OF_THREAD = 5 << 19, PROGRAM_OF_ONEDNN = 10 << 20 };
 
 /* Their most is counted from here: not what an earlier plan, with other blocks computed twice, has taken. */
 static void watch_arenas(Session *session) {
@@ -164,6 +155,21 @@ static double watched(const Session *session, size_t floor) {
   return (double)(arena_watched(session->arena) - floor) + inner;
 }
 
+/* A batch through the plain model, whose products are counted, and as the devices of an evaluation compute it. */
+static Status plan_evaluation(Session *session, const TaskBatch *batch, size_t floor, Plan *plan) {
+  TaskScore score = {0};
+  const uint64_t look = session->emulation.look;
+  tape_record(session->tape, false);
+  matmul_reset_count();
+  watch_arenas(session);
+  TRY(validate_batch(session, batch, 0, &score));
+  plan->forward_flops = matmul_counted().flops;
+  if (session_astra(session)) TRY(validate_batch(session, batch, session->config->astra.devices, &score));
+  plan->evaluation = watched(session, floor);
+  session->emulation.look = look;
+  return STATUS_OK;
+}
+
 /* A batch of the right size; planning reads nothing of it. */
 static Status plan_step(Session *session, Plan *plan) {
   TaskBatch batch;
@@ -174,9 +180,7 @@ static Status plan_step(Session *session, Plan *plan) {
   int64_t drop_step = session->drop_step, drop_batch = session->drop_batch;
   TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->source->next(session, TASK_TRAIN, &batch));
-  matmul_reset_count();
-  TRY(plan_forward(session, &batch));
-  plan->forward_flops = matmul_counted().flops;
+  TRY(plan_evaluation(session, &batch, floor, plan));
   matmul_reset_count();
   watch_arenas(session);
   Status status = micro_step(session, &batch, &result);
@@ -313,9 +317,9 @@ double plan_program_bytes(const Session *session) {
 /* of training's, in turns with the activations of a step */
 static double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
 
-/* The self-test begins when the memory of a step's activations and gradients has been given back. */
+/* The self-test begins when the memory of a step's activations and gradients has been given back, and an evaluation follows it. */
 double plan_training_bytes(const Plan *plan) {
-  double in_turns = fmax(plan->gradients + plan->activations, plan_selftest_bytes(plan));
+  double in_turns = fmax(fmax(plan->gradients + plan->activations, plan->evaluation), plan_selftest_bytes(plan));
   return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
 }
 
@@ -391,7 +395,8 @@ Status plan_fit(Session *session) {
 Status plan_check(Session *session) {
   Plan plan;
   TRY(plan_make(session, &plan));
-  double available = memory_available(), in_turns = fmax(plan.gradients + plan.activations, plan.selftest + plan.selftest_activations);
+  double available = memory_available(),
+         in_turns = fmax(fmax(plan.gradients + plan.activations, plan.evaluation), plan.selftest + plan.selftest_activations);
   double needed = in_turns + plan.moments; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY,
@@ -455,6 +460,7 @@ static void print_memory(const Session *session, const Plan *plan) {
   print_bytes("activations and gradients of them", plan->activations);
   if (session->recomputed > 0)
     printf("    %-*s %10d of %lld\n", LABEL - 2, "blocks computed twice", session->recomputed, (long long)session->config->blocks);
+  print_bytes("evaluation, in turns with these", plan->evaluation);
   print_bytes("self-test at each checkpoint, in turns with these", plan_selftest_bytes(plan));
   print_bytes(data, plan->data);
   print_bytes("program, libraries, threads", program);
@@ -562,6 +568,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"average_bytes", plan->average},
               {"codebook_bytes", plan->codebooks},
               {"activation_bytes", plan->activations},
+              {"evaluation_bytes", plan->evaluation},
               {"recomputed_blocks", session->recomputed},
               {"data_bytes", plan->data},
               {"selftest_bytes", plan_selftest_bytes(plan)},

@@ -26,6 +26,7 @@ Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node)
 typedef struct Plan {
   double parameters, trainable;                                                        /* numbers, and those of them that learn */
   double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes: the first four of what learns */
+  double evaluation;                                      /* bytes of its largest forward pass, whose place is that of `activations` */
   double selftest_mapped;                                 /* bytes of the exported weights, which the self-test reads in place */
   double selftest_activations;                            /* bytes of its forward pass, whose place is that of `activations` */
   double frozen;                                          /* bytes of what does not learn, in a file of 16 bits */

@@ -331,6 +331,7 @@ static Status draw_curves(const Run *run) {
   if (session_astra(run->session))
     snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
   snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
+  session_trim(run->session); /* charts take some megabytes: in place of what an evaluation holds, not beside it */
   return ranks_follow(ranks_self() == 0 ? metrics_draw(run->metrics, title) : STATUS_OK);
 }
 
@@ -416,8 +417,7 @@ static Status write_checkpoint(Session *session) {
   if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
   if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
-  arena_trim(session->arena); /* the self-test maps the weights anew: in place of what a step holds, not beside it */
-  if (session->block_arena != NULL) arena_trim(session->block_arena);
+  session_trim(session);    /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
   TRY(selftest_writer_run(session, out));
   return state_save(session, out);

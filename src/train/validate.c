@@ -58,7 +58,7 @@ static void add_score(TaskScore *sum, const TaskScore *part) {
     for (int answer = 0; answer < 2; answer++) sum->answers[label][answer] += part->answers[label][answer];
 }
 
-static Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
+Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
   Tape *tape = session->tape;
   Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
   const TokenLayout *layout;

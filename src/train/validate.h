@@ -30,6 +30,10 @@ typedef struct Validation {
  * keeps them. STATUS_INTERRUPTED when interrupt_ask was called. */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 
+/* One batch through the session's tape, which does not record, by the weights that the parameters point to; *sum is added to. While the
+ * tape plans, the batch is planned. */
+Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum);
+
 /* The first weight that is no finite number, or NULL. */
 const char *validate_bad_weight(const ParamSet *params);
 

@@ -2,6 +2,7 @@
  * fits no memory is planned at once. */
 #include "autograd/tape_segment.h"
 #include "train/plan.h"
+#include "train/validate.h"
 #include "unit/train/tiny_text.h"
 #include <sys/resource.h>
 
@@ -61,6 +62,30 @@ static void frozen_weights_have_no_moments(void **state) {
   assert_true(adapters.trainable == adapters.parameters - whole.parameters);
   assert_true(adapters.moments == 2 * adapters.weights && adapters.gradients == adapters.weights);
   assert_true(adapters.moments < whole.moments / 4);
+}
+
+/* The largest pass of an evaluation, of the plain model and of the devices; where it takes more than a step it is what the run takes. */
+static void evaluations_are_planned(void **state) {
+  (void)state;
+  for (int astra = 0; astra < 2; astra++) {
+    TrainOptions options = tiny_options();
+    Session session;
+    Validation result;
+    Plan plan;
+    if (!astra) options.groups = 0;
+    tiny_open(&session, &options);
+    tiny_check(plan_make(&session, &plan));
+    const size_t floor = arena_mark(session.arena);
+    arena_watch(session.arena);
+    tiny_check(validate_run(&session, 0, options.batch, &result));
+    if (astra) tiny_check(validate_run(&session, session.config->astra.devices, options.batch, &result));
+    assert_true(plan.evaluation > 0 && plan.evaluation == (double)(arena_watched(session.arena) - floor));
+    const double before = plan_training_bytes(&plan), rest = before - plan.gradients - plan.activations;
+    plan.evaluation = plan.gradients + plan.activations + 1000;
+    plan.selftest = plan.selftest_mapped = plan.selftest_activations = 0;
+    assert_true(plan_training_bytes(&plan) >= before && plan_training_bytes(&plan) - plan.evaluation <= rest);
+    session_close(&session);
+  }
 }
 
 /* Samples of all codebooks at once, as codebooks_fit has them; none where the codebooks come from a file. */
@@ -182,6 +207,7 @@ int main(void) {
       cmocka_unit_test(no_weights_are_needed),
       cmocka_unit_test(no_text_is_needed),
       cmocka_unit_test(frozen_weights_have_no_moments),
+      cmocka_unit_test(evaluations_are_planned),
       cmocka_unit_test(samples_of_k_means_count),
       cmocka_unit_test(a_node_takes_what_the_paper_says),
       cmocka_unit_test(a_node_works_in_the_memory_of_its_plan),

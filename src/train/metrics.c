@@ -6,8 +6,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "train/metrics_internal.h"
 #include "train/plot.h"
+#include "train/plot_canvas.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -104,8 +104,8 @@ static void append_file_close(AppendFile *file) {
 /* ---- TensorBoard's event files ---- */
 
 /* TensorBoard event files: a sequence of TFRecords, each an Event message of its protocol (tensorflow/core/util/event.proto), encoded by
- * hand as only four kinds of fields are needed. Private to metrics.c. */
-/* Record layout: u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data, all little-endian.
+ * hand as only four kinds of fields are needed.
+ * Record layout: u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data, all little-endian.
  * Leaves out reading. Invariant: a record is encoded in memory and written with one call, so a killed run leaves at most one torn record
  * at the end, which readers skip; one that a full disk tore is taken back. */
 
@@ -127,7 +127,8 @@ enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };                         
 enum { EVENT_WALL_TIME = 1, EVENT_STEP, EVENT_VERSION, EVENT_SUMMARY = 5, EVENT_SESSION_LOG = 7 }; /* field numbers */
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
-uint32_t event_file_crc(const void *data, size_t size) {
+/* CRC-32C (Castagnoli), as TFRecords use it before masking. */
+static uint32_t event_file_crc(const void *data, size_t size) {
   const uint8_t *bytes = data; /* bit by bit: a record has a few hundred bytes and is written once in seconds */
   uint32_t crc = ~UINT32_C(0);
   for (size_t i = 0; i < size; i++) {
@@ -286,10 +287,17 @@ static Status event_file_scalars(EventFile *file, int64_t step, const char *cons
 
 /* ---- metrics.csv read back ---- */
 
-/* Inside the metrics code only: the rows of a run in memory, and how they look as lines of metrics.csv. */
-/* Invariant: a line that is kept has a number or nothing in each of its fields. */
+/* The rows of a run in memory, and how they look as lines of metrics.csv. Invariant: a line that is kept has a number or nothing in each of
+ * its fields. */
+typedef struct MetricsTable {
+  char **columns; /* [count], copies */
+  size_t count;
+  double *steps, **series; /* [rows], [count][rows] */
+  size_t rows, capacity;
+} MetricsTable;
 
-Status metrics_table_init(MetricsTable *table, const char *const *columns, size_t count) {
+/* BAD_VALUE for a name that would need quotes. The table is to be released even after a failure. */
+static Status metrics_table_init(MetricsTable *table, const char *const *columns, size_t count) {
   *table = (MetricsTable){0};
   table->columns = calloc(count + 1, sizeof *table->columns);
   table->series = calloc(count + 1, sizeof *table->series);
@@ -371,7 +379,10 @@ static bool parse_row(MetricsTable *table, const char *line) {
   return at != NULL;
 }
 
-Status metrics_table_read(MetricsTable *table, const char *text, const char *path, int64_t resume_step, FILE *stream) {
+/* Adds the rows up to resume_step of an old file's text, which ends with a NUL, and writes their lines to `stream` behind a header. A last
+ * line without its end was cut off by whatever ended the run, and is dropped. BAD_FILE, naming `path`: other columns, or a line that is no
+ * row. */
+static Status metrics_table_read(MetricsTable *table, const char *text, const char *path, int64_t resume_step, FILE *stream) {
   const char *end = strchr(text, '\n');
   if (!end || !is_header(table, text, (size_t)(end - text)))
     return status_set(STATUS_BAD_FILE, "%s: its first line does not name the columns of this run; move the file away to go on without it",
@@ -390,7 +401,7 @@ Status metrics_table_read(MetricsTable *table, const char *text, const char *pat
   return STATUS_OK;
 }
 
-void metrics_table_release(MetricsTable *table) {
+static void metrics_table_release(MetricsTable *table) {
   for (size_t c = 0; c < table->count; c++) {
     free(table->columns[c]);
     free(table->series[c]);
@@ -403,7 +414,6 @@ void metrics_table_release(MetricsTable *table) {
 
 /* ---- curves.png ---- */
 
-/* curves.png: which columns of the metrics are drawn in which panel. Private to metrics.c. */
 /* Sorts columns into panels by what their names contain. One table says it; quantities of different size get panels of their own, as one
  * would flatten the other. */
 
@@ -563,4 +573,138 @@ void metrics_close(Metrics *metrics) {
   free(metrics->csv_path);
   free(metrics->plot_path);
   free(metrics);
+}
+
+/* ---- Which class is taken for which ---- */
+
+Status metrics_confusion_new(uint32_t **counts, int64_t classes) {
+  *counts = NULL;
+  if (classes < 2 || classes > METRICS_CLASSES) return STATUS_OK;
+  *counts = calloc((size_t)(classes * classes), sizeof **counts);
+  return *counts ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a matrix of %lld classes", (long long)classes);
+}
+
+/* In quotes where it holds what CSV obeys. */
+static void write_name(FILE *stream, const char *name) {
+  if (strpbrk(name, ",\"\r\n") == NULL) {
+    fputs(name, stream);
+    return;
+  }
+  fputc('"', stream);
+  for (; *name; name++) {
+    if (*name == '"') fputc('"', stream);
+    fputc(*name, stream);
+  }
+  fputc('"', stream);
+}
+
+static Status save_counts(const uint32_t *counts, int64_t classes, char *const *names, const char *path) {
+  FileWriter writer;
+  TRY(files_create(&writer, path));
+  fputs("label", writer.stream);
+  for (int64_t j = 0; j < classes; j++) {
+    fputc(',', writer.stream);
+    write_name(writer.stream, names[j]);
+  }
+  for (int64_t i = 0; i < classes; i++) {
+    fputc('\n', writer.stream);
+    write_name(writer.stream, names[i]);
+    for (int64_t j = 0; j < classes; j++) fprintf(writer.stream, ",%u", (unsigned)counts[i * classes + j]);
+  }
+  fputc('\n', writer.stream);
+  return files_commit(&writer);
+}
+
+enum { NAMED_MAX = 40, NAME_MAX = 18, NAMED_CELL = 30, SHEET = 720, EDGE = 14, TITLE = 34 };
+static const PlotColour INK = {40, 40, 40}, PAPER = {255, 255, 255};
+
+typedef struct Sheet {
+  const uint32_t *counts; /* [classes of the label, classes of the answer] */
+  int64_t classes;
+  char *const *names;
+  PlotCanvas canvas;
+  int cell, left, top; /* pixels: of a cell, of the first one */
+  bool named;
+} Sheet;
+
+/* From white to a dark blue. */
+static PlotColour shade(double share) {
+  return (PlotColour){(uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
+}
+
+static void short_name(const char *name, char text[NAME_MAX + 1]) {
+  snprintf(text, NAME_MAX + 1, "%s", name);
+  if (strlen(name) > NAME_MAX) strcpy(text + NAME_MAX - 2, "..");
+}
+
+static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all) {
+  uint32_t count = sheet->counts[label * sheet->classes + answer];
+  double share = all > 0 ? (double)count / all : 0;
+  int x = sheet->left + (int)answer * sheet->cell, y = sheet->top + (int)label * sheet->cell, gap = sheet->cell > 4 ? 1 : 0;
+  char text[16];
+  plot_canvas_rectangle(&sheet->canvas, (PlotBox){x, y, x + sheet->cell - gap, y + sheet->cell - gap}, shade(share));
+  if (!sheet->named || count == 0) return;
+  snprintf(text, sizeof text, "%u", (unsigned)count);
+  double scale = strlen(text) > 3 ? 0.7 : 0.95;
+  plot_canvas_text(&sheet->canvas, x + (sheet->cell - plot_canvas_text_width(text, scale)) / 2, y + sheet->cell / 2.0 + 4, text,
+                   (PlotText){scale, 1.1, share > 0.5 ? PAPER : INK, false});
+}
+
+static void draw_names(Sheet *sheet) {
+  char text[NAME_MAX + 1];
+  for (int64_t i = 0; sheet->named && i < sheet->classes; i++) {
+    int at = (int)i * sheet->cell + sheet->cell / 2 + 4;
+    short_name(sheet->names[i], text);
+    double width = plot_canvas_text_width(text, 0.9);
+    plot_canvas_text(&sheet->canvas, sheet->left - 8 - width, sheet->top + at, text, (PlotText){0.9, 1.1, INK, false});
+    plot_canvas_text(&sheet->canvas, sheet->left + at, sheet->top - 8, text, (PlotText){0.9, 1.1, INK, true});
+  }
+}
+
+static void draw_sheet(Sheet *sheet) {
+  int64_t classes = sheet->classes;
+  int side = (int)classes * sheet->cell;
+  PlotBox frame = {sheet->left - 1, sheet->top - 1, sheet->left + side + 1, sheet->top + side + 1};
+  plot_canvas_rectangle(&sheet->canvas, frame, (PlotColour){200, 200, 200});
+  plot_canvas_rectangle(&sheet->canvas, (PlotBox){sheet->left, sheet->top, sheet->left + side, sheet->top + side},
+                        (PlotColour){225, 225, 225});
+  for (int64_t label = 0; label < classes; label++) {
+    uint32_t all = 0;
+    for (int64_t answer = 0; answer < classes; answer++) all += sheet->counts[label * classes + answer];
+    for (int64_t answer = 0; answer < classes; answer++) draw_cell(sheet, label, answer, all);
+  }
+  draw_names(sheet);
+  plot_canvas_text(&sheet->canvas, EDGE, 24, "rows: label, columns: answer; darker: a larger share of the label",
+                   (PlotText){0.95, 1.2, INK, false});
+}
+
+static Status save_sheet(const uint32_t *counts, int64_t classes, char *const *names, const char *path) {
+  Sheet sheet = {.counts = counts, .classes = classes, .names = names, .named = classes <= NAMED_MAX};
+  char text[NAME_MAX + 1];
+  double widest = 0;
+  for (int64_t i = 0; sheet.named && i < classes; i++) {
+    short_name(names[i], text);
+    widest = fmax(widest, plot_canvas_text_width(text, 0.9));
+  }
+  sheet.cell = sheet.named ? NAMED_CELL : (int)(SHEET / classes > 1 ? SHEET / classes : 1);
+  sheet.left = EDGE + (int)widest + 8;
+  sheet.top = TITLE + EDGE + (int)widest + 8;
+  int side = (int)classes * sheet.cell;
+  double title = plot_canvas_text_width("rows: label, columns: answer; darker: a larger share of the label", 0.95);
+  int width = sheet.left + side + EDGE, min = (int)title + 2 * EDGE;
+  TRY(plot_canvas_init(&sheet.canvas, width > min ? width : min, sheet.top + side + EDGE));
+  draw_sheet(&sheet);
+  Status status = plot_canvas_save(&sheet.canvas, path);
+  plot_canvas_release(&sheet.canvas);
+  return status;
+}
+
+Status metrics_confusion_save(const uint32_t *counts, int64_t classes, char *const *names, const char *directory) {
+  if (counts == NULL) return STATUS_OK;
+  char *csv = files_join(directory, "confusion.csv"), *png = files_join(directory, "confusion.png");
+  Status status = csv != NULL && png != NULL ? save_counts(counts, classes, names, csv) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) status = save_sheet(counts, classes, names, png);
+  free(csv);
+  free(png);
+  return status;
 }

@@ -1,4 +1,5 @@
-/* What a run leaves to look at: metrics.csv (one row per interval and per evaluation), a TensorBoard event file, curves.png. */
+/* What a run leaves to look at: metrics.csv (one row per interval and per evaluation), a TensorBoard event file, curves.png; and which
+ * class an evaluation took for which, as confusion.csv and confusion.png. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 #include "base/status.h"
@@ -17,5 +18,15 @@ Status metrics_row(Metrics *metrics, int64_t step, double seconds, const double 
  * full disk is a warning, and no failure: the next call draws all of it. */
 Status metrics_draw(Metrics *metrics, const char *title);
 void metrics_close(Metrics *metrics);
+
+enum { METRICS_CLASSES = 1000 }; /* of more classes there is no matrix: an image could not show them */
+
+/* Zeroed counts [C of the label, C of the answer], owned by the caller; NULL for more than METRICS_CLASSES or fewer than 2. */
+Status metrics_confusion_new(uint32_t **counts, int64_t classes);
+
+/* DIRECTORY/confusion.csv: a header "label,NAME,NAME..." of answers, then a row for each label; names in quotes where they hold what CSV
+ * obeys. DIRECTORY/confusion.png: a cell for each pair, the darker the larger its share of the label's samples, rows being labels; up to 40
+ * classes with names and counts, of more the cells alone. Atomic. names [C]. Nothing is written where counts are NULL. */
+Status metrics_confusion_save(const uint32_t *counts, int64_t classes, char *const *names, const char *directory);
 
 #endif

@@ -13,8 +13,8 @@
 #include "data/text/text_source.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
-#include "train/confusion.h"
 #include "train/emulate.h"
+#include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/task.h"
 #include "vq/kmeans.h"
@@ -473,7 +473,7 @@ static Status open_work(Session *session) {
   session_recompute(session, options->recompute);
   TRY(session_lay_plain(session, session->tokens));
   TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
-  if (session->use != SESSION_PLAN) TRY(confusion_init(&session->confusion, session->classes));
+  if (session->use != SESSION_PLAN) TRY(metrics_confusion_new(&session->confusion, session->classes));
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
   rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
   rng_init(&session->mixup_rng, (uint64_t)options->seed, STREAM_MIXUP);
@@ -541,7 +541,6 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 void session_close(Session *session) {
   if (session->task != NULL) session->task->source->close(session);
   optimizer_release(&session->optimizer);
-  confusion_release(&session->confusion);
   emulate_release(&session->emulation);
   tape_free(session->tape);
   arena_free(session->arena);
@@ -551,6 +550,7 @@ void session_close(Session *session) {
   layout_release(&session->layout);
   layout_release(&session->plain_layout);
   tokenizer_close(session->tokenizer);
+  free(session->confusion);
   free(session->order);
   free(session->origin);
   *session = (Session){0};

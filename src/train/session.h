@@ -9,7 +9,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
-#include "train/confusion.h"
 #include "train/emulate.h"
 #include "train/optimizer.h"
 #include "train/task.h"
@@ -105,7 +104,7 @@ struct Session {
   CheckpointReport report;   /* of the weights that were loaded */
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
-  Confusion confusion;       /* of the last validation (validate_run), where classes are told apart */
+  uint32_t *confusion;       /* [classes of the label, of the answer] of the last validation; NULL: none is counted (metrics.h) */
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];

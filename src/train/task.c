@@ -117,8 +117,8 @@ static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const
 }
 /* ---- The head of classes ---- */
 
-/* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and in
- * the confusion matrix of an evaluation; ties go to the first, as op_cross_entropy counts them. */
+/* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and
+ * where a confusion matrix is asked for; ties go to the first, as op_cross_entropy counts them. */
 static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score) {
   target->labels = batch->labels;
   target->correct = &score->correct;
@@ -128,14 +128,13 @@ static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logi
   score->samples = score->items = batch->count;
   score->loss = (double)loss->value[0] * batch->count;
   int64_t classes = tensor_width(logits);
-  bool confusion = session->confusion.classes == classes && !tape_recording(session->tape);
-  for (int i = 0; (classes == 2 || confusion) && i < batch->count; i++) {
+  for (int i = 0; (classes == 2 || score->confusion != NULL) && i < batch->count; i++) {
     const real *row = logits->value + i * classes;
     int64_t answer = 0;
     for (int64_t c = 1; c < classes; c++)
       if (row[c] > row[answer]) answer = c;
     if (classes == 2) score->answers[batch->labels[i] != 0][answer]++;
-    if (confusion) confusion_add(&session->confusion, batch->labels[i], answer);
+    if (score->confusion != NULL) score->confusion[batch->labels[i] * classes + answer]++;
   }
   return loss;
 }

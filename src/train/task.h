@@ -68,6 +68,7 @@ typedef struct TaskScore {
   double loss;                            /* nats, over all items */
   int64_t samples, items, correct, bytes; /* items: images, texts or predicted tokens; bytes: of text behind the predicted tokens */
   int64_t answers[2][2];                  /* of two classes: [label][answer] */
+  uint32_t *confusion;                    /* [classes of the label, of the answer], the caller's, to be added to; NULL: none */
 } TaskScore;
 
 typedef struct TaskHead {

@@ -369,7 +369,7 @@ static void print_evaluation(const Run *run) {
 
 static Status save_evaluation(const Run *run, const double values[COLUMNS]) {
   const Session *session = run->session;
-  if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
+  TRY(metrics_confusion_save(session->confusion, session->classes, session->config->labels, session->options.out));
   return metrics_row(run->metrics, session->step, clock_now() - run->started, values);
 }
 

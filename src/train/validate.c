@@ -8,6 +8,7 @@
 #include "train/source_texts.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Perplexities ---- */
 
@@ -62,7 +63,7 @@ Status validate_batch(Session *session, const TaskBatch *batch, int devices, Tas
   Tape *tape = session->tape;
   Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
   const TokenLayout *layout;
-  TaskScore score = {0};
+  TaskScore score = {.confusion = sum->confusion};
   TRY(place_tokens(session, devices, batch->tokens, &layout));
   if (exchange) emulate_begin_step(&session->emulation, false);
   emulate_share(&session->emulation, batch->first, batch->whole);
@@ -134,12 +135,12 @@ Status validate_weights(Session *session) {
                             : block_place(session->config, first, place));
 }
 
-static Status add_confusion(Confusion *confusion) {
-  int64_t cells = confusion->classes * confusion->classes, *counts = calloc((size_t)cells + 1, sizeof *counts);
+static Status add_confusion(const Session *session) {
+  int64_t cells = session->confusion != NULL ? session->classes * session->classes : 0, *counts = calloc((size_t)cells + 1, sizeof *counts);
   if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to add up answers over ranks");
-  for (int64_t i = 0; i < cells; i++) counts[i] = confusion->counts[i];
+  for (int64_t i = 0; i < cells; i++) counts[i] = session->confusion[i];
   ranks_count_all(counts, cells);
-  for (int64_t i = 0; i < cells; i++) confusion->counts[i] = (uint32_t)counts[i];
+  for (int64_t i = 0; i < cells; i++) session->confusion[i] = (uint32_t)counts[i];
   free(counts);
   return STATUS_OK;
 }
@@ -151,7 +152,7 @@ static Status add_ranks(Session *session, Status status, TaskScore *score) {
   ranks_sum(&score->loss, 1);
   ranks_count_all(counts, sizeof counts / sizeof *counts);
   ranks_count_all(&score->answers[0][0], 4);
-  TRY(ranks_agree(add_confusion(&session->confusion)));
+  TRY(ranks_agree(add_confusion(session)));
   score->samples = counts[0];
   score->items = counts[1];
   score->correct = counts[2];
@@ -161,12 +162,14 @@ static Status add_ranks(Session *session, Status status, TaskScore *score) {
 
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result) {
   *result = (Validation){0};
-  confusion_clear(&session->confusion);
+  if (session->confusion != NULL) memset(session->confusion, 0, (size_t)(session->classes * session->classes) * sizeof *session->confusion);
   tape_record(session->tape, false);
   data_parallel_gather_average(session);
+  result->score.confusion = session->confusion;
   use_average(session, true);
   Status status = validate_all(session, devices, samples, &result->score);
   use_average(session, false);
+  result->score.confusion = NULL; /* the session's */
   if (session->parallel != NULL) status = add_ranks(session, status, &result->score);
   if (status == STATUS_OK && devices > 0) data_parallel_add_usage(session);
   result->accuracy = task_accuracy(&result->score);

@@ -7,8 +7,7 @@
 #include <cmocka.h>
 
 #include "base/files.h"
-#include "train/metrics.h"
-#include "train/metrics_internal.h"
+#include "train/metrics.c"
 #include "unit/remove_tree.h"
 #include <math.h>
 #include <signal.h>

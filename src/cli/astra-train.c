@@ -14,6 +14,7 @@
 #include "train/ranks.h"
 #include "train/session.h"
 #include "train/state.h"
+#include "train/task_source.h"
 #include "train/trainer.h"
 #include "train/validate.h"
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* What a run teaches its model: to classify images, to predict the next token, to classify texts. A Task is three small tables: where the
- * samples come from (TaskSource; source_images.c, source_texts.c), what the model computes of them (TaskHead) and how its answers are
+ * samples come from (TaskSource), what the model computes of them (TaskHead) and how its answers are
  * reported (TaskReport). Trainer, validation, K-means, plan and self-test go through them and know no other difference between images and
  * texts. */
 #ifndef TRAIN_TASK_H
@@ -58,8 +58,8 @@ typedef struct TaskSource {
   void (*finish)(const Session *session); /* warnings at the end of a run; NULL: none */
 } TaskSource;
 
-extern const TaskSource source_images;                 /* source_images.c */
-extern const TaskSource source_windows, source_labels; /* source_texts.c: of a running text, labelled texts */
+/* Images; windows of a running text; labelled texts. */
+extern const TaskSource source_images, source_windows, source_labels;
 
 /* ---- What the model computes of a batch */
 

@@ -1,34 +1,12 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
 #include "base/progress.h"
-#include "data/text/text_perplexity.h"
 #include "train/data_parallel.h"
 #include "train/ranks.h"
 #include "train/session.h"
-#include "train/source_texts.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Perplexities ---- */
-
-Status perplexity_check(const Session *session) {
-  PerplexityUnit unit = (PerplexityUnit)session->options.perplexity;
-  int64_t samples = session->options.eval_samples;
-  if (unit == PERPLEXITY_AUTO || samples <= 0) return STATUS_OK;
-  return perplexity_check_whole(unit, source_windows_of(session), samples, "--eval-samples");
-}
-
-Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
-  const TextWindows *windows = source_windows_of(session);
-  TRY(perplexity_check_whole(unit, windows, score->samples, "--eval-samples"));
-  *result = (Perplexity){.nats = score->loss, .units = perplexity_units(unit, windows, score->items, score->bytes)};
-  result->value = perplexity_value(result->nats, result->units);
-  if (windows->rolling) result->page_bytes = windows->rolling->bytes;
-  return STATUS_OK;
-}
-
-/* ---- Validation ---- */
 
 /* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
 static void use_average(Session *session, bool average) {

@@ -1,24 +1,7 @@
 /* How the model does on the test part: the plain model, and the emulated cluster with even shares, as the runner places them. */
 #ifndef TRAIN_VALIDATE_H
 #define TRAIN_VALIDATE_H
-#include "data/text/text_perplexity.h"
 #include "train/session.h"
-
-/* The perplexity of an evaluation under a convention (data/text/text_perplexity.h). */
-
-typedef struct Perplexity {
-  double value;
-  double nats;        /* S */
-  int64_t units;      /* n */
-  int64_t page_bytes; /* of PERPLEXITY_LM_EVAL: bytes of the pages as they stand; else 0 */
-} Perplexity;
-
-/* BAD_USAGE where the options ask for words of a part of the windows alone, as only the whole text's are counted: for before the
- * evaluation. */
-Status perplexity_check(const Session *session);
-
-/* Of a score over the test part of a text. BAD_USAGE as above. */
-Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
 
 typedef struct Validation {
   double accuracy, loss; /* top-1 share, of predicted tokens too; mean cross-entropy */

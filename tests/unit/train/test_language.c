@@ -2,6 +2,7 @@
  * bit for bit and leaves a whole checkpoint, and what does not belong together is refused. */
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
+#include "train/task_source.h"
 #include "train/validate.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>

@@ -1,18 +1,159 @@
-/* Texts: the tokenizer of a run, and two sources, see task.h. Windows of a running text, of which each token but the first is predicted:
- * training takes shuffled windows; the test part goes through windows in order, so that each token is predicted once. Labelled texts: a
- * batch is as wide as its longest text; what is shorter is padded on the right, where a causal model does not look. Training batches hold
- * texts of similar lengths. Those of the test part hold texts of one length alone, so that the emulated devices share out each text as
- * they would if it came alone. */
-#include "train/source_texts.h"
+/* The sources of samples: see task.h. First images; then the tokenizer of a run on texts, windows of a running text with their
+ * perplexities, and labelled texts. Training on a running text takes shuffled windows; its test part is gone through in order, so that each
+ * token but the first is predicted once. A batch of labelled texts is as wide as its longest; what is shorter is padded on the right, where
+ * a causal model does not look. Training batches hold texts of similar lengths, those of the test part texts of one length alone, so that
+ * the emulated devices share out each text as they would if it came alone. */
+#include "train/task_source.h"
 #include "base/gguf.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "data/data_paths.h"
+#include "data/dataset.h"
+#include "data/loader.h"
 #include "data/text/text_loader.h"
 #include "train/session.h"
 #include "train/task.h"
 #include <stdlib.h>
 #include <string.h>
+
+/* The name of an option that was given and means something for a running text alone ("stride"); NULL: none. */
+static const char *option_of_windows(const TrainOptions *options) {
+  if (options->perplexity != 0) return "perplexity";
+  if (options->stride > 0) return "stride";
+  if (options->test_part != SESSION_PART_AUTO) return "eval-part";
+  return options->eval_dataset != NULL ? "eval-dataset" : NULL;
+}
+
+/* ---- Images and their classes ---- */
+
+typedef struct Images {
+  Dataset *set[TASK_PARTS];
+  LoaderOptions loading[TASK_PARTS];
+  Loader *loader[TASK_PARTS];
+} Images;
+
+static Status open_sets(Session *session) {
+  const TrainOptions *options = &session->options;
+  Images *images = session->source = calloc(1, sizeof *images);
+  if (images == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : option_of_windows(options);
+  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
+  const char *name = options->dataset, *directory = options->data_dir;
+  int64_t held_out = options->validation_part;
+  TRY(dataset_open_held_out(&images->set[TASK_TRAIN], name, directory, false, held_out));
+  TRY(held_out > 0 ? dataset_open_held_out(&images->set[TASK_TEST], name, directory, true, held_out)
+                   : dataset_open(&images->set[TASK_TEST], name, directory, DATASET_TEST));
+  session->classes = dataset_classes(images->set[TASK_TRAIN]);
+  for (int part = 0; part < TASK_PARTS; part++) {
+    session->data.about[part] = dataset_describe(images->set[part]);
+    session->data.count[part] = dataset_count(images->set[part]);
+  }
+  return STATUS_OK;
+}
+
+static Status configure(Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
+  const Dataset *set = ((Images *)session->source)->set[TASK_TRAIN];
+  if (options->image_size > 0) config->image = options->image_size;
+  TRY(config_set_labels(config, dataset_labels(set), dataset_classes(set)));
+  if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(set, config->image_mean, config->image_std);
+  config->astra.class_token = (ClassToken)options->class_token;
+  if (config->image % config->patch != 0)
+    return status_set(STATUS_BAD_USAGE, "--image-size %lld: patches of %lldx%lld do not divide it; a multiple of %lld is accepted",
+                      (long long)config->image, (long long)config->patch, (long long)config->patch, (long long)config->patch);
+  session->tokens = config_tokens(config);
+  return STATUS_OK;
+}
+
+static Status start(Session *session) {
+  const TrainOptions *options = &session->options;
+  const ModelConfig *config = session->config;
+  Images *images = session->source;
+  LoaderOptions loading = {.image = (int)config->image,
+                           .filter = (ResizeFilter)config->resample,
+                           .batch = (int)options->batch,
+                           .workers = (int)options->workers,
+                           .seed = (uint64_t)options->seed};
+  memcpy(loading.mean, config->image_mean, sizeof loading.mean);
+  memcpy(loading.std, config->image_std, sizeof loading.std);
+  images->loading[TASK_TEST] = images->loading[TASK_TRAIN] = loading;
+  LoaderOptions *learning = &images->loading[TASK_TRAIN];
+  learning->shuffle = true;
+  if (session->use == SESSION_TRAIN || session->use == SESSION_PLAN) { /* whose first batch is shown */
+    Status status = augment_policy_parse(&learning->augment, options->augment);
+    if (status != STATUS_OK) return status_set(STATUS_BAD_USAGE, "--augment %s", status_message());
+    learning->erase = options->erase;
+  }
+  learning->crop_min = options->crop_min;
+  learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
+  for (int part = 0; part < TASK_PARTS; part++) {
+    TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
+    session->data.bytes += loader_facts(images->loader[part]).bytes + dataset_mapped(images->set[part]);
+  }
+  session->data.steps = loader_facts(images->loader[TASK_TRAIN]).steps;
+  return STATUS_OK;
+}
+
+static void close_sets(Session *session) {
+  Images *images = session->source;
+  for (int part = 0; images != NULL && part < TASK_PARTS; part++) {
+    loader_free(images->loader[part]);
+    dataset_close(images->set[part]);
+  }
+  free(images);
+}
+
+static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  Loader *loader = ((Images *)session->source)->loader[part];
+  loader_share(loader, session->share);
+  return loader_seek(loader, epoch, step);
+}
+
+static Status next(Session *session, TaskPart part, TaskBatch *batch) {
+  Batch images;
+  TRY(loader_next(((Images *)session->source)->loader[part], &images));
+  *batch = (TaskBatch){.count = images.count,
+                       .first = images.first,
+                       .whole = images.whole,
+                       .tokens = session->tokens,
+                       .units = images.count,
+                       .pixels = images.pixels,
+                       .labels = images.labels};
+  return STATUS_OK;
+}
+
+/* Draws the first batch as it will be learnt. */
+static Status draw(Session *session, bool json, char **shown) {
+  Batch batch;
+  Images *images = session->source;
+  (void)json;
+  *shown = files_join(session->options.out, "first_batch.png");
+  if (*shown == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(files_make_dirs(session->options.out));
+  TRY(loader_seek(images->loader[TASK_TRAIN], 0, 0));
+  TRY(loader_next(images->loader[TASK_TRAIN], &batch));
+  return loader_sheet(&batch, &images->loading[TASK_TRAIN], *shown);
+}
+
+/* Each broken image was named when it was met. */
+static void warn_of_skipped(const Session *session) {
+  const Images *images = session->source;
+  long long train = (long long)loader_facts(images->loader[TASK_TRAIN]).skipped,
+            test = (long long)loader_facts(images->loader[TASK_TEST]).skipped;
+  if (train + test > 0)
+    log_warning("%lld broken images of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
+}
+
+const TaskSource source_images = {.name = {"images", "images", "image", "test"},
+                                  .defaults = {.batch = 64, .epochs = 32, .min_steps = 400},
+                                  .open = open_sets,
+                                  .configure = configure,
+                                  .start = start,
+                                  .close = close_sets,
+                                  .seek = seek,
+                                  .next = next,
+                                  .show = draw,
+                                  .finish = warn_of_skipped};
 
 /* ---- The tokenizer of a run ---- */
 
@@ -118,13 +259,6 @@ static Status refuse_image_options(const TrainOptions *options) {
     if (list[i].given)
       return status_set(STATUS_BAD_USAGE, "--%s is for images; --model %s learns from texts", list[i].name, options->model);
   return STATUS_OK;
-}
-
-const char *source_windows_option(const TrainOptions *options) {
-  if (options->perplexity != 0) return "perplexity";
-  if (options->stride > 0) return "stride";
-  if (options->test_part != SESSION_PART_AUTO) return "eval-part";
-  return options->eval_dataset != NULL ? "eval-dataset" : NULL;
 }
 
 /* ---- Windows of a running text ---- */
@@ -348,7 +482,21 @@ static Status show_window(Session *session, bool json, char **shown) {
   return status;
 }
 
-const TextWindows *source_windows_of(const Session *session) { return &((const Language *)session->source)->windows; }
+Status perplexity_check(const Session *session) {
+  PerplexityUnit unit = (PerplexityUnit)session->options.perplexity;
+  int64_t samples = session->options.eval_samples;
+  if (unit == PERPLEXITY_AUTO || samples <= 0) return STATUS_OK;
+  return perplexity_check_whole(unit, &((const Language *)session->source)->windows, samples, "--eval-samples");
+}
+
+Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
+  const TextWindows *windows = &((const Language *)session->source)->windows;
+  TRY(perplexity_check_whole(unit, windows, score->samples, "--eval-samples"));
+  *result = (Perplexity){.nats = score->loss, .units = perplexity_units(unit, windows, score->items, score->bytes)};
+  result->value = perplexity_value(result->nats, result->units);
+  if (windows->rolling) result->page_bytes = windows->rolling->bytes;
+  return STATUS_OK;
+}
 
 const TaskSource source_windows = {.name = {"tokens", "windows", "window", "valid"},
                                    .defaults = {.batch = 8, .epochs = 1, .min_steps = 200},
@@ -377,7 +525,7 @@ static Status open_labels(Session *session) {
   Texts *texts = session->source = calloc(1, sizeof *texts);
   if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(refuse_image_options(options));
-  const char *wrong = source_windows_option(options), *name = options->dataset, *directory = options->data_dir;
+  const char *wrong = option_of_windows(options), *name = options->dataset, *directory = options->data_dir;
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, name);
   TRY(open_tokenizer(session));
   int64_t held_out = options->validation_part;

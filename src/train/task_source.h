@@ -1,0 +1,21 @@
+/* What only a running text has (task.h says what all sources have): its perplexity under a convention (data/text/text_perplexity.h). */
+#ifndef TRAIN_TASK_SOURCE_H
+#define TRAIN_TASK_SOURCE_H
+#include "data/text/text_perplexity.h"
+#include "train/session.h"
+
+typedef struct Perplexity {
+  double value;
+  double nats;        /* S */
+  int64_t units;      /* n */
+  int64_t page_bytes; /* of PERPLEXITY_LM_EVAL: bytes of the pages as they stand; else 0 */
+} Perplexity;
+
+/* BAD_USAGE where the options ask for words of a part of the windows alone, as only the whole text's are counted: for before the
+ * evaluation. */
+Status perplexity_check(const Session *session);
+
+/* Of a score over the test part of a text. BAD_USAGE as above. */
+Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
+
+#endif

@@ -236,7 +236,6 @@ static Status time_phase(Forward *f, Phase which, Status (*work)(Forward *), int
   tape_clear(f->tape);
   matmul_reset_count();
   if (f->command->profile) bench_profile_watch(&phase->profile, f->tape);
-  bench_profile_restart(&phase->profile);
   double begun = clock_now();
   TRY(work(f));
   double taken = clock_now() - begun;

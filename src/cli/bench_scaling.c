@@ -1,5 +1,5 @@
-/* The command scaling: how fast training would be on R ranks over a given link, from a measured step of one rank (train/scaling.h). Under
- * mpirun the ranks are there: their link and their steps are measured, and stand beside what the model says of them. */
+/* The command scaling: how fast training would be on R ranks over a given link, from a measured step of one rank (train/bench_step.h).
+ * Under mpirun the ranks are there: their link and their steps are measured, and stand beside what the model says of them. */
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -11,7 +11,6 @@
 #include "train/bench_step.h"
 #include "train/data_parallel.h"
 #include "train/plan.h"
-#include "train/scaling.h"
 #include <stdlib.h>
 #include <string.h>
 

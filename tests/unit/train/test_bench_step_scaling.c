@@ -1,6 +1,6 @@
 /* The cost model of a job against closed forms: a slow link, a fast one, overlap, divided states, copies in memory; and the buckets of a
  * block. */
-#include "train/scaling.h"
+#include "train/bench_step.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>

@@ -126,7 +126,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
-  Status status = codebooks_fit_evaluated(session, reports);
+  Status status = codebooks_fit(session, reports);
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
@@ -243,12 +243,11 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
   Status status =
       frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
-  if (status == STATUS_OK) status = code_counts_run(session, TASK_TRAIN, train->eval_samples);
-  if (status == STATUS_OK) status = code_counts_fit(session, frequencies);
-  if (status == STATUS_OK) status = code_counts_run(session, TASK_TEST, train->eval_samples);
+  if (status == STATUS_OK) status = code_counts_fit(session, TASK_TRAIN, train->eval_samples, frequencies);
+  double bits = 0;
+  if (status == STATUS_OK) status = code_counts_bits(session, TASK_TEST, train->eval_samples, frequencies, &bits);
   if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies);
-  if (status == STATUS_OK)
-    status = codebook_report_counted(session->config, train->codebooks, code_counts_bits(session, frequencies), kmeans->shared.json);
+  if (status == STATUS_OK) status = codebook_report_counted(session->config, train->codebooks, bits, kmeans->shared.json);
   free(frequencies);
   return status;
 }

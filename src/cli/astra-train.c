@@ -191,7 +191,7 @@ static Status start_codebooks(Session *session) {
   cli_last_words(
       "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
       "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n");
-  Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
+  Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(session->options.out, "training");
   return status;

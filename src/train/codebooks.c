@@ -33,7 +33,8 @@ static Status count_batch(Session *session, const TaskBatch *batch) {
   return status;
 }
 
-Status code_counts_run(Session *session, TaskPart part, int64_t samples) {
+/* The codes of a part, into the usage of each site. */
+static Status count_codes(Session *session, TaskPart part, int64_t samples) {
   int64_t available = session->data.count[part], done = 0;
   if (samples <= 0 || samples > available) samples = available;
   tape_record(session->tape, false);
@@ -73,23 +74,27 @@ static Status fit(const Session *session, bool averaged, uint16_t *frequencies) 
   return status;
 }
 
-Status code_counts_fit(const Session *session, uint16_t *frequencies) {
+Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies) {
   int64_t entries = session->config->astra.codebook_size;
   if (!code_frequencies_possible(entries))
     return status_set(STATUS_UNSUPPORTED, "codebooks of %lld codewords have no frequencies: at most %d are accepted", (long long)entries,
                       CODE_FREQUENCIES_MAX);
+  TRY(count_codes(session, part, samples));
   return fit(session, false, frequencies);
 }
 
-double code_counts_bits(const Session *session, const uint16_t *frequencies) {
+Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits) {
   int64_t groups = session->config->astra.groups, entries = session->config->astra.codebook_size;
-  double bits = 0, *counts = malloc((size_t)entries * sizeof *counts);
-  for (int64_t i = 0; counts != NULL && i < sites_of(session) * groups; i++) {
+  double *counts = malloc((size_t)entries * sizeof *counts);
+  Status status =
+      counts ? count_codes(session, part, samples) : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
+  *bits = 0;
+  for (int64_t i = 0; status == STATUS_OK && i < sites_of(session) * groups; i++) {
     counted(&session->emulation.site[i / groups], false, i % groups, counts);
-    bits += code_frequencies_bits(counts, frequencies + i * entries, entries);
+    *bits += code_frequencies_bits(counts, frequencies + i * entries, entries);
   }
   free(counts);
-  return bits;
+  return status;
 }
 
 Status code_counts_export(const Session *session, const char *directory) {
@@ -341,7 +346,7 @@ static Status check_memory(Session *session) {
 
 static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
 
-Status codebooks_fit_evaluated(Session *session, CodebookReport *reports) {
+Status codebooks_fit(Session *session, CodebookReport *reports) {
   Watcher watcher;
   TRY(check_memory(session));
   Status status = watcher_open(session, sample_count(session), &watcher);
@@ -363,8 +368,6 @@ Status codebooks_fit_evaluated(Session *session, CodebookReport *reports) {
   }
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
-
-Status codebooks_fit(Session *session) { return codebooks_fit_evaluated(session, NULL); }
 
 Status codebooks_read(Session *session, const char *path) {
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));

@@ -1,5 +1,5 @@
-/* The K-means start of a run: intermediate embeddings of the pretrained model, streamed over the training part, clustered
- * per block and site. */
+/* Codebooks initialised with K-means: intermediate embeddings of the pretrained model, streamed over the training part, clustered per block
+ * and site. */
 #ifndef TRAIN_CODEBOOKS_H
 #define TRAIN_CODEBOOKS_H
 #include "train/session.h"
@@ -8,15 +8,13 @@
 /* How often each code comes: counted on data, or taken from the averages that training keeps; for entropy coding (vq/rans.h).
  */
 
-/* The codes of the first `samples` images, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
- * places tokens: into the usage of each site of the emulation, which is cleared first. */
-Status code_counts_run(Session *session, TaskPart part, int64_t samples);
+/* Frequencies [blocks * sites][G, K] of the codes of the first `samples` images, windows or texts of a part (0: all), on the model's number
+ * of emulated devices, as the runner places tokens. The counts stay in the usage of each site of the emulation, which is cleared first.
+ * UNSUPPORTED where a codebook is too large for frequencies. */
+Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies);
 
-/* Frequencies [blocks * sites][G, K] from what was counted. UNSUPPORTED where a codebook is too large for them. */
-Status code_counts_fit(const Session *session, uint16_t *frequencies);
-
-/* Bits of a token over all blocks: what was counted, coded with these frequencies. Packed they are config_bits_per_token. */
-double code_counts_bits(const Session *session, const uint16_t *frequencies);
+/* Counts likewise. *bits: of a token over all blocks, coded with these frequencies; packed they are config_bits_per_token. */
+Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits);
 
 /* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */
 Status code_counts_export(const Session *session, const char *directory);
@@ -31,10 +29,9 @@ typedef struct CodebookReport {
   ResidualMoments moments; /* where they were asked for */
 } CodebookReport;
 
-/* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K.
- * codebooks_fit_evaluated also says how they do on those samples: reports [blocks * sites], or NULL. */
-Status codebooks_fit(Session *session);
-Status codebooks_fit_evaluated(Session *session, CodebookReport *reports);
+/* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K. reports
+ * [blocks * sites]: how they do on those samples, or NULL. */
+Status codebooks_fit(Session *session, CodebookReport *reports);
 
 /* What codebooks_fit takes: bytes of the samples of all sites, of K-means of one site, of the plain model's pass over a batch; and its work
  * in FLOPs, of K-means at most. The session's step, layouts and batches are as they were. */

@@ -208,10 +208,10 @@ struct DataParallel {
   int32_t *pending; /* [buckets] parameters in it whose gradients are not final */
   size_t *touched;  /* [params->count] those that the operation under way has asked for */
   size_t touched_count;
-  uint8_t *own;       /* [chunks] with a divided optimizer */
-  int64_t *cuts;      /* [chunks] */
-  bool last, leaving; /* of the micro-batches of a step; its gradients set out in the backward pass under way */
-  const char *late;   /* a parameter that was asked for when its bucket had left */
+  uint8_t *own;     /* [chunks] with a divided optimizer */
+  int64_t *cuts;    /* [chunks] */
+  bool leaving;     /* gradients set out in the backward pass under way */
+  const char *late; /* a parameter that was asked for when its bucket had left */
 };
 
 static bool divided(const DataParallel *parallel) { return parallel->own != NULL; }
@@ -288,20 +288,16 @@ static void end_leaving(DataParallel *parallel) {
 
 /* ---------------------------------------------------------------- a step */
 
-void data_parallel_next(Session *session, bool last) {
-  if (session->parallel != NULL) session->parallel->last = last;
-}
-
 Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
   DataParallel *parallel = session->parallel;
   if (exchange) TRY(shared_codebooks_begin(&parallel->codebooks, session->tape));
-  if (parallel->last) begin_leaving(parallel);
+  if (!session->more_batches) begin_leaving(parallel);
   Status status = tape_backward_from(session->tape, loss, (real)batch->count / (real)batch->whole);
   if (status == STATUS_OK && parallel->late != NULL)
     status = status_set(STATUS_BAD_VALUE, "the backward pass used %s more often than the plan of a step said: please report this",
                         parallel->late);
   TRY(status);
-  if (parallel->last) end_leaving(parallel);
+  if (!session->more_batches) end_leaving(parallel);
   return exchange ? shared_codebooks_finish(&parallel->codebooks, session->tape, &session->revive_rng) : STATUS_OK;
 }
 
@@ -498,7 +494,7 @@ Status data_parallel_open(Session *session) {
   session->share = (Share){ranks_self(), ranks_count()};
   DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
   if (parallel == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a job of ranks");
-  *parallel = (DataParallel){.session = session, .params = model_params(session->model), .last = true};
+  *parallel = (DataParallel){.session = session, .params = model_params(session->model)};
   parallel->watcher = (TapeWatcher){asked, ran, parallel};
   Status status = open_sums(parallel);
   tape_watch(session->tape, &parallel->watcher);

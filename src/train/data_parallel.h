@@ -21,10 +21,8 @@ typedef struct DataParallel DataParallel;
 Status data_parallel_open(Session *session);
 void data_parallel_close(Session *session);
 
-/* Of the next micro-batch: whether it is the last of its step, whose gradients set out. */
-void data_parallel_next(Session *session, bool last);
-
-/* In place of tape_backward and emulate_update. exchange: whether the batch was quantised. */
+/* In place of tape_backward and emulate_update. Gradients set out in the last micro-batch of a step (session->more_batches). exchange:
+ * whether the batch was quantised. */
 Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange);
 
 /* The micro-batch's result over all ranks. `failed`: this rank's loss, or OK; each rank gets the first failure. *stop: some rank was asked

@@ -133,8 +133,10 @@ static void draw_runs(const TokenLoss *loss, uint64_t key, uint64_t first, int64
   }
 }
 
-void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
-                     uint8_t *lost) {
+/* lost [sequences, tokens] of the sequences from `first` on: 1 for a token that does not arrive. Two draws are independent where seed,
+ * stream or sequence differ. */
+static void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
+                            uint8_t *lost) {
   uint64_t key = seed ^ (stream * UINT64_C(0x9E3779B97F4A7C15) + UINT64_C(0xD1B54A32D192ED03));
   for (int64_t s = 0; s < sequences; s++) {
     uint64_t counter = (uint64_t)((first + s) * tokens);

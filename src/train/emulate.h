@@ -25,11 +25,6 @@ typedef struct TokenLoss {
  * accepted; a run cannot be so short that so many tokens would not be lost. NULL: none. */
 Status token_loss_parse(TokenLoss *loss, const char *text);
 
-/* lost [sequences, tokens] of the sequences from `first` on: 1 for a token that does not arrive. Two draws are independent where seed,
- * stream or sequence differ. */
-void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
-                     uint8_t *lost);
-
 /* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
  * the runner places tokens. */
 

@@ -10,7 +10,18 @@
 
 /* ---- Axes ---- */
 
-/* Choice of range and ticks. Invariant: low < high, and their difference is far above the rounding of either, whatever the data. */
+/* An axis: its range, ticks at round numbers, and their labels. Invariant: low < high, and their difference is far above the rounding of
+ * either, whatever the data. */
+
+enum { PLOT_AXIS_TICKS = 24, PLOT_AXIS_LABEL = 32 };
+
+typedef struct PlotAxis {
+  double low, high; /* of the values; on a log axis of their decimal logarithms */
+  bool log;
+  int count;
+  double tick[PLOT_AXIS_TICKS];
+  char label[PLOT_AXIS_TICKS][PLOT_AXIS_LABEL];
+} PlotAxis;
 
 static const double MARGIN = 0.04; /* of the range, beyond the data on either side */
 
@@ -79,7 +90,9 @@ static void log_ticks(PlotAxis *axis, int wanted) {
 
 static double clamp(double value) { return fmin(fmax(value, -1e300), 1e300); }
 
-void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted, double min_step) {
+/* A range a little wider than [least, most] with about `wanted` ticks, at 1, 2 or 5 times a power of ten; any finite numbers, positive
+ * ones for log. min_step: ticks are no nearer to each other, but for log (1 where there are only whole numbers; 0: any). */
+static void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted, double min_step) {
   memset(axis, 0, sizeof *axis);
   axis->log = log;
   min = log ? log10(min) : clamp(min);
@@ -95,7 +108,8 @@ void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted,
     linear_ticks(axis, axis->low, axis->high, wanted, min_step);
 }
 
-double plot_axis_place(const PlotAxis *axis, double value) {
+/* 0 at the low end, 1 at the high end. */
+static double plot_axis_place(const PlotAxis *axis, double value) {
   return ((axis->log ? log10(value) : clamp(value)) - axis->low) / (axis->high - axis->low);
 }
 
@@ -414,7 +428,7 @@ static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox 
 
 enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, MIN_SIDE = 200, MAX_SIDE = 4096, MAX_PANELS = 48 };
 
-static void draw(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
+static void draw_panels(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
   const PlotText style = {1.5, 2.1, PLOT_PANEL_INK, false};
   char fitted[256];
   plot_panel_fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PLOT_PAD + 16));
@@ -434,7 +448,7 @@ Status plot_save(const char *path, const char *title, const PlotPanel *panels, s
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;
   TRY(plot_canvas_init(&canvas, 2 * PLOT_PAD + across * panel_width, PLOT_TITLE + PLOT_PAD + down * panel_height));
-  draw(&canvas, title, panels, count, panel_width, panel_height);
+  draw_panels(&canvas, title, panels, count, panel_width, panel_height);
   Status status = plot_canvas_save(&canvas, path);
   plot_canvas_release(&canvas);
   return status;

@@ -116,6 +116,7 @@ struct Session {
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */
   Share share;                      /* of every batch, from the next TaskSource.seek on: a rank's; zeroed: the whole */
+  bool more_batches;                /* the micro-batch under way is not the last of its step */
   bool stop;                        /* some rank was asked to stop: as of the last step */
   struct DataParallel *parallel;    /* between the ranks of a job, while it trains; NULL: none */
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */

@@ -446,7 +446,7 @@ static Status train_step(Run *run) {
     TaskBatch batch;
     StepResult part;
     TRY(session->task->source->next(session, TASK_TRAIN, &batch));
-    data_parallel_next(session, i + 1 == session->options.accumulate);
+    session->more_batches = i + 1 < session->options.accumulate;
     TRY(micro_step(session, &batch, &part));
     add_micro_step(run, &part);
   }

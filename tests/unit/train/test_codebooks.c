@@ -118,13 +118,13 @@ static void more_codewords_than_samples_are_refused(void **state) {
   options.kmeans_samples = 0;
   Session session;
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
-  assert_int_equal(codebooks_fit(&session), STATUS_BAD_USAGE);
+  assert_int_equal(codebooks_fit(&session, NULL), STATUS_BAD_USAGE);
   if (!strstr(status_message(), "5000") || !strstr(status_message(), "704")) fail_msg("it says: %s", status_message());
   session_close(&session);
   options.entries = 512;
   options.kmeans_samples = 100;
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
-  assert_int_equal(codebooks_fit(&session), STATUS_BAD_USAGE);
+  assert_int_equal(codebooks_fit(&session, NULL), STATUS_BAD_USAGE);
   if (!strstr(status_message(), "512") || !strstr(status_message(), "100")) fail_msg("it says: %s", status_message());
   session_close(&session);
 }

@@ -19,14 +19,15 @@ static void keep_counts(const Session *session, int64_t *counts) {
 static void every_token_is_counted_once(void **state) {
   (void)state;
   static int64_t some[NUMBERS], all[NUMBERS], again[NUMBERS];
+  static uint16_t frequencies[NUMBERS];
   TrainOptions options = tiny_options();
   Session session;
   tiny_open(&session, &options);
-  tiny_check(code_counts_run(&session, TASK_TEST, 5));
+  tiny_check(code_counts_fit(&session, TASK_TEST, 5, frequencies));
   keep_counts(&session, some);
-  tiny_check(code_counts_run(&session, TASK_TEST, 0)); /* what was counted before is forgotten */
+  tiny_check(code_counts_fit(&session, TASK_TEST, 0, frequencies)); /* what was counted before is forgotten */
   keep_counts(&session, all);
-  tiny_check(code_counts_run(&session, TASK_TEST, 1000));
+  tiny_check(code_counts_fit(&session, TASK_TEST, 1000, frequencies));
   keep_counts(&session, again);
   assert_memory_equal(again, all, sizeof all);
   for (int table = 0; table < SITES * GROUPS; table++) {
@@ -61,8 +62,7 @@ static void frequencies_follow_the_counts(void **state) {
   TrainOptions options = tiny_options();
   Session session;
   tiny_open(&session, &options);
-  tiny_check(code_counts_run(&session, TASK_TRAIN, 0));
-  tiny_check(code_counts_fit(&session, frequencies));
+  tiny_check(code_counts_fit(&session, TASK_TRAIN, 0, frequencies));
   for (int table = 0; table < SITES * GROUPS; table++) {
     const int64_t *counts = counts_of(&session, table);
     const uint16_t *f = frequencies + table * ENTRIES;
@@ -73,10 +73,12 @@ static void frequencies_follow_the_counts(void **state) {
     }
   }
   for (int i = 0; i < NUMBERS; i++) even[i] = 65536 / ENTRIES;
-  double bits = code_counts_bits(&session, frequencies);
+  double bits, packed;
+  tiny_check(code_counts_bits(&session, TASK_TRAIN, 0, frequencies, &bits));
   assert_float_equal(bits, bits_of(&session, frequencies), 1e-9);
   assert_true(bits < SITES * GROUPS * BITS);
-  assert_float_equal(code_counts_bits(&session, even), SITES * GROUPS * BITS, 1e-9);
+  tiny_check(code_counts_bits(&session, TASK_TRAIN, 0, even, &packed));
+  assert_float_equal(packed, SITES * GROUPS * BITS, 1e-9);
   assert_float_equal(config_bits_per_token(session.config), SITES * GROUPS * BITS, 1e-9);
   session_close(&session);
 }

@@ -1,6 +1,6 @@
 /* Lost tokens in training: what the option accepts, how many are lost and in what runs, that a draw repeats, what the emulation masks, and
  * that a run without losses is what it was. Going on after an interruption is test_resume.c's. */
-#include "train/emulate.h"
+#include "train/emulate.c"
 #include "train/validate.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>

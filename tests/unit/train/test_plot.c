@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/files.h"
-#include "train/plot.h"
+#include "train/plot.c"
 #include "train/plot_canvas.h"
 #include "unit/remove_tree.h"
 #include <float.h>

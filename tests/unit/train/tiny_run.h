@@ -132,7 +132,7 @@ static inline void tiny_check(Status status) {
 
 static inline void tiny_open(Session *session, const TrainOptions *options) {
   tiny_check(session_open(session, options, SESSION_TRAIN));
-  if (session_astra(session)) tiny_check(codebooks_fit(session));
+  if (session_astra(session)) tiny_check(codebooks_fit(session, NULL));
   tiny_check(session->task->source->seek(session, TASK_TRAIN, 0, 0));
 }
 

@@ -93,18 +93,16 @@ static Status take_residuals(const Emulation *emulation, const EmulateSite *site
   return STATUS_OK;
 }
 
-static Status take_sums(SharedCodebooks *shared, Tape *tape, int index) {
-  EmulateSite *site = &shared->emulation->site[index];
-  SiteSums to = sums_of(shared, index);
-  shared->batch.sums = to.sums;
-  ema_sum_share(&shared->batch, &site->book, site->x, site->codes, site->rows);
-  for (int64_t i = 0; i < codes_of(&site->book); i++) to.counts[i] = (real)shared->batch.counts[i];
-  return shared->emulation->options.noise != 0 ? take_residuals(shared->emulation, site, tape, to.residuals) : STATUS_OK;
-}
-
 /* Before backward: the sums of this rank's share set out. Scratch comes from the tape. */
 static Status shared_codebooks_begin(SharedCodebooks *shared, Tape *tape) {
-  for (int index = 0; index < site_count(shared->emulation); index++) TRY(take_sums(shared, tape, index));
+  for (int index = 0; index < site_count(shared->emulation); index++) {
+    EmulateSite *site = &shared->emulation->site[index];
+    SiteSums to = sums_of(shared, index);
+    shared->batch.sums = to.sums;
+    ema_sum_share(&shared->batch, &site->book, site->x, site->codes, site->rows);
+    for (int64_t i = 0; i < codes_of(&site->book); i++) to.counts[i] = (real)shared->batch.counts[i];
+    if (shared->emulation->options.noise != 0) TRY(take_residuals(shared->emulation, site, tape, to.residuals));
+  }
   for (int64_t bucket = 0; bucket < all_reduce_buckets(shared->reduce); bucket++) all_reduce_ready(shared->reduce, bucket);
   return STATUS_OK;
 }
@@ -218,17 +216,12 @@ static bool divided(const DataParallel *parallel) { return parallel->own != NULL
 
 /* ---------------------------------------------------------------- when gradients are final */
 
-static Use *use_of(DataParallel *parallel, const Tensor *input, size_t *index) {
-  uintptr_t at = (uintptr_t)input, list = (uintptr_t)parallel->params->list;
-  *index = (size_t)(at - list) / sizeof(Param);
-  return at >= list && *index < parallel->params->count ? &parallel->use[*index] : NULL;
-}
-
 static void asked(void *context, const Tensor *input) {
   DataParallel *parallel = context;
-  size_t index;
-  Use *use = use_of(parallel, input, &index);
-  if (use == NULL) return;
+  uintptr_t at = (uintptr_t)input, list = (uintptr_t)parallel->params->list;
+  size_t index = (size_t)(at - list) / sizeof(Param);
+  if (at < list || index >= parallel->params->count) return;
+  Use *use = &parallel->use[index];
   if (tape_planning(parallel->session->tape)) use->expected++;
   if (!parallel->leaving) return;
   if (use->final && parallel->late == NULL) parallel->late = parallel->params->list[index].name;
@@ -279,13 +272,6 @@ static void begin_leaving(DataParallel *parallel) {
   parallel->leaving = true;
 }
 
-/* What was used less often than planned is final as well, now that the pass is over. */
-static void end_leaving(DataParallel *parallel) {
-  parallel->leaving = false;
-  for (size_t i = 0; i < parallel->params->count; i++) mark_final(parallel, &parallel->use[i]);
-  all_reduce_finish(parallel->gradients);
-}
-
 /* ---------------------------------------------------------------- a step */
 
 Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
@@ -297,7 +283,11 @@ Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *b
     status = status_set(STATUS_BAD_VALUE, "the backward pass used %s more often than the plan of a step said: please report this",
                         parallel->late);
   TRY(status);
-  if (!session->more_batches) end_leaving(parallel);
+  if (!session->more_batches) { /* what was used less often than planned is final as well, now that the pass is over */
+    parallel->leaving = false;
+    for (size_t i = 0; i < parallel->params->count; i++) mark_final(parallel, &parallel->use[i]);
+    all_reduce_finish(parallel->gradients);
+  }
   return exchange ? shared_codebooks_finish(&parallel->codebooks, session->tape, &session->revive_rng) : STATUS_OK;
 }
 

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "train/plot.h"
-#include "train/plot_canvas.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,16 +74,11 @@ static void flush(AppendFile *file) {
   file->behind = true;
 }
 
-static Status keep(AppendFile *file, const void *record, size_t bytes) {
+/* Adds a record. A warning, and OK, when the disk is full; NO_MEMORY is the only failure. */
+static Status append_file_add(AppendFile *file, const void *record, size_t bytes) {
   TRY(ARRAY_RESERVE(file->kept, file->kept_bytes, bytes, file->room, "a record"));
   memcpy(file->kept + file->kept_bytes, record, bytes);
   file->kept_bytes += bytes;
-  return STATUS_OK;
-}
-
-/* Adds a record. A warning, and OK, when the disk is full; NO_MEMORY is the only failure. */
-static Status append_file_add(AppendFile *file, const void *record, size_t bytes) {
-  TRY(keep(file, record, bytes));
   flush(file);
   return STATUS_OK;
 }
@@ -442,12 +436,6 @@ static int panel_of(const char *name) {
   return -1;
 }
 
-static size_t count_finite(const double *values, size_t rows) {
-  size_t finite = 0;
-  for (size_t i = 0; i < rows; i++) finite += isfinite(values[i]) != 0;
-  return finite;
-}
-
 /* names [count]; series [count][rows] over steps [rows], NAN where a row has no value. Atomic write of `path`. */
 static Status curves_draw(const char *path, const char *title, const char *const *names, size_t count, const double *steps,
                           const double *const *series, size_t rows) {
@@ -459,7 +447,8 @@ static Status curves_draw(const char *path, const char *title, const char *const
     const int kind = drawing_order[p];
     const size_t first = line;
     for (size_t c = 0; c < count; c++) {
-      size_t finite = count_finite(series[c], rows);
+      size_t finite = 0;
+      for (size_t i = 0; i < rows; i++) finite += isfinite(series[c][i]) != 0;
       if (panel_of(names[c]) == kind && (finite > 0 || rows == 0)) /* what a run never has (a plain one no codebooks) is not drawn */
         lines[line++] = (PlotSeries){.name = names[c], .x = steps, .y = series[c], .count = rows, .points = finite <= MARKED};
     }
@@ -627,11 +616,6 @@ typedef struct Sheet {
   bool named;
 } Sheet;
 
-/* From white to a dark blue. */
-static PlotColour shade(double share) {
-  return (PlotColour){(uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
-}
-
 static void short_name(const char *name, char text[NAME_MAX + 1]) {
   snprintf(text, NAME_MAX + 1, "%s", name);
   if (strlen(name) > NAME_MAX) strcpy(text + NAME_MAX - 2, "..");
@@ -642,7 +626,9 @@ static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all)
   double share = all > 0 ? (double)count / all : 0;
   int x = sheet->left + (int)answer * sheet->cell, y = sheet->top + (int)label * sheet->cell, gap = sheet->cell > 4 ? 1 : 0;
   char text[16];
-  plot_canvas_rectangle(&sheet->canvas, (PlotBox){x, y, x + sheet->cell - gap, y + sheet->cell - gap}, shade(share));
+  const PlotColour shade = {/* from white to a dark blue */
+                            (uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
+  plot_canvas_rectangle(&sheet->canvas, (PlotBox){x, y, x + sheet->cell - gap, y + sheet->cell - gap}, shade);
   if (!sheet->named || count == 0) return;
   snprintf(text, sizeof text, "%u", (unsigned)count);
   double scale = strlen(text) > 3 ? 0.7 : 0.95;

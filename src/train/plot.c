@@ -1,12 +1,301 @@
-/* Axes, panels, and panels arranged in an image. */
+/* Charts from the bottom up: letters, the canvas, axes, panels, panels arranged in an image. */
 #include "train/plot.h"
+#include "base/files.h"
 #include "base/status.h"
-#include "train/plot_canvas.h"
+#include <errno.h>
 #include <math.h>
+#include <png.h>
+#include <setjmp.h>
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- Font ---- */
+
+/* The letters of charts as pen strokes, so that they scale to any size and stay smooth. One table, indexed by character: printable ASCII.
+ * Round shapes are octagons: at the sizes of a chart the pen rounds them. */
+
+/* Vertical places of the grid that glyphs are drawn on; y grows downwards. */
+enum { PLOT_FONT_CAP = 9 /* height of capitals and digits: y 0 is their top, y 9 the baseline, y 12 the lowest descender */ };
+
+enum { FIRST = 32, LAST = 126 };
+
+static const char *const glyphs[LAST - FIRST + 1] = {
+    [' ' - FIRST] = "3",
+    ['!' - FIRST] = "00006 09",
+    ['"' - FIRST] = "20002 2022",
+    ['#' - FIRST] = "52019 4039 0353 0656",
+    ['$' - FIRST] = "4423111020314354647381807 2029",
+    ['%' - FIRST] = "7102031322313020110 6019 566677786959484756",
+    ['&' - FIRST] = "6691311203041420608193965",
+    ['\'' - FIRST] = "00002",
+    ['(' - FIRST] = "22003072a",
+    [')' - FIRST] = "20023270a",
+    ['*' - FIRST] = "42125 0244 4204",
+    ['+' - FIRST] = "42428 0646",
+    [',' - FIRST] = "118190b",
+    ['-' - FIRST] = "30535",
+    ['.' - FIRST] = "009",
+    ['/' - FIRST] = "44009",
+    ['0' - FIRST] = "5203052573929070220",
+    ['1' - FIRST] = "5123039",
+    ['2' - FIRST] = "502203052530959",
+    ['3' - FIRST] = "501104051534424 445558491908",
+    ['4' - FIRST] = "549400656",
+    ['5' - FIRST] = "5500004345657391908",
+    ['6' - FIRST] = "54020020729395756342406",
+    ['7' - FIRST] = "5005029",
+    ['8' - FIRST] = "5104051534414030110 1405081949585544",
+    ['9' - FIRST] = "51939575230200203253553",
+    [':' - FIRST] = "004 09",
+    [';' - FIRST] = "114 18190b",
+    ['<' - FIRST] = "4420548",
+    ['=' - FIRST] = "40444 0747",
+    ['>' - FIRST] = "4024508",
+    ['?' - FIRST] = "401103041432526 29",
+    ['@' - FIRST] = "75929070220507276675653 5443332426374756",
+    ['A' - FIRST] = "6093069 1656",
+    ['B' - FIRST] = "509004051534404 4455584909",
+    ['C' - FIRST] = "66240200207294967",
+    ['D' - FIRST] = "600406267490900",
+    ['E' - FIRST] = "550000959 0444",
+    ['F' - FIRST] = "5500009 0444",
+    ['G' - FIRST] = "662402002072949676545",
+    ['H' - FIRST] = "60009 6069 0464",
+    ['I' - FIRST] = "00009",
+    ['J' - FIRST] = "44048391908",
+    ['K' - FIRST] = "50009 5005 2359",
+    ['L' - FIRST] = "5000959",
+    ['M' - FIRST] = "60900356069",
+    ['N' - FIRST] = "609006960",
+    ['O' - FIRST] = "6204062674929070220",
+    ['P' - FIRST] = "509004051544505",
+    ['Q' - FIRST] = "6204062674929070220 4769",
+    ['R' - FIRST] = "509004051544505 3559",
+    ['S' - FIRST] = "5514010010314445558491908",
+    ['T' - FIRST] = "60060 3039",
+    ['U' - FIRST] = "6000729496760",
+    ['V' - FIRST] = "6003960",
+    ['W' - FIRST] = "80029416980",
+    ['X' - FIRST] = "60069 6009",
+    ['Y' - FIRST] = "6003460 3439",
+    ['Z' - FIRST] = "600600969",
+    ['[' - FIRST] = "220000a2a",
+    ['\\' - FIRST] = "40049",
+    [']' - FIRST] = "200202a0a",
+    ['^' - FIRST] = "4032043",
+    ['_' - FIRST] = "50a5a",
+    ['`' - FIRST] = "10012",
+    ['a' - FIRST] = "55359 5533230507293957",
+    ['b' - FIRST] = "50009 0523335557392907",
+    ['c' - FIRST] = "44433230507293948",
+    ['d' - FIRST] = "55059 5533230507293957",
+    ['e' - FIRST] = "506565533230507294958",
+    ['f' - FIRST] = "330201119 0333",
+    ['g' - FIRST] = "5535b4c1c0b 5533230507293957",
+    ['h' - FIRST] = "50009 0523335559",
+    ['i' - FIRST] = "00309 00",
+    ['j' - FIRST] = "2232b1c0c 20",
+    ['k' - FIRST] = "40009 4307 2549",
+    ['l' - FIRST] = "00009",
+    ['m' - FIRST] = "80309 0523334449 4563738489",
+    ['n' - FIRST] = "50309 0523335559",
+    ['o' - FIRST] = "5233355573929070523",
+    ['p' - FIRST] = "5030c 0523335557392907",
+    ['q' - FIRST] = "5535c 5533230507293957",
+    ['r' - FIRST] = "30309 052333",
+    ['s' - FIRST] = "4443313040516364748391908",
+    ['t' - FIRST] = "311182939 0333",
+    ['u' - FIRST] = "50307293957 5359",
+    ['v' - FIRST] = "4032943",
+    ['w' - FIRST] = "80329436983",
+    ['x' - FIRST] = "40349 4309",
+    ['y' - FIRST] = "40329 431c0c",
+    ['z' - FIRST] = "403430949",
+    ['{' - FIRST] = "3302011140516192a3a",
+    ['|' - FIRST] = "0000a",
+    ['}' - FIRST] = "3001021243526291a0a",
+    ['~' - FIRST] = "5061525364655",
+};
+
+/* The first character is the glyph's width (a digit); then strokes, separated by blanks, each a list of points: x (a digit) and y (a
+ * hexadecimal digit). A stroke of one point is a dot. Characters outside printable ASCII look like '?'. */
+static const char *plot_font_glyph(char character) {
+  const int code = (unsigned char)character;
+  return glyphs[(code < FIRST || code > LAST ? '?' : code) - FIRST];
+}
+
+/* ---- Canvas ---- */
+
+static const double LETTER_GAP = 2.6; /* between glyphs, in the font's grid */
+
+Status plot_canvas_init(PlotCanvas *canvas, int width, int height) {
+  const size_t pixels = (size_t)width * (size_t)height;
+  *canvas = (PlotCanvas){.width = width, .height = height, .rgb = malloc(3 * pixels), .mask = calloc(pixels, 1)};
+  if (!canvas->rgb || !canvas->mask) {
+    plot_canvas_release(canvas);
+    return status_set(STATUS_NO_MEMORY, "out of memory for an image of %d x %d pixels", width, height);
+  }
+  memset(canvas->rgb, 255, 3 * pixels);
+  canvas->clip = (PlotBox){0, 0, width, height};
+  return STATUS_OK;
+}
+
+void plot_canvas_release(PlotCanvas *canvas) {
+  free(canvas->rgb);
+  free(canvas->mask);
+  memset(canvas, 0, sizeof *canvas);
+}
+
+static int larger(int a, int b) { return a > b ? a : b; }
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+static PlotBox intersection(PlotBox a, PlotBox b) {
+  return (PlotBox){larger(a.left, b.left), larger(a.top, b.top), smaller(a.right, b.right), smaller(a.bottom, b.bottom)};
+}
+
+/* NULL: the whole image. */
+static void clip(PlotCanvas *canvas, const PlotBox *box) {
+  const PlotBox whole = {0, 0, canvas->width, canvas->height};
+  canvas->clip = box ? intersection(*box, whole) : whole;
+}
+
+static uint8_t *pixel(const PlotCanvas *canvas, int x, int y) { return canvas->rgb + 3 * ((size_t)y * (size_t)canvas->width + (size_t)x); }
+
+static uint8_t *coverage(const PlotCanvas *canvas, int x, int y) { return canvas->mask + (size_t)y * (size_t)canvas->width + (size_t)x; }
+
+void plot_canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour) {
+  box = intersection(box, canvas->clip);
+  for (int y = box.top; y < box.bottom; y++)
+    for (int x = box.left; x < box.right; x++) memcpy(pixel(canvas, x, y), (uint8_t[3]){colour.red, colour.green, colour.blue}, 3);
+}
+
+/* A pixel number that is safe to convert, for any finite place. */
+static int near_canvas(double place) { return (int)fmin(fmax(place, -1e6), 1e6); }
+
+/* A stroke with round ends, `pen` pixels wide, into the mask. Coverage is taken from the distance of a pixel's centre to the segment, which
+ * anti-aliases lines, dots and letters alike. Costs the bounding box of each segment: some milliseconds for a chart. */
+static void stroke(PlotCanvas *canvas, double x0, double y0, double x1, double y1, double pen) {
+  const double radius = pen / 2, reach = radius + 1, dx = x1 - x0, dy = y1 - y0, length2 = dx * dx + dy * dy;
+  PlotBox box = {near_canvas(floor(fmin(x0, x1) - reach)), near_canvas(floor(fmin(y0, y1) - reach)),
+                 near_canvas(ceil(fmax(x0, x1) + reach)), near_canvas(ceil(fmax(y0, y1) + reach))};
+  box = intersection(box, canvas->clip);
+  if (box.left >= box.right || box.top >= box.bottom) return;
+  for (int y = box.top; y < box.bottom; y++)
+    for (int x = box.left; x < box.right; x++) {
+      const double px = x + 0.5 - x0, py = y + 0.5 - y0;
+      const double along = length2 > 0 ? fmin(fmax((px * dx + py * dy) / length2, 0), 1) : 0;
+      const double covered = radius + 0.5 - hypot(px - along * dx, py - along * dy);
+      if (covered <= 0) continue;
+      const uint8_t value = (uint8_t)(255 * fmin(covered, 1) + 0.5);
+      uint8_t *kept = coverage(canvas, x, y);
+      if (value > *kept) *kept = value;
+    }
+  PlotBox *dirty = &canvas->dirty;
+  *dirty = dirty->left >= dirty->right ? box
+                                       : (PlotBox){smaller(dirty->left, box.left), smaller(dirty->top, box.top),
+                                                   larger(dirty->right, box.right), larger(dirty->bottom, box.bottom)};
+}
+
+static uint8_t blend(uint8_t below, uint8_t above, unsigned covered) {
+  return (uint8_t)((below * (255 - covered) + above * covered + 127) / 255);
+}
+
+/* What the mask holds, in that colour. */
+static void paint(PlotCanvas *canvas, PlotColour colour) {
+  const PlotBox box = canvas->dirty;
+  for (int y = box.top; y < box.bottom; y++)
+    for (int x = box.left; x < box.right; x++) {
+      uint8_t *covered = coverage(canvas, x, y), *rgb = pixel(canvas, x, y);
+      if (*covered == 0) continue;
+      rgb[0] = blend(rgb[0], colour.red, *covered);
+      rgb[1] = blend(rgb[1], colour.green, *covered);
+      rgb[2] = blend(rgb[2], colour.blue, *covered);
+      *covered = 0;
+    }
+  canvas->dirty = (PlotBox){0, 0, 0, 0};
+}
+
+double plot_canvas_text_width(const char *text, double scale) {
+  double width = 0;
+  for (; *text; text++) width += plot_font_glyph(*text)[0] - '0' + (text[1] ? LETTER_GAP : 0);
+  return width * scale;
+}
+
+/* One glyph whose grid starts at (x, y): the baseline's point, as in plot_canvas_text. */
+static void draw_glyph(PlotCanvas *canvas, double x, double y, const char *strokes, PlotText style) {
+  double last_x = 0, last_y = 0;
+  bool drawing = false;
+  for (const char *at = strokes; *at; at++) {
+    if (*at == ' ') {
+      drawing = false;
+      continue;
+    }
+    const int hexadecimal = at[1] >= 'a' ? at[1] - 'a' + 10 : at[1] - '0';
+    const double right = (*at - '0') * style.scale, down = (hexadecimal - PLOT_FONT_CAP) * style.scale;
+    const double to_x = style.upright ? x + down : x + right, to_y = style.upright ? y - right : y + down;
+    stroke(canvas, drawing ? last_x : to_x, drawing ? last_y : to_y, to_x, to_y, style.pen);
+    last_x = to_x;
+    last_y = to_y;
+    drawing = true;
+    at++;
+  }
+}
+
+void plot_canvas_text(PlotCanvas *canvas, double x, double y, const char *text, PlotText style) {
+  x = floor(x) + 0.5; /* stems on the centres of pixels: crisp */
+  y = floor(y) + 0.5;
+  double along = 0;
+  for (; *text; text++) {
+    const char *glyph = plot_font_glyph(*text);
+    draw_glyph(canvas, style.upright ? x : x + along, style.upright ? y - along : y, glyph + 1, style);
+    along += (glyph[0] - '0' + LETTER_GAP) * style.scale;
+  }
+  paint(canvas, style.colour);
+}
+
+static void on_png_error(png_structp png, png_const_charp message) {
+  status_set(STATUS_IO, "cannot write %s: %s", (const char *)png_get_error_ptr(png), errno ? strerror(errno) : message);
+  longjmp(png_jmpbuf(png), 1);
+}
+
+static void on_png_warning(png_structp png, png_const_charp message) {
+  (void)png;
+  (void)message; /* nothing in an 8-bit RGB image is worth one */
+}
+
+static Status write_png(const PlotCanvas *canvas, const char *path, FILE *stream) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, (png_voidp)path, on_png_error, on_png_warning);
+  png_infop info = png ? png_create_info_struct(png) : NULL;
+  if (!info) {
+    png_destroy_write_struct(&png, NULL);
+    return status_set(STATUS_NO_MEMORY, "%s: out of memory", path);
+  }
+  if (setjmp(png_jmpbuf(png))) {
+    png_destroy_write_struct(&png, &info);
+    return STATUS_IO; /* with on_png_error's message */
+  }
+  errno = 0; /* what the library calls a write error has its cause there */
+  png_init_io(png, stream);
+  png_set_IHDR(png, info, (png_uint_32)canvas->width, (png_uint_32)canvas->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  for (int y = 0; y < canvas->height; y++) png_write_row(png, canvas->rgb + 3 * (size_t)y * (size_t)canvas->width);
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return STATUS_OK;
+}
+
+Status plot_canvas_save(const PlotCanvas *canvas, const char *path) {
+  FileWriter writer;
+  TRY(files_create(&writer, path));
+  Status status = write_png(canvas, path, writer.stream);
+  if (status == STATUS_OK) return files_commit(&writer);
+  files_abort(&writer);
+  return status;
+}
 
 /* ---- Axes ---- */
 
@@ -115,7 +404,6 @@ static double plot_axis_place(const PlotAxis *axis, double value) {
 
 /* ---- Panels ---- */
 
-/* Draws one panel of an image. Private to plot.c. */
 /* A panel from top to bottom: title, legend (as many lines as it needs, so that it never covers data), the frame with grid and curves,
  * tick labels, the x label; the y label stands upright at the left. Leaves out the choice of ticks and the pixels. */
 
@@ -151,17 +439,15 @@ static int bars_before(const PlotPanel *panel, size_t until) {
   return bars;
 }
 
-static PlotColour paler(PlotColour colour) {
-  return (PlotColour){(uint8_t)(255 - (255 - colour.red) * 2 / 5), (uint8_t)(255 - (255 - colour.green) * 2 / 5),
-                      (uint8_t)(255 - (255 - colour.blue) * 2 / 5)};
-}
-
-/* The next of the palette, or that of the series before. */
+/* The next of the palette, or that of the series before; paler for what stands on a bar. */
 static PlotColour colour_of(const PlotPanel *panel, size_t s) {
   size_t own = 0;
   if (panel->series[s].style == PLOT_MARK) return PLOT_PANEL_INK;
   for (size_t i = 1; i <= s; i++) own += !panel->series[i].like_last && panel->series[i].style < PLOT_ON_BAR;
-  return panel->series[s].style == PLOT_ON_BAR ? paler(palette[own % COLOURS]) : palette[own % COLOURS];
+  PlotColour colour = palette[own % COLOURS];
+  if (panel->series[s].style != PLOT_ON_BAR) return colour;
+  return (PlotColour){(uint8_t)(255 - (255 - colour.red) * 2 / 5), (uint8_t)(255 - (255 - colour.green) * 2 / 5),
+                      (uint8_t)(255 - (255 - colour.blue) * 2 / 5)};
 }
 
 /* Copies text to `fitted`, cut with "..." where it is wider than `width` pixels; returns fitted. */
@@ -204,19 +490,14 @@ static double min_gap(const PlotPanel *panel, const PlotAxis *axis) {
   return gap;
 }
 
-/* Of what is counted (steps, devices) there is no half. */
-static bool is_counted(const PlotPanel *panel) {
-  bool whole = true;
-  for (size_t s = 0; s < panel->count; s++)
-    for (size_t i = 0; i < panel->series[s].count; i++) whole = whole && panel->series[s].x[i] == floor(panel->series[s].x[i]);
-  return whole;
-}
-
-/* Bars of the first and last x need room. */
+/* Of what is counted (steps, devices) there is no half. Bars of the first and last x need room. */
 static void fit_x(Chart *chart, double x[2]) {
   const PlotPanel *panel = chart->panel;
   const int x_ticks = (chart->area.right - chart->area.left) / 80 + 1;
-  const double min_step = is_counted(panel) ? 1 : 0;
+  bool counted = true;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) counted = counted && panel->series[s].x[i] == floor(panel->series[s].x[i]);
+  const double min_step = counted ? 1 : 0;
   plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
   if (bars_before(panel, panel->count) == 0) return;
   const double gap = min_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
@@ -244,11 +525,11 @@ static void draw_swatch(PlotCanvas *canvas, const PlotSeries *series, PlotColour
     return;
   }
   if (series->style == PLOT_DASHED) {
-    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH * 0.35, y, 2.4);
-    plot_canvas_stroke(canvas, x + SWATCH * 0.65, y, x + SWATCH - 1, y, 2.4);
+    stroke(canvas, x + 1, y, x + SWATCH * 0.35, y, 2.4);
+    stroke(canvas, x + SWATCH * 0.65, y, x + SWATCH - 1, y, 2.4);
   } else
-    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH - 1, y, 2.4);
-  plot_canvas_paint(canvas, colour);
+    stroke(canvas, x + 1, y, x + SWATCH - 1, y, 2.4);
+  paint(canvas, colour);
 }
 
 /* Lays the legend out line by line from (left, top); draws it unless `canvas` is NULL. Returns the number of lines. */
@@ -271,12 +552,6 @@ static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int righ
     x += width + ENTRY_GAP;
   }
   return panel->count ? lines : 0;
-}
-
-static double widest_label(const PlotAxis *axis) {
-  double width = 0;
-  for (int i = 0; i < axis->count; i++) width = fmax(width, plot_canvas_text_width(axis->label[i], small_text.scale));
-  return width;
 }
 
 static double place_x(const Chart *chart, double value) {
@@ -313,17 +588,12 @@ static void draw_y_ticks(const Chart *chart) {
   }
 }
 
-static void draw_frame(PlotCanvas *canvas, PlotBox area) {
-  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.top, area.left, area.bottom + 1}, frame);
-  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.bottom, area.right, area.bottom + 1}, frame);
-}
-
 /* Dashes of 6 pixels, 5 apart. */
 static void draw_dashed(PlotCanvas *canvas, double x0, double y0, double x1, double y1) {
   const double length = hypot(x1 - x0, y1 - y0);
   for (double at = 0; at < length; at += 11) {
     const double from = at / length, to = fmin(at + 6, length) / length;
-    plot_canvas_stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 1.8);
+    stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 1.8);
   }
 }
 
@@ -343,8 +613,8 @@ static void draw_bars(const Chart *chart, size_t s, PlotColour colour) {
     if (!is_drawn(chart->panel, series, i)) continue;
     const double left = place_x(chart, series->x[i]) + (place - middle - 0.5) * width, top = place_y(chart, series->y[i]);
     if (series->style == PLOT_MARK) {
-      plot_canvas_stroke(chart->canvas, left, top, left + width, top, 2.6);
-      plot_canvas_paint(chart->canvas, colour);
+      stroke(chart->canvas, left, top, left + width, top, 2.6);
+      paint(chart->canvas, colour);
       continue;
     }
     const PlotBox box = {(int)(left + 1), (int)top, (int)(left + width), (int)place_y(chart, foot_of(series, i))};
@@ -359,14 +629,14 @@ static void draw_line(const Chart *chart, const PlotSeries *series, PlotColour c
     if (!is_drawn(chart->panel, series, i)) continue;
     const double x = place_x(chart, series->x[i]), y = place_y(chart, series->y[i]);
     if (drawn > 0 && series->style == PLOT_DASHED) draw_dashed(chart->canvas, last_x, last_y, x, y);
-    if (drawn > 0 && series->style == PLOT_LINE) plot_canvas_stroke(chart->canvas, last_x, last_y, x, y, 1.8);
+    if (drawn > 0 && series->style == PLOT_LINE) stroke(chart->canvas, last_x, last_y, x, y, 1.8);
     drawn++;
-    if (series->points) plot_canvas_stroke(chart->canvas, x, y, x, y, 5.5);
+    if (series->points) stroke(chart->canvas, x, y, x, y, 5.5);
     last_x = x;
     last_y = y;
   }
-  if (drawn == 1) plot_canvas_stroke(chart->canvas, last_x, last_y, last_x, last_y, 6.5); /* one point makes no line */
-  plot_canvas_paint(chart->canvas, colour);
+  if (drawn == 1) stroke(chart->canvas, last_x, last_y, last_x, last_y, 6.5); /* one point makes no line */
+  paint(chart->canvas, colour);
 }
 
 static void draw_centred(PlotCanvas *canvas, double x, double y, const char *text, PlotText style, double width) {
@@ -394,13 +664,13 @@ static void draw_data(Chart *chart) {
   draw_x_ticks(chart);
   draw_y_ticks(chart);
   const PlotBox around = {chart->area.left - 4, chart->area.top - 4, chart->area.right + 4, chart->area.bottom + 4};
-  plot_canvas_clip(chart->canvas, &around);
+  clip(chart->canvas, &around);
   /* The first line is the important one: on top, and lines before bars. Marks come after the bars that they lie on. */
   for (size_t s = 0; s < chart->panel->count; s++)
     if (is_bar(&chart->panel->series[s])) draw_bars(chart, s, colour_of(chart->panel, s));
   for (size_t s = chart->panel->count; s-- > 0;)
     if (!is_bar(&chart->panel->series[s])) draw_line(chart, &chart->panel->series[s], colour_of(chart->panel, s));
-  plot_canvas_clip(chart->canvas, NULL);
+  clip(chart->canvas, NULL);
 }
 
 static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
@@ -413,13 +683,16 @@ static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox 
   if (area->bottom < area->top + 20) area->bottom = area->top + 20;
   if (data) {
     fit_y(&chart, y);
-    area->left += (int)ceil(widest_label(&chart.y)) + TICK_GAP;
+    double widest = 0;
+    for (int i = 0; i < chart.y.count; i++) widest = fmax(widest, plot_canvas_text_width(chart.y.label[i], small_text.scale));
+    area->left += (int)ceil(widest) + TICK_GAP;
     fit_x(&chart, x);
     draw_data(&chart);
   } else {
     draw_centred(canvas, (area->left + area->right) / 2.0, (area->top + area->bottom) / 2.0, "no data yet", small_text, 200);
   }
-  draw_frame(canvas, *area);
+  plot_canvas_rectangle(canvas, (PlotBox){area->left - 1, area->top, area->left, area->bottom + 1}, frame);
+  plot_canvas_rectangle(canvas, (PlotBox){area->left - 1, area->bottom, area->right, area->bottom + 1}, frame);
   draw_titles(&chart, box);
   legend(canvas, panel, box.left + PAD, box.right - PAD, legend_top);
 }

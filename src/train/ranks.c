@@ -452,8 +452,6 @@ static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-static int other_index(const AllReduce *reduce, int rank) { return rank < reduce->self ? rank : rank - 1; }
-
 static bool is_narrow(const AllReduce *reduce) { return reduce->options.wire == WIRE_BF16; }
 
 static void add_up(AllReduce *reduce, Place *place) {
@@ -468,13 +466,10 @@ static void add_up(AllReduce *reduce, Place *place) {
 
 /* ---------------------------------------------------------------- stages */
 
-static int tag_of(const AllReduce *reduce, const Place *place) {
-  return reduce->options.tag + 2 * (int)(place->bucket % (1 << 14)) + (place->stage == STAGE_GATHER);
-}
-
 static void send_off(AllReduce *reduce, Place *place) {
   place->send[reduce->self] = place->receive[reduce->self] = (Piece){NULL, 0};
-  transfer_begin(place->transfer, tag_of(reduce, place), place->send, place->receive);
+  int tag = reduce->options.tag + 2 * (int)(place->bucket % (1 << 14)) + (place->stage == STAGE_GATHER);
+  transfer_begin(place->transfer, tag, place->send, place->receive);
 }
 
 /* What a rank keeps is rounded as what it sends is: the same numbers whoever adds them up, and in all ranks. */
@@ -497,7 +492,7 @@ static void begin_scatter(AllReduce *reduce, Place *place, int64_t bucket) {
   if (is_narrow(reduce)) round_own(reduce, place);
   for (int r = 0; r < reduce->ranks; r++) {
     Slice slice = slice_of(reduce, bucket, r);
-    int64_t row = other_index(reduce, r) * own.count;
+    int64_t row = (r < reduce->self ? r : r - 1) * own.count;
     if (is_narrow(reduce)) {
       place->send[r] = (Piece){place->out + (slice.begin - begin), (size_t)slice.count * sizeof *place->out};
       place->receive[r] = (Piece){(uint16_t *)place->in + row, (size_t)own.count * sizeof *place->out};
@@ -528,12 +523,6 @@ static void begin_gather(AllReduce *reduce, Place *place) {
   send_off(reduce, place);
 }
 
-static void end_gather(const AllReduce *reduce, const Place *place) {
-  int64_t begin, end;
-  all_reduce_bucket(reduce, place->bucket, &begin, &end);
-  if (is_narrow(reduce)) threads_for(end - begin, GRAIN, widen_body, &(WidenJob){place->out, reduce->numbers + begin});
-}
-
 /* Whether the place moved on. */
 static bool move_on(AllReduce *reduce, Place *place) {
   if (place->stage == STAGE_FREE || !transfer_done(place->transfer)) return false;
@@ -544,7 +533,9 @@ static bool move_on(AllReduce *reduce, Place *place) {
     begin_gather(reduce, place);
     return true;
   }
-  if (gathered) end_gather(reduce, place);
+  int64_t begin, end;
+  all_reduce_bucket(reduce, place->bucket, &begin, &end);
+  if (gathered && is_narrow(reduce)) threads_for(end - begin, GRAIN, widen_body, &(WidenJob){place->out, reduce->numbers + begin});
   place->stage = STAGE_FREE;
   reduce->done++;
   return true;

@@ -9,7 +9,6 @@
 
 #include "base/files.h"
 #include "train/plot.c"
-#include "train/plot_canvas.h"
 #include "unit/remove_tree.h"
 #include <float.h>
 #include <math.h>

@@ -7,7 +7,6 @@
 #include "cli/infer_settings.h"
 #include "data/text/text_labels.h"
 #include "infer/report.h"
-#include "infer/report_traffic.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <stdlib.h>

@@ -11,7 +11,6 @@
 #include "data/text/text_source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/evaluate.h"
-#include "infer/evaluate_text.h"
 #include "nn/json_build.h"
 #include <stdlib.h>
 #include <string.h>

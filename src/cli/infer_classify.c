@@ -6,7 +6,7 @@
 #include "base/printable.h"
 #include "cli/infer_run.h"
 #include "data/text/text_labels.h"
-#include "infer/evaluate_labels.h"
+#include "infer/evaluate.h"
 #include "infer/report.h"
 #include "nn/json_build.h"
 #include <math.h>

@@ -7,10 +7,9 @@
 #include "cli/infer_run.h"
 #include "data/text/text_perplexity.h"
 #include "data/tokenizer/tokenizer.h"
-#include "infer/evaluate_text.h"
+#include "infer/evaluate.h"
 #include "infer/generate.h"
 #include "infer/report.h"
-#include "infer/report_traffic.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,21 +1,26 @@
-/* Batches from the loader to the leader and back. Labels of requests under way wait in a ring as deep as the leader's. */
+/* Batches to the leader and answers back, the next one on its way while the last is computed: images with labels, texts with labels, and
+ * windows of a text. */
 #include "infer/evaluate.h"
 #include "base/clock.h"
 #include "base/progress.h"
+#include "data/text/text_labels.h"
 #include "infer/ranking.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Sheet {
+/* ---- images: labels of requests under way wait in a ring as deep as the leader's ---- */
+
+typedef struct ImageRun {
   Leader *leader;
   Loader *loader;
   int64_t batch, samples, submitted; /* images */
   int32_t *labels[LEADER_DEPTH];     /* [batch] */
   int place;                         /* in the ring, of the next to submit */
-} Sheet;
+} ImageRun;
 
-static Status submit_next(Sheet *sheet) {
+static Status submit_images(ImageRun *sheet) {
   Batch batch;
   TRY(loader_next(sheet->loader, &batch));
   int64_t left = sheet->samples - sheet->submitted, count = batch.count < left ? batch.count : left;
@@ -25,7 +30,7 @@ static Status submit_next(Sheet *sheet) {
   return leader_submit(sheet->leader, batch.pixels, count);
 }
 
-static void judge(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, Evaluation *evaluation) {
+static void judge_images(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, Evaluation *evaluation) {
   int count = classes < 5 ? (int)classes : 5;
   for (int64_t b = 0; b < answer->batch; b++) {
     int32_t best[5];
@@ -36,22 +41,22 @@ static void judge(const LeaderAnswer *answer, const int32_t *labels, int64_t cla
   evaluation->samples += answer->batch;
 }
 
-static Status collect(Sheet *sheet, Evaluation *evaluation) {
+static Status collect_images(ImageRun *sheet, Evaluation *evaluation) {
   int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
   LeaderAnswer answer;
   TRY(leader_collect(sheet->leader, &answer));
-  judge(&answer, sheet->labels[oldest], leader_weights(sheet->leader)->config->classes, evaluation);
+  judge_images(&answer, sheet->labels[oldest], leader_weights(sheet->leader)->config->classes, evaluation);
   return STATUS_OK;
 }
 
-static Status run(Sheet *sheet, bool quiet, Evaluation *evaluation) {
+static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
   Progress progress;
   char note[64] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (evaluation->samples < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_next(sheet));
-    TRY(collect(sheet, evaluation));
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_images(sheet));
+    TRY(collect_images(sheet, evaluation));
     evaluation->seconds = clock_now() - start;
     snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)evaluation->correct1 / (double)evaluation->samples,
              (double)evaluation->samples / evaluation->seconds);
@@ -70,7 +75,7 @@ static Status check_classes(const Weights *weights, const Dataset *set) {
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, Evaluation *evaluation) {
   LoaderOptions options;
   int64_t count = dataset_count(set);
-  Sheet sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
+  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
   *evaluation = (Evaluation){0};
   TRY(check_classes(leader_weights(leader), set));
   weights_loader_options(leader_weights(leader), &options);
@@ -78,9 +83,122 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
   Status status = memory ? loader_new(&sheet.loader, set, &options) : status_set(STATUS_NO_MEMORY, "no memory for labels");
-  if (status == STATUS_OK) status = run(&sheet, quiet, evaluation);
+  if (status == STATUS_OK) status = run_images(&sheet, quiet, evaluation);
   if (sheet.loader) evaluation->skipped = loader_facts(sheet.loader).skipped;
   if (sheet.loader) loader_free(sheet.loader);
   for (int i = 0; i < LEADER_DEPTH; i++) free(sheet.labels[i]);
   return status;
 }
+
+/* ---- texts with classes ---- */
+
+typedef struct LabelSheet {
+  const int32_t *labels;
+  int64_t classes;
+  LabelEvaluation *evaluation;
+} LabelSheet;
+
+/* -ln of the label's probability. */
+static double loss_of(const real *logits, int64_t classes, int32_t label, int32_t best) {
+  double sum = 0;
+  for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
+  return log(sum) + (double)logits[best] - (double)logits[label];
+}
+
+static Status judge_text(void *context, int64_t index, const real *logits, double seconds) {
+  LabelSheet *sheet = context;
+  LabelEvaluation *e = sheet->evaluation;
+  int32_t label = sheet->labels[index], best;
+  (void)seconds;
+  ranking_top(logits, sheet->classes, 1, &best, NULL);
+  e->samples++;
+  e->correct += best == label;
+  e->loss += loss_of(logits, sheet->classes, label, best);
+  if (sheet->classes == 2) e->answers[label][best]++;
+  return STATUS_OK;
+}
+
+Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet,
+                           LabelEvaluation *evaluation) {
+  LabelSheet sheet = {.labels = labels, .classes = leader_weights(leader)->config->classes, .evaluation = evaluation};
+  *evaluation = (LabelEvaluation){.samples = 0};
+  return texts_classify(leader, texts, batch, quiet, judge_text, &sheet, &evaluation->seconds);
+}
+
+double evaluate_labels_accuracy(const LabelEvaluation *e) { return e->samples > 0 ? (double)e->correct / (double)e->samples : 0; }
+double evaluate_labels_loss(const LabelEvaluation *e) { return e->samples > 0 ? e->loss / (double)e->samples : 0; }
+
+double evaluate_labels_matthews(const LabelEvaluation *e) {
+  bool of_two = e->answers[0][0] + e->answers[0][1] + e->answers[1][0] + e->answers[1][1] > 0;
+  return of_two ? text_labels_matthews(e->answers) : NAN;
+}
+
+/* ---- windows of a text ---- */
+
+typedef struct WindowRun {
+  Leader *leader;
+  const Tokenizer *tokenizer;
+  const TextWindows *windows;
+  int64_t batch, samples, submitted, collected; /* windows */
+  int32_t *ids, *labels;                        /* [batch, context]: the leader copies them */
+} WindowRun;
+
+static Status submit_windows(WindowRun *sheet, TextEvaluation *evaluation) {
+  int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch, context = sheet->windows->context;
+  for (int64_t i = 0; i < count; i++)
+    text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
+  for (int64_t i = 0; i < count * context; i++)
+    if (sheet->labels[i] >= 0) evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
+  sheet->submitted += count;
+  return leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context);
+}
+
+static Status collect_windows(WindowRun *sheet, TextEvaluation *evaluation) {
+  LeaderAnswer answer;
+  TRY(leader_collect(sheet->leader, &answer));
+  sheet->collected += answer.batch;
+  evaluation->score.loss += answer.score.loss;
+  evaluation->score.counted += answer.score.counted;
+  evaluation->score.correct += answer.score.correct;
+  return STATUS_OK;
+}
+
+static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluation) {
+  Progress progress;
+  char note[80] = "";
+  double start = clock_now();
+  progress_start(&progress, "evaluating", sheet->samples, quiet);
+  while (sheet->collected < sheet->samples) {
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_windows(sheet, evaluation));
+    TRY(collect_windows(sheet, evaluation));
+    evaluation->seconds = clock_now() - start;
+    snprintf(note, sizeof note, "perplexity %.2f  %.0f tokens/s", evaluate_text_perplexity(evaluation),
+             (double)evaluation->score.counted / evaluation->seconds);
+    progress_update(&progress, sheet->collected, note);
+  }
+  progress_finish(&progress, sheet->collected, note);
+  evaluation->windows = sheet->collected;
+  return STATUS_OK;
+}
+
+Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const TextWindows *windows, int64_t samples, int64_t batch,
+                         bool quiet, TextEvaluation *evaluation) {
+  size_t numbers = (size_t)(batch * windows->context);
+  WindowRun sheet = {.leader = leader,
+                     .tokenizer = vocabulary->tokenizer,
+                     .windows = windows,
+                     .batch = batch,
+                     .samples = samples > 0 && samples < windows->count ? samples : windows->count,
+                     .ids = malloc(numbers * sizeof *sheet.ids),
+                     .labels = malloc(numbers * sizeof *sheet.labels)};
+  *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
+  Status status = sheet.ids && sheet.labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  if (status == STATUS_OK) status = run_windows(&sheet, quiet, evaluation);
+  free(sheet.ids);
+  free(sheet.labels);
+  return status;
+}
+
+double evaluate_text_perplexity(const TextEvaluation *e) { return e->score.counted ? exp(e->score.loss / (double)e->score.counted) : 0; }
+
+double evaluate_text_bits_per_byte(const TextEvaluation *e) { return e->bytes > 0 ? e->score.loss / log(2) / (double)e->bytes : 0; }

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
+#include "nn/strategy.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +44,9 @@ static double of_a_token(const Leader *leader, int64_t samples, uint64_t sum) {
   return copies > 0 ? (double)sum / copies : 0;
 }
 
-double report_token_bytes(const Leader *leader, int64_t samples) { return of_a_token(leader, samples, sum_of_nodes(leader).payload_sent); }
+static double token_bytes(const Leader *leader, int64_t samples) { return of_a_token(leader, samples, sum_of_nodes(leader).payload_sent); }
 
-double report_token_bits(const Leader *leader, int64_t samples, bool coded) {
+static double token_bits(const Leader *leader, int64_t samples, bool coded) {
   NodeStatistics sum = sum_of_nodes(leader);
   return of_a_token(leader, samples, coded ? sum.coded_bits : sum.packed_bits);
 }
@@ -150,7 +151,7 @@ void report_nodes(FILE *out, const Leader *leader) {
 
 /* What entropy coding has saved, if it did anything. */
 static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
-  double coded = report_token_bits(leader, samples, true), packed = report_token_bits(leader, samples, false);
+  double coded = token_bits(leader, samples, true), packed = token_bits(leader, samples, false);
   if (coded < packed)
     fprintf(out, "entropy coding: %.2f bits a token instead of %.2f (%+.1f%%)\n", coded, packed, 100 * (coded / packed - 1));
 }
@@ -161,7 +162,7 @@ void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
   if (leader_nodes(leader) > 1 && sends_codes(leader))
     fprintf(out, "sent %.1f bytes an image by all nodes together; %g bytes a token, block and receiver\n",
-            bytes_a_image(leader, e->samples), report_token_bytes(leader, e->samples));
+            bytes_a_image(leader, e->samples), token_bytes(leader, e->samples));
   report_bits(out, leader, e->samples);
   if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
 }
@@ -179,7 +180,7 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
           (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
   if (nodes > 1 && sends_codes(leader))
     fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
-            (unsigned long long)sum_of_nodes(leader).bytes_sent, report_token_bytes(leader, e->windows));
+            (unsigned long long)sum_of_nodes(leader).bytes_sent, token_bytes(leader, e->windows));
   report_bits(out, leader, e->windows);
 }
 
@@ -324,9 +325,9 @@ json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
   return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
                    rate(e), "bytes_per_picture", bytes_a_image(leader, e->samples), "bytes_per_token_block_receiver",
-                   report_token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver",
-                   report_token_bits(leader, e->samples, true), "packed_bits_per_token_block_receiver",
-                   report_token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+                   token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver", token_bits(leader, e->samples, true),
+                   "packed_bits_per_token_block_receiver", token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped,
+                   "nodes", report_nodes_json(leader));
 }
 
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
@@ -336,9 +337,8 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
                    json_build_number(evaluate_text_bits_per_byte(e)), "bytes", (json_int_t)e->bytes, "accuracy",
                    share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds, "tokens_per_second",
                    tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "bytes_per_token_block_receiver",
-                   report_token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver",
-                   report_token_bits(leader, e->windows, true), "packed_bits_per_token_block_receiver",
-                   report_token_bits(leader, e->windows, false), "nodes", report_nodes_json(leader));
+                   token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver", token_bits(leader, e->windows, true),
+                   "packed_bits_per_token_block_receiver", token_bits(leader, e->windows, false), "nodes", report_nodes_json(leader));
 }
 
 json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
@@ -355,4 +355,62 @@ json_t *report_selftest_json(const SelftestReport *r) {
                    "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute), "worst_logit_of_allowed",
                    json_build_number(r->worst_same), "worst_replayed_of_allowed", json_build_number(r->worst_replayed), "loss_of_allowed",
                    json_build_number(r->worst_loss), "reason", r->reason);
+}
+
+/* ---- what the nodes have sent each other, beside the formulas of nn/strategy.h summed over the devices that take part ---- */
+
+/* T of a sample, and how many nodes take part in it. */
+static int64_t tokens_of(const Leader *leader, int *taking_part) {
+  const int64_t *counts = leader_tokens(leader);
+  bool divided = strategy_facts(node_share_strategy(leader_setup(leader)))->divides_tokens;
+  int64_t tokens = 0;
+  *taking_part = 0;
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    *taking_part += counts[d] > 0;
+    tokens = divided ? tokens + counts[d] : counts[d] > tokens ? counts[d] : tokens;
+  }
+  return tokens;
+}
+
+/* What one device sends to each receiver in all blocks, in bytes. */
+static double sent_bytes(const NodeSetup *setup, Strategy strategy, const DeviceShare *share) {
+  return device_cost_all(setup->weights->config, strategy, share, false, setup->retained).sent_bits / 8;
+}
+
+/* Codes and rows of a text's tokens go to the devices behind alone; everything else to all others. */
+static double traffic_formula(const Leader *leader, bool all_rows) {
+  const NodeSetup *setup = leader_setup(leader);
+  Strategy strategy = node_share_strategy(setup);
+  DeviceShare share = {.last = !all_rows};
+  double bytes = 0;
+  share.tokens = tokens_of(leader, &share.devices);
+  bool behind_alone = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
+  if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    share.own = leader_tokens(leader)[d];
+    if (share.own == 0) continue;
+    bytes += (share.devices - 1 - (behind_alone ? share.device : 0)) * sent_bytes(setup, strategy, &share);
+    share.before += share.own;
+    share.device++;
+  }
+  return bytes / (double)share.tokens;
+}
+
+static double traffic_measured(const Leader *leader, int64_t samples) {
+  int devices;
+  double tokens = (double)tokens_of(leader, &devices) * (double)samples, bytes = 0;
+  for (int d = 0; d < leader_nodes(leader); d++) bytes += (double)leader_totals(leader)[d].payload_sent;
+  return tokens > 0 ? bytes / tokens : 0;
+}
+
+void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows) {
+  if (leader_nodes(leader) < 2 || samples < 1) return;
+  fprintf(out, "strategy %s sent %g bytes a token over all nodes; by its formula %g\n",
+          strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), traffic_formula(leader, all_rows));
+}
+
+void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows) {
+  if (!value) return;
+  json_object_set_new(value, "bytes_per_token", json_real(traffic_measured(leader, samples)));
+  json_object_set_new(value, "bytes_per_token_formula", json_real(traffic_formula(leader, all_rows)));
 }

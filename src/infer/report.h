@@ -2,8 +2,6 @@
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
 #include "infer/evaluate.h"
-#include "infer/evaluate_labels.h"
-#include "infer/evaluate_text.h"
 #include "infer/generate.h"
 #include "infer/images.h"
 #include "infer/ranking.h"
@@ -36,13 +34,6 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` images, or texts of one
- * length, headers taken off; 0 with one node, or where no codes are sent. */
-double report_token_bytes(const Leader *leader, int64_t samples);
-
-/* Bits of the same, as the nodes counted them: entropy-coded where that was shorter, or as they would have been packed. */
-double report_token_bits(const Leader *leader, int64_t samples, bool coded);
-
 /* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
 double report_hidden(const NodeStatistics *node);
 
@@ -51,5 +42,11 @@ void report_plan_line(FILE *out, double predicted, double measured);
 
 /* Full-precision attention rate of the tokens' shares, sum n^2 / T^2. */
 double report_fpar(const Leader *leader);
+
+/* Payload bytes (headers left out) a content token, summed over all nodes, receivers and blocks, as they were counted and by the formula of
+ * docs/MATH.md; all answers so far were of images, or of losses of texts of one length (all_rows: every row of the last block was wanted).
+ * One line, none with one node; "bytes_per_token" and "bytes_per_token_formula". */
+void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows);
+void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows);
 
 #endif

@@ -1,13 +1,371 @@
-/* Runs the samples through the nodes and compares. Reading them is selftest_samples.c's, the emulation with the sent codes replay.c's.
- * "Image" is said of texts, too. */
+/* Reads the samples, runs them through the nodes, emulates the nodes with the codes that were sent, and compares. "Image" is said of texts,
+ * too. */
 #include "infer/selftest.h"
+#include "autograd/tape.h"
+#include "base/arena.h"
 #include "infer/cluster/leader.h"
-#include "infer/replay.h"
-#include "infer/selftest_samples.h"
+#include "nn/safetensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the samples, and what training found for them ---- */
+
+typedef struct Samples {
+  int64_t count, tokens, classes; /* B, T, numbers of an answer: classes or, where tokens are predicted, V */
+  int64_t pixels;                 /* of an image */
+  int64_t length;                 /* of a text in the file without its padding, which is left out here: T; 0 for images */
+  int sets;                       /* of codes: blocks * sites; 0 for one node */
+  int64_t groups;
+  float *pixel_values; /* [count, pixels]; NULL for texts */
+  int32_t *ids;        /* [count, tokens]; NULL for images */
+  int32_t *labels;     /* [count, tokens], -1: does not count; NULL: there is no loss */
+  double loss;         /* mean over the labels that count */
+  real *logits;        /* [count, classes] */
+  int32_t *device_of;  /* [tokens]; NULL for one node */
+  int32_t **codes;     /* [sets] -> [count, tokens, groups] */
+} Samples;
+
+static Status find(const SafeFile *file, const char *name, int dims, const int64_t *shape, const SafeTensor **tensor) {
+  *tensor = safetensors_find(file, name);
+  if (!*tensor) return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s", file->path, name);
+  bool same = (*tensor)->dims == dims;
+  for (int i = 0; same && i < dims; i++) same = (*tensor)->shape[i] == shape[i];
+  if (same) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: the shape of %s does not fit this model", file->path, name);
+}
+
+static Status read_reals(const SafeFile *file, const char *name, int dims, const int64_t *shape, real **out) {
+  const SafeTensor *tensor;
+  TRY(find(file, name, dims, shape, &tensor));
+  *out = malloc((size_t)tensor->count * sizeof(real));
+  if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
+  Status status = safetensors_to_real(tensor, *out);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
+}
+
+static Status read_integers(const SafeFile *file, const char *name, int dims, const int64_t *shape, int32_t **out) {
+  const SafeTensor *tensor;
+  TRY(find(file, name, dims, shape, &tensor));
+  *out = malloc((size_t)tensor->count * sizeof(int32_t));
+  if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
+  Status status = safetensors_to_int32(tensor, *out);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
+}
+
+/* ---- images ---- */
+
+static Status read_pixels(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+  const SafeTensor *pixels = safetensors_find(file, "pixel_values");
+  if (!pixels || pixels->dims != 4 || pixels->shape[0] < 1)
+    return status_set(STATUS_BAD_FILE, "%s: there is no tensor pixel_values [B, C, H, W]", file->path);
+  const int64_t shape[4] = {samples->count = pixels->shape[0], config->channels, config->image, config->image};
+  real *values = NULL;
+  samples->pixels = shape[1] * shape[2] * shape[3];
+  Status status = read_reals(file, "pixel_values", 4, shape, &values);
+  if (status == STATUS_OK && !(samples->pixel_values = malloc((size_t)pixels->count * sizeof(float))))
+    status = status_set(STATUS_NO_MEMORY, "no memory for the sample images");
+  for (int64_t i = 0; status == STATUS_OK && i < pixels->count; i++) samples->pixel_values[i] = (float)values[i];
+  free(values);
+  return status;
+}
+
+static Status read_images(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+  samples->tokens = config_tokens(config);
+  samples->classes = config->classes;
+  TRY(read_pixels(file, config, samples));
+  const int64_t shape[2] = {samples->count, samples->classes};
+  return read_reals(file, "logits", 2, shape, &samples->logits);
+}
+
+/* ---- texts ---- */
+
+static Status check_ids(const SafeFile *file, const char *name, const int32_t *ids, int64_t count, int64_t min, int64_t vocabulary) {
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < min || ids[i] >= vocabulary)
+      return status_set(STATUS_BAD_FILE, "%s: %s holds id %d, the vocabulary has %lld tokens", file->path, name, (int)ids[i],
+                        (long long)vocabulary);
+  }
+  return STATUS_OK;
+}
+
+static Status read_ids(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+  const char *name = safetensors_find(file, "ids") ? "ids" : "input_ids";
+  const SafeTensor *ids = safetensors_find(file, name);
+  if (!ids || ids->dims != 2 || ids->shape[0] < 1 || ids->shape[1] < 1)
+    return status_set(STATUS_BAD_FILE, "%s: there is no tensor ids [B, T]", file->path);
+  if (ids->shape[1] > config->context)
+    return status_set(STATUS_BAD_FILE, "%s: texts of %lld tokens; the model takes at most %lld", file->path, (long long)ids->shape[1],
+                      (long long)config->context);
+  samples->count = ids->shape[0];
+  samples->tokens = ids->shape[1];
+  TRY(read_integers(file, name, 2, ids->shape, &samples->ids));
+  return check_ids(file, name, samples->ids, ids->count, 0, config->vocabulary);
+}
+
+/* The reference implementation keeps the losses of tokens and of codebooks apart: the first is meant. */
+static Status read_loss(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+  const char *name = safetensors_find(file, "task_loss") ? "task_loss" : "loss";
+  const int64_t shape[2] = {samples->count, samples->tokens}, one = 1;
+  real *loss = NULL;
+  if (!safetensors_find(file, "labels") || !safetensors_find(file, name)) return STATUS_OK;
+  Status status = read_reals(file, name, 1, &one, &loss);
+  if (status == STATUS_OK) samples->loss = (double)loss[0];
+  free(loss);
+  if (status == STATUS_OK) status = read_integers(file, "labels", 2, shape, &samples->labels);
+  return status == STATUS_OK ? check_ids(file, "labels", samples->labels, shape[0] * shape[1], -1, config->vocabulary) : status;
+}
+
+/* Logits of the last tokens [B, V], or the last rows of those of all tokens [B, T, V]. */
+static Status read_last_logits(const SafeFile *file, Samples *samples) {
+  const SafeTensor *tensor = safetensors_find(file, "logits");
+  const int64_t all[3] = {samples->count, samples->tokens, samples->classes}, last[2] = {samples->count, samples->classes};
+  if (!tensor || tensor->dims != 3) return read_reals(file, "logits", 2, last, &samples->logits);
+  TRY(read_reals(file, "logits", 3, all, &samples->logits));
+  for (int64_t b = 0; b < samples->count; b++)
+    memmove(samples->logits + b * samples->classes, samples->logits + ((b + 1) * samples->tokens - 1) * samples->classes,
+            (size_t)samples->classes * sizeof(real));
+  return STATUS_OK;
+}
+
+/* Texts to classify are of one length, which padding may follow: of a text with fewer tokens than devices training emulates a token for
+ * each device. What stands behind the text changes nothing before it, and is left out here. */
+static Status read_length(const SafeFile *file, Samples *samples) {
+  int32_t *lengths = NULL;
+  samples->length = samples->tokens;
+  if (!safetensors_find(file, "lengths")) return STATUS_OK;
+  Status status = read_integers(file, "lengths", 1, &samples->count, &lengths);
+  if (status == STATUS_OK) samples->length = lengths[0];
+  if (status == STATUS_OK && (samples->length < 1 || samples->length > samples->tokens))
+    status = status_set(STATUS_BAD_FILE, "%s: a text of %lld tokens in %lld places", file->path, (long long)samples->length,
+                        (long long)samples->tokens);
+  for (int64_t b = 1; status == STATUS_OK && b < samples->count; b++) {
+    if (lengths[b] != lengths[0]) status = status_set(STATUS_BAD_FILE, "%s: lengths differ; texts of one length are expected", file->path);
+  }
+  free(lengths);
+  return status;
+}
+
+/* The first `length` of `tokens` rows [B, tokens, width]. */
+static void cut_rows(int32_t *rows, int64_t batch, int64_t tokens, int64_t length, int64_t width) {
+  for (int64_t b = 1; b < batch; b++)
+    memmove(rows + b * length * width, rows + b * tokens * width, (size_t)(length * width) * sizeof *rows);
+}
+
+static void leave_padding_out(Samples *samples) {
+  if (samples->length == samples->tokens) return;
+  cut_rows(samples->ids, samples->count, samples->tokens, samples->length, 1);
+  for (int i = 0; i < samples->sets; i++) cut_rows(samples->codes[i], samples->count, samples->tokens, samples->length, samples->groups);
+  samples->tokens = samples->length;
+}
+
+static Status read_texts(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+  samples->classes = config->classes > 0 ? config->classes : config->vocabulary;
+  TRY(read_ids(file, config, samples));
+  TRY(read_length(file, samples));
+  if (config->classes == 0) TRY(read_loss(file, config, samples));
+  return read_last_logits(file, samples);
+}
+
+/* ---- codes ---- */
+
+static void code_name(const Weights *weights, int set, char *name, size_t room) {
+  static const char *const kv[2] = {"k", "v"};
+  int sites = config_sites(weights->config);
+  snprintf(name, room, "codes.astra.layers.%d.%s", set / sites, sites == 1 ? "x" : kv[set % sites]);
+}
+
+static Status read_codes(const SafeFile *file, const Weights *weights, Samples *samples) {
+  int64_t shape[3] = {samples->count, samples->tokens, weights->config->astra.groups};
+  char name[64];
+  TRY(read_integers(file, "device_of", 1, &samples->tokens, &samples->device_of));
+  samples->sets = weights->book_count;
+  samples->groups = shape[2];
+  samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
+  if (!samples->codes) return status_set(STATUS_NO_MEMORY, "no memory for the sample codes");
+  for (int i = 0; i < samples->sets; i++) {
+    code_name(weights, i, name, sizeof name);
+    TRY(read_integers(file, name, 3, shape, &samples->codes[i]));
+    for (int64_t j = 0; j < shape[0] * shape[1] * shape[2]; j++) {
+      if (samples->codes[i][j] < 0 || samples->codes[i][j] >= weights->config->astra.codebook_size)
+        return status_set(STATUS_BAD_FILE, "%s: %s holds code %d, the codebook has %d", file->path, name, (int)samples->codes[i][j],
+                          weights->config->astra.codebook_size);
+    }
+  }
+  return STATUS_OK;
+}
+
+/* ---- the file ---- */
+
+/* NOT_FOUND and BAD_FILE name the file and the tensor. Release whatever comes back. */
+static Status read_samples(Samples *samples, const Weights *weights, const char *path) {
+  SafeFile file;
+  *samples = (Samples){.count = 0};
+  TRY(safetensors_open(&file, path));
+  Status status = (config_is_decoder(weights->config) ? read_texts : read_images)(&file, weights->config, samples);
+  if (status == STATUS_OK && weights->books) status = read_codes(&file, weights, samples);
+  if (status == STATUS_OK && samples->ids) leave_padding_out(samples);
+  safetensors_close(&file);
+  return status;
+}
+
+static void release_samples(Samples *samples) {
+  for (int i = 0; samples->codes && i < samples->sets; i++) free(samples->codes[i]);
+  free(samples->codes);
+  free(samples->pixel_values);
+  free(samples->ids);
+  free(samples->labels);
+  free(samples->logits);
+  free(samples->device_of);
+  *samples = (Samples){.count = 0};
+}
+
+/* ---- an emulation of all nodes with given codes: what every node must have seen at each quantisation site, if those codes are what it
+ * sent. One forward pass of all rows whose exchange looks given codes up instead of finding them. What no code is given for is quantised
+ * here: a single class token, and the tokens of a text's last node, which no other node sees. ---- */
+
+/* Called for each site with x [B, T, W], the content tokens' activations in their order. */
+typedef void ReplaySee(void *context, int block, int site, const real *x);
+
+/* Images and how they are divided, or texts and how these are. */
+typedef struct ReplayInput {
+  int64_t batch, tokens;      /* B, T */
+  const Partition *partition; /* of images; else NULL */
+  const float *pixels;        /* [B, C, H, W] */
+  const TokenSplit *split;    /* of texts; else NULL */
+  const int32_t *ids;         /* [B, T] */
+} ReplayInput;
+
+typedef struct Replay {
+  Exchange exchange; /* first */
+  const Weights *weights;
+  const int32_t *codes;
+  ReplaySee *see;
+  void *context;
+  int64_t tokens;
+  Tensor *remote[2]; /* of each site, between begin and finish */
+  int32_t *own_code; /* [G] of the class token */
+  void *scratch;
+} Replay;
+
+static const size_t replay_arena_bytes = (size_t)1 << 36;
+
+static int32_t token_of(const TokenLayout *layout, int64_t shared) { return layout->row_token[layout->shared_row[shared]]; }
+
+static void look_up(const Replay *replay, const TokenLayout *layout, int set, int64_t sample, const Tensor *h, real *out) {
+  const Codebook *book = &replay->weights->books[set];
+  const int32_t *codes = replay->codes + (int64_t)set * h->shape[0] * replay->tokens * book->groups;
+  for (int64_t i = 0; i < layout->shared; i++) {
+    int32_t token = token_of(layout, i);
+    const int32_t *code = token < 0 ? replay->own_code : codes + (sample * replay->tokens + token) * book->groups;
+    if (token >= 0 && code[0] < 0) code = replay->own_code;
+    real *row = out + i * book->width;
+    if (code == replay->own_code) {
+      tensor_read(h, (sample * layout->rows + layout->shared_row[i]) * book->width, book->width, row);
+      codebook_assign(book, row, 1, replay->own_code, NULL, replay->scratch);
+    }
+    codebook_lookup(book, code, 1, row);
+  }
+}
+
+static void show(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *h, real *x) {
+  int64_t width = tensor_width(h);
+  for (int64_t b = 0; b < h->shape[0]; b++) {
+    for (int64_t i = 0; i < layout->shared; i++) {
+      int32_t token = token_of(layout, i);
+      if (token < 0) continue;
+      tensor_read(h, (b * layout->rows + layout->shared_row[i]) * width, width, x + (b * replay->tokens + token) * width);
+    }
+  }
+  replay->see(replay->context, block, site, x);
+}
+
+static Status quantise(Replay *replay, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  int64_t shape[3] = {h->shape[0], layout->shared, tensor_width(h)}, content[3] = {h->shape[0], replay->tokens, tensor_width(h)};
+  int set = block * config_sites(replay->weights->config) + site;
+  Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
+  if (!x || !remote) return tape_status(tape);
+  show(replay, layout, block, site, h, x->value);
+  for (int64_t b = 0; b < h->shape[0]; b++) look_up(replay, layout, set, b, h, remote->value + b * layout->shared * shape[2]);
+  return STATUS_OK;
+}
+
+static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)part;
+  for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) TRY(quantise((Replay *)self, tape, layout, block, site, h[site]));
+  return STATUS_OK;
+}
+
+static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)tape, (void)layout, (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++) rows[site].x = ((Replay *)self)->remote[site];
+  return STATUS_OK;
+}
+
+static Tensor *classify(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {
+  const ModelConfig *config = replay->weights->config;
+  int64_t shape[4] = {given->batch, config->channels, config->image, config->image};
+  Tensor *pixels = tape_tensor(tape, 4, shape);
+  for (int64_t i = 0; pixels && i < tensor_count(pixels); i++) pixels->value[i] = (real)given->pixels[i];
+  Model *model = replay->weights->model;
+  return model_classify(model, tape,
+                        model_encode(model, tape, &(ModelInput){.pixels = pixels}, layout, &replay->exchange, MODEL_ROWS_CLASS));
+}
+
+static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {
+  Model *model = replay->weights->model;
+  ModelInput input = {.ids = given->ids, .batch = given->batch};
+  Tensor *last = model_encode(model, tape, &input, layout, &replay->exchange, MODEL_ROWS_LAST);
+  return (replay->weights->config->classes > 0 ? model_classify : model_logits)(model, tape, last);
+}
+
+static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *input, real *logits) {
+  Tensor *out = (input->split ? predict : classify)(replay, tape, layout, input);
+  if (!out) return tape_status(tape);
+  memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
+  return STATUS_OK;
+}
+
+static Status build_layout(const Weights *weights, const ReplayInput *input, TokenLayout *layout) {
+  int64_t counts[WIRE_NODES];
+  if (!input->split) return partition_layout(input->partition, weights->config->astra.class_token, -1, layout);
+  int nodes = token_split_counts(input->split, input->tokens, counts);
+  return layout_build(layout, input->tokens, nodes, counts, NULL, CLASS_NONE, -1);
+}
+
+/* codes [blocks * sites][B, T, G], -1: of a token that nobody was sent -> logits [B, classes], or after the last tokens of texts
+ * that go on [B, V]. */
+static Status replay_codes(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context,
+                           real *logits) {
+  const Codebook *book = &weights->books[0];
+  Replay replay = {.exchange = {.begin = replay_begin, .finish = replay_finish},
+                   .weights = weights,
+                   .codes = codes,
+                   .see = see,
+                   .context = context,
+                   .tokens = input->tokens,
+                   .own_code = malloc((size_t)book->groups * sizeof(int32_t)),
+                   .scratch = malloc(codebook_assign_scratch(book, 1))};
+  TokenLayout layout = {0};
+  Arena *arena = arena_new(replay_arena_bytes);
+  Tape *tape = arena ? tape_new(arena) : NULL;
+  Status status = replay.own_code && replay.scratch && tape ? build_layout(weights, input, &layout)
+                                                            : status_set(STATUS_NO_MEMORY, "no memory for the emulation");
+  if (status == STATUS_OK) {
+    tape_record(tape, false);
+    tape_use_bf16(tape, weights->bf16);
+    status = run(&replay, tape, &layout, input, logits);
+  }
+  layout_release(&layout);
+  tape_free(tape);
+  arena_free(arena);
+  free(replay.own_code);
+  free(replay.scratch);
+  return status;
+}
+
+/* ---- the comparison ---- */
 
 static const double tie_relative = 1e-4;                      /* of the larger distance */
 static const double tie_rounding = 1e-6;                      /* of |x|^2: what float products lose however small the distance is */
@@ -21,7 +379,7 @@ enum { CHUNK = 32 };
 
 typedef struct Comparison {
   const Weights *weights;
-  const SelftestSamples *samples;
+  const Samples *samples;
   SelftestReport *report;
   const Partition *partition; /* of images, or */
   const TokenSplit *split;    /* of texts */
@@ -139,13 +497,13 @@ static void compare_logits(Comparison *c, const real *logits, const real *replay
 }
 
 static Status compare_chunk(Comparison *c, const LeaderAnswer *answer, real *replayed) {
-  const SelftestSamples *samples = c->samples;
+  const Samples *samples = c->samples;
   c->batch = answer->batch;
   c->actual = answer->codes;
   ReplayInput input = {.batch = c->batch, .tokens = samples->tokens, .partition = c->partition, .split = c->split};
   if (samples->ids) input.ids = samples->ids + c->first * samples->tokens;
   if (samples->pixel_values) input.pixels = samples->pixel_values + c->first * samples->pixels;
-  if (find_differences(c)) TRY(replay_run(c->weights, &input, c->actual, check_site, c, replayed));
+  if (find_differences(c)) TRY(replay_codes(c->weights, &input, c->actual, check_site, c, replayed));
   compare_logits(c, answer->logits, replayed);
   c->report->images += c->batch;
   c->report->codes += c->actual ? c->batch * samples->sets * c->sent * samples->groups : 0;
@@ -168,11 +526,9 @@ static void conclude(SelftestReport *report) {
   snprintf(report->reason, sizeof report->reason, "%s", reason ? reason : "");
 }
 
-static int64_t chunk_at(const SelftestSamples *samples, int64_t first) {
-  return samples->count - first < CHUNK ? samples->count - first : CHUNK;
-}
+static int64_t chunk_at(const Samples *samples, int64_t first) { return samples->count - first < CHUNK ? samples->count - first : CHUNK; }
 
-static Status submit(Leader *leader, const SelftestSamples *samples, int64_t first) {
+static Status submit(Leader *leader, const Samples *samples, int64_t first) {
   int64_t batch = chunk_at(samples, first);
   const int32_t *ids = samples->ids ? samples->ids + first * samples->tokens : NULL;
   if (ids && leader_weights(leader)->config->classes > 0) return leader_text_classify(leader, ids, batch, samples->tokens);
@@ -181,7 +537,7 @@ static Status submit(Leader *leader, const SelftestSamples *samples, int64_t fir
 }
 
 /* Adds a chunk's loss. One that is no number is a result, too: infinity. */
-static Status add_loss(Leader *leader, const SelftestSamples *samples, int64_t first, RequestScore *sum) {
+static Status add_loss(Leader *leader, const Samples *samples, int64_t first, RequestScore *sum) {
   const int64_t at = first * samples->tokens, count = chunk_at(samples, first) * samples->tokens;
   LeaderAnswer answer;
   TRY(leader_text_score(leader, samples->ids + at, samples->labels + at, chunk_at(samples, first), samples->tokens));
@@ -193,7 +549,7 @@ static Status add_loss(Leader *leader, const SelftestSamples *samples, int64_t f
 }
 
 /* The mean of -ln p over the labels that count, where every code is the file's: a tie would move it. */
-static Status compare_loss(Leader *leader, const SelftestSamples *samples, SelftestReport *report) {
+static Status compare_loss(Leader *leader, const Samples *samples, SelftestReport *report) {
   RequestScore sum = {.loss = 0};
   if (!samples->labels || report->same_images < report->images) return STATUS_OK;
   for (int64_t first = 0; first < samples->count; first += CHUNK) TRY(add_loss(leader, samples, first, &sum));
@@ -216,7 +572,7 @@ static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
 }
 
 static Status compare(Leader *leader, Comparison *c) {
-  const SelftestSamples *samples = c->samples;
+  const Samples *samples = c->samples;
   c->differs = calloc(CHUNK, sizeof(bool));
   c->tied = calloc(CHUNK, sizeof(bool));
   c->nearest = malloc((size_t)(CHUNK * samples->tokens * (samples->groups + 1)) * sizeof(int32_t));
@@ -235,7 +591,7 @@ static Status compare(Leader *leader, Comparison *c) {
 /* ---- on nodes ---- */
 
 static Status run_images(Comparison *c, LeaderOptions *options, Leader **leader, Partition *partition) {
-  const SelftestSamples *samples = c->samples;
+  const Samples *samples = c->samples;
   TRY(samples->device_of ? partition_map(partition, samples->tokens, samples->device_of) : partition_even(partition, samples->tokens, 1));
   c->partition = partition;
   c->sent = samples->tokens;
@@ -246,7 +602,7 @@ static Status run_images(Comparison *c, LeaderOptions *options, Leader **leader,
 }
 
 static Status run_texts(Comparison *c, LeaderOptions *options, Leader **leader, TokenSplit *split) {
-  const SelftestSamples *samples = c->samples;
+  const Samples *samples = c->samples;
   int64_t counts[WIRE_NODES];
   TRY(samples->device_of ? token_split_map(split, samples->device_of, samples->tokens) : token_split_init(split, 1, NULL));
   token_split_counts(split, samples->tokens, counts);
@@ -259,7 +615,7 @@ static Status run_texts(Comparison *c, LeaderOptions *options, Leader **leader, 
   return compare(*leader, c);
 }
 
-static Status run_samples(const Weights *weights, const SelftestSamples *samples, const char *path, const LeaderOptions *given,
+static Status run_samples(const Weights *weights, const Samples *samples, const char *path, const LeaderOptions *given,
                           SelftestReport *report) {
   LeaderOptions options = *given;
   Comparison c = {.weights = weights, .samples = samples, .report = report};
@@ -282,15 +638,15 @@ static Status run_samples(const Weights *weights, const SelftestSamples *samples
 
 Status selftest_run(const Weights *weights, const char *directory, const char *path, const LeaderOptions *options, SelftestReport *report) {
   *report = (SelftestReport){0};
-  SelftestSamples samples = {0};
+  Samples samples = {0};
   char *inside = files_join(directory, SELFTEST_FILE);
   if (!inside) return status_set(STATUS_NO_MEMORY, "no memory for a path");
   Status status = STATUS_OK;
   if (!path && !files_exists(inside))
     status = status_set(STATUS_NOT_FOUND, "%s: not found; astra-train writes it beside the checkpoint, --file names another one", inside);
-  if (status == STATUS_OK) status = selftest_samples_read(&samples, weights, path ? path : inside);
+  if (status == STATUS_OK) status = read_samples(&samples, weights, path ? path : inside);
   if (status == STATUS_OK) status = run_samples(weights, &samples, path ? path : inside, options, report);
-  selftest_samples_release(&samples);
+  release_samples(&samples);
   free(inside);
   return status;
 }

@@ -1,6 +1,6 @@
 /* Texts to classify through real processes: of any lengths in one call, each answered as by itself and under its own number; accuracy,
  * correlation and loss as they follow from the logits. */
-#include "infer/evaluate_labels.h"
+#include "infer/evaluate.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 

@@ -1,6 +1,6 @@
 /* Perplexity through real processes: the sum of what an emulation of the same devices finds in each window by itself, whatever the batch;
  * and of a model that knows its text by heart. */
-#include "infer/evaluate_text.h"
+#include "infer/evaluate.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 

@@ -1,7 +1,7 @@
 /* The ways to divide a model, over real processes: tp, sp and single give the plain model's logits and losses, each sends the bytes that
  * the formulas of docs/MATH.md say, plain models can do without codebooks, and what a strategy cannot do is refused. */
 #include "infer/cluster/leader.h"
-#include "infer/report_traffic.h"
+#include "infer/report.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"
@@ -180,8 +180,11 @@ static double bytes_of(Fixture *f, Strategy strategy, int retained, int nodes, c
     assert_int_equal(status, STATUS_OK);
     collect(cluster.leader, &answer);
   }
-  double measured = report_traffic_measured(cluster.leader, 2 * BATCH), formula = report_traffic_formula(cluster.leader, f->text);
-  assert_float_equal(measured, formula, 1e-9);
+  json_t *traffic = json_object();
+  report_traffic_json(traffic, cluster.leader, 2 * BATCH, f->text);
+  double measured = json_real_value(json_object_get(traffic, "bytes_per_token"));
+  assert_float_equal(measured, json_real_value(json_object_get(traffic, "bytes_per_token_formula")), 1e-9);
+  json_decref(traffic);
   stop(f, &cluster);
   return measured;
 }

@@ -17,8 +17,8 @@ typedef struct Device {
   PacketRules rules;
   TransportPacket *packets; /* of all that it sends */
   int packets_used;
-  double computes_until, wake; /* when it is to be looked at again; INFINITY: something must come first */
-  bool waits;                  /* for `expected`, or for the memory of what it sends next */
+  double computes_until;
+  bool waits; /* for `expected`, or for the memory of what it sends next */
   bool done;
   double since;
   Expected expected;
@@ -32,7 +32,8 @@ struct Simulation {
   double scale, now;
   const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: nobody does */
   LinkModel medium;
-  Device *devices; /* [count] */
+  Device *devices;         /* [count] */
+  double wake[WIRE_NODES]; /* [count] when each is to be looked at again; INFINITY: something must come first */
   SimResult *result;
 };
 
@@ -81,13 +82,14 @@ static Status send_message(Device *d, const Event *event, bool *sent) {
   return transport_submit(d->transport, key, packets, count, event->peers, d->sim->now);
 }
 
-/* Blocks in which nothing comes are done without having come. */
+/* Blocks in which nothing comes are done without having come: those behind the last one in which something did. */
 static void pass_empty(Device *d, const Event *event) {
-  for (int peer = 0; peer < d->sim->count; peer++) {
-    if (!(event->peers >> peer & 1)) continue;
-    for (int block = 0; block < event->block; block++) {
+  for (uint64_t left = event->peers; left; left &= left - 1) {
+    int peer = __builtin_ctzll(left), block = event->block;
+    while (block > 0 && !heard(d->sim, peer, d->self, block - 1, event->site, event->part)) block--;
+    for (; block < event->block; block++) {
       MessageKey key = {.request = 1, .block = (uint8_t)block, .site = event->site, .part = event->part};
-      if (!heard(d->sim, peer, d->self, block, event->site, event->part)) transport_done(d->transport, key, (uint64_t)1 << peer);
+      transport_done(d->transport, key, (uint64_t)1 << peer);
     }
   }
 }
@@ -97,7 +99,7 @@ static void unblock_senders(const Device *d) {
     Device *sender = &d->sim->devices[s];
     if (!(sender->blocked >> d->self & 1)) continue;
     sender->blocked &= ~((uint64_t)1 << d->self);
-    sender->wake = d->sim->now;
+    d->sim->wake[s] = d->sim->now;
   }
 }
 
@@ -167,8 +169,9 @@ static void send_due(Device *d) {
       continue;
     }
     transport_sent(d->transport, out.peer);
-    if (transport_changed(peer->transport) || transport_wants_driver(peer->transport)) peer->wake = sim->now;
-    peer->wake = fmin(peer->wake, transport_deadline(peer->transport, peer->blocked));
+    if (transport_changed(peer->transport) || transport_wants_driver(peer->transport)) sim->wake[out.peer] = sim->now;
+    double next = transport_deadline(peer->transport, peer->blocked);
+    if (next < sim->wake[out.peer]) sim->wake[out.peer] = next;
   }
 }
 
@@ -179,7 +182,7 @@ static Status step(Device *d) {
   if (d->computes_until <= d->sim->now) TRY(run_device(d, &again));
   send_due(d); /* what it has just sent, and questions */
   if (d->computes_until > d->sim->now) again = d->computes_until;
-  d->wake = fmin(again, transport_deadline(d->transport, d->blocked));
+  d->sim->wake[d->self] = fmin(again, transport_deadline(d->transport, d->blocked));
   return STATUS_OK;
 }
 
@@ -196,13 +199,13 @@ static Status check_all_done(const Simulation *sim) {
 }
 
 static Status run(Simulation *sim) {
-  for (int d = 0; d < sim->count; d++) sim->devices[d].wake = beginning;
+  for (int d = 0; d < sim->count; d++) sim->wake[d] = beginning;
   for (;;) {
-    Device *next = &sim->devices[0];
-    for (int d = 1; d < sim->count; d++) next = sim->devices[d].wake < next->wake ? &sim->devices[d] : next;
-    if (next->wake == INFINITY) break;
-    sim->now = fmax(sim->now, next->wake);
-    TRY(step(next));
+    int next = 0;
+    for (int d = 1; d < sim->count; d++) next = sim->wake[d] < sim->wake[next] ? d : next;
+    if (sim->wake[next] == INFINITY) break;
+    sim->now = fmax(sim->now, sim->wake[next]);
+    TRY(step(&sim->devices[next]));
   }
   TRY(check_all_done(sim));
   for (int d = 0; d < sim->count; d++) {

@@ -4,6 +4,9 @@
 
 static const double min_grace = 1e-3, max_grace = 0.1, min_pause = 2e-3, min_patience = 5e-3, first_patience = 20e-3, max_patience = 0.5;
 
+static double earlier(double a, double b) { return a < b ? a : b; } /* fmin and fmax look for what is no number, and are called often */
+static double later(double a, double b) { return a > b ? a : b; }
+
 double policy_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
   return estimate + (measured - estimate) / (measured > estimate ? 8 : 2);
@@ -20,20 +23,20 @@ static double lost_from(const Reliability *r, const MessageState *g, double grac
   return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
 }
 
-bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + fmin(max_patience, round_trip); }
+bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + earlier(max_patience, round_trip); }
 
-static double between(double min, double value, double max) { return fmin(max, fmax(min, value)); }
+static double between(double min, double value, double max) { return earlier(max, later(min, value)); }
 
 /* How long an answer may take before the question is repeated. */
 static double answer_patience(const MessageState *g) {
   double first = g->round_trip > 0 ? between(min_patience, 2 * g->round_trip, max_patience) : first_patience;
-  return fmin(max_patience, first * pow(1.5, g->unanswered - 1));
+  return earlier(max_patience, first * pow(1.5, g->unanswered - 1));
 }
 
 /* What was sent should be there a grace after its sender said so; what was not takes its time. */
 static double after_answer(const MessageState *g, double grace) {
-  double pause = between(min_pause, fmax(2 * g->round_trip, g->block_time / 4), max_patience);
-  return fmax(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
+  double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_patience);
+  return later(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
 }
 
 /* When to ask, if nothing comes before. */
@@ -41,24 +44,24 @@ static double question_at(const MessageState *g, double grace) {
   if (g->asking) return INFINITY;
   if (g->unanswered > 0) return g->asked + answer_patience(g);
   if (g->told >= g->waiting) return after_answer(g, grace);
-  if (g->arrived > 0) return fmax(g->heard, g->waiting) + grace;
-  return g->waiting + fmax(g->block_time, between(min_patience, 2 * g->round_trip, max_patience));
+  if (g->arrived > 0) return later(g->heard, g->waiting) + grace;
+  return g->waiting + later(g->block_time, between(min_patience, 2 * g->round_trip, max_patience));
 }
 
 Decision policy_decide(const Reliability *r, const MessageState *g, double now, bool *ask, double *again) {
-  double grace = fmin(max_grace, fmax(min_grace, fmax(2 * g->jitter, 3 * g->gap)));
+  double grace = earlier(max_grace, later(min_grace, later(2 * g->jitter, 3 * g->gap)));
   *ask = false;
   *again = now;
   if (g->packets > 0 && g->arrived >= g->packets) return DECISION_COMPLETE;
   if (g->sender == SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? DECISION_PEER_GONE : DECISION_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_max(r), gone = fmax(g->waiting, g->heard) + r->timeout;
+  double lost = lost_from(r, g, grace), late = g->waiting + wait_max(r), gone = later(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return DECISION_LOST;
   if (now >= late) return DECISION_LATE;
   if (now >= gone) return DECISION_PEER_GONE;
-  *again = fmin(lost, fmin(late, gone));
+  *again = earlier(lost, earlier(late, gone));
   if (!asks(r)) return DECISION_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;
-  *again = fmin(*again, *ask ? now + min_pause : next); /* where it cannot be asked now */
+  *again = earlier(*again, *ask ? now + min_pause : next); /* where it cannot be asked now */
   return DECISION_WAIT;
 }

@@ -7,17 +7,12 @@
 
 /* ---- memory: how much follows from the set-up and from what the backend needs ---- */
 
-static void *take(Transport *t, size_t count, size_t bytes) {
-  t->memory += count * bytes;
-  return calloc(count ? count : 1, bytes);
-}
-
-/* Slots also hold packets that come before their request begins, each behind its length. */
+/* Slots also hold packets that come before their request begins, each behind its length. Where nothing is lost, nothing is asked. */
 static void choose_sizes(Transport *t) {
   const TransportSetup *s = &t->setup;
-  bool holds = s->reliable && s->ordered;
-  size_t min = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
-  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + min + 1;
+  bool holds = s->reliable && s->ordered, asks = t->reliability.mode != RELIABILITY_STREAM;
+  size_t least = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
+  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + least + 1;
   if (usual > (size_t)s->max_packets) usual = (size_t)s->max_packets;
   t->ring = holds || !s->ahead ? 2 : 2 * s->blocks;
   t->lanes = s->sites * s->parts;
@@ -25,51 +20,79 @@ static void choose_sizes(Transport *t) {
   t->words = (s->max_packets + 63) / 64;
   t->slot_room = s->max_message_bytes + (holds ? 0 : (size_t)s->max_packets * (PACKET_HEADER + EARLY_PREFIX));
   if (s->lengths_only) t->slot_room = 0;
-  size_t in_flight = 2 * usual * (size_t)t->places + 64;
+  size_t in_flight = 2 * usual * (size_t)t->places + (asks ? 64 : 0);
   t->max_in_flight = in_flight < MAX_IN_FLIGHT ? (int)in_flight : MAX_IN_FLIGHT;
-  t->max_queued = t->places + s->nodes * (3 * t->lanes + 2 * MAX_ANSWERS);
+  t->max_queued = t->places + (asks ? s->nodes * (3 * t->lanes + 2 * MAX_ANSWERS) : 0);
+  t->max_entering = s->links && s->links->topology == LINK_SWITCH ? MAX_IN_FLIGHT : 0;
 }
 
-static bool allocate_peer(Transport *t, Peer *peer) {
-  size_t lanes = (size_t)t->lanes, places = (size_t)t->places, words = (size_t)t->words;
-  size_t packets = t->setup.lengths_only ? 0 : (size_t)t->setup.max_packets;
-  bool memory = (peer->slots = take(t, places, sizeof(Slot))) && (peer->slot_bytes = take(t, places, t->slot_room + 1)) &&
-                (peer->slot_bits = take(t, 2 * places * words, sizeof(uint64_t))) &&
-                (peer->slot_lengths = take(t, places * packets, sizeof(uint32_t))) && (peer->slot_flags = take(t, places * packets, 1)) &&
-                (peer->taken = take(t, lanes, sizeof(uint64_t))) && (peer->next = take(t, lanes, sizeof(uint64_t))) &&
-                (peer->seen = take(t, lanes, sizeof(int))) && (peer->arrival = take(t, packets, sizeof(TransportPacket))) &&
-                (peer->flights = take(t, (size_t)t->max_in_flight, sizeof(InFlight)));
-  for (size_t i = 0; memory && i < places; i++) {
+/* The next part of the block; NULL while it is only measured. */
+static void *part(Transport *t, size_t count, size_t bytes) {
+  void *at = t->block ? t->block + t->memory : NULL;
+  t->memory += (count * bytes + 15) / 16 * 16;
+  return at;
+}
+
+static void lay_out_slots(Transport *t, Peer *peer) {
+  size_t places = (size_t)t->places, words = (size_t)t->words, packets = t->setup.lengths_only ? 0 : (size_t)t->setup.max_packets;
+  peer->slots = part(t, places, sizeof *peer->slots);
+  peer->lane = part(t, (size_t)t->lanes, sizeof *peer->lane);
+  peer->arrival = part(t, packets, sizeof *peer->arrival);
+  uint64_t *bits = part(t, 2 * places * words, sizeof *bits);
+  uint32_t *lengths = part(t, places * packets, sizeof *lengths);
+  uint8_t *flags = part(t, places * packets, sizeof *flags);
+  for (size_t i = 0; t->block && i < places; i++) {
     Slot *slot = &peer->slots[i];
     slot->bytes = peer->slot_bytes + i * t->slot_room;
-    slot->there = peer->slot_bits + 2 * i * words;
+    slot->there = bits + 2 * i * words;
     slot->said = slot->there + words;
-    slot->length = peer->slot_lengths + i * packets;
-    slot->flags = peer->slot_flags + i * packets;
+    slot->length = lengths + i * packets;
+    slot->flags = flags + i * packets;
   }
-  return memory;
+}
+
+/* Gone through twice: to measure the block, and to hand it out. Returns how much must be zero; rings are written before they are read. */
+static size_t lay_out(Transport *t) {
+  size_t nodes = (size_t)t->setup.nodes, places = (size_t)t->places;
+  t->due = part(t, nodes, sizeof *t->due);
+  t->messages = part(t, places, sizeof *t->messages);
+  for (size_t i = 0; i < places; i++) {
+    Message lent, *m = t->block ? &t->messages[i] : &lent;
+    m->left = part(t, nodes, sizeof *m->left);
+    m->left_at = part(t, nodes, sizeof *m->left_at);
+    m->resend = part(t, nodes * (size_t)t->words, sizeof *m->resend);
+  }
+  for (size_t d = 0; d < nodes; d++) {
+    Peer lent;
+    if ((int)d != t->setup.self) lay_out_slots(t, t->block ? &t->peers[d] : &lent);
+  }
+  size_t zeroed = t->memory;
+  t->flights = part(t, nodes * (size_t)t->max_in_flight, sizeof *t->flights);
+  t->queue = part(t, (size_t)t->max_queued, sizeof *t->queue);
+  t->entering = part(t, (size_t)t->max_entering, sizeof *t->entering);
+  return zeroed;
 }
 
 static bool allocate(Transport *t) {
-  size_t nodes = (size_t)t->setup.nodes, places = (size_t)t->places;
-  size_t buffer = t->setup.lengths_only ? 0 : t->setup.max_packet;
-  bool memory = (t->peers = take(t, nodes, sizeof(Peer))) && (t->messages = take(t, places, sizeof(Message))) &&
-                (t->queue = take(t, (size_t)t->max_queued, sizeof(Entry))) && (t->entering = take(t, MAX_IN_FLIGHT, sizeof(Entering))) &&
-                (t->scratch = take(t, t->slot_room, 1)) &&
-                (t->buffer = take(t, buffer + PACKET_HEADER + PACKET_STATUS_HEAD + MAX_PACKETS / 8, 1));
-  for (size_t d = 0; memory && d < nodes; d++) memory = (int)d == t->setup.self || allocate_peer(t, &t->peers[d]);
-  for (size_t i = 0; memory && i < places; i++) {
-    Message *m = &t->messages[i];
-    memory = (m->left = take(t, nodes, sizeof *m->left)) && (m->left_at = take(t, nodes, sizeof *m->left_at)) &&
-             (m->resend = take(t, nodes * (size_t)t->words, sizeof *m->resend));
-  }
-  return memory;
+  size_t nodes = (size_t)t->setup.nodes, slots = (size_t)t->places * t->slot_room;
+  size_t buffer = (t->setup.lengths_only ? 0 : t->setup.max_packet) + PACKET_HEADER + PACKET_STATUS_HEAD + MAX_PACKETS / 8;
+  bool memory = (t->peers = calloc(nodes, sizeof *t->peers)) && (t->buffer = malloc(buffer)) && (t->scratch = malloc(t->slot_room + 1));
+  for (size_t d = 0; memory && slots && d < nodes; d++)
+    memory = (int)d == t->setup.self || (t->peers[d].slot_bytes = calloc(1, slots)) != NULL;
+  size_t zeroed = lay_out(t), whole = t->memory;
+  if (!memory || !(t->block = malloc(whole))) return false;
+  memset(t->block, 0, zeroed);
+  t->memory = 0;
+  lay_out(t);
+  for (size_t d = 0; d < nodes; d++) t->due[d] = INFINITY;
+  t->memory += sizeof *t + nodes * sizeof *t->peers + buffer + t->slot_room + (nodes - 1) * slots;
+  return true;
 }
 
 Status transport_new(Transport **transport, const TransportSetup *setup, double now) {
   Transport *t = *transport = calloc(1, sizeof *t);
   if (!t) return status_set(STATUS_NO_MEMORY, "no memory for packets");
-  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .fault = -1, .memory = sizeof *t, .next_due = INFINITY};
+  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .fault = -1, .free_flight = -1, .next_due = INFINITY};
   if (setup->links) t->links = *setup->links;
   choose_sizes(t);
   Status status = netem_init(&t->netem, setup->links ? &t->links : NULL, setup->ends, setup->medium, setup->self, setup->nodes, now);
@@ -84,20 +107,11 @@ Status transport_new(Transport **transport, const TransportSetup *setup, double 
 void transport_free(Transport *t) {
   if (!t) return;
   for (int d = 0; t->peers && d < t->setup.nodes; d++) {
-    Peer *peer = &t->peers[d];
-    void *const owned[] = {peer->slots, peer->slot_bytes, peer->slot_bits, peer->slot_lengths, peer->slot_flags,
-                           peer->taken, peer->next,       peer->seen,      peer->arrival,      peer->flights};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
-  }
-  for (int i = 0; t->messages && i < t->places; i++) {
-    free(t->messages[i].left);
-    free(t->messages[i].left_at);
-    free(t->messages[i].resend);
+    free(t->peers[d].slot_bytes);
+    free(t->peers[d].why);
   }
   free(t->peers);
-  free(t->messages);
-  free(t->queue);
-  free(t->entering);
+  free(t->block);
   free(t->scratch);
   free(t->buffer);
   netem_release(&t->netem);
@@ -131,7 +145,8 @@ void transport_fail_peer(Transport *t, int peer, Status status, const char *why)
   Peer *p = &t->peers[peer];
   if (p->status != STATUS_OK) return;
   p->status = status;
-  snprintf(p->why, sizeof p->why, "%s", why);
+  p->why = strdup(why);
+  t->failed |= (uint64_t)1 << peer;
   if (t->setup.mask) transport_leave(t, peer);
   t->changed = true;
 }
@@ -141,13 +156,14 @@ uint64_t transport_left(const Transport *t) { return t->gone; }
 int transport_fault(const Transport *t) { return t->fault; }
 
 Status transport_check(Transport *t) {
-  uint64_t partners = (t->senders | t->receivers) & ~t->gone;
+  uint64_t partners = (t->senders | t->receivers) & t->failed & ~t->gone;
+  if (!partners) return STATUS_OK;
   for (int pass = 0; pass < 2; pass++) {
     for (int d = 0; d < t->setup.nodes; d++) {
       Status status = t->peers[d].status;
-      if (!is_in(partners, d) || status == STATUS_OK || (!pass && status == STATUS_PEER)) continue;
+      if (!is_in(partners, d) || (!pass && status == STATUS_PEER)) continue;
       t->fault = d;
-      return status_set(status, "node %d: %s", d, t->peers[d].why);
+      return status_set(status, "node %d: %s", d, t->peers[d].why ? t->peers[d].why : "failed");
     }
   }
   return STATUS_OK;
@@ -180,13 +196,6 @@ bool transport_enqueue(Transport *t, Entry entry) {
   if (t->queued >= t->max_queued - (entry.kind == ENTRY_MESSAGE ? 0 : t->places)) return false;
   t->queue[(t->queue_first + t->queued++) % t->max_queued] = entry;
   t->wants_driver = true;
-  return true;
-}
-
-static bool has_room(const Transport *t, uint64_t peers) {
-  for (int d = 0; d < t->setup.nodes; d++) {
-    if (is_in(peers, d) && t->peers[d].flying == t->max_in_flight) return false;
-  }
   return true;
 }
 
@@ -238,7 +247,15 @@ static void put_in_flight(Transport *t, int to, InFlight packet, double ready, d
   packet.sent = now;
   packet.at = netem_send(&t->netem, to, ready, bytes, packet.kind == ENTRY_MESSAGE, &packet.left, &packet.lost);
   if (packet.kind <= ENTRY_RESEND) t->messages[packet.message].pending++;
-  peer->flights[(peer->first + peer->flying++) % t->max_in_flight] = packet;
+  int place = t->free_flight >= 0 ? t->free_flight : t->flights_used++;
+  if (t->free_flight >= 0) t->free_flight = t->flights[place].next;
+  if (peer->flying++)
+    t->flights[peer->last].next = place;
+  else
+    peer->first = place, t->due[to] = packet.at;
+  peer->last = place;
+  t->flights[place] = packet;
+  if (peer->flying == t->max_in_flight) t->full |= (uint64_t)1 << to;
   if (packet.at < t->next_due) t->next_due = packet.at;
 }
 
@@ -248,7 +265,7 @@ static void empty_queue(Transport *t, double now) {
   InFlight packet;
   while (t->queued) {
     Entry *e = &t->queue[t->queue_first];
-    if (!has_room(t, e->peers)) return;
+    if (e->peers & t->full) return;
     if (next_packet(t, e, &packet)) {
       for (int i = 1; i < t->setup.nodes; i++) {
         int peer = (t->setup.self + i) % t->setup.nodes;
@@ -314,9 +331,13 @@ static size_t make_packet(const Transport *t, int peer, const InFlight *f, uint8
 
 static void finish_packet(Transport *t, int to) {
   Peer *peer = &t->peers[to];
-  const InFlight f = peer->flights[peer->first];
-  peer->first = (peer->first + 1) % t->max_in_flight;
-  peer->flying--;
+  const int place = peer->first;
+  const InFlight f = t->flights[place];
+  peer->first = f.next;
+  t->flights[place].next = t->free_flight;
+  t->free_flight = place;
+  t->due[to] = --peer->flying ? t->flights[f.next].at : INFINITY;
+  t->full &= ~((uint64_t)1 << to);
   t->changed = true;
   if (f.kind != ENTRY_MESSAGE) { /* messages counted when they were queued */
     t->counts.packets_sent++;
@@ -340,9 +361,8 @@ static void finish_packet(Transport *t, int to) {
 
 /* The next packet to the peer that is due. What is lost on its link, or for whom nobody waits any more, ends here: *dropped. */
 static bool next_to(Transport *t, int to, double now, TransportOutput *output, bool *dropped) {
-  Peer *peer = &t->peers[to];
-  while (peer->flying && peer->flights[peer->first].at <= now) {
-    const InFlight *f = &peer->flights[peer->first];
+  while (t->due[to] <= now) {
+    const InFlight *f = &t->flights[t->peers[to].first];
     t->buffer_bytes = make_packet(t, to, f, t->buffer);
     *output = (TransportOutput){.peer = to, .packet = t->buffer, .bytes = t->buffer_bytes};
     if (!f->lost && !is_in(t->gone, to)) return true;
@@ -359,14 +379,12 @@ bool transport_output(Transport *t, double now, uint64_t blocked, TransportOutpu
     if (t->next_due > now) return false;
     t->next_due = 0; /* until all have been looked at */
     double next = INFINITY;
-    for (int i = 0; i < t->setup.nodes; i++) {
-      int d = (t->turn + i) % t->setup.nodes;
-      const Peer *peer = &t->peers[d];
-      if (!is_in(blocked, d) && next_to(t, d, now, output, &dropped)) {
+    for (int i = 0, d = t->turn; i < t->setup.nodes; i++, d = d + 1 < t->setup.nodes ? d + 1 : 0) {
+      if (t->due[d] <= now && !is_in(blocked, d) && next_to(t, d, now, output, &dropped)) {
         t->turn = d;
         return true;
       }
-      if (peer->flying && peer->flights[peer->first].at < next) next = peer->flights[peer->first].at;
+      if (t->due[d] < next) next = t->due[d];
     }
     t->next_due = next;
   }
@@ -378,8 +396,7 @@ void transport_sent(Transport *t, int peer) { finish_packet(t, peer); }
 double transport_deadline(const Transport *t, uint64_t blocked) {
   double next = blocked ? INFINITY : t->next_due;
   for (int d = 0; blocked && d < t->setup.nodes; d++) {
-    const Peer *peer = &t->peers[d];
-    if (peer->flying && !is_in(blocked, d)) next = fmin(next, peer->flights[peer->first].at);
+    if (!is_in(blocked, d)) next = fmin(next, t->due[d]);
   }
   return t->entering_count ? fmin(next, t->entering[t->entering_first].at) : next;
 }
@@ -387,7 +404,7 @@ double transport_deadline(const Transport *t, uint64_t blocked) {
 /* One of these peers for whom packets have not left yet; -1: none. */
 static int waits_for(const Transport *t, uint64_t peers) {
   for (int d = 0; d < t->setup.nodes; d++) {
-    if (is_in(peers, d) && t->peers[d].flying) return d;
+    if (is_in(peers, d) && t->due[d] < INFINITY) return d;
   }
   return -1;
 }

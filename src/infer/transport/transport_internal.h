@@ -4,7 +4,7 @@
 #define INFER_TRANSPORT_INTERNAL_H
 #include "infer/transport/transport.h"
 
-enum { MAX_IN_FLIGHT = 2048 /* packets to a peer */, MAX_ANSWERS = 16 /* unsent STATUSes for a peer */, EARLY_PREFIX = 4, WHY = 512 };
+enum { MAX_IN_FLIGHT = 2048 /* packets to a peer */, MAX_ANSWERS = 16 /* unsent STATUSes for a peer */, EARLY_PREFIX = 4 };
 
 /* A message from a peer, as far as it has come. */
 typedef struct Slot {
@@ -50,8 +50,8 @@ typedef struct Entry { /* of the queue */
 typedef struct InFlight {
   EntryKind kind;
   bool lost;
-  double sent, left, at; /* put in flight; out of this device's link; when it reaches the peer's port */
-  int message, index;
+  double sent, left, at;    /* put in flight; out of this device's link; when it reaches the peer's port */
+  int message, index, next; /* next: behind it to the same peer, or free */
   MessageKey key;
 } InFlight;
 
@@ -62,21 +62,23 @@ typedef struct Entering {
   double at;
 } Entering;
 
+/* The messages of a site and part, one after the other. */
+typedef struct Lane {
+  uint64_t taken; /* first sequence that is not done */
+  uint64_t next;  /* on ordered backends: the one that comes next */
+  int seen;       /* packets of that one that have come */
+} Lane;
+
 typedef struct Peer {
-  Slot *slots; /* [places] */
-  uint8_t *slot_bytes;
-  uint64_t *slot_bits;
-  uint32_t *slot_lengths;
-  uint8_t *slot_flags;
-  uint64_t *taken, *next;   /* [lanes] first sequence that is not done; on ordered backends the one that comes next */
-  int *seen;                /* [lanes] packets of that one that have come */
+  Slot *slots;              /* [places] */
+  uint8_t *slot_bytes;      /* [places][slot_room] by itself, so that a sanitizer sees a byte too many */
+  Lane *lane;               /* [lanes] */
   TransportPacket *arrival; /* [max_packets] */
-  InFlight *flights;        /* ring [max_in_flight] */
-  int first, flying;
-  int answers; /* STATUSes in the queue or in flight */
+  int first, last, flying;  /* of flights */
+  int answers;              /* STATUSes in the queue or in flight */
   double heard, round_trip, jitter, gap;
   Status status; /* not OK: nothing comes from it any more */
-  char why[WHY];
+  char *why;     /* owned */
 } Peer;
 
 struct Transport {
@@ -85,24 +87,29 @@ struct Transport {
   LinkOptions links;
   Netem netem;
   size_t memory;
+  uint8_t *block; /* all that has a pointer below and is not said to be by itself */
   /* shapes */
-  int ring, lanes /* sites * parts */, places /* ring * lanes */, words, max_in_flight, max_queued;
+  int ring, lanes /* sites * parts */, places /* ring * lanes */, words, max_in_flight, max_queued, max_entering;
   size_t slot_room;
   /* the request */
   uint32_t request; /* 0: none yet */
   int64_t batch;
   const PacketRules *rules;
-  uint64_t senders, receivers, gone;
+  uint64_t senders, receivers, gone, failed;
   /* what waits, moves and has come */
   Peer *peers;       /* [nodes] */
+  InFlight *flights; /* [nodes max_in_flight] lists of each peer's, and of those that are free again */
+  int flights_used, free_flight /* -1: none */;
+  double *due;       /* [nodes] when the first packet in flight reaches each peer; INFINITY: there is none */
+  uint64_t full;     /* peers to whom no more can be put in flight */
   Message *messages; /* [places] */
   Entry *queue;      /* ring [max_queued] */
   int queue_first, queued;
-  Entering *entering; /* ring [MAX_IN_FLIGHT] */
+  Entering *entering; /* ring [max_entering] */
   int entering_first, entering_count;
-  uint8_t *buffer; /* of the packet that is sent */
+  uint8_t *buffer; /* of the packet that is sent; by itself */
   size_t buffer_bytes;
-  uint8_t *scratch; /* [slot_room] */
+  uint8_t *scratch; /* [slot_room] by itself */
   double next_due;  /* nothing in flight is due before; exact when output has found nothing */
   int turn;         /* the peer that output looks at first */
   bool changed, wants_driver, doubts /* a decision waits for transport_caught_up */;

@@ -22,8 +22,8 @@ static void clear_slot(const Transport *t, Slot *slot, uint64_t sequence) {
 }
 
 /* The place of a message, emptied if it held another one. */
-static Slot *open_slot(const Transport *t, int peer, uint64_t sequence, int lane) {
-  Slot *slot = &t->peers[peer].slots[place_of(t, sequence, lane)];
+static Slot *open_slot(const Transport *t, int peer, uint64_t sequence, int place) {
+  Slot *slot = &t->peers[peer].slots[place];
   if (!slot->used || slot->sequence != sequence) clear_slot(t, slot, sequence);
   return slot;
 }
@@ -48,7 +48,7 @@ static void let_in(Transport *t, double now) {
     const Entering *e = &t->entering[t->entering_first];
     Slot *slot = &t->peers[e->peer].slots[e->slot];
     if (slot->used && slot->sequence == e->sequence) arrive(t, e->peer, slot, e->index, e->at);
-    t->entering_first = (t->entering_first + 1) % MAX_IN_FLIGHT;
+    t->entering_first = (t->entering_first + 1) % t->max_entering;
     t->entering_count--;
   }
 }
@@ -58,8 +58,8 @@ static void enter_port(Transport *t, int peer, Slot *slot, int index, size_t byt
   double at = netem_receive(&t->netem, peer, now, PACKET_HEADER + bytes + t->setup.overhead);
   if (at <= now) {
     arrive(t, peer, slot, index, now);
-  } else if (t->entering_count < MAX_IN_FLIGHT) {
-    t->entering[(t->entering_first + t->entering_count++) % MAX_IN_FLIGHT] =
+  } else if (t->entering_count < t->max_entering) {
+    t->entering[(t->entering_first + t->entering_count++) % t->max_entering] =
         (Entering){.peer = peer, .slot = (int)(slot - t->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
   }
 }
@@ -75,17 +75,18 @@ static Status check_count(const Transport *t, Slot *slot, int count) {
 static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
   Packet p;
   TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &p));
-  Slot *slot = open_slot(t, peer, sequence_of(t, p.request, p.block), lane_of(t, p.site, p.part));
+  uint64_t sequence = sequence_of(t, p.request, p.block);
+  Slot *slot = open_slot(t, peer, sequence, place_of(t, sequence, lane_of(t, p.site, p.part)));
   size_t payload = bytes - PACKET_HEADER;
-  size_t offset = packet_offset(t->rules, packet_rows(t->rules, peer, t->batch, p.block, p.site, p.part), p.count, p.index);
   TRY(check_count(t, slot, p.count));
   if (slot->decided) {
     t->counts.dropped++; /* it was counted when it was given up */
     return STATUS_OK;
   }
   if (has(slot->there, p.index)) return STATUS_OK;
-  if (offset + payload > t->setup.max_message_bytes) return status_set(STATUS_BAD_VALUE, "sent a message that is too long");
   if (!t->setup.lengths_only) {
+    size_t offset = packet_offset(t->rules, packet_rows(t->rules, peer, t->batch, p.block, p.site, p.part), p.count, p.index);
+    if (offset + payload > t->setup.max_message_bytes) return status_set(STATUS_BAD_VALUE, "sent a message that is too long");
     memcpy(slot->bytes + offset, packet + PACKET_HEADER, payload);
     slot->length[p.index] = (uint32_t)payload;
     slot->flags[p.index] = p.flags;
@@ -115,28 +116,27 @@ static uint64_t first_wanted(const Transport *t, int peer, int part) { return se
  * requests: those that had not come at their deadline come all the same, and are dropped; a peer that begins the request at work has left
  * out the rest. */
 static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
-  Peer *from = &t->peers[peer];
-  int lane = lane_of(t, p->site, p->part);
+  Lane *lane = &t->peers[peer].lane[lane_of(t, p->site, p->part)];
   unsigned blocks = (unsigned)t->setup.blocks;
-  uint64_t sequence = sequence_of(t, p->request, p->block), *next = &from->next[lane];
+  uint64_t sequence = sequence_of(t, p->request, p->block), *next = &lane->next;
   uint64_t wanted = first_wanted(t, peer, p->part);
-  if (from->seen[lane] == 0 && *next < wanted && sequence > *next) *next = sequence < wanted ? sequence : wanted;
-  if (from->seen[lane] == 0) pass_empty(t, peer, p, sequence, next);
-  bool between = t->setup.ahead && p->block == 0 && *next % blocks == 0 && from->seen[lane] == 0;
+  if (lane->seen == 0 && *next < wanted && sequence > *next) *next = sequence < wanted ? sequence : wanted;
+  if (lane->seen == 0) pass_empty(t, peer, p, sequence, next);
+  bool between = t->setup.ahead && p->block == 0 && *next % blocks == 0 && lane->seen == 0;
   if (sequence != *next && !(between && sequence > *next))
     return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", p->request, p->block,
                       (unsigned)(*next / blocks) + 1, (unsigned)(*next % blocks));
-  *taken = p->request <= t->request && sequence < from->taken[lane] + (uint64_t)t->ring;
+  *taken = p->request <= t->request && sequence < lane->taken + (uint64_t)t->ring;
   if (!*taken) return STATUS_OK;
-  if (p->index != from->seen[lane])
-    return status_set(STATUS_BAD_VALUE, "sent packet %d of %d where packet %d was expected", p->index, p->count, from->seen[lane]);
-  if (sequence >= from->taken[lane]) {
+  if (p->index != lane->seen)
+    return status_set(STATUS_BAD_VALUE, "sent packet %d of %d where packet %d was expected", p->index, p->count, lane->seen);
+  if (sequence >= lane->taken) {
     TRY(take_data(t, peer, packet, bytes, now));
   } else {
     t->counts.dropped++; /* the deadline was over before it came */
   }
-  if (++from->seen[lane] < p->count) return STATUS_OK;
-  from->seen[lane] = 0;
+  if (++lane->seen < p->count) return STATUS_OK;
+  lane->seen = 0;
   *next = sequence + 1;
   return STATUS_OK;
 }
@@ -144,13 +144,13 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
 /* Datagrams come when they come: what is behind the time, or too far ahead of it, is left out. */
 static Status take_in_any_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   int lane = lane_of(t, p->site, p->part);
-  uint64_t sequence = sequence_of(t, p->request, p->block), first = t->peers[peer].taken[lane];
+  uint64_t sequence = sequence_of(t, p->request, p->block), first = t->peers[peer].lane[lane].taken;
   if (sequence < first || p->request < t->request || sequence >= first + (uint64_t)t->ring) {
     t->counts.dropped++;
     return STATUS_OK;
   }
   if (p->request == t->request) return take_data(t, peer, packet, bytes, now);
-  Slot *slot = open_slot(t, peer, sequence, lane);
+  Slot *slot = open_slot(t, peer, sequence, place_of(t, sequence, lane));
   if (slot->early + EARLY_PREFIX + bytes > t->slot_room) return STATUS_OK; /* an honest sender's have room */
   wire_put_u32(slot->bytes + slot->early, (uint32_t)bytes);
   memcpy(slot->bytes + slot->early + EARLY_PREFIX, packet, bytes);
@@ -292,7 +292,7 @@ void transport_begin_request(Transport *t, uint32_t request, int64_t batch, cons
   for (int d = 0; d < t->setup.nodes; d++) {
     for (int lane = 0; lane < t->lanes && d != t->setup.self; lane++) {
       uint64_t first = first_wanted(t, d, lane % t->setup.parts);
-      if (t->peers[d].taken[lane] < first) t->peers[d].taken[lane] = first;
+      if (t->peers[d].lane[lane].taken < first) t->peers[d].lane[lane].taken = first;
     }
   }
   take_early(t);
@@ -345,7 +345,8 @@ static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, do
                         .jitter = from->jitter,
                         .block_time = t->block_time};
   bool asks;
-  for (int i = 0; i < t->words; i++) state.missing_sent += __builtin_popcountll(slot->said[i] & ~slot->there[i]);
+  for (int i = 0; slot->sender == SENDER_SENT && i < t->words; i++)
+    state.missing_sent += __builtin_popcountll(slot->said[i] & ~slot->there[i]);
   Decision decision = policy_decide(&t->reliability, &state, now, &asks, again);
   if (is_in(t->gone, peer)) return decision == DECISION_COMPLETE ? DECISION_COMPLETE : DECISION_LATE;
   if (decision == DECISION_WAIT && asks)
@@ -395,13 +396,14 @@ static Status finish_message(Transport *t, int peer, const Expected *e, Slot *sl
 }
 
 Status transport_take(Transport *t, Expected *e, double now, TransportArrival *arrivals, double *again) {
+  uint64_t sequence = sequence_of(t, e->key.request, e->key.block);
+  int place = place_of(t, sequence, lane_of(t, e->key.site, e->key.part));
   *again = INFINITY;
   let_in(t, now);
   for (uint64_t left = e->undecided; left; left &= left - 1) {
     int d = __builtin_ctzll(left);
     double next;
-    Slot *slot = find_slot(t, d, e->key);
-    if (!slot) slot = open_slot(t, d, sequence_of(t, e->key.request, e->key.block), lane_of(t, e->key.site, e->key.part));
+    Slot *slot = open_slot(t, d, sequence, place);
     Decision decision = decide(t, d, e, slot, now, &next);
     if (decision == DECISION_WAIT) {
       *again = fmin(*again, next);
@@ -417,7 +419,8 @@ Status transport_take(Transport *t, Expected *e, double now, TransportArrival *a
 void transport_done(Transport *t, MessageKey key, uint64_t peers) {
   uint64_t sequence = sequence_of(t, key.request, key.block);
   int lane = lane_of(t, key.site, key.part);
-  for (int d = 0; d < t->setup.nodes; d++) {
-    if (is_in(peers, d) && t->peers[d].taken[lane] == sequence) t->peers[d].taken[lane] = sequence + 1;
+  for (uint64_t left = peers; left; left &= left - 1) {
+    uint64_t *taken = &t->peers[__builtin_ctzll(left)].lane[lane].taken;
+    if (*taken == sequence) *taken = sequence + 1;
   }
 }

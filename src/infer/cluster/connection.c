@@ -615,3 +615,22 @@ Status connections_step(Connection *const *connections, int count, double second
   }
   return STATUS_OK;
 }
+
+/* ---- silence */
+
+static const double late_look = 1; /* by which a look may come late before it means anything */
+
+void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved, double now) {
+  *idle_timeout = (IdleTimeout){.max = max, .heard = now, .looked = now, .moved = moved};
+}
+
+double connection_idle_slice(const IdleTimeout *idle_timeout) { return fmin(CONNECTION_IDLE_SLICE, idle_timeout->max); }
+
+bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now) {
+  double late = now - idle_timeout->looked - connection_idle_slice(idle_timeout);
+  if (late > late_look) idle_timeout->heard += late;
+  if (moved != idle_timeout->moved) idle_timeout->heard = now;
+  idle_timeout->moved = moved;
+  idle_timeout->looked = now;
+  return now - idle_timeout->heard > idle_timeout->max;
+}

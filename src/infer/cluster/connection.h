@@ -144,4 +144,23 @@ Status connections_wait(Connection *const *connections, int count, int also, dou
  * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
 Status connections_step(Connection *const *connections, int count, double seconds);
 
+/* ---- how long a peer may be silent. Whoever waits looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks is time in
+ * which the one who waits did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
+
+#define CONNECTION_IDLE_SLICE 0.25
+
+typedef struct IdleTimeout {
+  double max;           /* seconds */
+  double heard, looked; /* when something moved last, and when that was last looked at; clock_now */
+  uint64_t moved;       /* bytes by then */
+} IdleTimeout;
+
+void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved, double now);
+
+/* The longest that the next wait may take. */
+double connection_idle_slice(const IdleTimeout *idle_timeout);
+
+/* After each wait: whether nothing has moved for too long. moved: bytes so far, both ways. */
+bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now);
+
 #endif

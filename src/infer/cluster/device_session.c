@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "infer/cluster/idle_timeout.h"
+#include "infer/cluster/connection.h"
 #include "infer/cluster/peer_handshake.h"
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include "infer/node.h"
 #include <math.h>
 #include <sched.h>
@@ -53,7 +53,7 @@ static Status place_setup(Session *s, const WireHeader *header, uint8_t **payloa
 }
 
 static Status place_probe(Session *s, const WireHeader *header, uint8_t **payload) {
-  TRY(probe_message_check(header, config_tokens(s->place->weights->config)));
+  TRY(hello_check_probe(header, config_tokens(s->place->weights->config)));
   if (!s->probe_message) s->probe_message = calloc(1, WIRE_HEADER + PROBE_MAX);
   if (!s->probe_message) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
   *payload = s->probed ? NULL : s->probe_message + WIRE_HEADER;
@@ -105,18 +105,18 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
 
 /* ---- waiting for the leader */
 
-/* Once, for an event at most IDLE_TIMEOUT_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
+/* Once, for an event at most CONNECTION_IDLE_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
 static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
   const double max = s->place->idle_timeout;
-  TRY(connections_step(&s->control, 1, max > 0 ? IDLE_TIMEOUT_SLICE : 3600));
-  if (max <= 0 || !idle_timeout_ends(idle_timeout, s->control->received.bytes, clock_now())) return STATUS_OK;
+  TRY(connections_step(&s->control, 1, max > 0 ? CONNECTION_IDLE_SLICE : 3600));
+  if (max <= 0 || !connection_idle_ends(idle_timeout, s->control->received.bytes, clock_now())) return STATUS_OK;
   return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
 }
 
 /* Since it was last heard, in the middle of a computation perhaps. */
 static IdleTimeout begin_to_wait(const Session *s) {
   IdleTimeout idle_timeout;
-  idle_timeout_start(&idle_timeout, s->place->idle_timeout, s->control->received.bytes, clock_now());
+  connection_idle_start(&idle_timeout, s->place->idle_timeout, s->control->received.bytes, clock_now());
   idle_timeout.heard = s->control->heard;
   return idle_timeout;
 }
@@ -316,7 +316,7 @@ static Status be_measured(Session *s) {
   TRY(flush(s)); /* the answer before this one */
   if (answer.request == PROBE_COMPUTE) {
     TRY(probe_compute(s->place->weights->config, answer.count, PROBE_AS_IT_IS, &profile));
-    probe_message_pack(&profile, s->probe_message + WIRE_HEADER);
+    hello_pack_profile(&profile, s->probe_message + WIRE_HEADER);
     answer.bytes = PROFILE_BYTES;
   }
   wire_pack(&answer, s->probe_message);

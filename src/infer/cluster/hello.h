@@ -12,6 +12,7 @@
 #define INFER_HELLO_H
 #include "infer/cluster/fingerprint.h"
 #include "infer/cluster/key_file.h"
+#include "infer/plan/probe.h"
 #include "infer/wire.h"
 
 enum { HELLO_SESSION = 16, HELLO_NONCE = 16, HELLO_PROOF = 32, HELLO_PAYLOAD = 8 + HELLO_SESSION + HELLO_NONCE + HELLO_PROOF };
@@ -55,6 +56,15 @@ typedef struct Welcome {
 /* Of the name what fits, control characters and what is no UTF-8 as spaces. */
 void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]);
 Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome); /* BAD_VALUE: a name that is no text */
+
+enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };
+enum { PROBE_MAX = WIRE_PROBE_BYTES /* either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
+
+/* BAD_VALUE: a PROBE that asks for what there is not, or for more than `tokens_max` tokens or PROBE_MAX bytes. */
+Status hello_check_probe(const WireHeader *header, int64_t tokens_max);
+
+void hello_pack_profile(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]);
+Status hello_parse_profile(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *profile); /* BAD_VALUE: a speed that none can have */
 
 /* Model, codebook and, where both know one, partition, in this order. BAD_VALUE names the first that differs with both values, and what to
  * do; `name` is the other device's, for the message. */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/leader_internal.h"
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include "infer/node_share.h"
 #include <math.h>
 #include <pthread.h>

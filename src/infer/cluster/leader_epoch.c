@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/fd_passing.h"
-#include "infer/cluster/idle_timeout.h"
+#include "infer/cluster/connection.h"
 #include "infer/cluster/leader_internal.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/node_share.h"
@@ -297,7 +297,7 @@ static Status report_silence(Leader *leader, const bool *arrived, double max) {
 static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
   bool calling = membership_poll(&leader->membership);
   membership_ping(&leader->membership);
-  return calling ? fmin(calling_slice, idle_timeout_slice(idle_timeout)) : idle_timeout_slice(idle_timeout);
+  return calling ? fmin(calling_slice, connection_idle_slice(idle_timeout)) : connection_idle_slice(idle_timeout);
 }
 
 /* When the input of a request has left. */
@@ -330,7 +330,7 @@ static Status check_time(Leader *leader, const bool *arrived) {
 static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
-  idle_timeout_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
+  connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
     /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
@@ -340,7 +340,7 @@ static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, cons
     if (status != STATUS_OK) return explain(leader, status);
     note_sent(leader);
     TRY(check_time(leader, arrived));
-    if (idle_timeout_ends(&idle_timeout, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, max);
+    if (connection_idle_ends(&idle_timeout, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, max);
   }
   return STATUS_OK;
 }

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/leader_internal.h"
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -104,7 +104,7 @@ static Status measure_computing(Probe *p, LeaderMeasure *measured) {
     if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
   for (int m = 0; m < p->membership->count; m++) {
     TRY(wait_for(p, m, until));
-    Status status = is_here(p, m) ? probe_message_parse(p->profiles[m], &measured[m].profile) : STATUS_OK;
+    Status status = is_here(p, m) ? hello_parse_profile(p->profiles[m], &measured[m].profile) : STATUS_OK;
     if (status != STATUS_OK) TRY(lose(p, m, status));
   }
   return STATUS_OK;

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "infer/cluster/device_session.h"
 #include "infer/cluster/fd_passing.h"
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include <errno.h>
 #include <math.h>
 #include <openssl/rand.h>

@@ -1,6 +1,6 @@
 /* A session by itself, with this test as its leader: it refuses what does not fit with both values named and stays, serves epoch after
  * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include "infer/patches.h"
 #include "session_child.h"
 #include <cmocka.h>
@@ -123,7 +123,7 @@ static void it_is_measured_before_the_first_epoch(void **state) {
   assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));
   assert_int_equal(f.header.kind, WIRE_PROFILE);
   assert_int_equal(f.header.bytes, PROFILE_BYTES);
-  assert_int_equal(probe_message_parse(bytes, &profile), STATUS_OK);
+  assert_int_equal(hello_parse_profile(bytes, &profile), STATUS_OK);
   assert_true(
       session_child_send(f.child.control, (WireHeader){.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 5000, .bytes = 7}, bytes));
   assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));

@@ -1,12 +1,12 @@
 /* Measurements between leader and device: what is asked for is checked, a profile goes there and back, speeds that none can have are
  * refused. */
-#include "infer/cluster/probe_message.h"
+#include "infer/cluster/hello.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 static Status check(uint32_t what, uint32_t count, uint32_t bytes) {
-  return probe_message_check(&(WireHeader){.kind = WIRE_PROBE, .request = what, .count = count, .bytes = bytes}, 256);
+  return hello_check_probe(&(WireHeader){.kind = WIRE_PROBE, .request = what, .count = count, .bytes = bytes}, 256);
 }
 
 static void only_what_there_is_can_be_asked_for(void **state) {
@@ -39,8 +39,8 @@ static void a_profile_goes_there_and_back(void **state) {
   DeviceProfile came;
   uint8_t bytes[PROFILE_BYTES];
   assert_int_equal(PROFILE_BYTES, 96);
-  probe_message_pack(&sent, bytes);
-  assert_int_equal(probe_message_parse(bytes, &came), STATUS_OK);
+  hello_pack_profile(&sent, bytes);
+  assert_int_equal(hello_parse_profile(bytes, &came), STATUS_OK);
   assert_memory_equal(&sent, &came, sizeof sent);
   assert_true(wire_get_double(bytes) == 1e-11 && wire_get_double(bytes + 24) == 1e-12 && wire_get_double(bytes + 72) == 1e-10);
 }
@@ -53,9 +53,9 @@ static void a_speed_that_none_can_have_is_refused(void **state) {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
       uint8_t bytes[PROFILE_BYTES];
       DeviceProfile came;
-      probe_message_pack(&sent, bytes);
+      hello_pack_profile(&sent, bytes);
       wire_put_double(bytes + 8 * number, faults[i]);
-      assert_int_equal(probe_message_parse(bytes, &came), STATUS_BAD_VALUE);
+      assert_int_equal(hello_parse_profile(bytes, &came), STATUS_BAD_VALUE);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Names to sockets. What is said over them is elsewhere. */
+/* Address parsing, name resolution, listening and connecting. */
 #include "infer/cluster/address.h"
 #include "base/clock.h"
 #include <arpa/inet.h>

@@ -1,6 +1,5 @@
-/* Where a device listens or is found: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", "PORT" alone, which means this
- * machine (127.0.0.1), or "local": a UNIX socket in a folder of this user's that nobody else can enter. Stream sockets, close-on-exec and
- * non-blocking. */
+/* Addresses of devices: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", "PORT" alone (127.0.0.1), or "local": a UNIX
+ * socket in a folder that only this user can enter. All sockets are stream sockets, close-on-exec and non-blocking. */
 #ifndef INFER_ADDRESS_H
 #define INFER_ADDRESS_H
 #include "base/status.h"
@@ -16,44 +15,43 @@ typedef struct Address {
   uint16_t port;           /* 0, to listen: any that is free */
 } Address;
 
-/* BAD_USAGE says what is wrong with it and what is accepted. */
+/* BAD_USAGE: the message says what is wrong and what is accepted. */
 Status address_parse(const char *text, Address *address);
 
-/* In the form that address_parse takes. Returns text. */
+/* The form that address_parse accepts. Returns text. */
 const char *address_text(const Address *address, char text[ADDRESS_TEXT]);
 
-/* Only this machine reaches it: a UNIX socket, or a name all of whose numbers are loopback ones. */
+/* Whether only this machine can reach it: a UNIX socket, or a name that resolves to loopback addresses only. */
 bool address_is_local(const Address *address);
 
-/* Listens on all that a name stands for, at most ADDRESS_SOCKETS sockets, with one port. A socket left at a path by a process that is gone
- * is replaced; the new one is its owner's alone. NOT_FOUND: no such name; IO names the address and the reason. */
+/* Listens on every address that a name resolves to (at most ADDRESS_SOCKETS), all on one port. A stale socket at a path is replaced; the new
+ * one has mode 0600. NOT_FOUND: the name does not resolve; IO names the address and the reason. */
 Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count);
 
-/* Closes them, and removes the path. */
+/* Closes the sockets and removes the path. */
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
 
-/* A TCP connection fails from here on when what was sent stays without an answer for 20 s. Signs of life are not asked for while
- * something is under way, and the system itself would go on trying for a quarter of an hour. Not while a peer may compute for long, which
- * takes nothing meanwhile. */
+/* With `limited` a TCP connection fails when sent data stays unacknowledged for 20 s. Keepalive does not run while data is in flight, and the
+ * system by itself would retry for a quarter of an hour. Not for a peer that may compute for long without reading. */
 void address_limit_silence(int socket, bool limited);
 
-uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
+uint16_t address_port(int socket); /* of a listening socket; 0 for a UNIX socket */
 
-/* What a name stands for, one after another; of a number or a path that alone. NOT_FOUND: no such name. May wait for a name server. */
+/* All addresses that a name resolves to, as numbers; a number or a path stays as it is. NOT_FOUND: the name does not resolve. May wait for
+ * a name server. */
 Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
 
-/* Connects to a number or a path without waiting: *socket is on its way. PEER: nobody listens there; IO. */
+/* Starts a non-blocking connect to a number or a path. PEER: nobody listens there; IO. */
 Status address_call(const Address *address, int *socket);
-Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
+Status address_called(const Address *address, int socket, bool *done); /* *done: it is connected; the socket stays the caller's */
 
-/* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
+/* The other end of a connection to `address`: a number in place of a name, an absolute path in place of a relative one. */
 Status address_of_peer(int socket, const Address *address, Address *reached);
 
-/* Who is at the other end of a connection that was accepted, for people: an address, or "pid N" behind a UNIX socket. Returns text. */
+/* The other end of an accepted connection, for messages: an address, or "pid N" for a UNIX socket. Returns text. */
 const char *address_caller(int socket, char text[ADDRESS_TEXT]);
 
-/* A link-local number becomes one of the link over which `socket` has come, as this machine calls it, if it has come over one; any other
- * address stays as it is. */
+/* Gives a link-local address the scope (this machine's interface) of the connection `socket`, if that has one; other addresses stay. */
 void address_on_link(Address *address, int socket);
 
 #endif

@@ -1,5 +1,5 @@
-/* Descriptors that one process of this machine passes to another through a pair of sockets that the two share, each with a note of what it
- * is. Whole messages; neither side ever waits. */
+/* Passing descriptors between two processes of this machine (SCM_RIGHTS over a socket pair), each with a note of what it is. Messages are
+ * whole; neither side ever waits. */
 #ifndef INFER_FD_PASSING_H
 #define INFER_FD_PASSING_H
 #include "base/status.h"
@@ -20,10 +20,10 @@ typedef struct PassedFd {
 
 Status fd_passing_pair(int pair[2]);
 
-/* The descriptor stays the caller's. PEER: the other end is gone, or takes nothing more. */
+/* The descriptor stays the caller's. PEER: the other end is gone, or its queue is full. */
 Status fd_passing_send(int socket, const PassedFd *passed);
 
-/* *any false: nothing is there. The descriptor becomes the caller's. PEER: the other end is gone. */
+/* *any: whether there was one. The descriptor becomes the caller's. PEER: the other end is gone. */
 Status fd_passing_receive(int socket, PassedFd *passed, bool *any);
 
 #endif

@@ -1,4 +1,4 @@
-/* Packing, proving and checking of what devices say before the first epoch. */
+/* Encoding, proving and checking of HELLO, WELCOME, PROBE and PROFILE. */
 #include "infer/cluster/hello.h"
 #include "base/printable.h"
 #include "infer/cluster/byte_cursor.h"

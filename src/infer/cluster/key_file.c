@@ -1,4 +1,4 @@
-/* Reading, writing and making of keys. Who may do without one is address.c's to say. */
+/* Reading, writing and generating keys. Who may do without one is decided by the listener. */
 #include "infer/cluster/key_file.h"
 #include <errno.h>
 #include <fcntl.h>

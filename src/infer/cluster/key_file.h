@@ -1,5 +1,4 @@
-/* The key that all devices of a cluster share: 32 random bytes, in a file of one line of 64 hexadecimal digits that only its owner can
- * read. */
+/* The cluster's shared key: 32 random bytes, stored as one line of 64 hexadecimal digits in a file that only its owner can read. */
 #ifndef INFER_KEY_FILE_H
 #define INFER_KEY_FILE_H
 #include "base/status.h"
@@ -10,23 +9,23 @@ enum { KEY_FILE_BYTES = 32, KEY_FILE_LINE = 2 * KEY_FILE_BYTES + 1 /* digits, ne
 
 typedef struct KeyFile {
   uint8_t bytes[KEY_FILE_BYTES];
-  bool open; /* no key at all: known to everybody, for UNIX sockets alone */
+  bool open; /* no key: allowed on UNIX sockets only */
 } KeyFile;
 
-/* The key of a cluster that has none: zeroes, under another name on the wire, so that a device with a key refuses it. */
+/* The key of a cluster without one: zeroes, with another TLS identity, so that devices with a key reject it. */
 KeyFile key_file_open(void);
 
 /* A fresh one; IO when the system has no random numbers. */
 Status key_file_random(KeyFile *key);
 
-/* NOT_FOUND; IO; BAD_FILE: no such line; BAD_VALUE: it belongs neither to this user nor to root, or others than its owner may read or
- * write it, with the command that ends that; or it is all zeroes. */
+/* NOT_FOUND; IO; BAD_FILE: not one line of hexadecimal digits; BAD_VALUE: owned by neither this user nor root, or accessible to others (the
+ * message has the command that fixes it), or all zeroes. */
 Status key_file_read(KeyFile *key, const char *path);
 
-/* Writes a key, readable for its owner alone. A file that is there already stays as it is: BAD_VALUE. */
+/* Writes a key with mode 0600. BAD_VALUE: the file exists; it is never overwritten. */
 Status key_file_write(const KeyFile *key, const char *path);
 
-/* The line of the file, with a NUL behind. */
+/* The line of the file, NUL-terminated. */
 void key_file_text(const KeyFile *key, char text[KEY_FILE_LINE + 1]);
 
 #endif

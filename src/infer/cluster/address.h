@@ -24,15 +24,15 @@ const char *address_text(const Address *address, char text[ADDRESS_TEXT]);
 /* Whether only this machine can reach it: a UNIX socket, or a name that resolves to loopback addresses only. */
 bool address_is_local(const Address *address);
 
-/* Listens on every address that a name resolves to (at most ADDRESS_SOCKETS), all on one port. A stale socket at a path is replaced; the new
- * one has mode 0600. NOT_FOUND: the name does not resolve; IO names the address and the reason. */
+/* Listens on every address that a name resolves to (at most ADDRESS_SOCKETS), all on one port. A stale socket at a path is replaced; the
+ * new one has mode 0600. NOT_FOUND: the name does not resolve; IO names the address and the reason. */
 Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count);
 
 /* Closes the sockets and removes the path. */
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
 
-/* With `limited` a TCP connection fails when sent data stays unacknowledged for 20 s. Keepalive does not run while data is in flight, and the
- * system by itself would retry for a quarter of an hour. Not for a peer that may compute for long without reading. */
+/* With `limited` a TCP connection fails when sent data stays unacknowledged for 20 s. Keepalive does not run while data is in flight, and
+ * the system by itself would retry for a quarter of an hour. Not for a peer that may compute for long without reading. */
 void address_limit_silence(int socket, bool limited);
 
 uint16_t address_port(int socket); /* of a listening socket; 0 for a UNIX socket */

@@ -144,8 +144,8 @@ Status connections_wait(Connection *const *connections, int count, int also, dou
  * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
 Status connections_step(Connection *const *connections, int count, double seconds);
 
-/* ---- how long a peer may be silent. Whoever waits looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks is time in
- * which the one who waits did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
+/* ---- how long a peer may be silent. Whoever waits looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks is
+ * time in which the one who waits did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
 
 #define CONNECTION_IDLE_SLICE 0.25
 

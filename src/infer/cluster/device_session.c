@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "infer/cluster/connection.h"
-#include "infer/cluster/peer_handshake.h"
 #include "infer/cluster/hello.h"
+#include "infer/cluster/peer_handshake.h"
 #include "infer/node.h"
 #include <math.h>
 #include <sched.h>

@@ -1,13 +1,13 @@
-/* A session: the process that is one device of one leader's cluster, from WELCOME to BYE. It runs epochs, one after another. Each begins with a
- * SETUP, which says which devices take part and who holds which tokens; the session then creates a node (infer/node.h) with connections to the
- * others. An epoch ends with CANCEL, with the next SETUP, or with the session.
+/* A session: the process that is one device of one leader's cluster, from WELCOME to BYE. It runs epochs, one after another. Each begins
+ * with a SETUP, which says which devices take part and who holds which tokens; the session then creates a node (infer/node.h) with
+ * connections to the others. An epoch ends with CANCEL, with the next SETUP, or with the session.
  *
  *   leader              SETUP                          CLASSIFY...         [CANCEL            SETUP]  BYE
  *   session   WELCOME         (peer handshake) READY       RESULT...             CANCELLED
  *
- * Sessions forked by a leader (--nodes, its own device) and sessions forked by a worker's listener differ only in their SessionPlace. A failure
- * of an epoch is reported to the leader (ERROR, REFUSE), which decides what to do next; the session stays. It ends when the leader says BYE,
- * violates the protocol, or disconnects. */
+ * Sessions forked by a leader (--nodes, its own device) and sessions forked by a worker's listener differ only in their SessionPlace. A
+ * failure of an epoch is reported to the leader (ERROR, REFUSE), which decides what to do next; the session stays. It ends when the leader
+ * says BYE, violates the protocol, or disconnects. */
 #ifndef INFER_DEVICE_SESSION_H
 #define INFER_DEVICE_SESSION_H
 #include "infer/cluster/connection.h"

@@ -1,10 +1,10 @@
 /* What two devices exchange before the first epoch (docs/FORMATS.md).
  *
- * HELLO is the first message on a connection to a worker, in clear, before TLS: the caller's role, the run it belongs to, and a proof that it
- * has the cluster's key (HMAC-SHA256 over the whole message, which includes a random number). So a listener can tell callers with the key from
- * others after 96 bytes and one hash, without spending a process, a TLS handshake or per-caller memory. A replayed HELLO gets a TLS handshake
- * that cannot be completed without the key. A rejected caller is answered where TLS would begin: with a HELLO header if it is of another
- * version, else with the TLS alert for a key that does not fit.
+ * HELLO is the first message on a connection to a worker, in clear, before TLS: the caller's role, the run it belongs to, and a proof that
+ * it has the cluster's key (HMAC-SHA256 over the whole message, which includes a random number). So a listener can tell callers with the
+ * key from others after 96 bytes and one hash, without spending a process, a TLS handshake or per-caller memory. A replayed HELLO gets a
+ * TLS handshake that cannot be completed without the key. A rejected caller is answered where TLS would begin: with a HELLO header if it is
+ * of another version, else with the TLS alert for a key that does not fit.
  *
  * WELCOME is the first message inside TLS, from a device to its leader: which model it has.
  *
@@ -69,8 +69,8 @@ Status hello_check_probe(const WireHeader *header, int64_t tokens_max);
 void hello_pack_profile(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]);
 Status hello_parse_profile(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *profile); /* BAD_VALUE: an impossible speed */
 
-/* Compares model, codebook and, if both are known, partition, in this order. BAD_VALUE names the first that differs, both values, and what to
- * do; `name` is the other device's, for the message. */
+/* Compares model, codebook and, if both are known, partition, in this order. BAD_VALUE names the first that differs, both values, and what
+ * to do; `name` is the other device's, for the message. */
 Status hello_compare(const Fingerprints *there, const Fingerprints *here, const char *name);
 
 #endif

@@ -3,8 +3,8 @@
 #include "infer/cluster/leader.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "infer/cluster/leader_internal.h"
 #include "infer/cluster/hello.h"
+#include "infer/cluster/leader_internal.h"
 #include "infer/node_share.h"
 #include <math.h>
 #include <pthread.h>

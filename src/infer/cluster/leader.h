@@ -1,12 +1,12 @@
-/* The leader of a cluster: starts the nodes that are processes of this machine, calls the workers that are others, hands them requests and
- * gathers their answers: of images class-token replicas, to which it applies the head; of texts what leader_text_* ask for.
+/* The leader of a cluster: forks the devices of this machine, connects to workers, sends them requests and collects their answers. Of
+ * images these are class-token replicas, to which it applies the head; for texts see leader_text_*.
  *
- * Two requests can be under way (LEADER_DEPTH): submit the next one before collecting the last, and the nodes never wait for input.
+ * Two requests can be in flight (LEADER_DEPTH): submit the next one before collecting the last, and the devices never wait for input.
  *
- * A node that dies or falls silent fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is left behind, as
- * ClusterOptions.on_failure says: then the tokens are shared out anew over those that remain, and a worker that answers again takes part
- * again from the next request on that is submitted while none is under way (leader_takes_more). After a failure that comes back the leader
- * is of no more use but for leader_stop, which leaves no process behind. Nodes keep their numbers all the time. */
+ * A device that dies or hangs fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is dropped, depending on
+ * ClusterOptions.on_failure: then its tokens are redistributed over the others, and a worker that is reachable again rejoins with the next
+ * request that is submitted while none is in flight (leader_takes_more). After an error only leader_stop may be called, which leaves no
+ * process behind. Devices keep their numbers throughout. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
 #include "infer/cluster/address.h"
@@ -23,30 +23,30 @@ typedef struct Leader Leader;
 
 enum { LEADER_DEPTH = 2 };
 
-/* Which devices make up a cluster, and what is to happen when one of them fails. */
+/* The devices of a cluster, and what happens when one of them fails. */
 typedef enum OnFailure {
   ON_FAILURE_ABORT, /* the request fails, and the cluster with it */
-  ON_FAILURE_RERUN, /* the request is computed anew by those that remain */
-  ON_FAILURE_MASK   /* the others go on without the tokens of the one that is gone; where that is impossible, as RERUN */
+  ON_FAILURE_RERUN, /* the remaining devices compute the request again */
+  ON_FAILURE_MASK   /* the others continue, with the tokens of the failed one masked; where that is impossible, as RERUN */
 } OnFailure;
 
 typedef struct ClusterOptions {
-  int local;            /* processes that are forked here, nodes 0 to local - 1 */
-  const Address *peers; /* [peer_count] workers, the nodes behind these */
+  int local;            /* processes forked here: devices 0 to local - 1 */
+  const Address *peers; /* [peer_count] workers: the devices after these */
   int peer_count;
-  const KeyFile *key; /* that the workers have; NULL: none */
-  double wait;        /* seconds in the queue of a worker that serves somebody else */
+  const KeyFile *key; /* of the workers; NULL: none */
+  double wait;        /* seconds to wait for a busy worker */
   OnFailure on_failure;
-  double request_timeout; /* seconds for a request with all its reruns; 0: any */
+  double request_timeout; /* time limit per request in seconds, reruns included; 0: none */
 } ClusterOptions;
 
-/* What a device and the way to it were found to be, before the first epoch. */
+/* Measurements of a device and the connection to it, before the first epoch. */
 typedef struct LeaderMeasure {
-  bool here; /* else nothing is known of it */
+  bool here; /* false: it was not measured */
   DeviceProfile profile;
-  bool linked;       /* it is another machine's: what follows was measured */
+  bool linked;       /* it is on another machine, and the following was measured */
   double round_trip; /* seconds */
-  double to, from;   /* bits a second, frames and all */
+  double to, from;   /* bits per second, frame headers included */
 } LeaderMeasure;
 
 /* May change the tokens of the partition or split that the leader was given; measured [nodes]. */
@@ -54,12 +54,12 @@ typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int no
 
 typedef struct LeaderOptions {
   int64_t batch_max;                 /* images or sequences of the largest request */
-  int64_t tokens_max;                /* of a text, new tokens included: at most the model's context; 0: that */
-  double timeout;                    /* seconds without a sign of life from a node */
-  int threads;                       /* of each node; 0: one for each core */
-  bool codes;                        /* every answer carries the nodes' codes */
+  int64_t tokens_max;                /* of a text, new tokens included; 0: the model's context */
+  double timeout;                    /* seconds of silence before a device counts as hung */
+  int threads;                       /* of each device; 0: one per core */
+  bool codes;                        /* answers include the devices' codes */
   const ClusterSetup *network;       /* how codes travel (node_setup.h); outlives the leader; NULL: over streams */
-  const volatile sig_atomic_t *stop; /* set by a signal handler: give up with STATUS_INTERRUPTED; NULL: never */
+  const volatile sig_atomic_t *stop; /* set by a signal handler: stop with STATUS_INTERRUPTED; NULL: never */
   const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
                                       * processes of this machine, and a failure ends it */
   LeaderDivide *divide;              /* if there is one, devices are measured at the start, and it is called; NULL */
@@ -93,28 +93,28 @@ Status leader_start(Leader **leader, const Weights *weights, const Partition *pa
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options);
 void leader_stop(Leader *leader); /* accepts NULL */
 
-/* Greets the devices as leader_start does, measures them, and lets them go: measured [nodes]. Of partition and split one is NULL. */
+/* Connects to the devices as leader_start does, measures them, and disconnects: measured [nodes]. One of partition and split is NULL. */
 Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
                       LeaderMeasure *measured);
 
-/* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be under way. */
+/* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be in flight. */
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
 
-/* Whether a request is to be submitted before the next one is collected: there is a place for it, and no device waits for all to be
- * collected to take part again. */
+/* Whether to submit another request before collecting: there is room for it, and no device is waiting for the end of all requests to
+ * rejoin. */
 bool leader_takes_more(const Leader *leader);
 
 /* ---- requests of texts, to a leader that leader_start_text has made. ids [batch, tokens] are copied; one outside of the vocabulary, and
  * more tokens than the cluster was made for, are BAD_VALUE. leader_collect ends each request */
 
-/* One sequence and how to go on from it. Tokens come by leader_text_next; only one prompt may be under way. */
+/* Generates from one sequence. Tokens come from leader_text_next; only one prompt may be in flight. */
 Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling);
 
-/* Waits for the next new token of the prompt: *more is false when there is none any more. */
+/* Waits for the next new token of the prompt; *more: whether there was one. */
 Status leader_text_next(Leader *leader, int32_t *id, bool *more);
 
-/* No more tokens are wanted; some may be under way. */
+/* Ends generation early; some tokens may still arrive. */
 Status leader_text_stop(Leader *leader);
 
 /* The loss of each label [batch, tokens] (-1: does not count) as the token after the one at its place. */
@@ -129,11 +129,11 @@ Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, i
 
 /* ---- answers */
 
-/* Waits for the oldest request under way. */
+/* Waits for the oldest request in flight. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
 int leader_nodes(const Leader *leader);                        /* of the whole cluster */
-int leader_nodes_here(const Leader *leader);                   /* that take part at present */
+int leader_nodes_here(const Leader *leader);                   /* that currently take part */
 pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */

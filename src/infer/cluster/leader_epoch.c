@@ -13,8 +13,8 @@
  * All of it ends when the time of a request is over (--request-timeout). */
 #include "base/clock.h"
 #include "base/log.h"
-#include "infer/cluster/fd_passing.h"
 #include "infer/cluster/connection.h"
+#include "infer/cluster/fd_passing.h"
 #include "infer/cluster/leader_internal.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/node_share.h"

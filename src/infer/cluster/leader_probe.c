@@ -1,8 +1,8 @@
 /* Measuring, before the first epoch: all devices compute at the same time, as they will; then the ways to workers, one after the other. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "infer/cluster/leader_internal.h"
 #include "infer/cluster/hello.h"
+#include "infer/cluster/leader_internal.h"
 #include <math.h>
 #include <stdlib.h>
 

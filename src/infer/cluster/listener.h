@@ -1,15 +1,15 @@
-/* What waits at a device's address (astra-infer worker): it has loaded the model, listens, and forks a session for each leader whose turn
- * it is, so that nothing is loaded again and nothing of one leader is left for the next. It computes nothing and starts no thread.
+/* A worker's listener (astra-infer worker): it has loaded the model, listens, and forks one session per leader, so that nothing is loaded
+ * twice and no state of one leader is left for the next. It computes nothing and starts no thread.
  *
- * One leader is served at a time. What happens before that, all in one event loop and in memory of fixed size:
+ * One leader is served at a time. Everything before that happens in one event loop and in memory of fixed size:
  *
- *   unidentified connection   until its HELLO is whole and its proof is right (hello.h); up to 8,192, for at most 5 s
- *   handshake                 of a leader that has the key, in TLS; up to 256, for at most 10 s
- *   pending session           its handshake is over: it waits for its turn and is told its place each second, or that there is none
+ *   unidentified connection   until its HELLO is complete and its proof checked (hello.h); at most 8,192, for at most 5 s
+ *   handshake                 TLS handshake of a leader that has the key; at most 256, for at most 10 s
+ *   pending session           handshake done: it waits for its turn and is told its position each second, or that the queue is full
  *   session                   a process of its own (device_session.h)
  *
- * Of the first two no address has more than half, and where all places are taken the oldest of the address that has most goes:
- * whoever has no key can neither start a process nor shut others out. Connections of other devices that have the key
+ * No address can hold more than half of the slots of the first two, and when all are taken, the oldest connection of the address with the
+ * most is dropped: callers without the key can neither start a process nor shut others out. Connections of other devices that have the key
  * belong to the session whose number they name, and are passed to it.
  *
  * Sessions die with the listener. */
@@ -24,21 +24,21 @@ enum { LISTENER_MAX_QUEUE = 64 };
 
 typedef struct ListenerOptions {
   const Weights *weights;
-  const char *name;   /* of the device, for people */
-  const KeyFile *key; /* NULL: the open one, for UNIX sockets alone */
+  const char *name;   /* of the device, for messages */
+  const KeyFile *key; /* NULL: the open key, on UNIX sockets only */
   Address listen;
   int threads;         /* of a session */
-  double idle_timeout; /* seconds after which a leader without a sign of life is left */
-  int queue;           /* leaders that may wait; 0: all but one are refused */
-  bool once;           /* ends after the first leader that was served */
+  double idle_timeout; /* seconds without a sign of life before a leader is dropped */
+  int queue;           /* maximum number of waiting leaders; 0: all but one are refused */
+  bool once;           /* exit after the first leader that was served */
   const volatile sig_atomic_t *stop;
 } ListenerOptions;
 
-/* BAD_USAGE: anything but a UNIX socket, without a key. Needs no weights: before they are loaded, too. */
+/* BAD_USAGE: no key on anything but a UNIX socket. Can be called before the weights are loaded. */
 Status listener_check(const ListenerOptions *options);
 
-/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as
- * listener_check, and when the files of the weights were written meanwhile (weights_unchanged): then the session is ended. */
+/* Runs until *stop is set, or as `once` says. Logs the address and one line per leader (log_info). Fails as listener_check, and when the
+ * weight files are modified while it runs (weights_unchanged), which also ends the session. */
 Status listener_run(const ListenerOptions *options);
 
 #endif

@@ -1,7 +1,7 @@
-/* Connects the devices of a cluster to each other at the beginning of an epoch, one connection for each pair. Devices forked together are passed
- * plain streams by their parent. Others dial each other in TLS with the shared key: of two, the one that cannot be reached dials, else the one
- * with the higher number. On each connection both sides then send MEET, which names the run, the epoch, the node and the partition, so that
- * connections of an earlier epoch are recognised. */
+/* Connects the devices of a cluster to each other at the beginning of an epoch, one connection for each pair. Devices forked together are
+ * passed plain streams by their parent. Others dial each other in TLS with the shared key: of two, the one that cannot be reached dials,
+ * else the one with the higher number. On each connection both sides then send MEET, which names the run, the epoch, the node and the
+ * partition, so that connections of an earlier epoch are recognised. */
 #ifndef INFER_PEER_HANDSHAKE_H
 #define INFER_PEER_HANDSHAKE_H
 #include "infer/cluster/connection.h"

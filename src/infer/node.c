@@ -187,7 +187,7 @@ static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixel
   return patches_parse(request->payload, config, &node->layout, batch, request->request.levels, (*pixels)->value);
 }
 
-static Status classify_images(Node *node, const NodeRequest *request, uint8_t *out) {
+static Status answer_images(Node *node, const NodeRequest *request, uint8_t *out) {
   Tensor *pixels, *replicas;
   if (node->layout.rows == 0) return STATUS_OK;
   TRY(read_pixels(node, request, &pixels));
@@ -210,7 +210,7 @@ static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t 
 
 typedef Tensor *Head(Model *model, Tape *tape, Tensor *encoded);
 
-static Status answer_last(Node *node, const NodeRequest *request, Head *head, uint8_t *out) {
+static Status answer_with(Node *node, const NodeRequest *request, Head *head, uint8_t *out) {
   int64_t batch = request->request.batch;
   int32_t *ids;
   Tensor *last;
@@ -224,10 +224,8 @@ static Status answer_last(Node *node, const NodeRequest *request, Head *head, ui
   return STATUS_OK;
 }
 
-static Status last_logits(Node *node, const NodeRequest *request, uint8_t *out) { return answer_last(node, request, model_logits, out); }
-static Status classify_texts(Node *node, const NodeRequest *request, uint8_t *out) {
-  return answer_last(node, request, model_classify, out);
-}
+static Status answer_last(Node *node, const NodeRequest *request, uint8_t *out) { return answer_with(node, request, model_logits, out); }
+static Status answer_texts(Node *node, const NodeRequest *request, uint8_t *out) { return answer_with(node, request, model_classify, out); }
 
 /* ---- losses ---- */
 
@@ -300,7 +298,7 @@ static Status score_rows(Node *node, const Request *request, const int32_t *labe
   return STATUS_OK;
 }
 
-static Status score(Node *node, const NodeRequest *request, uint8_t *out) {
+static Status answer_score(Node *node, const NodeRequest *request, uint8_t *out) {
   int64_t count = request->request.batch * request->request.tokens;
   int32_t *ids, *labels;
   Tensor *encoded;
@@ -410,7 +408,7 @@ static size_t buffer_bytes(const Node *node) {
          code_exchange_bytes(&node->exchange) + node->message_bytes;
 }
 
-static Status prompt(Node *node, const NodeRequest *request, uint8_t *out) {
+static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   RequestDecoding decoding = {0};
   Sampling sampling;
   Tensor *last;
@@ -425,22 +423,6 @@ static Status prompt(Node *node, const NodeRequest *request, uint8_t *out) {
 }
 
 /* ---- one request ---- */
-
-static NodeAnswer *answer_of(const Node *node, uint8_t kind) {
-  static const struct {
-    uint8_t kind;
-    bool text;
-    NodeAnswer *answer;
-  } rows[] = {{WIRE_CLASSIFY, false, classify_images},
-              {WIRE_CLASSIFY, true, classify_texts},
-              {WIRE_PROMPT, true, prompt},
-              {WIRE_SCORE, true, score},
-              {WIRE_LAST, true, last_logits}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].kind == kind && rows[i].text == (node->setup->split != NULL)) return rows[i].answer;
-  }
-  return NULL;
-}
 
 static Status begin(Node *node, const NodeRequest *request) {
   if (node->setup->split) TRY(node_share_layout(node->setup, request->request.tokens, node->self, &node->layout));
@@ -458,12 +440,18 @@ static Status begin(Node *node, const NodeRequest *request) {
   return code_exchange_begin_request(&node->exchange, &exchange);
 }
 
+static NodeAnswer *const answers[] = {
+#define REQUEST_ANSWER(name, message, text, classes, fixed, token_bytes) answer_##name,
+    REQUEST_KINDS(REQUEST_ANSWER)
+#undef REQUEST_ANSWER
+};
+
 /* Bytes that a peer sends ahead count where they arrive. */
 static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   const NodeSetup *setup = node->setup;
   RequestShare share = own_share(node);
   size_t codes = request_code_bytes(setup, &request->request, &share);
-  TRY(answer_of(node, request->request.kind)(node, request, result + WIRE_STATISTICS));
+  TRY(answers[request_kind(setup, request->request.kind)](node, request, result + WIRE_STATISTICS));
   finish_statistics(node);
   wire_pack_statistics(&node->exchange.statistics, result);
   if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->exchange.kept, codes);

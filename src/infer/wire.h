@@ -43,7 +43,7 @@ enum {
   X(CANCEL, 19, LEADER, 0, 0, 0)                         /* give the epoch up, whatever is under way */                                    \
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
   X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
-  X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                   \
+  X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                           \
   X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */
 
 typedef enum WireKind {

@@ -46,7 +46,11 @@ names_there() { # PAGE
                 grep -oE '[a-z][a-z0-9_-]*\.(c|h|sh|py)' | lacking names); do
     report "$1: there is no file $name"
   done
-  for name in $(grep -oE '(^|[^a-zA-Z0-9_-])--[a-z][a-z0-9-]+' "$1" | grep -oE -e '--.*' | lacking options); do
+  # `a_function` (src/FOLDER/file.c): it is in that file, or declared in the header of its name.
+  while read -r name file; do
+    [ -e "$file" ] && ! grep -qw -e "$name" "${file%.*}".[ch] && report "$1: $name is not in $file"
+  done < <(tr '\n' ' ' <"$1" | grep -oE '`[a-z][a-z0-9_]*`,? \(src/[a-z0-9_/-]+\.[ch]\b' | tr -d '`,(' | sort -u)
+  for name in $(grep -oE '(^|[^a-zA-Z0-9_-])--[a-z][a-z0-9-]*[a-z0-9]\b' "$1" | grep -oE -e '--.*' | grep -vx -e '--no' | lacking options); do
     report "$1: no program has the option $name"
   done
 }

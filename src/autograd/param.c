@@ -347,12 +347,6 @@ void param_trim_grads(ParamSet *set) {
   if (set->grads && !set->reserved && bytes >= HUGE_PAGE) (void)madvise(set->grads, bytes, MADV_DONTNEED);
 }
 
-Param *param_find(const ParamSet *set, const char *name) {
-  for (size_t i = 0; i < set->count; i++)
-    if (strcmp(set->list[i].name, name) == 0) return &set->list[i];
-  return NULL;
-}
-
 int64_t param_count_numbers(const ParamSet *set) {
   int64_t count = 0;
   for (size_t i = 0; i < set->count; i++) count += tensor_count(&set->list[i].tensor);

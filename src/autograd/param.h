@@ -63,11 +63,10 @@ void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradient
  * each overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */
 void param_empty_grads(ParamSet *set);
 void param_fill_grads(ParamSet *set);
-void param_trim_grads(ParamSet *set); /* gives a large block's memory back to the system: zeroes, until they are written */
-Param *param_find(const ParamSet *set, const char *name);
-int64_t param_count_numbers(const ParamSet *set);        /* without padding */
-int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
-int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
+void param_trim_grads(ParamSet *set);               /* gives a large block's memory back to the system: zeroes, until they are written */
+int64_t param_count_numbers(const ParamSet *set);   /* without padding */
+int64_t param_count_trainable(const ParamSet *set); /* of those that are not frozen */
+int64_t param_padded(const Param *param);           /* numbers that it takes in its block */
 int64_t param_offset(const ParamSet *set, size_t index); /* where it starts there: behind those before it that share the block */
 void param_release(ParamSet *set);
 

@@ -1,8 +1,8 @@
 /* The tape: arena-backed records in a backward-linked list, sticky errors, recycled gradients.
  * Invariant: everything a step allocates lies in the arena above `floor`, and tape_clear releases to it. */
+#include "autograd/tape.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
-#include "autograd/tape_parts.h"
 #include "base/clock.h"
 #include "base/threads.h"
 #include <math.h>
@@ -12,6 +12,43 @@
 #include <string.h>
 
 enum { FILL_GRAIN = 4096 };
+
+typedef struct TapeRecord TapeRecord;
+struct TapeRecord {
+  const OpKind *op;
+  void *data;
+  Tensor *output;
+  TapeRecord *before;
+};
+
+/* A gradient array that no tensor uses any more. */
+typedef struct TapeFreeGrad TapeFreeGrad;
+struct TapeFreeGrad {
+  void *data;
+  size_t bytes;
+  TapeFreeGrad *next;
+};
+
+/* What is remembered of a pass; a segment has one of its own. */
+typedef struct TapeRun {
+  Arena *arena;
+  TapeRecord *last;
+  TapeFreeGrad *free_grads, *spare_nodes;
+  bool recording;
+} TapeRun;
+
+struct Tape {
+  TapeRun run;
+  size_t floor;
+  bool planning, bf16, narrow;
+  Status status;
+  TapeProfiler *profiler;
+  void *profiler_context;
+  const TapeWatcher *watcher;
+  Arena *inner;   /* of segments; NULL: nothing is computed twice */
+  TapeRun *outer; /* while a segment runs: what it interrupts */
+  bool again;     /* it runs for the second time */
+};
 
 Tape *tape_new(Arena *arena) {
   Tape *tape = calloc(1, sizeof *tape);
@@ -123,19 +160,19 @@ Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *va
   return tensor;
 }
 
+static void remember(Tape *tape, const OpKind *op, void *data, Tensor *output) {
+  TapeRecord *record = tape_alloc(tape, sizeof *record);
+  if (record == NULL) return;
+  *record = (TapeRecord){op, data, output, tape->run.last};
+  tape->run.last = record;
+}
+
 void tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
   if (tape->status != STATUS_OK) return;
   double begun = tape_clock(tape);
   op->forward(tape, data);
   tape_note(tape, op->name, TAPE_FORWARD, begun);
-  if (tape->run.recording && output->needs_grad && tape->status == STATUS_OK) tape_remember(tape, op, data, output);
-}
-
-void tape_remember(Tape *tape, const OpKind *op, void *data, Tensor *output) {
-  TapeRecord *record = tape_alloc(tape, sizeof *record);
-  if (record == NULL) return;
-  *record = (TapeRecord){op, data, output, tape->run.last};
-  tape->run.last = record;
+  if (tape->run.recording && output->needs_grad && tape->status == STATUS_OK) remember(tape, op, data, output);
 }
 
 /* ---------------------------------------------------------------- gradients */
@@ -270,6 +307,17 @@ void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input) {
 
 void tape_watch(Tape *tape, const TapeWatcher *watcher) { tape->watcher = watcher; }
 
+static void run_records(Tape *tape) {
+  for (TapeRecord *record = tape->run.last; record != NULL && tape->status == STATUS_OK; record = record->before) {
+    if (!has_grad(record->output)) continue; /* nothing flowed back to it */
+    double begun = tape_clock(tape);
+    record->op->backward(tape, record->data);
+    if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
+    if (tape->watcher) tape->watcher->ran(tape->watcher->context);
+    if (has_grad(record->output)) tape_drop_grad(tape, record->output);
+  }
+}
+
 Status tape_backward(Tape *tape, Tensor *loss) { return tape_backward_from(tape, loss, 1); }
 
 Status tape_backward_from(Tape *tape, Tensor *loss, real from) {
@@ -279,19 +327,8 @@ Status tape_backward_from(Tape *tape, Tensor *loss, real from) {
   real *seed = tape_grad(tape, loss, &add);
   if (seed == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the loss does not depend on any parameter");
   *seed = from;
-  tape_run_records(tape);
+  run_records(tape);
   return tape->status;
-}
-
-void tape_run_records(Tape *tape) {
-  for (TapeRecord *record = tape->run.last; record != NULL && tape->status == STATUS_OK; record = record->before) {
-    if (!has_grad(record->output)) continue; /* nothing flowed back to it */
-    double begun = tape_clock(tape);
-    record->op->backward(tape, record->data);
-    if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
-    if (tape->watcher) tape->watcher->ran(tape->watcher->context);
-    if (has_grad(record->output)) tape_drop_grad(tape, record->output);
-  }
 }
 
 /* ---------------------------------------------------------------- work and scratch */
@@ -322,4 +359,137 @@ bool tape_find_not_finite(const Tape *tape, TapeFault *fault) {
   }
   fault->number = fault->count + 1 - fault->number;
   return fault->op != NULL;
+}
+
+/* ---------------------------------------------------------------- segments */
+
+/* Outside of tape_segment and its backward the tape's run is the outer one and `inner` is empty. */
+
+typedef struct SegmentRecord {
+  TapeSegment segment;
+  Tensor *output[TAPE_SEGMENT_ENDS];
+} SegmentRecord;
+
+void tape_segment_use(Tape *tape, Arena *inner) { tape->inner = inner; }
+bool tape_segment_inside(const Tape *tape) { return tape->outer != NULL; }
+bool tape_segment_again(const Tape *tape) { return tape->again; }
+
+static void enter(Tape *tape, TapeRun *outer, bool recording) {
+  *outer = tape->run;
+  tape->outer = outer;
+  tape->run = (TapeRun){.arena = tape->inner, .recording = recording};
+}
+
+static void leave(Tape *tape) {
+  tape->run = *tape->outer;
+  tape->outer = NULL;
+}
+
+void *tape_segment_keep(Tape *tape, size_t bytes) {
+  if (tape->outer == NULL) return tape_alloc(tape, bytes);
+  Arena *inner = tape->run.arena;
+  tape->run.arena = tape->outer->arena;
+  void *block = tape_alloc(tape, bytes);
+  tape->run.arena = inner;
+  return block;
+}
+
+typedef struct CopyJob {
+  const real *from;
+  real *to;
+  bool add;
+} CopyJob;
+
+static void copy_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const CopyJob *job = context;
+  if (job->add)
+    kernels()->add(end - begin, job->from + begin, job->to + begin);
+  else
+    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof(real));
+}
+
+static void copy(Tape *tape, const real *from, real *to, int64_t count, bool add) {
+  if (from != NULL && to != NULL) tape_for(tape, count, FILL_GRAIN, copy_body, &(CopyJob){from, to, add});
+}
+
+/* The same values outside. */
+static Tensor *hand_out(Tape *tape, const Tensor *inside) {
+  if (inside == NULL) return NULL;
+  if (inside->value == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "what leaves a segment is in full width"), NULL;
+  Tensor *outside = tape_tensor(tape, inside->dims, inside->shape);
+  if (outside == NULL) return NULL;
+  outside->needs_grad = tape->run.recording;
+  copy(tape, inside->value, outside->value, tensor_count(inside), false);
+  return outside;
+}
+
+static void segment_backward(Tape *tape, void *data);
+static const OpKind SEGMENT = {"recompute", NULL, segment_backward};
+
+void tape_segment(Tape *tape, const TapeSegment *segment, Tensor *output[TAPE_SEGMENT_ENDS]) {
+  Tensor *inside[TAPE_SEGMENT_ENDS] = {NULL};
+  TapeRun outer;
+  memset(output, 0, TAPE_SEGMENT_ENDS * sizeof *output);
+  if (tape->status != STATUS_OK) return;
+  if (tape->inner == NULL || tape->outer != NULL) {
+    segment->run(tape, segment->context, segment->input, output);
+    return;
+  }
+  size_t mark = arena_mark(tape->inner);
+  enter(tape, &outer, false);
+  segment->run(tape, segment->context, segment->input, inside);
+  leave(tape);
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) output[i] = hand_out(tape, inside[i]);
+  arena_release(tape->inner, mark);
+  if (!tape->run.recording || output[0] == NULL) return;
+  SegmentRecord *record = tape_alloc(tape, sizeof *record);
+  if (record == NULL) return;
+  *record = (SegmentRecord){.segment = *segment};
+  memcpy(record->output, output, sizeof record->output);
+  remember(tape, &SEGMENT, record, output[0]);
+}
+
+/* The same values inside, with a gradient of their own. */
+static Tensor *hand_in(Tape *tape, const Tensor *outside) {
+  if (outside == NULL) return NULL;
+  Tensor *inside = tape_constant(tape, outside->dims, outside->shape, outside->value);
+  if (inside != NULL) inside->needs_grad = outside->needs_grad;
+  return inside;
+}
+
+/* Inside's gradient begins as outside's. */
+static void seed(Tape *tape, Tensor *inside, const Tensor *outside) {
+  bool add;
+  if (inside == NULL || outside == NULL || outside->grad == NULL) return;
+  real *grad = tape_grad(tape, inside, &add);
+  copy(tape, outside->grad, grad, tensor_count(inside), add);
+}
+
+static void run_again(Tape *tape, const SegmentRecord *record, Tensor **input) {
+  const TapeSegment *segment = &record->segment;
+  Tensor *output[TAPE_SEGMENT_ENDS] = {NULL};
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) input[i] = hand_in(tape, segment->input[i]);
+  tape->again = true;
+  segment->run(tape, segment->context, input, output);
+  tape->again = false;
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) seed(tape, output[i], record->output[i]);
+  run_records(tape);
+}
+
+static void segment_backward(Tape *tape, void *data) {
+  const SegmentRecord *record = data;
+  Tensor *input[TAPE_SEGMENT_ENDS] = {NULL};
+  TapeRun outer;
+  size_t mark = arena_mark(tape->inner);
+  enter(tape, &outer, true);
+  run_again(tape, record, input);
+  leave(tape);
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) {
+    bool add;
+    if (input[i] == NULL || input[i]->grad == NULL) continue;
+    real *grad = tape_grad(tape, record->segment.input[i], &add);
+    copy(tape, input[i]->grad, grad, tensor_count(input[i]), add);
+  }
+  arena_release(tape->inner, mark);
 }

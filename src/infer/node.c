@@ -3,7 +3,6 @@
  * computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
 #include "autograd/tape.h"
-#include "autograd/tape_segment.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "infer/code_exchange.h"

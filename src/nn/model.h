@@ -83,7 +83,7 @@ void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first);
  * is not recorded has failed then, NUMERIC with a message that names the place. */
 int model_not_finite(const Model *model);
 
-/* While a tape that uses segments (autograd/tape_segment.h) records, the first `blocks` blocks are segments; all of them, as a model
+/* While a tape that uses segments (autograd/tape.h) records, the first `blocks` blocks are segments; all of them, as a model
  * begins. Where it does not record all are, which costs nothing. */
 void model_recompute(Model *model, int blocks);
 

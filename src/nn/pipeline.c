@@ -8,7 +8,7 @@
  * sim/schedule.c states the same for plans and simulations. Rows of a part stand by themselves; where all are wanted in one piece (products
  * that are faster on many rows) they are copied together, which costs a thousandth of such a product. With one part nothing is copied. */
 #include "nn/pipeline.h"
-#include "autograd/tape_segment.h"
+#include "autograd/tape.h"
 #include "nn/block_internal.h"
 #include <string.h>
 
@@ -282,7 +282,7 @@ Tensor *block_forward(const BlockContext *context, const BlockParams *block, int
   return y;
 }
 
-/* ---- a block as a segment of the tape, so that its values need not be kept (autograd/tape_segment.h): inputs and outputs are the rows and
+/* ---- a block as a segment of the tape, so that its values need not be kept (autograd/tape.h): inputs and outputs are the rows and
  * what the exchange carries from block to block */
 
 typedef struct BlockRun {

@@ -1,7 +1,7 @@
 /* Blocks divided by heads and columns: see tensor_parallel.h. The bias of a matrix whose inputs are divided, and the residual, belong into
  * the sum once: the first device starts its share with them. */
 #include "nn/tensor_parallel.h"
-#include "autograd/tape_segment.h"
+#include "autograd/tape.h"
 #include "nn/block_internal.h"
 #include "nn/lowbit_weights.h"
 #include "nn/model_internal.h"
@@ -236,7 +236,7 @@ static void run_block(Tape *tape, void *data, Tensor *const *input, Tensor **out
                          : divided_block(&job->division, input[0], job->rows);
 }
 
-/* Values of a block are let go at its end, where the tape does so (tape_segment.h). */
+/* Values of a block are let go at its end, where the tape does so (tape.h). */
 static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel *how, ModelRows rows, Tensor *x) {
   int64_t blocks = model->config.blocks;
   for (int64_t index = 0; index < blocks && x != NULL; index++) {

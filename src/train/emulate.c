@@ -3,7 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/philox.h"
 #include "autograd/ops/ops.h"
-#include "autograd/tape_segment.h"
+#include "autograd/tape.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "nn/config.h"

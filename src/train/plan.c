@@ -1,7 +1,7 @@
 /* --dry-run: see plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
-#include "autograd/tape_segment.h"
+#include "autograd/tape.h"
 #include "base/memory.h"
 #include "base/printable.h"
 #include "base/progress.h"

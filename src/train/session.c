@@ -2,7 +2,6 @@
 #include "train/session.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape.h"
-#include "autograd/tape_segment.h"
 #include "base/files.h"
 #include "base/gguf.h"
 #include "base/memory.h"

@@ -1,4 +1,5 @@
-/* Sums and dropout: operations that touch each number once. */
+/* Operations that touch each number once: sums, activations that cannot run inside the product before them (op_linear), and stochastic
+ * depth. */
 #include "autograd/ops/op_common.h"
 
 enum { GRAIN = 4096 };
@@ -139,55 +140,207 @@ Tensor *op_scale(Tape *tape, Tensor *x, double factor) {
   return y;
 }
 
-/* ---------------------------------------------------------------- dropout */
+/* ---------------------------------------------------------------- activations: x is kept for backward */
 
-typedef struct Dropout {
+typedef struct Activate {
   Tensor *x, *y;
-  uint64_t seed, threshold;
-  real scale;
-} Dropout;
+  Activation activation;
+} Activate;
 
-/* splitmix64's finaliser: a number's fate depends on the seed and its place alone, so backward draws the same mask again. */
-static bool kept(const Dropout *job, int64_t index) {
-  uint64_t z = job->seed + (uint64_t)(index + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return (z ^ (z >> 31)) >> 11 >= job->threshold;
-}
-
-static void dropout_body(void *context, int64_t begin, int64_t end, int thread) {
+static void activate_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Dropout *job = context;
-  for (int64_t i = begin; i < end; i++) job->y->value[i] = kept(job, i) ? job->x->value[i] * job->scale : 0;
+  const Activate *job = context;
+  const Numbers x = tensor_numbers(job->x), y = tensor_numbers(job->y);
+  real x_stage[OP_PIECE], y_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    real *from = (real *)(uintptr_t)numbers_read(x, at, count, x_stage), *to = numbers_place(y, at, y_stage); /* x stays as it is */
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->bias_gelu(count, NULL, from, to);
+    else
+      kernels()->bias_gelu_tanh(count, NULL, from, to);
+    numbers_written(y, at, count, y_stage);
+  }
 }
 
-static void dropout_forward(Tape *tape, void *record) {
-  Dropout *job = record;
-  tape_for(tape, tensor_count(job->x), GRAIN, dropout_body, job);
+static void activate_forward(Tape *tape, void *record) {
+  Activate *job = record;
+  tape_for(tape, tensor_count(job->x), GRAIN, activate_body, job);
 }
 
-static void dropout_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+/* In place in dy, which then becomes dx. */
+static void activate_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Dropout *job = context;
-  for (int64_t i = begin; i < end; i++) job->x->grad[i] += kept(job, i) ? job->y->grad[i] * job->scale : 0;
+  const Activate *job = context;
+  const Numbers x = tensor_numbers(job->x), grad = tensor_grad(job->y);
+  real x_stage[OP_PIECE], dy_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    const real *from = numbers_read(x, at, count, x_stage), *dy = numbers_read(grad, at, count, dy_stage);
+    real *dx = numbers_place(grad, at, dy_stage);
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->gelu_backward(count, from, dy, dx);
+    else
+      kernels()->gelu_tanh_backward(count, from, dy, dx);
+    numbers_written(grad, at, count, dy_stage);
+  }
 }
 
-static void dropout_backward(Tape *tape, void *record) {
-  Dropout *job = record;
-  if (tape_grad_zeroed(tape, job->x)) tape_for(tape, tensor_count(job->x), GRAIN, dropout_backward_body, job);
+static void activate_backward(Tape *tape, void *record) {
+  Activate *job = record;
+  tape_for(tape, tensor_count(job->x), GRAIN, activate_backward_body, job);
+  tape_pass_grad(tape, job->y, job->x);
 }
 
-static const OpKind DROPOUT = {"dropout", dropout_forward, dropout_backward};
+static const OpKind ACTIVATE = {"activate", activate_forward, activate_backward};
 
-Tensor *op_dropout(Tape *tape, Tensor *x, double p, uint64_t seed) {
+Tensor *op_activate(Tape *tape, Tensor *x, Activation activation) {
   OP_REQUIRE(x);
-  OP_CHECK(p >= 0 && p < 1, "dropout: the probability %g is outside [0, 1)", p);
-  if (p == 0 || !tape_recording(tape) || (x = op_widen(tape, x)) == NULL) return x;
-  Tensor *y = tape_tensor(tape, x->dims, x->shape);
-  Dropout *job = tape_alloc(tape, sizeof *job);
+  if (activation == ACTIVATION_NONE) return x;
+  Tensor *y = tape_tensor_like(tape, x, x->dims, x->shape);
+  Activate *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
-  *job = (Dropout){x, y, seed, (uint64_t)(p * 9007199254740992.0), (real)(1 / (1 - p))};
-  y->needs_grad = op_wants(x);
-  tape_apply(tape, &DROPOUT, job, y);
+  *job = (Activate){x, y, activation};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &ACTIVATE, job, y);
+  return y;
+}
+
+/* ---- SwiGLU ---- */
+
+/* silu(gate) up. Kept for backward: gate and up alone; the sigmoid is dearer to store than to compute again. The gradient of gate is made
+ * in place in that of y and handed on. */
+
+typedef struct Swiglu {
+  Tensor *gate, *up, *y;
+  Numbers dup;
+  bool add_up;
+} Swiglu;
+
+enum { SWIGLU_GRAIN = OP_PIECE };
+
+static void swiglu_forward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Swiglu *job = context;
+  const Numbers gate = tensor_numbers(job->gate), up = tensor_numbers(job->up), y = tensor_numbers(job->y);
+  real gate_stage[SWIGLU_GRAIN], up_stage[SWIGLU_GRAIN], y_stage[SWIGLU_GRAIN];
+  for (int64_t at = begin; at < end; at += SWIGLU_GRAIN) {
+    const int64_t count = at + SWIGLU_GRAIN < end ? SWIGLU_GRAIN : end - at;
+    kernels()->swiglu(count, numbers_read(gate, at, count, gate_stage), numbers_read(up, at, count, up_stage),
+                      numbers_place(y, at, y_stage));
+    numbers_written(y, at, count, y_stage);
+  }
+}
+
+static void swiglu_forward(Tape *tape, void *record) {
+  Swiglu *job = record;
+  tape_for(tape, tensor_count(job->y), SWIGLU_GRAIN, swiglu_forward_body, job);
+}
+
+static void swiglu_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Swiglu *job = context;
+  const Numbers gate = tensor_numbers(job->gate), up = tensor_numbers(job->up), grad = tensor_grad(job->y);
+  real gate_stage[SWIGLU_GRAIN], up_stage[SWIGLU_GRAIN], dy_stage[SWIGLU_GRAIN], dup_stage[SWIGLU_GRAIN];
+  for (int64_t at = begin; at < end; at += SWIGLU_GRAIN) {
+    const int64_t count = at + SWIGLU_GRAIN < end ? SWIGLU_GRAIN : end - at;
+    const real *dy = numbers_read(grad, at, count, dy_stage);
+    real *dup = numbers_exist(job->dup) ? numbers_place(job->dup, at, dup_stage) : NULL;
+    if (dup && job->add_up)
+      numbers_read(job->dup, at, count, dup_stage);
+    else if (dup)
+      memset(dup, 0, (size_t)count * sizeof(real));
+    kernels()->swiglu_backward(count, numbers_read(gate, at, count, gate_stage), numbers_read(up, at, count, up_stage), dy,
+                               numbers_place(grad, at, dy_stage), dup);
+    numbers_written(grad, at, count, dy_stage);
+    if (dup) numbers_written(job->dup, at, count, dup_stage);
+  }
+}
+
+static void swiglu_backward(Tape *tape, void *record) {
+  Swiglu *job = record;
+  job->dup = tape_grad_numbers(tape, job->up, &job->add_up);
+  tape_for(tape, tensor_count(job->y), SWIGLU_GRAIN, swiglu_backward_body, job);
+  tape_pass_grad(tape, job->y, job->gate);
+}
+
+static const OpKind SWIGLU = {"swiglu", swiglu_forward, swiglu_backward};
+
+Tensor *op_swiglu(Tape *tape, Tensor *gate, Tensor *up) {
+  OP_REQUIRE(gate, up);
+  OP_CHECK(tensor_count(gate) == tensor_count(up), "swiglu: %lld and %lld numbers", (long long)tensor_count(gate),
+           (long long)tensor_count(up));
+  Tensor *y = tape_activation(tape, gate->dims, gate->shape);
+  Swiglu *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Swiglu){.gate = gate, .up = up, .y = y};
+  y->needs_grad = tape_recording(tape) && (op_wants(gate) || op_wants(up));
+  tape_apply(tape, &SWIGLU, job, y);
+  return y;
+}
+
+/* ---------------------------------------------------------------- stochastic depth */
+
+/* A residual branch scaled or left out, sample by sample; which sample gets which scale is nn/block.c's. */
+typedef struct DropPath {
+  Tensor *residual, *sum, *y;
+  const real *scale; /* [B] */
+  int64_t size;      /* numbers of a sample */
+  real *to;          /* of backward: the gradient under way, */
+  bool add, branch;  /* whether it is added to, and whose: the sum's or the residual's */
+} DropPath;
+
+static void drop_path_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  DropPath *job = context;
+  for (int64_t b = begin; b < end; b++) {
+    const real *residual = job->residual->value + b * job->size, *sum = job->sum->value + b * job->size;
+    real *y = job->y->value + b * job->size, scale = job->scale[b];
+    for (int64_t i = 0; i < job->size; i++) y[i] = residual[i] + scale * (sum[i] - residual[i]);
+  }
+}
+
+static void drop_path_forward(Tape *tape, void *record) {
+  DropPath *job = record;
+  tape_for(tape, job->y->shape[0], 1, drop_path_body, job);
+}
+
+static void drop_path_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  DropPath *job = context;
+  for (int64_t b = begin; b < end; b++) {
+    const real *from = job->y->grad + b * job->size, scale = job->branch ? job->scale[b] : 1 - job->scale[b];
+    real *to = job->to + b * job->size;
+    if (job->add)
+      kernels()->axpy(job->size, scale, from, to);
+    else
+      for (int64_t i = 0; i < job->size; i++) to[i] = scale * from[i];
+  }
+}
+
+static void give_grad(Tape *tape, DropPath *job, Tensor *input, bool branch) {
+  job->branch = branch;
+  job->to = tape_grad(tape, input, &job->add);
+  if (job->to != NULL) tape_for(tape, job->y->shape[0], 1, drop_path_backward_body, job);
+}
+
+static void drop_path_backward(Tape *tape, void *record) {
+  DropPath *job = record;
+  give_grad(tape, job, job->sum, true);
+  give_grad(tape, job, job->residual, false);
+}
+
+static const OpKind DROP_PATH = {"drop_path", drop_path_forward, drop_path_backward};
+
+Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scale) {
+  OP_REQUIRE(residual, sum, scale);
+  OP_CHECK(tensor_count(residual) == tensor_count(sum), "drop path: %lld and %lld numbers", (long long)tensor_count(residual),
+           (long long)tensor_count(sum));
+  Tensor *y = tape_tensor(tape, sum->dims, sum->shape);
+  DropPath *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (DropPath){.residual = residual, .sum = sum, .y = y, .scale = scale, .size = tensor_count(sum) / sum->shape[0]};
+  y->needs_grad = tape_recording(tape) && (op_wants(residual) || op_wants(sum));
+  tape_apply(tape, &DROP_PATH, job, y);
   return y;
 }

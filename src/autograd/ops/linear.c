@@ -166,19 +166,23 @@ static void forward_packed(Tape *tape, Linear *job) {
   const size_t mark = tape_scratch_begin(tape);
   const bool residual = job->residual != NULL;
   const void *x = job->bf16 ? (const void *)op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->in) : job->x->value;
-  op_matmul_packed(tape, &(MatmulPacked){.weight = job->weight->packed,
-                                         .first_output = job->first,
-                                         .outputs = job->out,
-                                         .first_input = job->first_in,
-                                         .inputs = job->in,
-                                         .rows = job->rows,
-                                         .x = x,
-                                         .bias = job->bias && !residual ? job->bias->value + job->first : NULL,
-                                         .add = residual,
-                                         .c = job->z,
-                                         .before = residual ? start_columns : NULL,
-                                         .after = job->activation != ACTIVATION_NONE ? activate_columns : NULL,
-                                         .context = job});
+  const MatmulPacked product = {.weight = job->weight->packed,
+                                .first_output = job->first,
+                                .outputs = job->out,
+                                .first_input = job->first_in,
+                                .inputs = job->in,
+                                .rows = job->rows,
+                                .x = x,
+                                .bias = job->bias && !residual ? job->bias->value + job->first : NULL,
+                                .add = residual,
+                                .c = job->z,
+                                .before = residual ? start_columns : NULL,
+                                .after = job->activation != ACTIVATION_NONE ? activate_columns : NULL,
+                                .context = job};
+  if (tape_planning(tape))
+    matmul_count_only(product.rows, product.outputs, product.inputs);
+  else if (tape_status(tape) == STATUS_OK)
+    matmul_packed(&product);
   tape_scratch_end(tape, mark);
 }
 

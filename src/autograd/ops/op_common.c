@@ -104,21 +104,3 @@ void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, i
   else if (tape_status(tape) == STATUS_OK)
     matmul_bf16(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, bias, add, c, ldc);
 }
-
-void op_matmul_packed(Tape *tape, const MatmulPacked *product) {
-  if (tape_planning(tape))
-    matmul_count_only(product->rows, product->outputs, product->inputs);
-  else if (tape_status(tape) == STATUS_OK)
-    matmul_packed(product);
-}
-
-void op_add_numbers(Numbers from, int64_t from_at, Numbers to, int64_t to_at, int64_t count) {
-  real from_stage[OP_PIECE], to_stage[OP_PIECE];
-  for (int64_t at = 0; at < count; at += OP_PIECE) {
-    const int64_t n = count - at < OP_PIECE ? count - at : OP_PIECE;
-    const real *addend = numbers_read(from, from_at + at, n, from_stage);
-    real *sum = (real *)(uintptr_t)numbers_read(to, to_at + at, n, to_stage);
-    kernels()->add(n, addend, sum);
-    numbers_written(to, to_at + at, n, to_stage);
-  }
-}

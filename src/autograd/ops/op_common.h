@@ -41,8 +41,6 @@ static inline void op_copy_numbers(Tensor *y, int64_t y_at, const Tensor *x, int
     memcpy(y->narrow + y_at, x->narrow + x_at, (size_t)count * sizeof *y->narrow);
 }
 
-void op_add_numbers(Numbers from, int64_t from_at, Numbers to, int64_t to_at, int64_t count); /* to += from */
-
 enum { OP_PIECE = 512 }; /* numbers that an operation widens at a time, in the first-level cache */
 
 /* x [rows, width] in bf16: its own numbers where they are, otherwise rounded, over the pool, into scratch from the tape. While planning the
@@ -59,9 +57,6 @@ bool op_weight_is_bf16(const Tape *tape, const Tensor *weight);
 /* matmul_bf16, counted alone while planning. */
 void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                     const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
-
-/* matmul_packed, counted alone while planning. */
-void op_matmul_packed(Tape *tape, const MatmulPacked *product);
 
 /* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
  * 16-bit; one of 8 or 4 bits as a whole and transposed alone. Counts alone while planning. Over the pool; takes scratch from the tape when

@@ -76,10 +76,6 @@ typedef struct Rope {
 } Rope;
 Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *positions);
 
-/* Zeroes each number with probability p and scales the rest by 1 / (1 - p); the mask is a function of (seed, place) alone.
- * p == 0, or a tape that does not record: x itself. */
-Tensor *op_dropout(Tape *tape, Tensor *x, double p, uint64_t seed);
-
 /* Stochastic depth (Huang et al., 2016) behind a residual sum: residual + scale[b] (sum - residual) for each sample b, so that the branch
  * counts scale[b] times: 0 leaves it out. residual, sum [B, ...], scale [B], which outlives the step -> [B, ...]. */
 Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scale);

@@ -1,6 +1,18 @@
 /* Moving and averaging rows: gather_rows, mean_replicas. */
 #include "autograd/ops/op_common.h"
 
+/* to += from */
+static void add_numbers(Numbers from, int64_t from_at, Numbers to, int64_t to_at, int64_t count) {
+  real from_stage[OP_PIECE], to_stage[OP_PIECE];
+  for (int64_t at = 0; at < count; at += OP_PIECE) {
+    const int64_t n = count - at < OP_PIECE ? count - at : OP_PIECE;
+    const real *addend = numbers_read(from, from_at + at, n, from_stage);
+    real *sum = (real *)(uintptr_t)numbers_read(to, to_at + at, n, to_stage);
+    kernels()->add(n, addend, sum);
+    numbers_written(to, to_at + at, n, to_stage);
+  }
+}
+
 /* ---------------------------------------------------------------- gather */
 
 typedef struct Gather {
@@ -27,7 +39,7 @@ static void gather_backward_body(void *context, int64_t begin, int64_t end, int 
   (void)thread;
   const Gather *job = context;
   for (int64_t row = begin; row < end; row++)
-    op_add_numbers(tensor_grad(job->y), row * job->width, tensor_grad(job->x), source_row(job, row) * job->width, job->width);
+    add_numbers(tensor_grad(job->y), row * job->width, tensor_grad(job->x), source_row(job, row) * job->width, job->width);
 }
 
 static void gather_backward(Tape *tape, void *record) {
@@ -115,7 +127,7 @@ static void select_backward(Tape *tape, void *record) {
   Select *job = record;
   const Numbers dx = tape_grad_numbers_zeroed(tape, job->x);
   for (int64_t b = 0; numbers_exist(dx) && b < job->batch && !tape_planning(tape); b++)
-    op_add_numbers(tensor_grad(job->y), b * job->width, dx, source(job, b), job->width);
+    add_numbers(tensor_grad(job->y), b * job->width, dx, source(job, b), job->width);
 }
 
 static const OpKind SELECT_ROWS = {"select_rows", select_forward, select_backward};

@@ -112,11 +112,6 @@ static Tensor *build_add(Fixture *fixture, const void *context, Tensor **second)
   return op_add(fixture->tape, LEAF(0), LEAF(1));
 }
 
-static Tensor *build_dropout(Fixture *fixture, const void *context, Tensor **second) {
-  (void)context, (void)second;
-  return op_dropout(fixture->tape, op_add(fixture->tape, LEAF(0), LEAF(1)), 0.3, 77);
-}
-
 /* A left-out sample and one that counts more; the sum's gradient reaches the residual by both ways. */
 static Tensor *build_drop_path(Fixture *fixture, const void *context, Tensor **second) {
   (void)context;
@@ -149,7 +144,6 @@ static void test_rows_and_sums(void **state) {
     const char *name;
     GradBuild *build;
   } cases[] = {{"add", build_add},
-               {"dropout", build_dropout},
                {"drop_path", build_drop_path},
                {"gather_rows", build_gather},
                {"mean_replicas", build_mean},

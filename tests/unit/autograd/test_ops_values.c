@@ -137,31 +137,6 @@ static void test_rows_and_sums(void **state) {
   fixture_close(&fixture);
 }
 
-static void test_dropout(void **state) {
-  (void)state;
-  enum { COUNT = 40000 };
-  const double p = 0.3;
-  Fixture fixture;
-  fixture_open(&fixture, 6);
-  Tensor *x = fixture_leaf(&fixture, true, 4, COUNT / 4, 0, 0);
-  const Tensor *y = op_dropout(fixture.tape, x, p, 9), *again = op_dropout(fixture.tape, x, p, 9),
-               *next = op_dropout(fixture.tape, x, p, 10);
-  int64_t zeroed = 0, both = 0;
-  for (int64_t i = 0; i < COUNT; i++) {
-    zeroed += y->value[i] == 0, both += y->value[i] == 0 && next->value[i] == 0;
-    if (y->value[i] != 0) check_value("dropout", i, y->value[i], (double)x->value[i] / (1 - p));
-  }
-  assert_memory_equal(y->value, again->value, COUNT * sizeof(real));
-  assert_true(fabs((double)zeroed / COUNT - p) < 4 * sqrt(p * (1 - p) / COUNT));
-  assert_true(fabs((double)both / COUNT - p * p) < 4 * sqrt(p * p * (1 - p * p) / COUNT)); /* another seed, an independent mask */
-  assert_ptr_equal(op_dropout(fixture.tape, x, 0, 9), x);
-  assert_null(op_dropout(fixture.tape, x, 1, 9));
-  fixture_clear(&fixture);
-  tape_record(fixture.tape, false);
-  assert_ptr_equal(op_dropout(fixture.tape, x, p, 9), x);
-  fixture_close(&fixture);
-}
-
 static void test_drop_path(void **state) {
   (void)state;
   static const real scale[] = {0, 1, (real)2.5};
@@ -390,11 +365,9 @@ static void test_attention_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_patch_embed),   cmocka_unit_test(test_rows_and_sums),
-      cmocka_unit_test(test_dropout),       cmocka_unit_test(test_drop_path),
-      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_quantise),
-      cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_refuses),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),     cmocka_unit_test(test_patch_embed),
+      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path), cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_quantise),      cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

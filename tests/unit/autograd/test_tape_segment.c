@@ -1,5 +1,5 @@
 /* Segments of a tape: the same values and gradients as without, less memory, and failures wherever memory ends. */
-#include "autograd/tape_segment.h"
+#include "autograd/tape.h"
 #include "unit/autograd/tape_fixture.h"
 
 enum { ROWS = 12, WIDTH = 16, DEPTH = 6, SEED = 5 };

@@ -3,6 +3,7 @@
 #include "nn/checkpoint.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
+#include "unit/param_named.h"
 #include <jansson.h>
 #include <math.h>
 
@@ -251,7 +252,7 @@ static void frozen_weights_stay_in_the_file(void **state) {
     assert_int_equal(checkpoint_map_params(model, scratch_path("base"), &mapping), STATUS_OK);
     assert_int_equal(checkpoint_load_params(model, scratch_path("base"), &rng, &report), STATUS_OK);
     assert_true(report.new_head && report.missing == 1 && report.unused == 0);
-    const Param *score = param_find(model_params(model), "score.weight");
+    const Param *score = param_named(model_params(model), "score.weight");
     assert_true(!score->frozen && score->tensor.value && score->tensor.grad && !score->tensor.narrow);
     assert_non_null(model_params(model)->list[0].tensor.narrow);
     assert_null(model_params(model)->frozen_values);

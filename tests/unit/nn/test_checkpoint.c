@@ -2,6 +2,7 @@
  * and directories that do not fit their configuration. */
 #include "nn/checkpoint.h"
 #include "unit/nn/scratch.h"
+#include "unit/param_named.h"
 #include <cmocka.h>
 #include <math.h>
 #include <signal.h>
@@ -208,8 +209,8 @@ static void test_new_head(void **state) {
   assert_int_equal(checkpoint_save(model, scratch_path("head"), NULL, NULL, SAFE_F32), STATUS_OK);
   assert_int_equal(load(other, scratch_path("head"), &report), STATUS_OK);
   assert_true(report.new_head && report.missing == 0 && report.unused == 2);
-  const Tensor *weight = &param_find(model_params(other), "classifier.weight")->tensor;
-  const Tensor *bias = &param_find(model_params(other), "classifier.bias")->tensor;
+  const Tensor *weight = &param_named(model_params(other), "classifier.weight")->tensor;
+  const Tensor *bias = &param_named(model_params(other), "classifier.bias")->tensor;
   double squares = 0;
   for (int i = 0; i < 9 * 16; i++) {
     assert_true(fabs((double)weight->value[i]) <= 0.0400001);
@@ -247,13 +248,13 @@ static void test_other_image_size(void **state) {
   (void)state;
   Model *model = default_model(), *large = tiny_model(16, 4, CLASSES);
   CheckpointReport report;
-  real *position = param_find(model_params(model), "vit.embeddings.position_embeddings")->tensor.value;
+  real *position = param_named(model_params(model), "vit.embeddings.position_embeddings")->tensor.value;
   static const real corners[4] = {1, 2, 3, 5};
   for (int i = 0; i < 4; i++) position[(1 + i) * 16] = corners[i];
   assert_int_equal(checkpoint_save(model, scratch_path("grid"), NULL, NULL, SAFE_F32), STATUS_OK);
   assert_int_equal(load(large, scratch_path("grid"), &report), STATUS_OK);
   assert_true(report.resized_positions && !report.new_head && report.unused == 0);
-  const real *resized = param_find(model_params(large), "vit.embeddings.position_embeddings")->tensor.value;
+  const real *resized = param_named(model_params(large), "vit.embeddings.position_embeddings")->tensor.value;
   assert_memory_equal(resized, position, 16 * sizeof(real));
   assert_true(fabs((double)resized[16] - 0.694717407) < 1e-6); /* as in test_positions.c */
   assert_true(fabs((double)resized[16 * 16] - 5.538467407) < 1e-5);
@@ -289,7 +290,7 @@ static void test_shapes_that_do_not_fit(void **state) {
 static void test_numbers_that_are_none(void **state) {
   (void)state;
   Model *model = default_model(), *back = default_model();
-  real bad[16] = {0}, *value = param_find(model_params(model), "vit.layernorm.bias")->tensor.value;
+  real bad[16] = {0}, *value = param_named(model_params(model), "vit.layernorm.bias")->tensor.value;
   static const int32_t whole_numbers[16];
   Bent bent;
   for (int i = 0; i < 2; i++) {
@@ -399,8 +400,8 @@ static void test_map(void **state) {
       assert_int_equal(param->tensor.narrow != NULL, param->narrow && dtypes[d] != SAFE_F32);
       assert_int_equal(param->tensor.value == NULL, param->tensor.narrow != NULL);
     }
-    assert_true(param_find(model_params(mapped), "classifier.weight")->narrow);
-    assert_false(param_find(model_params(mapped), "vit.embeddings.patch_embeddings.projection.weight")->narrow);
+    assert_true(param_named(model_params(mapped), "classifier.weight")->narrow);
+    assert_false(param_named(model_params(mapped), "vit.embeddings.patch_embeddings.projection.weight")->narrow);
     model_free(mapped);
     checkpoint_unmap(mapping);
   }

@@ -5,6 +5,7 @@
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
+#include "unit/param_named.h"
 #include "unit/unseal.h"
 #include <math.h>
 
@@ -364,7 +365,7 @@ static void heads_tied_and_not(void **state) {
     small_config(&untied, (ModelKind)kind, 0);
     untied.tied = false;
     Model *model = exact_model(&config), *own = exact_model(&untied), *back = empty_model(&untied);
-    assert_null(param_find(model_params(model), "lm_head.weight"));
+    assert_null(param_named(model_params(model), "lm_head.weight"));
     assert_int_equal(model_params(own)->count, model_params(model)->count + 1);
     assert_int_equal(checkpoint_save(own, scratch_path("untied"), NULL, NULL, SAFE_F32), STATUS_OK);
     assert_int_equal(checkpoint_load_params(back, scratch_path("untied"), NULL, NULL), STATUS_OK);
@@ -424,7 +425,7 @@ static void a_classifier_from_a_language_model(void **state) {
   assert_int_equal(checkpoint_save(model, scratch_path("lm"), NULL, NULL, SAFE_F32), STATUS_OK);
   assert_int_equal(checkpoint_load_params(classifier, scratch_path("lm"), &rng, &report), STATUS_OK);
   assert_true(report.new_head && report.missing == 1 && report.unused == 1);
-  const Tensor *score = &param_find(model_params(classifier), "score.weight")->tensor;
+  const Tensor *score = &param_named(model_params(classifier), "score.weight")->tensor;
   assert_true(score->shape[0] == 3 && score->value[0] != -99);
   assert_int_equal(checkpoint_save(classifier, scratch_path("classes"), NULL, NULL, SAFE_REAL), STATUS_OK);
   assert_int_equal(checkpoint_load_params(back, scratch_path("classes"), NULL, &report), STATUS_OK);
@@ -487,7 +488,7 @@ static void narrow_numbers_that_are_none(void **state) {
     CheckpointMapping *mapping;
     small_config(&config, MODEL_LLAMA, 0);
     Model *model = exact_model(&config);
-    param_find(model_params(model), "model.layers.1.mlp.up_proj.weight")->tensor.value[77] = (real)(d ? NAN : INFINITY);
+    param_named(model_params(model), "model.layers.1.mlp.up_proj.weight")->tensor.value[77] = (real)(d ? NAN : INFINITY);
     items_of(&bent, model, "");
     for (size_t i = 0; i < bent.count; i++) bent.items[i].dtype = dtypes[d];
     assert_int_equal(model_new(&mapped, &config), STATUS_OK);

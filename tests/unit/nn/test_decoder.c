@@ -1,6 +1,7 @@
 /* GPT-2 and Llama without golden files: what many devices compute when quantisation changes nothing, the last row alone, heads, causality,
  * and inputs that do not fit. */
 #include "unit/nn/small_decoder.h"
+#include "unit/param_named.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -199,7 +200,7 @@ static void inputs_that_do_not_fit(void **state) {
 }
 
 static double deviation(Model *model, const char *name) {
-  const Tensor *tensor = &param_find(model_params(model), name)->tensor;
+  const Tensor *tensor = &param_named(model_params(model), name)->tensor;
   double sum = 0;
   for (int64_t i = 0; i < tensor_count(tensor); i++) sum += (double)tensor->value[i] * (double)tensor->value[i];
   return sqrt(sum / (double)tensor_count(tensor));

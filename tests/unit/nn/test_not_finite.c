@@ -1,6 +1,7 @@
 /* A value that is not finite is found in the place where it first appears: in a pass that is not recorded the pass fails and names the
  * place; in one that is recorded the place is noted. */
 #include "unit/nn/small_decoder.h"
+#include "unit/param_named.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -28,7 +29,7 @@ static Tensor *pass(Model *model, SmallRun *run, const char *bad) {
   small_ids(ids, TOKENS);
   small_values(model, 11);
   if (bad) {
-    Param *param = param_find(model_params(model), bad);
+    Param *param = param_named(model_params(model), bad);
     assert_non_null(param);
     for (int64_t i = 0; i < tensor_count(&param->tensor); i++) param->tensor.value[i] = INFINITY;
   }

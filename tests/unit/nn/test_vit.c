@@ -8,6 +8,7 @@
 
 #include "nn/model.h"
 #include "unit/nn/small_decoder.h"
+#include "unit/param_named.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -29,7 +30,7 @@ static Model *make(bool mimetic) {
 }
 
 static const Tensor *weight(Model *model, const char *name) {
-  const Param *param = param_find(model_params(model), name);
+  const Param *param = param_named(model_params(model), name);
   assert_non_null(param);
   return &param->tensor;
 }

@@ -2,6 +2,7 @@
 #ifndef TESTS_DENSE_REFERENCE_H
 #define TESTS_DENSE_REFERENCE_H
 #include "train/session.h"
+#include "unit/param_named.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
 
@@ -25,7 +26,7 @@ static inline const real *dense_param(const Dense *dense, int block, const char 
     snprintf(full, sizeof full, "vit.encoder.layer.%d.%s%s", block, name, kind);
   else
     snprintf(full, sizeof full, "%s%s", name, kind);
-  const Param *param = param_find(model_params(dense->session->model), full);
+  const Param *param = param_named(model_params(dense->session->model), full);
   if (param == NULL) fail_msg("no parameter %s", full);
   return param->tensor.value;
 }

@@ -3,6 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "train/plan.h"
 #include "train/state.h"
+#include "unit/param_named.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
 
@@ -296,7 +297,7 @@ static void the_tensor_that_overflowed_is_named(void **state) {
   StepResult result;
   tiny_open(&session, &options);
   tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
-  Param *weight = param_find(model_params(session.model), "vit.encoder.layer.0.intermediate.dense.weight");
+  Param *weight = param_named(model_params(session.model), "vit.encoder.layer.0.intermediate.dense.weight");
   real huge = REAL_IS_DOUBLE ? (real)1e308 : (real)3e38;
   for (int64_t i = 0; i < tensor_count(&weight->tensor); i++) weight->tensor.value[i] = huge;
   assert_int_equal(micro_step(&session, &batch, &result), STATUS_NUMERIC);
@@ -319,7 +320,7 @@ static void a_loss_that_is_no_number_ends_the_run(void **state) {
   tiny_check(tiny_save(&session));
   char *weights = tiny_read(tiny_path("nan/model.safetensors"), &weights_size);
   char *kept = tiny_read(tiny_path("nan/training/state.safetensors"), &state_size);
-  Param *bias = param_find(model_params(session.model), "vit.encoder.layer.1.intermediate.dense.bias");
+  Param *bias = param_named(model_params(session.model), "vit.encoder.layer.1.intermediate.dense.bias");
   assert_non_null(bias);
   bias->tensor.value[5] = (real)NAN;
   assert_int_equal(trainer_run(&session, &result), STATUS_NUMERIC);

@@ -1,16 +1,15 @@
-/* An epoch: who takes part, with which tokens; waiting for its devices; who is at fault when that fails, and what happens then. The only
- * place that knows the policies (ClusterOptions.on_failure). Memory of answers follows from the shares and is made here; what a request
- * holds of its input outlives the epoch (leader.c).
+/* An epoch: which devices take part, and with which tokens; waiting for them; deciding which one is at fault when that fails, and recovery.
+ * The only file that knows the policies (ClusterOptions.on_failure). Memory for answers depends on the shares and is allocated here; what a
+ * request keeps of its input outlives the epoch (leader.c).
  *
- * Who is left behind: who has failed is not believed from others alone. Everybody is asked to give the epoch up, and is lost who is gone,
- * or does not say in time that it has: within --timeout as ever, or at once where it was silent for as long already. All the others go on,
- * but each failure is laid on somebody, the one it is about or else the one that tells of it; whoever has two since it last took part in
- * an answer is left behind as well, though it answers this leader: others cannot reach it, or it fails by itself.
+ * Which devices are dropped: reports of others alone prove nothing. All are asked to cancel the epoch (CANCEL), and a device is dropped if
+ * it is disconnected or does not confirm in time: within --timeout as always, or at once if it has been silent that long already. The
+ * others continue, but each failure is attributed to one device, the one it is about or else the one that reported it; a device with two
+ * since it last took part in an answer is dropped as well, although it answers this leader: others cannot reach it, or it keeps failing.
  *
- * When it is called again: membership.h; who is left behind as it was of no use, not for a minute and more. It takes part again when
- * nothing is under way: nobody's work is thrown away for it.
+ * When a dropped device is called again: membership.h. It rejoins when no request is in flight: no work of others is discarded for it.
  *
- * All of it ends when the time of a request is over (--request-timeout). */
+ * All of it ends when the time limit of a request is over (--request-timeout). */
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/connection.h"
@@ -25,9 +24,9 @@
 #include <unistd.h>
 
 enum { RERUNS_MAX = 3, TRIES_MAX = 4, FAULTS_MAX = 2 };
-static const double cancel_seconds = 5, silent_seconds = 1; /* to give a block up, at least; of one that was silent already */
+static const double cancel_seconds = 5, silent_seconds = 1; /* to confirm CANCEL: at least; if it was silent before */
 static const double slice_seconds = 0.02;
-static const double setting_up_seconds = 15; /* devices call each other, which their own idle_timeout ends before */
+static const double setting_up_seconds = 15; /* devices connect to each other, which has a shorter time limit */
 static const double calling_slice = 0.02;
 
 /* ---- nodes and their tokens */
@@ -55,7 +54,7 @@ static bool is_even(const Partition *partition) {
   return max - min <= 1;
 }
 
-/* Tokens of each node: as given when all are there; else by the same rule over those that remain. */
+/* Tokens of each node: as given if all take part, else by the same rule over the remaining ones. */
 static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   const Partition *given = leader->given;
   double weights[WIRE_NODES];
@@ -66,7 +65,7 @@ static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   return layout_weighted_counts(given->tokens, leader->epoch.nodes, weights, counts);
 }
 
-/* The map of tokens stays the one that was asked for. */
+/* The layout stays the one that was asked for. */
 static Status share_image(Leader *leader) {
   int64_t counts[WIRE_NODES];
   partition_release(&leader->partition);
@@ -102,16 +101,11 @@ static Status share_tokens(Leader *leader) {
 
 /* ---- memory */
 
-/* The largest share of a node. */
-static RequestShare max_of(const Leader *leader, int node) {
-  if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_max, .last = true};
-  return node_share_of(&leader->setup, node, &leader->epoch.layout[node]);
-}
-
 static Status allocate_results(Leader *leader) {
   bool memory = true;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    RequestShare max = max_of(leader, d);
+    RequestShare max = {.sent_rows = leader->setup.tokens_max, .last = true};
+    if (!leader->setup.split) max = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
     size_t bytes = request_max_answer_bytes(&leader->setup, &max);
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
     leader_member(leader, d)->connection.sink.max_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
@@ -224,28 +218,21 @@ static Status join_all(const Leader *leader) {
 
 static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
 
-/* A device numbers the others as they are in this epoch, where they are others than the user's: what it says of "node 2" goes behind that
- * one's name. NULL: it begins in another way. */
-static const char *without_number(const char *complaint) {
-  int length = 0;
-  sscanf(complaint, "node %*d%n", &length);
-  return length > 0 ? complaint + length : NULL;
-}
-
+/* A device counts nodes of this epoch, users count members: what it says of "node 2" is told with that member's name instead. */
 static Status explain_complaint(const Leader *leader) {
-  int from = leader->epoch.complainer, about = leader->epoch.fault;
+  int from = leader->epoch.complainer, about = leader->epoch.fault, prefix = 0;
   char name[MEMBERSHIP_NAME];
   const char *complaint = leader->epoch.complaints[from];
   Status status = leader->epoch.not_finite ? STATUS_NUMERIC : STATUS_PEER;
   if (about < 0 || leader->epoch.not_finite)
     return status_set(status, "%s: %s", membership_name(&leader->membership, from, name), complaint);
   membership_name(&leader->membership, about, name);
-  const char *rest = without_number(complaint);
-  if (rest) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, rest, from);
+  sscanf(complaint, "node %*d%n", &prefix);
+  if (prefix > 0) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, complaint + prefix, from);
   return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, name, from);
 }
 
-/* A worker whose connection has failed; which has said how. */
+/* A worker whose connection has failed, with its message; -1: none. */
 static int broken_worker(const Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     const LeaderMember *member = leader_member(leader, d);
@@ -254,7 +241,7 @@ static int broken_worker(const Leader *leader) {
   return -1;
 }
 
-/* The cause is a dead child, if there is one; else a worker that is gone; else what a node has said; else what the connections say. */
+/* The cause of a failure: a dead child, else a disconnected worker, else what a device reported, else what the connections say. */
 static Status explain(Leader *leader, Status status) {
   char name[MEMBERSHIP_NAME];
   int broken = broken_worker(leader);
@@ -273,7 +260,7 @@ static uint64_t bytes_moved(const Leader *leader) {
   return bytes;
 }
 
-/* The member that is waited for and has come least far. */
+/* The member that is waited for and has progressed least. */
 static int latest(const Leader *leader, const bool *arrived) {
   int late = 0;
   bool found = false;
@@ -293,14 +280,14 @@ static Status report_silence(Leader *leader, const bool *arrived, double max) {
                     membership_name(&leader->membership, leader->epoch.fault, name), max);
 }
 
-/* Those who have not been heard of for long get a sign of life meanwhile. */
+/* How long to wait for events; lost workers are called and PINGs sent meanwhile. */
 static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
   bool calling = membership_poll(&leader->membership);
   membership_ping(&leader->membership);
   return calling ? fmin(calling_slice, connection_idle_slice(idle_timeout)) : connection_idle_slice(idle_timeout);
 }
 
-/* When the input of a request has left. */
+/* Notes when the input of a request was sent. */
 static void note_sent(Leader *leader) {
   for (int i = 0; i < LEADER_DEPTH; i++) {
     LeaderRequest *request = &leader->queue.requests[i];
@@ -310,7 +297,7 @@ static void note_sent(Leader *leader) {
   }
 }
 
-/* Seconds that the requests under way still have; INFINITY: any. */
+/* Seconds left for the requests in flight; INFINITY: unlimited. */
 static double time_left(const Leader *leader) {
   double max = leader->cluster.request_timeout, left = INFINITY;
   for (uint32_t i = leader->queue.collected + 1; max > 0 && i <= leader->queue.submitted; i++)
@@ -325,15 +312,15 @@ static Status check_time(Leader *leader, const bool *arrived) {
                     leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
 }
 
-/* Silence is evaluated over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so
- * they are given a moment to say it first. */
+/* Silence is evaluated over all nodes: while any of them progresses, the request is just long. Devices know best which one they wait for,
+ * so they get a moment to report it first. */
 static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
   connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
-    /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
+    /* A complaint counts after what arrived before it, perhaps in the same step, has been handled. */
     Status status = leader->epoch.complainer >= 0
                         ? STATUS_PEER
                         : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &idle_timeout));
@@ -363,7 +350,7 @@ static Status begin(Leader *leader) {
   return status == STATUS_OK ? wait_until(leader, all_ready, NULL) : explain(leader, status);
 }
 
-/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
+/* All connected members (MEMBER_HERE or more) become nodes: distributes the tokens, allocates, sends SETUP, waits for READY. */
 static Status open_epoch(Leader *leader) {
   leader_epoch_close(leader);
   number_nodes(leader);
@@ -380,47 +367,30 @@ static Status open_epoch(Leader *leader) {
   return status;
 }
 
-/* ---- leaving members behind */
+/* ---- dropping members */
 
-static void leave_behind(Leader *leader, int m, const char *why, bool useless) {
+static void drop(Leader *leader, int m, const char *why, bool useless) {
   char name[MEMBERSHIP_NAME];
   log_warning("%s%s%s: left behind", membership_name(&leader->membership, m, name), *why ? ": " : "", why);
   membership_drop(&leader->membership, m, useless);
 }
 
-static void drop_broken(Leader *leader) {
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection))
-      leave_behind(leader, leader->epoch.member_of[d], "it is gone", false);
-  }
-}
-
 static void drop_dead(Leader *leader) {
   char text[128];
   int dead;
-  while ((dead = membership_find_dead(&leader->membership, text, sizeof text)) >= 0) leave_behind(leader, dead, text, false);
+  while ((dead = membership_find_dead(&leader->membership, text, sizeof text)) >= 0) drop(leader, dead, text, false);
 }
 
-/* ---- giving an epoch up */
+/* ---- cancelling an epoch */
 
-static void send_cancel(Leader *leader) {
-  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->epoch.cancel);
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    member->asked =
-        connection_is_open(&member->connection) && connection_send(&member->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
-  }
-}
-
-/* In the middle of a block nobody listens, and others who wait for codes say as little. */
-static double idle_timeout_with(const Leader *leader, int m) {
+/* Seconds to wait for a CANCELLED: a device that computes a block, or waits for codes, answers late. */
+static double cancel_timeout(const Leader *leader, int m) {
   bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
   bool silent = fault && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
   return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
 }
 
-/* Until all have given it up, or their time is over; connections that fail meanwhile close. */
+/* Until all have confirmed or their time is over; connections that fail meanwhile are closed. */
 static void await_cancelled(Leader *leader) {
   double start = clock_now();
   for (bool waiting = true; waiting;) {
@@ -428,7 +398,7 @@ static void await_cancelled(Leader *leader) {
     waiting = false;
     for (int d = 0; d < leader->epoch.nodes; d++) {
       const LeaderMember *member = leader_member(leader, d);
-      waiting |= member->asked && connection_is_open(&member->connection) && waited < idle_timeout_with(leader, leader->epoch.member_of[d]);
+      waiting |= member->asked && connection_is_open(&member->connection) && waited < cancel_timeout(leader, leader->epoch.member_of[d]);
     }
     if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
     membership_ping(&leader->membership);
@@ -437,26 +407,35 @@ static void await_cancelled(Leader *leader) {
 }
 
 static void give_up_epoch(Leader *leader) {
-  send_cancel(leader);
+  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->epoch.cancel);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    member->asked =
+        connection_is_open(&member->connection) && connection_send(&member->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
+  }
   await_cancelled(leader);
-  drop_broken(leader);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection))
+      drop(leader, leader->epoch.member_of[d], "it is gone", false);
+  }
   drop_dead(leader);
-  bool waited = time_left(leader) > 0 && !interrupted(leader);
-  for (int d = 0; d < leader->epoch.nodes && waited; d++) {
-    if (leader_member(leader, d)->asked) leave_behind(leader, leader->epoch.member_of[d], "it does not answer", false);
+  if (time_left(leader) <= 0 || interrupted(leader)) return;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    if (leader_member(leader, d)->asked) drop(leader, leader->epoch.member_of[d], "it does not answer", false);
   }
 }
 
-/* Of those that are still there. */
+/* Attributes the failure to a device, if that is still connected. */
 static void count_fault(Leader *leader) {
   int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
   if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].faults < FAULTS_MAX) return;
-  leave_behind(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
+  drop(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
 }
 
-/* ---- beginning again */
+/* ---- recovery */
 
-/* All that are under way, in a new epoch. */
+/* Sends all requests in flight again, in a new epoch. */
 static Status resend(Leader *leader) {
   for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
     LeaderRequest *slot = &leader->queue.requests[i & 1];
@@ -470,7 +449,7 @@ static Status resend(Leader *leader) {
   return STATUS_OK;
 }
 
-/* Each failure of a beginning costs a member, or is laid on one; so this comes to an end. */
+/* Each failed attempt drops a member or is attributed to one, so this ends. */
 static Status begin_again(Leader *leader) {
   Status status = STATUS_OK;
   char why[1024] = "";
@@ -485,16 +464,7 @@ static Status begin_again(Leader *leader) {
   return status_set(status, "%s", why);
 }
 
-static int max_reruns(const Leader *leader) {
-  int max = 0;
-  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
-    int reruns = leader->queue.requests[i & 1].reruns;
-    max = reruns > max ? reruns : max;
-  }
-  return max;
-}
-
-/* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
+/* Tokens that were given to the caller cannot be taken back, and with another partition others may come. */
 static bool text_has_begun(Leader *leader) {
   return leader->queue.submitted > leader->queue.collected && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT &&
          leader->queue.taken > 0;
@@ -506,12 +476,14 @@ static bool can_recover(Leader *leader, Status cause) {
   return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
 }
 
-/* After a failure `cause`, explained: leaves behind who has failed, begins a new epoch and sends what is under way once more. Else the
- * failure, with its message. */
+/* After a failure `cause`, explained: drops failed devices, starts a new epoch and sends the requests in flight again. If that is not
+ * allowed or fails: an error with its message. */
 static Status recover(Leader *leader, Status cause) {
   char why[1024];
   if (!can_recover(leader, cause) || time_left(leader) <= 0) return cause;
-  if (max_reruns(leader) >= RERUNS_MAX) return status_wrap(cause, "after %d reruns", RERUNS_MAX);
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+    if (leader->queue.requests[i & 1].reruns >= RERUNS_MAX) return status_wrap(cause, "after %d reruns", RERUNS_MAX);
+  }
   if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
   snprintf(why, sizeof why, "%s", status_message());
   log_warning("%s", why);
@@ -530,40 +502,29 @@ Status leader_epoch_start(Leader *leader) {
   return status == STATUS_OK ? STATUS_OK : recover(leader, status);
 }
 
-/* ---- the rest of a request without one of its nodes */
+/* ---- continuing without a node */
 
-static bool has_answered(const Leader *leader, int node) {
-  bool all = true;
-  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++)
-    all = all && leader->queue.requests[i & 1].arrived[node];
-  return all;
-}
-
-/* Whoever is gone and has answered all that it was asked is missed by nobody; true where that is all that has failed. */
+/* Drops disconnected devices that have answered everything. True: there was one, and nothing else has failed. */
 static bool drop_answered(Leader *leader) {
   bool all = leader->epoch.complainer < 0 && !leader->epoch.setting_up, any = false;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
     if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
-    bool answered = has_answered(leader, d);
-    if (answered) leave_behind(leader, leader->epoch.member_of[d], "it is gone", false);
+    bool answered = true;
+    for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) answered &= leader->queue.requests[i & 1].arrived[d];
+    if (answered) drop(leader, leader->epoch.member_of[d], "it is gone", false);
     all = all && answered;
     any = true;
   }
   return all && any;
 }
 
-static bool others_answer(const Leader *leader, const LeaderRequest *request, int node) {
-  bool any = false;
-  for (int d = 0; d < leader->epoch.nodes; d++) any |= d != node && !(request->missing >> leader->epoch.member_of[d] & 1);
-  return any;
-}
-
-/* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
+/* Whether a request can be answered without this node: others can mask its codes, and nothing is needed that only it computes. */
 static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
-  bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
-  if (!strategy_facts(leader->setup.strategy)->sends_codes) return false;
-  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && others_answer(leader, request, node);
+  bool single = leader->setup.class_token == CLASS_SINGLE && node == 0, others = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) others |= d != node && !(request->missing >> leader->epoch.member_of[d] & 1);
+  return strategy_facts(leader->setup.strategy)->sends_codes && request->request.kind != WIRE_LAST && !single &&
+         !request->shares[node].last && others;
 }
 
 static void tell_gone(Leader *leader, int node) {
@@ -576,7 +537,7 @@ static void tell_gone(Leader *leader, int node) {
   }
 }
 
-/* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
+/* Masks disconnected nodes in all requests in flight. False: impossible, or there are none. */
 static bool mask_broken(Leader *leader) {
   bool any = false;
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -590,19 +551,19 @@ static bool mask_broken(Leader *leader) {
       request->missing |= (uint64_t)1 << leader->epoch.member_of[d];
     }
     tell_gone(leader, d);
-    leave_behind(leader, leader->epoch.member_of[d], "its tokens are masked", false);
+    drop(leader, leader->epoch.member_of[d], "its tokens are masked", false);
     any = true;
   }
   return any;
 }
 
-/* One that is silent, or whom others accuse, is as good as gone. */
+/* A silent device, or one that others report, is treated as disconnected. */
 static Status try_mask(Leader *leader, Status cause) {
   int fault = leader->epoch.fault;
   if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
   drop_dead(leader);
   if (fault >= 0 && leader->membership.members[fault].state >= MEMBER_HERE) connection_close(&leader->membership.members[fault].connection);
-  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* whoever complains has given up */
+  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* the device that complains has given up */
   if (by_others || !mask_broken(leader)) return cause;
   leader->epoch.complainer = leader->epoch.fault = -1;
   return STATUS_OK;
@@ -629,9 +590,9 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) 
   }
 }
 
-/* ---- coming back */
+/* ---- rejoining */
 
-/* Some of this epoch's nodes are gone, for the leader or for each other. */
+/* Whether nodes of this epoch have lost the leader or each other. */
 static bool any_lost(const Leader *leader) {
   if (leader->epoch.parted) return true;
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -640,7 +601,7 @@ static bool any_lost(const Leader *leader) {
   return false;
 }
 
-/* How many could take part and do not. */
+/* Members that could take part and do not. */
 static int count_waiting(const Leader *leader) {
   int count = 0;
   for (int m = 0; m < leader->membership.count; m++) count += leader->membership.members[m].state == MEMBER_HERE;

@@ -1,4 +1,4 @@
-/* See peer_handshake.h. All connections move side by side: no device waits for another in a fixed order. */
+/* See peer_handshake.h. All connections progress side by side: no device waits for another in a fixed order. */
 #include "infer/cluster/peer_handshake.h"
 #include "base/clock.h"
 #include "infer/cluster/byte_cursor.h"
@@ -20,12 +20,6 @@ typedef struct PeerIdentity {
   uint64_t partition;
 } PeerIdentity;
 
-static PeerIdentity identity_of(const PeerHandshake *all) {
-  PeerIdentity own = {.epoch = all->setup->epoch, .node = (uint16_t)all->setup->self, .partition = all->setup->fingerprints.partition};
-  memcpy(own.session, all->session, HELLO_SESSION);
-  return own;
-}
-
 static void pack_identity(const PeerIdentity *identity, uint8_t bytes[MEET_BYTES]) {
   uint8_t *at = bytes;
   byte_cursor_put_u16(&at, identity->epoch);
@@ -44,13 +38,13 @@ static Status parse_identity(const uint8_t bytes[MEET_BYTES], PeerIdentity *iden
   return identity->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a peer handshake with node %d", identity->node);
 }
 
-/* ---- one connection on its way */
+/* ---- one connection */
 
 typedef struct Caller {
-  Connection *connection; /* NULL: none */
-  int node;               /* whom this device dialled or was passed; -1: whoever it says */
-  bool shaken;
-  size_t sent, got;
+  Connection *connection; /* NULL: a free place */
+  int node;               /* that this device dialled or was passed; -1: unknown until its MEET */
+  bool shaken;            /* its TLS handshake is done */
+  size_t sent, got;       /* bytes of MEET, ours and theirs */
   uint8_t theirs[MESSAGE];
 } Caller;
 
@@ -60,38 +54,22 @@ typedef struct Handshakes {
   Caller callers[CALLERS];
 } Handshakes;
 
-static const Caller nobody = {.node = -1};
-
-static bool is_free(const Caller *caller) { return !caller->connection; }
-
 static void drop(Caller *caller) {
   connection_free(caller->connection);
-  *caller = nobody;
-}
-
-static bool dials(const ClusterSetup *setup, int from, int to) {
-  if (!setup->member[from].reachable) return true;
-  return setup->member[to].reachable && from > to;
-}
-
-static const char *name_of(const ClusterSetup *setup, int node, char text[ADDRESS_TEXT + 16]) {
-  char address[ADDRESS_TEXT];
-  if (setup->member[node].reachable)
-    snprintf(text, ADDRESS_TEXT + 16, "worker %s", address_text(&setup->member[node].address, address));
-  else
-    snprintf(text, ADDRESS_TEXT + 16, "node %d", node);
-  return text;
+  *caller = (Caller){.node = -1};
 }
 
 static Status note_fault(PeerHandshake *all, int node, Status status) {
-  char text[ADDRESS_TEXT + 16];
+  const Member *member = &all->setup->member[node];
+  char address[ADDRESS_TEXT];
   all->fault = node;
-  return status_wrap(status, "%s", name_of(all->setup, node, text));
+  if (member->reachable) return status_wrap(status, "worker %s", address_text(&member->address, address));
+  return status_wrap(status, "node %d", node);
 }
 
 static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
 
-/* As far as it goes without waiting: PEER when it goes no further. */
+/* TLS handshake, then MEET both ways, as far as possible without waiting. PEER: the connection has failed. */
 static Status move(Handshakes *h, Caller *caller) {
   if (!caller->shaken) TRY(connection_step(caller->connection, &caller->shaken));
   if (!caller->shaken) return STATUS_OK;
@@ -110,41 +88,37 @@ static Status move(Handshakes *h, Caller *caller) {
   return STATUS_OK;
 }
 
-/* What it says it is; *stale: of another run or epoch. */
-static Status read_identity(const PeerHandshake *all, const Caller *caller, PeerIdentity *identity, bool *stale) {
+static Status parse_meet(const uint8_t message[MESSAGE], PeerIdentity *peer) {
   WireHeader header;
-  TRY(wire_parse(caller->theirs, MEET_BYTES, &header));
+  TRY(wire_parse(message, MEET_BYTES, &header));
   TRY(wire_check_sender(&header, WIRE_FROM_PEER));
-  TRY(parse_identity(caller->theirs + WIRE_HEADER, identity));
-  *stale = identity->epoch != all->setup->epoch || memcmp(identity->session, all->session, HELLO_SESSION) != 0;
-  return STATUS_OK;
+  return parse_identity(message + WIRE_HEADER, peer);
 }
 
-/* Both have said who they are: the connection goes where it belongs. */
-static Status seat(Handshakes *h, Caller *caller) {
-  PeerHandshake *all = h->all;
+/* Both sides have sent MEET. A connection that is not expected, perhaps of an earlier epoch, is closed: its node is still missing then. */
+static Status accept_peer(PeerHandshake *all, Caller *caller) {
+  const ClusterSetup *setup = all->setup;
   PeerIdentity peer = {.node = 0};
-  bool stale = false;
-  Status status = read_identity(all, caller, &peer, &stale);
-  bool expected = status == STATUS_OK && !stale && peer.node < all->setup->nodes && peer.node != all->setup->self &&
+  bool expected = parse_meet(caller->theirs, &peer) == STATUS_OK && peer.epoch == setup->epoch &&
+                  memcmp(peer.session, all->session, HELLO_SESSION) == 0 && peer.node < setup->nodes && peer.node != setup->self &&
                   (caller->node < 0 || caller->node == peer.node) && !all->connection[peer.node];
   if (!expected) {
     drop(caller);
-    return STATUS_OK; /* whoever is waited for is still missing */
+    return STATUS_OK;
   }
-  if (peer.partition != all->setup->fingerprints.partition)
+  if (peer.partition != setup->fingerprints.partition)
     return note_fault(all, peer.node,
                       status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", peer.partition,
-                                 all->setup->fingerprints.partition));
+                                 setup->fingerprints.partition));
   all->connection[peer.node] = caller->connection;
-  *caller = nobody;
+  *caller = (Caller){.node = -1};
   return STATUS_OK;
 }
 
-/* One that was dialled must answer; of the others anything may have called. */
+/* A device that was dialled must answer; incoming connections can be from anyone. */
 static Status advance(Handshakes *h, Caller *caller) {
   Status status = move(h, caller);
-  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(h, caller);
+  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return accept_peer(h->all, caller);
   if (status == STATUS_OK) return STATUS_OK;
   if (caller->node >= 0) return note_fault(h->all, caller->node, status);
   drop(caller);
@@ -155,7 +129,7 @@ static Status advance(Handshakes *h, Caller *caller) {
 
 static Caller *free_place(Handshakes *h) {
   for (int i = 0; i < CALLERS; i++) {
-    if (is_free(&h->callers[i])) return &h->callers[i];
+    if (!h->callers[i].connection) return &h->callers[i];
   }
   return NULL;
 }
@@ -172,15 +146,18 @@ static Status dial(Handshakes *h, int node) {
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 
+/* Of two, the one that cannot be reached dials, else the one with the higher number. */
 static Status dial_all(Handshakes *h) {
   const ClusterSetup *setup = h->all->setup;
+  const Member *self = &setup->member[setup->self];
   for (int d = 0; d < setup->nodes; d++) {
-    if (d != setup->self && dials(setup, setup->self, d)) TRY(dial(h, d));
+    bool dials = d != setup->self && (!self->reachable || (setup->member[d].reachable && setup->self > d));
+    if (dials) TRY(dial(h, d));
   }
   return STATUS_OK;
 }
 
-/* Of an earlier epoch, or when there are more callers than a cluster has devices: closed. */
+/* A descriptor of an earlier epoch, or one more than there can be callers, is closed. */
 static Status take_passed(Handshakes *h, const PassedFd *passed) {
   PeerHandshake *all = h->all;
   Caller *caller = free_place(h);
@@ -203,48 +180,43 @@ static Status take_all_passed(Handshakes *h) {
   }
 }
 
-static int missing(const PeerHandshake *all) {
+static int find_missing(const PeerHandshake *all) {
   for (int d = 0; d < all->setup->nodes; d++) {
     if (d != all->setup->self && !all->connection[d]) return d;
   }
   return -1;
 }
 
-static void wait_for_events(Handshakes *h, double seconds) {
-  Connection *waiting[CALLERS + 1] = {h->all->control};
-  for (int i = 0; i < CALLERS; i++) waiting[1 + i] = h->callers[i].connection;
-  connections_wait(waiting, CALLERS + 1, h->all->passed, seconds);
-}
-
-static Status listen_to_leader(PeerHandshake *all) {
-  TRY(connections_step(&all->control, 1, 0));
-  return *all->stop ? status_set(STATUS_INTERRUPTED, "the leader has changed its mind") : STATUS_OK;
-}
-
 static Status connect_all(Handshakes *h) {
   PeerHandshake *all = h->all;
   double until = clock_now() + all->seconds;
   if (!all->together) TRY(dial_all(h));
-  while (missing(all) >= 0) {
-    TRY(listen_to_leader(all));
+  for (;;) {
+    Connection *waiting[CALLERS + 1] = {all->control};
+    if (find_missing(all) < 0) return STATUS_OK;
+    TRY(connections_step(&all->control, 1, 0));
+    if (*all->stop) return status_set(STATUS_INTERRUPTED, "the leader has changed its mind");
     TRY(take_all_passed(h));
     for (int i = 0; i < CALLERS; i++) {
-      if (!is_free(&h->callers[i])) TRY(advance(h, &h->callers[i]));
+      if (h->callers[i].connection) TRY(advance(h, &h->callers[i]));
+      waiting[1 + i] = h->callers[i].connection;
     }
-    if (missing(all) < 0) break;
-    if (clock_now() > until) return note_fault(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
-    wait_for_events(h, slice_seconds);
+    int missing = find_missing(all);
+    if (missing < 0) return STATUS_OK;
+    if (clock_now() > until) return note_fault(all, missing, status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
+    connections_wait(waiting, CALLERS + 1, all->passed, slice_seconds);
   }
-  return STATUS_OK;
 }
 
 Status peer_handshake_run(PeerHandshake *all) {
+  const ClusterSetup *setup = all->setup;
   Handshakes h = {.all = all};
-  const PeerIdentity own = identity_of(all);
+  PeerIdentity own = {.epoch = setup->epoch, .node = (uint16_t)setup->self, .partition = setup->fingerprints.partition};
   all->fault = -1;
-  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->setup->epoch, .bytes = MEET_BYTES}, h.ours);
+  memcpy(own.session, all->session, HELLO_SESSION);
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)setup->self, .count = setup->epoch, .bytes = MEET_BYTES}, h.ours);
   pack_identity(&own, h.ours + WIRE_HEADER);
-  for (int i = 0; i < CALLERS; i++) h.callers[i] = nobody;
+  for (int i = 0; i < CALLERS; i++) h.callers[i].node = -1;
   Status status = connect_all(&h);
   for (int i = 0; i < CALLERS; i++) drop(&h.callers[i]);
   return status;

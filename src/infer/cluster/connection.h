@@ -5,8 +5,8 @@
  * one cipher suite (TLS_AES_256_GCM_SHA384), X25519 or P-256. Whoever does not know the key can neither answer nor dial, and one who learns
  * it later cannot read what was said before.
  *
- * Three ways to use one, one after another:
- *   beginning   connection_step goes on with the call, HELLO (hello.h) and the handshake, as far as that is possible without waiting
+ * It has three phases:
+ *   beginning   connection_step continues connecting, HELLO (hello.h) and the TLS handshake, without waiting
  *   bytes       connection_read and connection_write, as recv and send
  *   messages    whole ones (wire.h), both ways: connection_send queues, connections_step moves all connections of a thread together, so
  * that two peers whose socket buffers are full of each other's messages still make progress
@@ -48,38 +48,38 @@ struct Connection {
   struct Tls *tls; /* NULL: plain, or not yet */
   /* Of one that is called: */
   bool calling;    /* nobody has taken the call yet */
-  Address address; /* where it leads */
-  HelloRole role;  /* what is to be said, */
+  Address address; /* of the peer */
+  HelloRole role;  /* role, session and key for HELLO */
   uint8_t session[HELLO_SESSION];
-  const KeyFile *key; /* and with which key */
+  const KeyFile *key;
   /* Messages: */
   int peer;      /* node, or -1: the leader */
-  bool nameless; /* messages of failures do not begin with its name: the owner has a better one */
+  bool nameless; /* error messages do not begin with the peer's name: the owner adds a better one */
   ConnectionSink sink;
-  double idle_timeout;            /* seconds after which a silent peer is not waited for; 0: any. For whoever waits */
+  double idle_timeout;            /* seconds of silence tolerated by whoever waits; 0: unlimited */
   double heard;                   /* clock_now: when bytes came last; at first, when messages began */
-  ConnectionCount sent, received; /* as they passed the socket, headers included */
-  Status status;                  /* of the first failure; it is closed then */
+  ConnectionCount sent, received; /* headers included */
+  Status status;                  /* of the first failure, after which it is closed */
   struct {
     const uint8_t *bytes;
     size_t size;
-  } queue[CONNECTION_QUEUE]; /* a ring of messages that are not out yet */
+  } queue[CONNECTION_QUEUE]; /* ring of messages not completely sent */
   int first, queued;
-  bool limited;   /* nothing but a sign of life was sent last, whose answer is not waited for for long (address_limit_silence) */
+  bool limited;   /* the last message sent was a PING (address_limit_silence) */
   size_t written; /* of the first one */
   uint8_t head[WIRE_HEADER];
   WireHeader header;
-  uint8_t *payload; /* NULL: header incomplete, or no room yet */
+  uint8_t *payload; /* NULL: header incomplete, or no room for the payload yet */
   size_t got;       /* bytes of header and payload so far */
 };
 
-/* ---- beginning and end. Descriptors are taken over, also when it fails */
+/* ---- beginning and end. Ownership of descriptors is taken, also on failure */
 
-void connection_init(Connection *connection);           /* not open, nothing queued: before anything else of one that is no heap's */
+void connection_init(Connection *connection);           /* closed, nothing queued; first, unless allocated by one of the functions below */
 Status connection_open(Connection *connection, int fd); /* a plain one */
 Status connection_dial(Connection *connection, const Address *address, HelloRole role, const uint8_t session[HELLO_SESSION],
                        const KeyFile *key);    /* key (outlives the handshake) NULL: the open one. As address_call */
-void connection_close(Connection *connection); /* after a word of goodbye if that can be sent at once; idempotent */
+void connection_close(Connection *connection); /* with TLS close_notify if that can be sent at once; idempotent */
 
 /* The same on the heap. BAD_VALUE..., and *connection is NULL. */
 Status connection_plain(Connection **connection, int fd);
@@ -88,7 +88,7 @@ Status connection_call(Connection **connection, const Address *address, HelloRol
                        const KeyFile *key);   /* as connection_dial */
 void connection_free(Connection *connection); /* accepts NULL */
 
-/* After fork, in the process that does not go on with it: connection_free without a word of goodbye. */
+/* After fork, in the process that does not continue with it: connection_free without close_notify. */
 void connection_forget(Connection *connection);
 
 Status connection_pair(int fd[2]); /* connected stream sockets */
@@ -129,10 +129,10 @@ void connection_receive(Connection *connection, int peer, const ConnectionSink *
 /* Queues a message (header included) of the caller's, which stays unchanged until it has left. PEER when the queue is full: the peer does
  * not read. */
 Status connection_send(Connection *connection, const uint8_t *message, size_t size);
-int connection_queued(const Connection *connection); /* messages not wholly handed to the system */
+int connection_queued(const Connection *connection); /* messages not completely sent */
 
-/* Sends a header alone (of the caller's, unchanged while it is open) if nothing else is on its way. It does not count as sent: whoever
- * looks at the counts wants to know whether work gets on. Failures are left for connections_step to find. */
+/* Sends a header (the caller's, unchanged while it is open) if nothing else is being sent. It is not counted in `sent`, which shows
+ * progress of work. Failures are left for connections_step to find. */
 void connection_ping(Connection *connection, const uint8_t message[WIRE_HEADER]);
 
 /* Waits until one of them can go on, with its beginning or its messages, or `also` (a descriptor to be read; -1: none); no longer than

@@ -1,5 +1,5 @@
 /* See device_session.h. Leaves out: what a request is (node.c), how connections to peers come about (peer_handshake.c). Messages are taken
- * in wherever links move, also in the middle of a request: delivering only notes what is wanted, and the loop acts on it. */
+ * in wherever connections progress, also in the middle of a request: delivering only records them, and the loop acts on them. */
 #include "infer/cluster/device_session.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -39,11 +39,11 @@ typedef struct Session {
   TokenSplit split;
   NodeSetup node_setup;
   Node *node; /* NULL: none is open */
-  /* Messages on their way out: */
-  uint8_t welcome[WIRE_HEADER + WELCOME_BYTES], word[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
+  /* Messages being sent: */
+  uint8_t welcome[WIRE_HEADER + WELCOME_BYTES], header[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
 } Session;
 
-/* ---- what the leader says */
+/* ---- messages from the leader */
 
 static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
   if (header->bytes > setup_message_max(s->place->weights->config))
@@ -60,22 +60,22 @@ static Status place_probe(Session *s, const WireHeader *header, uint8_t **payloa
   return STATUS_OK;
 }
 
-static bool is_word(const WireHeader *header) {
+static bool has_no_payload(const WireHeader *header) {
   return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE || header->kind == WIRE_PING;
 }
 
 static Status place_message(void *context, Connection *link, const WireHeader *header, uint8_t **payload) {
   Session *s = context;
   (void)link;
-  *payload = s->word;
-  if (is_word(header)) return STATUS_OK;
+  *payload = s->header;
+  if (has_no_payload(header)) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
   if (header->kind == WIRE_PROBE && !s->node) return place_probe(s, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
 
-/* Whoever is told of itself is given up, which the end of its connection says better. */
+/* A device that is itself reported as gone learns it from the end of its connection. */
 static Status take_gone(Session *s, const WireHeader *header) {
   if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
   if (s->node) node_gone(s->node, (int)header->count);
@@ -96,7 +96,7 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
   if (header->kind == WIRE_CANCEL) s->setup_arrived = false; /* which lay before it */
   s->setup_arrived |= header->kind == WIRE_SETUP;
   s->stop = s->over || s->cancelled || s->setup_arrived;
-  bool for_session = is_word(header) || header->kind == WIRE_SETUP;
+  bool for_session = has_no_payload(header) || header->kind == WIRE_SETUP;
   /* A set-up between requests lets the one at work finish. */
   if (s->node && (s->over || s->cancelled)) node_cancel(s->node);
   if (header->kind == WIRE_GONE) return take_gone(s, header);
@@ -105,7 +105,7 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
 
 /* ---- waiting for the leader */
 
-/* Once, for an event at most CONNECTION_IDLE_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
+/* Waits once, for at most CONNECTION_IDLE_SLICE. A leader without a sign of life is given up: others may want this device. */
 static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
   const double max = s->place->idle_timeout;
   TRY(connections_step(&s->control, 1, max > 0 ? CONNECTION_IDLE_SLICE : 3600));
@@ -113,7 +113,7 @@ static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
   return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
 }
 
-/* Since it was last heard, in the middle of a computation perhaps. */
+/* From when the leader was last heard, perhaps in the middle of a computation. */
 static IdleTimeout begin_to_wait(const Session *s) {
   IdleTimeout idle_timeout;
   connection_idle_start(&idle_timeout, s->place->idle_timeout, s->control->received.bytes, clock_now());
@@ -121,14 +121,14 @@ static IdleTimeout begin_to_wait(const Session *s) {
   return idle_timeout;
 }
 
-/* Until what was said is on its way: its place is needed again. */
+/* Until all messages are sent: their buffers are needed again. */
 static Status flush(Session *s) {
   IdleTimeout idle_timeout = begin_to_wait(s);
   while (connection_queued(s->control)) TRY(wait_for_leader(s, &idle_timeout));
   return STATUS_OK;
 }
 
-/* ---- what the session says */
+/* ---- messages to the leader */
 
 static Status send_message(Session *s, uint8_t *message, WireHeader header) {
   header.sender = (uint8_t)s->setup.self;
@@ -137,12 +137,12 @@ static Status send_message(Session *s, uint8_t *message, WireHeader header) {
   return connections_step(&s->control, 1, 0);
 }
 
-static Status send_word(Session *s, WireHeader header) {
+static Status send_header(Session *s, WireHeader header) {
   TRY(flush(s));
-  return send_message(s, s->word, header);
+  return send_message(s, s->header, header);
 }
 
-/* The message of the failure that has just been, about `fault` or nobody (-1). */
+/* Reports the failure of status_message(), caused by node `fault`; -1: by none. */
 static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t request, int fault) {
   const char *why = status_message();
   size_t length = strnlen(why, WIRE_TEXT);
@@ -222,7 +222,7 @@ static Status check_possible(const ClusterSetup *setup) {
   return STATUS_OK;
 }
 
-/* Who holds what, in the words of partition.h and token_split.h. */
+/* The shares, as partition.h and token_split.h have them. */
 static Status take_shares(Session *s) {
   const ClusterSetup *setup = &s->setup;
   s->split = (TokenSplit){.nodes = setup->nodes};
@@ -286,12 +286,12 @@ static Status start_epoch(Session *s) {
   s->setup_arrived = s->stop = false;
   Status status = open_epoch(s, &fault);
   if (s->node) s->control->sink.max_payload = fmax((double)node_max_payload(s->node), (double)setup_message_max(s->place->weights->config));
-  if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
+  if (status == STATUS_OK) return send_header(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
   if (!connection_is_open(s->control) || s->stop) return connection_is_open(s->control) ? STATUS_OK : status;
   return send_failure(s, WIRE_REFUSE, 0, 0, fault);
 }
 
-/* The leader may be gone, or may want none of it any more; else it is told. */
+/* A failure is reported, unless the leader is gone or has cancelled. */
 static Status answer(Session *s) {
   Status status = node_answer(s->node);
   if (status == STATUS_OK || !connection_is_open(s->control)) return status;
@@ -305,7 +305,7 @@ static Status cancel_epoch(Session *s) {
   stop_epoch(s);
   s->cancelled = false;
   s->stop = s->over || s->setup_arrived;
-  return send_word(s, (WireHeader){.kind = WIRE_CANCELLED});
+  return send_header(s, (WireHeader){.kind = WIRE_CANCELLED});
 }
 
 /* On the threads that will serve requests. */
@@ -326,7 +326,7 @@ static Status be_measured(Session *s) {
   return STATUS_OK;
 }
 
-/* One thing that is to be done, or a wait for it. */
+/* Does the next thing that is due, or waits for it. */
 static Status serve(Session *s) {
   bool open = s->node && !s->failed, waited = s->waits;
   s->waits = false;
@@ -355,7 +355,7 @@ static Status run(Session *s) {
   TRY(say_welcome(s));
   while (!s->over) {
     Status status = serve(s);
-    if (!s->over) TRY(status); /* a leader that has said goodbye may hang up */
+    if (!s->over) TRY(status); /* after BYE the leader may hang up */
   }
   return STATUS_OK;
 }
@@ -382,7 +382,7 @@ int session_run(const SessionPlace *place) {
   weights_guard(place->weights);
   Status status = run(s);
   if (status != STATUS_OK && !place->together) session_warn(place);
-  /* The leader is gone: so is the reason to be here. */
+  /* That the leader is gone is no failure of this process. */
   bool failed = status != STATUS_OK && connection_is_open(s->control);
   threads_stop();
   stop_epoch(s);

@@ -1,5 +1,5 @@
-/* What devices must have in common to compute together, as numbers short enough to be shown: SHA-256, of which the first 8 bytes count,
- * big-endian as it is printed. Equal numbers do not prove equal files against forgery: whoever has the key is trusted. */
+/* What devices must have in common to compute together, as numbers short enough to print: the first 8 bytes of SHA-256, big-endian. They do
+ * not protect against forgery: whoever has the key is trusted. */
 #ifndef INFER_FINGERPRINT_H
 #define INFER_FINGERPRINT_H
 #include "infer/weights.h"
@@ -7,7 +7,7 @@
 typedef struct Fingerprints {
   uint64_t model;     /* what the configuration says of the computation, and all parameters */
   uint64_t codebook;  /* codewords of all blocks and sites; 0 of a plain model */
-  uint64_t partition; /* of whom holds which tokens: 0, not agreed on yet */
+  uint64_t partition; /* which device holds which tokens; 0: not agreed on yet */
 } Fingerprints;
 
 /* model and codebook; partition becomes 0. Reads all weights, which takes a fraction of a second for 100 million. The same weights in 16

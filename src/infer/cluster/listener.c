@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 enum { MAX_CALLERS = 8192, MAX_HANDSHAKES = 256, MAX_PENDING = LISTENER_MAX_QUEUE + 64, MAX_TEXT = 128, ACCEPTS_AT_ONCE = 64 };
-static const double caller_seconds = 5, handshake_seconds = 10; /* before they are given up */
-static const double word_seconds = 1, last_word_seconds = 2;    /* between two words to one that waits; to take leave */
-static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two looks at what is due; at a session that ends */
-static const double full_seconds = 1;                           /* before another look, when the system gives no more descriptors */
+static const double caller_seconds = 5, handshake_seconds = 10; /* time limits */
+static const double busy_seconds = 1, refused_seconds = 2;      /* between two BUSY messages; before a refused leader is closed */
+static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two checks of what is due; of a session that ends */
+static const double full_seconds = 1;                           /* before the next accept, when descriptors have run out */
 
 /* ---- the event loop (epoll): level triggered, no timers: a step says how long it may wait. A watch must stay where it is while it is on
  * the loop. A callback may unwatch and release any watch, its own and others of the same step as well */
@@ -92,7 +92,7 @@ static Status loop_step(Loop *loop, double seconds) {
  * as long as it leaves anybody. Nothing is allocated after slots_init; all but the search for a place in a full table takes constant time.
  * What is in a slot is the owner's */
 
-enum { FAIR_BUCKETS = 1024 /* addresses that are told apart, by a hash that nobody outside can foresee */ };
+enum { FAIR_BUCKETS = 1024 /* of addresses, by a keyed hash */ };
 
 typedef struct FairSlot {
   int bucket;       /* -1: free */
@@ -125,7 +125,7 @@ static void slots_release(FairSlots *slots) {
   slots->slots = NULL;
 }
 
-/* A number for an address; equal for those that share places. */
+/* Hash of an address; equal for addresses that share slots. */
 static uint64_t slots_address(const FairSlots *slots, const void *bytes, size_t size) {
   uint64_t address = 0;
   memcpy(&address, bytes, size < sizeof address ? size : sizeof address);
@@ -136,7 +136,7 @@ static uint64_t slots_address(const FairSlots *slots, const void *bytes, size_t 
 
 static int bucket_of(uint64_t address) { return (int)(address % FAIR_BUCKETS); }
 
-/* Where anybody is to go: of the addresses with most connections the one whose oldest has been there for longest; -1: all are free. */
+/* The slot to free regardless of the address: the oldest connection of the address with the most; -1: all are free. */
 static int slots_any_victim(const FairSlots *slots) {
   int max = 0, victim = -1;
   for (int b = 0; b < FAIR_BUCKETS; b++) {
@@ -149,14 +149,14 @@ static int slots_any_victim(const FairSlots *slots) {
   return victim;
 }
 
-/* The slot that is to be given up for a newcomer of this address; -1: there is room. */
+/* The slot to free for a new connection of this address; -1: there is room. */
 static int slots_victim(const FairSlots *slots, uint64_t address) {
   int own = bucket_of(address);
   if (slots->bucket[own].count >= slots->share) return slots->bucket[own].oldest;
   return slots->free < 0 ? slots_any_victim(slots) : -1;
 }
 
-/* There is room (slots_victim). */
+/* There must be room (slots_victim). */
 static int slots_take(FairSlots *slots, uint64_t address, double now) {
   int b = bucket_of(address), slot = slots->free, newest = slots->bucket[b].newest;
   slots->free = slots->slots[slot].newer;
@@ -192,13 +192,13 @@ static void slots_give(FairSlots *slots, int slot) {
 
 struct Listener;
 
-/* A connection that has not said who it is, or was told why it is not let in. */
+/* An unidentified connection, or one that was refused. */
 typedef struct Caller {
   LoopWatch watch;
   struct Listener *listener;
   size_t got;
   uint8_t bytes[HELLO_BYTES];
-  bool refused; /* whatever it still says is thrown away, so that the answer is not lost with it */
+  bool refused; /* its input is discarded: closing with unread input would lose the answer */
 } Caller;
 
 typedef enum PendingState { PENDING_FREE, PENDING_HANDSHAKE, PENDING_WAITS, PENDING_REFUSED } PendingState;
@@ -209,28 +209,28 @@ typedef struct Pending {
   LoopWatch watch;
   struct Listener *listener;
   Connection *connection;
-  char caller[ADDRESS_TEXT]; /* for people */
+  char caller[ADDRESS_TEXT]; /* for messages */
   uint8_t session[HELLO_SESSION];
-  uint64_t turn; /* who came first is served first */
-  double until;  /* PENDING_WAITS: when the next word is due; PENDING_REFUSED: when it is over */
+  uint64_t turn; /* first come, first served */
+  double until;  /* PENDING_WAITS: when the next BUSY is due; PENDING_REFUSED: when it is closed */
   uint8_t message[WIRE_HEADER + MAX_TEXT];
-  size_t size, sent; /* of the message on its way */
+  size_t size, sent; /* of the message being sent */
 } Pending;
 
-/* The process of the leader whose turn it is. */
+/* The session being served. */
 typedef struct Session {
-  pid_t pid;       /* 0: nobody is served */
-  LoopWatch watch; /* of the socket that descriptors are passed through; fd -1: its other end has closed, and it is about to end */
+  pid_t pid;       /* 0: none */
+  LoopWatch watch; /* of the socket for passing descriptors; fd -1: its other end is closed, the session is ending */
   double began;
   char caller[ADDRESS_TEXT];
   uint8_t session[HELLO_SESSION];
 } Session;
 
-/* Callers that were turned away: each is told why, the log gets a line a second. */
-typedef struct TurnedAway {
+/* Rejected callers: each is told why; the log gets one line per second. */
+typedef struct Rejections {
   double last;
   uint64_t unsaid;
-} TurnedAway;
+} Rejections;
 
 typedef struct Listener {
   const ListenerOptions *options;
@@ -243,14 +243,14 @@ typedef struct Listener {
   Pending handshakes[MAX_HANDSHAKES];
   Pending pending[MAX_PENDING];
   Session served;
-  TurnedAway turned_away;
+  Rejections rejected;
   uint64_t turns;
-  bool was_served;     /* one leader at least, to its end */
-  double closed_until; /* clock_now: no connection is taken before */
+  bool was_served;     /* at least one session has ended */
+  double closed_until; /* clock_now: no connection is accepted before */
   double next_tick;
 } Listener;
 
-/* ---- connections that come to an end */
+/* ---- closing connections */
 
 static void close_watch(Listener *l, LoopWatch *watch) {
   int fd = watch->fd;
@@ -271,27 +271,27 @@ static void drop_pending(Listener *l, Pending *pending) {
   pending->state = PENDING_FREE;
 }
 
-/* Why is status_message(). */
-static void note_turned_away(Listener *l, const char *who, const char *caller) {
+/* The reason is status_message(). */
+static void log_rejected(Listener *l, const char *who, const char *caller) {
   double now = clock_now();
-  if (now - l->turned_away.last < 1) {
-    l->turned_away.unsaid++;
+  if (now - l->rejected.last < 1) {
+    l->rejected.unsaid++;
     return;
   }
   log_warning("%s at %s was turned away: %s", who, caller, status_message());
-  l->turned_away.last = now;
+  l->rejected.last = now;
 }
 
-static void tell_turned_away(Listener *l, double now) {
-  if (!l->turned_away.unsaid || now - l->turned_away.last < 1) return;
-  log_warning("%llu more callers were turned away", (unsigned long long)l->turned_away.unsaid);
-  l->turned_away = (TurnedAway){.last = now};
+static void log_rejected_sum(Listener *l, double now) {
+  if (!l->rejected.unsaid || now - l->rejected.last < 1) return;
+  log_warning("%llu more callers were turned away", (unsigned long long)l->rejected.unsaid);
+  l->rejected = (Rejections){.last = now};
 }
 
 /* ---- the session that is served */
 
 static void close_copies(Listener *l, int keep) {
-  close(l->loop.fd); /* its own copy: what the listener's loop watches stays as it is */
+  close(l->loop.fd); /* this process's copy; the listener's stays as it is */
   for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
   for (int i = 0; i < l->caller_slots.capacity; i++) {
     if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
@@ -333,7 +333,7 @@ static void session_ready(void *context, short events) {
   close_watch(l, &l->served.watch);
 }
 
-/* Descriptors for a session, at the cost of connections that nobody knows where there are none left. */
+/* Descriptors for a session; if there are none left, unidentified connections are dropped for them. */
 static Status make_pair(Listener *l, int pair[2]) {
   Status status = fd_passing_pair(pair);
   for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) {
@@ -343,7 +343,7 @@ static Status make_pair(Listener *l, int pair[2]) {
   return status;
 }
 
-/* From here on the connection is the session's alone. */
+/* Hands the connection over to a new session process. */
 static void start_session(Listener *l, Pending *pending) {
   Session *served = &l->served;
   pid_t parent = getpid(), pid = -1;
@@ -395,7 +395,7 @@ static void reap(Listener *l) {
   end_session(l);
 }
 
-/* ---- leaders that wait for their turn */
+/* ---- waiting leaders */
 
 static int place_of(const Listener *l, const Pending *pending) {
   int place = 1;
@@ -403,7 +403,7 @@ static int place_of(const Listener *l, const Pending *pending) {
   return place;
 }
 
-static void make_word(Pending *pending, int place) {
+static void make_busy(Pending *pending, int place) {
   char text[MAX_TEXT];
   int length = place ? snprintf(text, sizeof text, "serves somebody else; this run is number %d in its queue", place)
                      : snprintf(text, sizeof text, "serves somebody else, and its queue is full");
@@ -413,7 +413,7 @@ static void make_word(Pending *pending, int place) {
   pending->sent = 0;
 }
 
-/* Of a leader that waits nothing is read but its end: what it says is for the session. */
+/* Nothing is read from a waiting leader: its messages are for the session. Only a hang-up is noticed. */
 static void send_some(Listener *l, Pending *pending) {
   bool blocked = false;
   while (pending->sent < pending->size && !blocked) {
@@ -452,7 +452,7 @@ static int count_waiting(const Listener *l) {
   return count;
 }
 
-/* The first is served when nobody is. A word to it that is half out is said to its end before, or TLS would not go on. */
+/* Serves the first waiting leader if no session runs. A message to it must be sent completely before, or its TLS stream would break. */
 static void call_next(Listener *l) {
   Pending *next = l->served.pid ? NULL : find_pending(l, PENDING_WAITS);
   if (next && next->sent == next->size) start_session(l, next);
@@ -463,16 +463,16 @@ static void tell_places(Listener *l, double now) {
     Pending *pending = &l->pending[i];
     if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
     if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
-    make_word(pending, place_of(l, pending));
-    pending->until = now + word_seconds;
+    make_busy(pending, place_of(l, pending));
+    pending->until = now + busy_seconds;
     send_some(l, pending);
   }
 }
 
-/* A handshake is over: its leader is served, waits, or is told that it cannot. */
+/* A handshake is done: the leader is served, queued, or refused. */
 static void seat(Listener *l, Pending *handshake) {
   Pending *pending = find_pending(l, PENDING_FREE);
-  if (!pending) pending = find_pending(l, PENDING_REFUSED); /* has been told; there are more places than may wait */
+  if (!pending) pending = find_pending(l, PENDING_REFUSED); /* it was told already; there are more slots than leaders may wait */
   bool room = !l->served.pid || count_waiting(l) < l->options->queue;
   if (pending->state == PENDING_REFUSED) drop_pending(l, pending);
   memcpy(pending->caller, handshake->caller, sizeof pending->caller);
@@ -483,16 +483,16 @@ static void seat(Listener *l, Pending *handshake) {
   pending->state = room ? PENDING_WAITS : PENDING_REFUSED;
   pending->turn = ++l->turns;
   pending->size = pending->sent = 0;
-  pending->until = clock_now() + (room ? word_seconds : last_word_seconds);
+  pending->until = clock_now() + (room ? busy_seconds : refused_seconds);
   if (loop_watch(&l->loop, &pending->watch, connection_fd(pending->connection), POLLRDHUP, pending_ready, pending) != STATUS_OK)
     drop_pending(l, pending);
   call_next(l);
   if (pending->state == PENDING_FREE) return;
-  make_word(pending, room ? place_of(l, pending) : 0);
+  make_busy(pending, room ? place_of(l, pending) : 0);
   send_some(l, pending);
 }
 
-/* ---- leaders that have shown the key, and begin TLS */
+/* ---- TLS handshakes of leaders that have the key */
 
 static void handshake_ready(void *context, short events) {
   Pending *handshake = context;
@@ -500,7 +500,7 @@ static void handshake_ready(void *context, short events) {
   bool done;
   (void)events;
   if (connection_step(handshake->connection, &done) != STATUS_OK) {
-    note_turned_away(l, "a leader", handshake->caller);
+    log_rejected(l, "a leader", handshake->caller);
     drop_pending(l, handshake);
   } else if (done) {
     seat(l, handshake);
@@ -509,14 +509,14 @@ static void handshake_ready(void *context, short events) {
   }
 }
 
-/* Who shares places: an IPv4 address, an IPv6 network of 64 bits, and all that are on this machine's disk. */
+/* What shares slots: an IPv4 address, a /64 of IPv6, and all UNIX sockets. */
 static uint64_t address_of(const FairSlots *slots, const struct sockaddr_storage *from) {
   if (from->ss_family == AF_INET) return slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
   if (from->ss_family == AF_INET6) return slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
   return slots_address(slots, "local", 5);
 }
 
-/* The descriptor is taken over. */
+/* Takes ownership of the descriptor. */
 static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
   socklen_t bytes = sizeof from;
@@ -533,9 +533,9 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   Status status = connection_tls(&handshake->connection, fd, CONNECTION_ANSWERS, l->options->key);
   if (status == STATUS_OK) status = loop_watch(&l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
   if (status == STATUS_OK) {
-    handshake_ready(handshake, POLLIN); /* its first words came behind the HELLO, perhaps */
+    handshake_ready(handshake, POLLIN); /* its first bytes may have come with the HELLO */
   } else {
-    note_turned_away(l, "a leader", handshake->caller);
+    log_rejected(l, "a leader", handshake->caller);
     drop_pending(l, handshake);
   }
 }
@@ -558,7 +558,7 @@ static void refuse(Listener *l, Caller *caller, HelloResult result) {
   char from[ADDRESS_TEXT];
   ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(result, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
   status_set(STATUS_BAD_VALUE, "%s", reasons[result]);
-  note_turned_away(l, "a caller", address_caller(caller->watch.fd, from));
+  log_rejected(l, "a caller", address_caller(caller->watch.fd, from));
   caller->refused = true;
   if (sent < 0) drop_caller(l, (int)(caller - l->callers));
 }
@@ -573,7 +573,7 @@ static void let_in(Listener *l, Caller *caller, const Hello *hello) {
     pass_to_session(l, fd, hello);
 }
 
-/* Takes nothing of what follows the HELLO, but from one that was refused. */
+/* Reads no further than the HELLO, except from a refused caller. */
 static void caller_ready(void *context, short events) {
   Caller *caller = context;
   Listener *l = caller->listener;
@@ -594,7 +594,7 @@ static void caller_ready(void *context, short events) {
     refuse(l, caller, result);
 }
 
-/* The caller may have gone meanwhile; anything else passes, or would be found again at once. True: another try may help. */
+/* After a failed accept. True: try again at once. */
 static bool note_failure(Listener *l) {
   if (errno == EINTR || errno == ECONNABORTED) return true;
   if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
@@ -619,7 +619,7 @@ static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from
   caller->got = 0;
   caller->refused = false;
   if (loop_watch(&l->loop, &caller->watch, fd, POLLIN, caller_ready, caller) == STATUS_OK) {
-    caller_ready(caller, POLLIN); /* most who have something to say have said it by now */
+    caller_ready(caller, POLLIN); /* usually its HELLO is there by now */
   } else {
     close(fd);
     slots_give(&l->caller_slots, slot);
@@ -666,7 +666,7 @@ static Status tick(Listener *l) {
   call_next(l);
   give_up_late_ones(l, now);
   tell_places(l, now);
-  tell_turned_away(l, now);
+  log_rejected_sum(l, now);
   for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(&l->loop, &l->sockets[i], POLLIN);
   return weights_unchanged(l->options->weights);
 }
@@ -691,7 +691,7 @@ Status listener_check(const ListenerOptions *options) {
                     address_text(&options->listen, text));
 }
 
-/* As many callers as descriptors allow, half of which are left for everything else. */
+/* As many callers as half of the available descriptors; the rest is for everything else. */
 static Status prepare(Listener *l) {
   struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
@@ -752,7 +752,7 @@ Status listener_run(const ListenerOptions *options) {
   if (!l) return status_set(STATUS_NO_MEMORY, "no memory for a listener");
   l->options = options;
   l->loop.fd = -1;
-  signal(SIGCHLD, SIG_DFL); /* sessions can be waited for, whatever this process's own parent has left it with */
+  signal(SIGCHLD, SIG_DFL); /* or sessions could not be waited for, if the parent ignored it */
   Status status = listener_check(options);
   if (status == STATUS_OK) status = prepare(l);
   if (status == STATUS_OK) status = fingerprint_weights(options->weights, &l->fingerprints);

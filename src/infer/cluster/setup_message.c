@@ -1,4 +1,5 @@
-/* Packing and checking of SETUP. Three steps: the head, whose counts give the length; the lists behind it; then what must go together. */
+/* Encoding and checking of SETUP, in three steps: the head, whose counts give the length; the lists after it; then what must be consistent.
+ */
 #include "infer/cluster/setup_message.h"
 #include "infer/cluster/byte_cursor.h"
 #include <arpa/inet.h>
@@ -123,7 +124,7 @@ void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP
 
 /* ---- parsing */
 
-/* What is no number is in no range, and -0 would be packed as another number where a field is fixed. */
+/* NaN is in no range, and -0 would be encoded differently from the 0 of a fixed field. */
 static Status need(const char *what, double value, double min, double max) {
   if (value >= min && value <= max && !signbit(value)) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a set-up with %s %g; %g to %g are possible here", what, value, min, max);
@@ -280,7 +281,7 @@ static Status parse_member(const uint8_t **at, ClusterSetup *s, Member *member) 
   return need("the weight of a device", member->weight, text ? 1e-9 : 0, text ? 1e9 : 0);
 }
 
-/* ---- what must go together */
+/* ---- consistency */
 
 static Status check_tokens(const ClusterSetup *s) {
   int64_t sum = 0;

@@ -15,14 +15,14 @@ typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } Tra
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
 typedef struct Member {
-  bool reachable;  /* it listens at `address`; else it dials all others (the leader's own device) */
+  bool reachable;  /* it listens at `address`; otherwise it dials all others (the leader's own device) */
   Address address; /* a number, not a name, or a path of fewer than SETUP_PATH bytes */
   int64_t tokens;  /* of an image */
   double weight;   /* of a text's tokens */
 } Member;
 
 typedef struct ClusterSetup {
-  uint16_t epoch; /* from 1: counts up with each SETUP of a session */
+  uint16_t epoch; /* from 1, incremented with each SETUP of a session */
   int nodes, self;
   Strategy strategy;
   TransportKind transport;
@@ -31,11 +31,11 @@ typedef struct ClusterSetup {
   ClassToken class_token;
   EntropyChoice entropy;
   bool keep_codes;
-  bool mask;                     /* go on without a device that is gone, its tokens masked; else that is a failure */
+  bool mask;                     /* continue without a lost device, its tokens masked; otherwise that is a failure */
   int64_t batch_max, tokens_max; /* tokens_max: of the longest text; 0 for images */
   uint32_t mtu;                  /* 0: ask the system */
   LinkOptions links;             /* trace.points are owned */
-  bool shaped;                   /* links are as `links` says, not as they are */
+  bool shaped;                   /* simulate `links` instead of the real network */
   Fingerprints fingerprints;
   Member member[WIRE_NODES]; /* [nodes] */
   int64_t tokens;            /* T of an image; 0 for texts */
@@ -43,14 +43,14 @@ typedef struct ClusterSetup {
 } ClusterSetup;
 
 enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
-/* The longest that there can be for a model. */
+/* The maximum length for a model. */
 size_t setup_message_max(const ModelConfig *config);
 
 size_t setup_message_bytes(const ClusterSetup *setup);
 /* BAD_VALUE: the address of a member is a name, or its path is too long. */
 Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
 
-/* What two devices that have met have in common, for the keys between them: the leader's session, epoch, protocol version, fingerprints. */
+/* What two connected devices have in common, for deriving keys: the leader's session, epoch, protocol version, fingerprints. */
 void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]);
 
 /* Hostile bytes: BAD_VALUE names the field that is out of range, or does not go with the model or with other fields. Release *setup

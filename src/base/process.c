@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -74,14 +75,19 @@ static _Noreturn void become(const char *const *argv, int out, int log, const Si
   _exit(127);
 }
 
-/* The last line of the file, without its end; what was in `line` where there is none. */
+/* What a program said last that explains its end: the last line of the file with an error, or else the last line; what was in `line` where
+ * there is none. */
 static void last_line(const char *path, char *line, size_t room) {
   FILE *file = fopen(path, "r");
   char next[512];
+  bool found = false;
   if (file == NULL) return;
   while (fgets(next, sizeof next, file)) {
     next[strcspn(next, "\r\n")] = '\0';
-    if (next[0]) snprintf(line, room, "%s", next);
+    bool error = strstr(next, "error:") != NULL;
+    if (next[0] == '\0' || (found && !error)) continue;
+    snprintf(line, room, "%s", next);
+    found = error;
   }
   fclose(file);
 }

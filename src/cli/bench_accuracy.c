@@ -170,12 +170,13 @@ static Status read_experiment(Experiment *e, const char *name) {
 typedef struct Arguments {
   char *list[ARGUMENTS_MAX]; /* owned; NULL behind the last */
   int count;
-  bool failed; /* no memory or room for one: reported once */
+  Status status; /* of the first that could not be added; those after it are left out */
 } Arguments;
 
 static void add(Arguments *a, const char *text) {
-  if (a->failed || text == NULL || a->count == ARGUMENTS_MAX - 1 || (a->list[a->count] = strdup(text)) == NULL)
-    a->failed = true;
+  if (a->status != STATUS_OK) return;
+  if (text == NULL || a->count == ARGUMENTS_MAX - 1 || (a->list[a->count] = strdup(text)) == NULL)
+    a->status = status_set(STATUS_NO_MEMORY, "no memory or room for its command line");
   else
     a->count++;
 }
@@ -191,22 +192,61 @@ static void arguments_free(Arguments *a) {
   for (int i = 0; i < a->count; i++) free(a->list[i]);
 }
 
+/* Of --quick or not: results of another experiment are looked for where it would have put them beside these. */
+static const char *suffix_of(const AccuracyCommand *c) { return c->quick ? "-quick" : ""; }
+
+/* {data}, {seed} and {run:EXPERIMENT/ROW} of a text replaced: the data directory, this run's seed, and the checkpoint of another
+ * experiment's row with the same seed. *expanded: a fresh string. */
+static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, char **expanded) {
+  static const char accepted[] = "accepted in braces are {data}, {seed} and {run:EXPERIMENT/ROW}";
+  const char *slash = strrchr(c->folder, '/');
+  size_t size;
+  FILE *out = open_memstream(expanded, &size);
+  if (out == NULL) return status_no_memory(NULL, "a setting");
+  Status status = STATUS_OK;
+  for (const char *at = text; *at && status == STATUS_OK; at++) {
+    size_t length = strcspn(at, "}"), name = strcspn(at, "/");
+    if (*at != '{') {
+      putc(*at, out);
+      continue;
+    }
+    if (strncmp(at, "{seed}", 6) == 0)
+      fprintf(out, "%lld", (long long)seed);
+    else if (strncmp(at, "{data}", 6) == 0 && c->data_dir)
+      fputs(c->data_dir, out);
+    else if (strncmp(at, "{data}", 6) == 0)
+      status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
+    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < length)
+      fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - c->folder) + 1 : 0, c->folder, (int)(name - 5), at + 5, suffix_of(c),
+              (long long)seed, (int)(length - name - 1), at + name + 1);
+    else
+      status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
+    if (status == STATUS_OK) at += length;
+  }
+  if (fclose(out) != 0 && status == STATUS_OK) status = status_no_memory(NULL, "a setting");
+  if (status != STATUS_OK) free(*expanded), *expanded = NULL;
+  return status;
+}
+
 /* Options of settings in the order of their names, so that equal settings are equal command lines: true is a flag, false its --no-. */
-static void add_settings(Arguments *a, json_t *settings) {
+static void add_settings(const AccuracyCommand *c, Arguments *a, json_t *settings, int64_t seed) {
   const char *key;
   json_t *value;
-  char *sorted = json_dumps(settings, JSON_SORT_KEYS);
+  char *sorted = settings ? json_dumps(settings, JSON_SORT_KEYS) : NULL;
   json_t *in_order = sorted ? json_loads(sorted, 0, NULL) : NULL;
-  a->failed = a->failed || in_order == NULL;
+  if (in_order == NULL && a->status == STATUS_OK) a->status = status_no_memory(NULL, "settings");
   json_object_foreach(in_order, key, value) {
     char off[NAME_MAX_LENGTH + 4], *text = NULL;
     snprintf(off, sizeof off, "no-%s", key);
-    if (json_is_number(value)) text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
-    if (json_is_null(value)) continue;
-    if (json_is_boolean(value))
+    if (json_is_null(value) || a->status != STATUS_OK) continue;
+    if (json_is_boolean(value)) {
       add_option(a, json_is_true(value) ? key : off, NULL);
-    else
-      add_option(a, key, json_is_string(value) ? json_string_value(value) : text ? text : "");
+      continue;
+    }
+    if (json_is_string(value)) a->status = expand(c, json_string_value(value), seed, &text);
+    if (json_is_number(value)) text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+    add_option(a, key, NULL);
+    add(a, text);
     free(text);
   }
   json_decref(in_order);
@@ -229,22 +269,27 @@ static char *place(const Experiment *e, const AccuracyCommand *c, int row, int s
   return files_join(c->folder, relative);
 }
 
-/* Where the model of a row lies: what it was trained to, or what it takes over untrained. */
-static char *model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed) {
+/* Where the model of a row lies, a fresh string: what it was trained to, or what it takes over untrained. */
+static Status model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed, char **model) {
   const Row *r = &e->row[row];
-  if (r->train) return place(e, c, row, seed, "");
-  return r->from ? model_of(e, c, find_row(e, r->from), seed) : strdup(r->model);
+  if (!r->train && r->from) return model_of(e, c, find_row(e, r->from), seed, model);
+  if (!r->train) return expand(c, r->model, e->seeds[seed], model);
+  *model = place(e, c, row, seed, "");
+  return *model ? STATUS_OK : status_no_memory(NULL, "a path");
 }
 
 static void train_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
   const Row *r = &e->row[row];
-  char *program = process_beside("astra-train"), *out = place(e, c, row, seed, ""), number[32];
-  char *from = r->from ? model_of(e, c, find_row(e, r->from), seed) : r->model ? strdup(r->model) : NULL;
+  char *program = process_beside("astra-train"), *out = place(e, c, row, seed, ""), *from = NULL, number[32];
+  if (r->from)
+    a->status = model_of(e, c, find_row(e, r->from), seed, &from);
+  else if (r->model)
+    a->status = expand(c, r->model, e->seeds[seed], &from);
   json_t *settings = merged_settings(e, c, "train", r->train);
   if (from && settings) json_object_set_new(settings, "model", json_string(from));
   if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
   add(a, program);
-  add_settings(a, settings);
+  add_settings(c, a, settings, e->seeds[seed]);
   snprintf(number, sizeof number, "%lld", (long long)e->seeds[seed]);
   add_option(a, "seed", number);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
@@ -258,12 +303,13 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
 }
 
 static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
-  char *program = process_beside("astra-infer"), *model = model_of(e, c, row, seed);
+  char *program = process_beside("astra-infer"), *model = NULL;
+  a->status = model_of(e, c, row, seed, &model);
   json_t *settings = merged_settings(e, c, "eval", e->row[row].eval);
   add(a, program);
   add(a, "eval");
   add_option(a, "checkpoint", model);
-  add_settings(a, settings);
+  add_settings(c, a, settings, e->seeds[seed]);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
   add_option(a, "json", NULL);
   json_decref(settings);
@@ -274,7 +320,7 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
 static char *command_line(const Arguments *a) {
   size_t length = 1;
   for (int i = 0; i < a->count; i++) length += strlen(a->list[i]) + 3;
-  char *line = malloc(length), *to = line;
+  char *line = calloc(1, length), *to = line;
   for (int i = 0; line && i < a->count; i++) {
     const char *word = a->list[i], *slash = i == 0 ? strrchr(word, '/') : NULL;
     to += sprintf(to, strpbrk(word, " *?&;'\"") ? "%s'%s'" : "%s%s", i ? " " : "", slash ? slash + 1 : word);
@@ -307,12 +353,14 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .lines = json_object()};
   if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
   eval_arguments(e, c, row, seed, &job->eval);
+  if (job->train.status != STATUS_OK) return job->train.status;
+  if (job->eval.status != STATUS_OK) return job->eval.status;
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
-  bool made = job->train_result && job->eval_result && job->commands && job->log && job->out && train && eval && !job->train.failed &&
-              !job->eval.failed && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
+  bool made = job->train_result && job->eval_result && job->commands && job->log && job->out && train && eval &&
+              json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0;
   free(train), free(eval);
-  return made ? STATUS_OK : status_set(STATUS_NO_MEMORY, "row %s: no memory or room for its command lines", e->row[row].name);
+  return made ? STATUS_OK : status_no_memory(e->row[row].name, "its command lines");
 }
 
 static Status read_json(const char *path, json_t **root) {
@@ -330,6 +378,19 @@ static Status write_json(const char *path, const json_t *root) {
   if (text == NULL) return status_no_memory(path, "its text");
   Status status = files_write(path, text, strlen(text));
   free(text);
+  return status;
+}
+
+/* The model that a row begins with, when another experiment makes it. */
+static Status check_other(const Experiment *e, const AccuracyCommand *c, int row, int seed) {
+  const char *model = e->row[row].model;
+  char *path;
+  if (model == NULL || strncmp(model, "{run:", 5) != 0) return STATUS_OK;
+  TRY(expand(c, model, e->seeds[seed], &path));
+  Status status = files_is_dir(path) ? STATUS_OK
+                                     : status_set(STATUS_NOT_FOUND, "%s is not there; make it first: astra-bench accuracy --table %.*s%s",
+                                                  path, (int)strcspn(model + 5, "/}"), model + 5, c->quick ? " --quick" : "");
+  free(path);
   return status;
 }
 
@@ -369,7 +430,7 @@ static Status train(Job *job) {
     a = &resume;
   }
   free(state);
-  Status status = resume.failed ? status_no_memory(NULL, "a command line") : time_program(a, job->train_result, job->log);
+  Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log);
   arguments_free(&resume);
   return status;
 }
@@ -405,6 +466,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   Job job;
   char *folder = NULL;
   Status status = job_make(e, c, row, seed, &job);
+  if (status == STATUS_OK) status = check_other(e, c, row, seed);
   if (status == STATUS_OK && (folder = files_folder(job.log)) == NULL) status = status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_make_dirs(folder);
   if (status == STATUS_OK) status = check_commands(&job);
@@ -601,10 +663,11 @@ static Status choose_seeds(Experiment *e, const AccuracyCommand *c) {
 static Status choose_folder(AccuracyCommand *c) {
   const char *base = strrchr(c->table, '/');
   char name[2 * NAME_MAX_LENGTH];
-  snprintf(name, sizeof name, "runs/%.*s%s", (int)strcspn(base ? base + 1 : c->table, "."), base ? base + 1 : c->table,
-           c->quick ? "-quick" : "");
+  snprintf(name, sizeof name, "runs/%.*s%s", (int)strcspn(base ? base + 1 : c->table, "."), base ? base + 1 : c->table, suffix_of(c));
   c->folder = strdup(c->out ? c->out : name);
-  return c->folder ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (c->folder == NULL) return status_no_memory(NULL, "a path");
+  for (size_t length = strlen(c->folder); length > 1 && c->folder[length - 1] == '/';) c->folder[--length] = '\0';
+  return STATUS_OK;
 }
 
 static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
@@ -615,7 +678,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
       if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
       if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));
       job_free(&job);
-      TRY(status);
+      if (status != STATUS_OK) return status_wrap(status, "%s", e->row[row].name);
     }
   return STATUS_OK;
 }

@@ -34,10 +34,21 @@ expect "bad seeds" 2 --table ./small.json --seeds 1,x; err '--seeds "1,x"'
 head -c 100 small.json >half.json
 expect "half a file" 1 --table ./half.json; err "half.json: line"
 
+experiment ', {"name": "x", "model": "{run:other/plain}"}, {"name": "y", "from": "x", "eval": {"layout": "{data}/{seed}"}}' >braces.json
+expect "braces" 0 --table ./braces.json --seeds 7 --data-dir there --out here/braces/ --dry-run
+out "^astra-infer eval --checkpoint here/other/seed-7/plain "; out "^astra-infer eval .*--layout there/7 "
+expect "no data directory" 2 --table ./braces.json --seeds 7 --dry-run; err "y: --data-dir DIR is missing"
+experiment ', {"name": "x", "model": "{home}"}' >other.json
+expect "other braces" 1 --table ./other.json --dry-run; err '"{home}": accepted in braces'
+expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/plain is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
+for file in "$root"/experiments/*.json; do
+  expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
+done
+
 expect "dry run" 0 --table ./small.json --dry-run; silent err
 [ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
 out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "
-[ ! -e runs ] || report "a dry run left files"
+[ ! -e runs/small ] || report "a dry run left files"
 
 expect "the experiment" 0 --table ./small.json --out run
 out "^| plain | - | [0-9.]* ± [0-9.]* | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-][0-9.]* ± [0-9.]* | 88.50 | -1.50 | 2 |$"
@@ -55,7 +66,7 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
-expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2"; err "bad.log"
+expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2: .*no-such-option"; err "bad.log"
 [ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"
 
 # Interrupted while it trains: the training is told, and goes on from its checkpoint.

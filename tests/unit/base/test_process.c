@@ -52,6 +52,8 @@ static void a_failure_leaves_no_output(void **state) {
   assert_false(files_exists(p.out));
   assert_non_null(strstr(status_message(), "exit code 3: the reason"));
   assert_non_null(strstr(status_message(), p.log));
+  assert_int_equal(shell(&p, "echo 'sh: error: none left' >&2; echo 'Try sh --help' >&2; exit 2"), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "exit code 2: sh: error: none left; see"));
   assert_int_equal(shell(&p, "kill -KILL $$"), STATUS_PEER);
   assert_non_null(strstr(status_message(), "signal 9"));
   const char *argv[] = {"/no/such/program", NULL};

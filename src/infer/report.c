@@ -217,9 +217,9 @@ static void report_memory(FILE *out, const GenerateMemory *m) {
   const struct {
     const char *what;
     int64_t bytes;
-  } rows[] = {{"weights, one copy for all nodes", m->weights},      {"codebooks, likewise", m->codebooks},
-              {"tables of keys and values, likewise", m->tables},   {"keys and values in full", m->cache_rows},
-              {"codes of the other nodes' tokens", m->cache_codes}, {"computing, messages, room for codes", m->buffers}};
+  } rows[] = {{"weights (shared by all nodes)", m->weights},        {"codebooks (shared)", m->codebooks},
+              {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
+              {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
   fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
           100 * share(m->cache_rows + m->cache_codes, m->cache_full));

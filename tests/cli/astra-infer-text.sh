@@ -197,7 +197,7 @@ done
 # Keys and values of 4 groups of 50 codewords of 3 blocks, 2 x 32 numbers each, at site x alone.
 expect "memory of tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json; out '"tables_shared":153600,'
 expect "memory without tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json --table-memory 0; out '"tables_shared":0,'
-expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err "^  tables of keys and values, likewise  *0 bytes$"
+expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err "^  tables of keys and values (shared)  *0 bytes$"
 expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies images or"; silent out
 expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies images or"
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"

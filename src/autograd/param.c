@@ -226,16 +226,11 @@ Status param_make_shadows(ParamSet *set) {
   return STATUS_OK;
 }
 
-static void shadow_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const Tensor *tensor = context;
-  kernels()->narrow(end - begin, tensor->value + begin, tensor->shadow + begin);
-}
-
 void param_refresh_shadows(ParamSet *set, bool frozen) {
   for (size_t i = 0; set->shadows != NULL && !set->reserved && i < set->count; i++) {
     Tensor *tensor = &set->list[i].tensor;
-    if (tensor->shadow != NULL && (frozen || !set->list[i].frozen)) threads_for(tensor_count(tensor), 4096, shadow_range, tensor);
+    if (tensor->shadow != NULL && (frozen || !set->list[i].frozen))
+      tensor_narrow(NARROW_BF16, tensor_count(tensor), tensor->value, tensor->shadow);
   }
 }
 

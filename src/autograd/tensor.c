@@ -1,6 +1,8 @@
 /* Sizes of a tensor, from its shape, and a look at its values. */
 #include "autograd/tensor.h"
+#include "base/threads.h"
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 int64_t tensor_count(const Tensor *tensor) { return tensor_rows(tensor) * tensor_width(tensor); }
@@ -44,4 +46,26 @@ Numbers tensor_numbers(const Tensor *tensor) {
 void tensor_read(const Tensor *tensor, int64_t first, int64_t count, real *to) {
   const real *from = numbers_read(tensor_numbers(tensor), first, count, to);
   if (from != to) memcpy(to, from, (size_t)count * sizeof *to);
+}
+
+typedef struct Narrowing {
+  NarrowKind kind;
+  const real *from;
+  uint16_t *to;
+  atomic_bool too_large;
+} Narrowing;
+
+static void narrow_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Narrowing *job = context;
+  if (job->kind == NARROW_BF16)
+    kernels()->narrow(end - begin, job->from + begin, job->to + begin);
+  else if (!kernels()->narrow_half(end - begin, job->from + begin, job->to + begin))
+    job->too_large = true;
+}
+
+bool tensor_narrow(NarrowKind kind, int64_t count, const real *from, uint16_t *to) {
+  Narrowing job = {.kind = kind, .from = from, .to = to};
+  threads_for(count, 4096, narrow_range, &job);
+  return !job.too_large;
 }

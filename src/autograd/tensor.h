@@ -41,6 +41,9 @@ int64_t tensor_width(const Tensor *tensor); /* the last dimension */
 Numbers tensor_numbers(const Tensor *tensor);                                   /* its values, of an activation */
 void tensor_read(const Tensor *tensor, int64_t first, int64_t count, real *to); /* values [first, first + count) of one, in full */
 
+/* `count` numbers into 16 bits of a kind, on all threads. False: one is too large for NARROW_F16. */
+bool tensor_narrow(NarrowKind kind, int64_t count, const real *from, uint16_t *to);
+
 /* No value is an infinity or no number. One look at each: next to nothing beside a product of the same rows. */
 bool tensor_is_finite(const Tensor *tensor);
 

@@ -1,9 +1,7 @@
 /* Memory for keys, values and codes: see kv_cache.h. What attention makes of them is block.c's. */
 #include "nn/kv_cache.h"
-#include "autograd/kernels/kernels.h"
-#include "base/threads.h"
+#include "autograd/tensor.h"
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,30 +69,9 @@ static size_t block_start(const KvCache *cache, int block) {
   return (size_t)(block * cache->setup.max * cache->setup.width) * number_bytes(&cache->setup);
 }
 
-/* Keys or values on their way into a cache of 16-bit numbers. */
-typedef struct Narrowing {
-  const KvCache *cache;
-  const real *from;
-  uint16_t *to;
-  atomic_bool too_large;
-} Narrowing;
-
-static void narrow_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Narrowing *job = context;
-  if (job->cache->setup.kind == NARROW_BF16)
-    kernels()->narrow(end - begin, job->from + begin, job->to + begin);
-  else if (!kernels()->narrow_half(end - begin, job->from + begin, job->to + begin))
-    job->too_large = true;
-}
-
 static Status keep(const KvCache *cache, void *to, const real *numbers, int64_t count) {
-  Narrowing job = {.cache = cache, .from = numbers, .to = to};
-  if (cache->setup.kind == NARROW_NONE)
-    memcpy(to, numbers, (size_t)count * sizeof *numbers);
-  else
-    threads_for(count, 4096, narrow_range, &job);
-  if (!job.too_large) return STATUS_OK;
+  if (cache->setup.kind == NARROW_NONE) memcpy(to, numbers, (size_t)count * sizeof *numbers);
+  if (cache->setup.kind == NARROW_NONE || tensor_narrow(cache->setup.kind, count, numbers, to)) return STATUS_OK;
   int64_t at = 0;
   while (at < count - 1 && fabs((double)numbers[at]) < 65520) at++;
   return status_set(STATUS_NUMERIC, "a key or value of %g is too large for a cache of 16-bit numbers; use --cache-type float32 or bfloat16",

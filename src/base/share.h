@@ -1,8 +1,17 @@
-/* A part of a whole that is divided as evenly as possible among several: of a batch's samples, among the ranks of a job. */
+/* Parts of a whole that is divided as evenly as possible among several. */
 #ifndef BASE_SHARE_H
 #define BASE_SHARE_H
 #include <stdint.h>
 
+/* Of tokens, rows, heads or columns among devices, or a device's rows in parts: the first parts have one item more where `count` does not
+ * divide. */
+static inline int64_t share_even_begin(int64_t count, int parts, int part) {
+  int64_t rest = count % parts;
+  return count / parts * part + (part < rest ? part : rest);
+}
+static inline int64_t share_even_count(int64_t count, int parts, int part) { return count / parts + (part < count % parts); }
+
+/* Of a batch's samples among the ranks of a job. */
 typedef struct Share {
   int part, parts; /* part 0 to parts - 1; parts 0: the whole */
 } Share;

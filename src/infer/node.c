@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/share.h"
 #include "infer/code_exchange.h"
 #include "infer/node_share.h"
 #include "infer/patches.h"
@@ -239,12 +240,9 @@ static int32_t *own_labels(Node *node, const Request *request, const int32_t *la
 
 /* Where all nodes have all rows, each answers for its share of them: the others' labels do not count here. */
 static void leave_to_others(const Node *node, int64_t rows, int32_t *labels) {
-  int64_t counts[WIRE_NODES], first = 0;
-  if (!node->divided) return;
-  layout_even_counts(rows, node->nodes, counts);
-  for (int d = 0; d < node->self; d++) first += counts[d];
-  for (int64_t row = 0; row < rows; row++) {
-    if (row < first || row >= first + counts[node->self]) labels[row] = -1;
+  int64_t first = share_even_begin(rows, node->nodes, node->self), count = share_even_count(rows, node->nodes, node->self);
+  for (int64_t row = 0; node->divided && row < rows; row++) {
+    if (row < first || row >= first + count) labels[row] = -1;
   }
 }
 

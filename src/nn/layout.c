@@ -3,6 +3,7 @@
 #include "nn/layout.h"
 #include "autograd/ops/attention.h"
 #include "base/rng.h"
+#include "base/share.h"
 #include "base/status.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -319,16 +320,10 @@ void layout_release(TokenLayout *layout) {
   memset(layout, 0, sizeof *layout);
 }
 
-/* Where part `part` of `count` tokens begins. */
-static int64_t part_begin(int64_t count, int parts, int part) {
-  int64_t rest = count % parts;
-  return count / parts * part + (part < rest ? part : rest);
-}
-
 /* `ahead` rows stand before the tokens and belong to part 0. */
 static void cut(int64_t ahead, int64_t tokens, int parts, int part, int64_t *first, int64_t *count) {
-  *first = part == 0 ? 0 : ahead + part_begin(tokens, parts, part);
-  *count = ahead + part_begin(tokens, parts, part + 1) - *first;
+  *first = part == 0 ? 0 : ahead + share_even_begin(tokens, parts, part);
+  *count = ahead + share_even_begin(tokens, parts, part + 1) - *first;
 }
 
 void layout_part_shared(const TokenLayout *layout, int device, int parts, int part, int64_t *first, int64_t *count) {
@@ -344,7 +339,7 @@ void layout_part(const TokenLayout *layout, int parts, int part, int64_t *first,
 }
 
 void layout_even_counts(int64_t tokens, int devices, int64_t *counts) {
-  for (int d = 0; d < devices; d++) counts[d] = tokens / devices + (d < tokens % devices);
+  for (int d = 0; d < devices; d++) counts[d] = share_even_count(tokens, devices, d);
 }
 
 /* sum += sign of the difference, at the device that is furthest from its quota in that direction; the lowest among equals. */

@@ -1,5 +1,6 @@
 /* The table of strategies. */
 #include "nn/strategy.h"
+#include "base/share.h"
 #include "base/status.h"
 #include "nn/config.h"
 #include <stdbool.h>
@@ -134,8 +135,7 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
 
 /* This device's part of so many whole ones. */
 static double part(const DeviceShare *share, double count) {
-  int64_t whole = (int64_t)count, each = whole / share->devices;
-  return count > 0 ? (double)(each + (share->device < whole % share->devices)) / count : 0;
+  return count > 0 ? (double)share_even_count((int64_t)count, share->devices, share->device) / count : 0;
 }
 
 /* Norms and residuals are everybody's. */

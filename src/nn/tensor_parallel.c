@@ -2,26 +2,24 @@
  * the sum once: the first device starts its share with them. */
 #include "nn/tensor_parallel.h"
 #include "autograd/tape.h"
+#include "base/share.h"
 #include "nn/block_internal.h"
 #include "nn/lowbit_weights.h"
 #include "nn/model_internal.h"
 
 /* ---- shares */
 
-static void even_share(int64_t count, int device, int devices, int64_t *first, int64_t *own) {
-  int64_t rest = count % devices;
-  *own = count / devices + (device < rest);
-  *first = count / devices * device + (device < rest ? device : rest);
-}
-
 Status tensor_parallel_share(const ModelConfig *config, int device, int devices, HeadShare *share) {
   if (devices < 1 || device < 0 || device >= devices) return status_set(STATUS_BAD_VALUE, "device %d of %d", device, devices);
   if (devices > config->kv_heads || devices > config->mlp)
     return status_set(STATUS_BAD_VALUE, "%d devices for %lld key and value heads: each needs at least one, so up to %lld are accepted",
                       devices, (long long)config->kv_heads, (long long)config->kv_heads);
-  even_share(config->kv_heads, device, devices, &share->first_kv, &share->kv_heads);
-  even_share(config->mlp, device, devices, &share->first_mlp, &share->mlp);
-  even_share(config->width, device, devices, &share->first_column, &share->width);
+  *share = (HeadShare){.first_kv = share_even_begin(config->kv_heads, devices, device),
+                       .kv_heads = share_even_count(config->kv_heads, devices, device),
+                       .first_mlp = share_even_begin(config->mlp, devices, device),
+                       .mlp = share_even_count(config->mlp, devices, device),
+                       .first_column = share_even_begin(config->width, devices, device),
+                       .width = share_even_count(config->width, devices, device)};
   return STATUS_OK;
 }
 
@@ -122,8 +120,9 @@ static Tensor *joined_streams(const Division *d, const Tensor *x) {
 /* Of the plain model: this device's share of the rows, with keys and values of all, then all rows joined. */
 static Tensor *block_by_rows(const Division *d, Tensor *x) {
   const TokenLayout *layout = d->context.layout;
-  BlockWanted mine = {.part = true};
-  even_share(layout->rows, d->reduce->self, d->reduce->devices, &mine.first, &mine.count);
+  BlockWanted mine = {.part = true,
+                      .first = share_even_begin(layout->rows, d->reduce->devices, d->reduce->self),
+                      .count = share_even_count(layout->rows, d->reduce->devices, d->reduce->self)};
   int32_t *row = tape_alloc(d->tape, (size_t)layout->rows * sizeof *row);
   if (row == NULL) return NULL;
   for (int64_t i = 0; i < mine.count; i++) row[i] = (int32_t)(mine.first + i);
@@ -158,28 +157,25 @@ static bool is_retained(int64_t index, int64_t blocks, int64_t retained) {
   return (index + 1) * retained / blocks > index * retained / blocks;
 }
 
-/* What a block asks for; returns how many steps. */
-static int steps_of_block(const TensorParallel *how, bool retained, const ReduceStep *stream, int64_t wanted, ReduceStep steps[2]) {
-  int64_t batch = stream->samples, rows = stream->rows, width = stream->width;
+int tensor_parallel_block_steps(const ModelConfig *config, const TensorParallel *how, int64_t index, int64_t batch, int64_t rows,
+                                int64_t wanted, ReduceStep steps[TENSOR_PARALLEL_STEPS]) {
   if (how->strategy == STRATEGY_TP) {
-    steps[0] = steps[1] = (ReduceStep){.sum = true, .samples = 1, .rows = batch * wanted, .width = width};
+    steps[0] = steps[1] = (ReduceStep){.sum = true, .samples = 1, .rows = batch * wanted, .width = config->width};
     return 2;
   }
-  steps[0] = (ReduceStep){.samples = batch, .rows = width, .width = rows};
-  steps[1] = *stream;
-  return !retained ? 0 : how->strategy == STRATEGY_BP_SP ? 2 : 1;
+  steps[0] = (ReduceStep){.samples = batch, .rows = config->width, .width = rows};
+  steps[1] = (ReduceStep){.samples = batch, .rows = rows, .width = config->width};
+  return !is_retained(index, config->blocks, how->retained) ? 0 : how->strategy == STRATEGY_BP_SP ? 2 : 1;
 }
 
 int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, int64_t batch, const TokenLayout *layout, ModelRows rows,
                           ReduceStep *steps) {
-  const ReduceStep stream = {.samples = batch, .rows = layout->rows, .width = config->width};
   int count = 0;
   for (int64_t index = 0; index < config->blocks; index++) {
     BlockWanted wanted;
-    ReduceStep of_block[2];
+    ReduceStep of_block[TENSOR_PARALLEL_STEPS];
     block_steps_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL, &wanted);
-    int here =
-        steps_of_block(how, is_retained(index, config->blocks, how->retained), &stream, wanted.row ? wanted.count : layout->rows, of_block);
+    int here = tensor_parallel_block_steps(config, how, index, batch, layout->rows, wanted.row ? wanted.count : layout->rows, of_block);
     for (int i = 0; steps != NULL && i < here; i++) steps[count + i] = of_block[i];
     count += here;
   }

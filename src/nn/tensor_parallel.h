@@ -30,6 +30,13 @@ typedef struct TensorParallel {
   Reduce *reduce;    /* knows which device this is, and of how many */
 } TensorParallel;
 
+/* The sums and joins of block `index`, in the order in which each device asks for them; returns how many. rows: of a sample; wanted: of
+ * which the block carries on. A sum of tp is followed by computation, but for the last; a retained block of bp-* begins with its first
+ * join, and the others have none. */
+enum { TENSOR_PARALLEL_STEPS = 2 /* of a block at most */ };
+int tensor_parallel_block_steps(const ModelConfig *config, const TensorParallel *how, int64_t index, int64_t batch, int64_t rows,
+                                int64_t wanted, ReduceStep steps[TENSOR_PARALLEL_STEPS]);
+
 /* The sums and joins of a pass over `batch` samples, in the order in which each device asks for them; returns how many there are, which
  * depends on model and strategy alone. steps may be NULL. */
 int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, int64_t batch, const TokenLayout *layout, ModelRows rows,

@@ -1,11 +1,13 @@
 /* Timelines of strategies. A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of pipeline.c. */
 #include "infer/plan/predict.h"
+#include "base/share.h"
 #include "infer/patches.h"
 #include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
 #include "infer/wire.h"
 #include "nn/kv_tables.h"
+#include "nn/tensor_parallel.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -82,8 +84,6 @@ double predict_block_seconds(const PlanCase *plan, int device) {
 
 /* ---- codes, or rows as they are (sp) */
 
-static int64_t part_tokens(int64_t tokens, int parts, int part) { return tokens / parts + (part < tokens % parts); }
-
 static int sites_of(const PlanCase *plan) {
   return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
 }
@@ -104,12 +104,12 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
   if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
   for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
   for (int part = 0; part < plan->parts; part++) {
-    int64_t tokens = part_tokens(plan->counts[device], plan->parts, part);
+    int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
     sent[part] = part_size(plan, device, tokens);
     if (tokens > 0 && sent[part].packets == 0)
       return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
     for (int d = 0; d < plan->devices; d++)
-      if (part_tokens(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
+      if (share_even_count(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
     senders[part] &= schedule_partners(device, plan->devices, causal, false);
   }
   return schedule_exchange(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
@@ -138,58 +138,34 @@ static double attention_share(const ModelConfig *config) {
   return projections / (projections + mlp);
 }
 
-/* Bytes of each device's share of `count` numbers of `size` numbers each. */
-static void divide(const PlanCase *plan, int64_t count, int64_t size, double bytes[WIRE_NODES]) {
-  int64_t counts[WIRE_NODES];
-  layout_even_counts(count, plan->devices, counts);
-  for (int d = 0; d < plan->devices; d++) bytes[d] = 4.0 * (double)(counts[d] * size);
-}
-
-/* Of the last block little more than keys and values is left before the first sum, and sums are of the wanted row. */
-static Status tensor_block(const PlanCase *plan, Timeline *timeline, int device, int block) {
+/* Seconds before each of a block's sums or joins, and after the last. */
+static void divided_seconds(const PlanCase *plan, int device, int block, int steps, double seconds[TENSOR_PARALLEL_STEPS + 1]) {
   bool last = is_last(plan, block);
-  const DeviceCost cost = cost_of(plan, device, false, last);
-  double seconds = seconds_of(plan, device, &cost, (double)all_rows(plan)), share = last ? 1 : attention_share(plan->config),
-         bytes[WIRE_NODES];
-  divide(plan, last ? 1 : all_rows(plan), plan->config->width, bytes);
-  double add = (plan->devices - 1) * bytes[device] * plan->profiles[device].byte;
-  TRY(schedule_compute(timeline, share * seconds));
-  TRY(schedule_sum(timeline, block, 0, device, plan->devices, bytes, add));
-  TRY(schedule_compute(timeline, (1 - share) * seconds));
-  return schedule_sum(timeline, block, 1, device, plan->devices, bytes, add);
-}
-
-static Status tensor_timeline(const PlanCase *plan, Timeline *timeline, int device) {
-  for (int block = 0; block < (int)plan->config->blocks; block++) TRY(tensor_block(plan, timeline, device, block));
-  return STATUS_OK;
-}
-
-/* As tensor_parallel.c: the last of each blocks / retained. */
-static bool is_retained(const PlanCase *plan, int block) {
-  int64_t blocks = plan->config->blocks;
-  return (block + 1) * plan->retained / blocks > block * plan->retained / blocks;
-}
-
-/* A retained block begins with a join of columns, and with bp-sp ends with one of rows. */
-static Status retained_block(const PlanCase *plan, Timeline *timeline, int device, int block) {
-  const DeviceCost cost = cost_of(plan, device, false, is_last(plan, block));
-  double columns[WIRE_NODES], rows[WIRE_NODES];
-  bool by_rows = plan->strategy == STRATEGY_BP_SP;
-  divide(plan, plan->config->width, all_rows(plan), columns);
-  divide(plan, all_rows(plan), plan->config->width, rows);
-  TRY(schedule_gather(timeline, block, 0, device, plan->devices, columns));
-  TRY(schedule_compute(timeline, seconds_of(plan, device, &cost, (double)all_rows(plan) / (by_rows ? plan->devices : 1))));
-  return by_rows ? schedule_gather(timeline, block, 1, device, plan->devices, rows) : STATUS_OK;
-}
-
-static Status block_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   const DeviceShare share = share_of(plan, device, false);
-  const DeviceCost free = device_cost_decoupled(plan->config, &share);
+  const DeviceCost cost = steps > 0 ? cost_of(plan, device, false, last) : device_cost_decoupled(plan->config, &share);
+  double whole =
+      seconds_of(plan, device, &cost, (double)all_rows(plan) / (plan->strategy == STRATEGY_BP_SP && steps > 0 ? plan->devices : 1));
+  /* Of the last block of tp little more than keys and values is left before the first sum. */
+  double before = plan->strategy != STRATEGY_TP ? 0 : last ? 1 : attention_share(plan->config);
+  seconds[0] = steps > 0 ? before * whole : whole;
+  seconds[1] = whole - seconds[0];
+  seconds[2] = 0;
+}
+
+static Status divided_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  const TensorParallel how = {.strategy = plan->strategy, .retained = plan->retained};
+  ReduceStep steps[TENSOR_PARALLEL_STEPS];
+  double seconds[TENSOR_PARALLEL_STEPS + 1];
   for (int block = 0; block < (int)plan->config->blocks; block++) {
-    if (is_retained(plan, block))
-      TRY(retained_block(plan, timeline, device, block));
-    else
-      TRY(schedule_compute(timeline, seconds_of(plan, device, &free, (double)all_rows(plan))));
+    int count = tensor_parallel_block_steps(plan->config, &how, block, 1, all_rows(plan), is_last(plan, block) ? 1 : all_rows(plan), steps);
+    divided_seconds(plan, device, block, count, seconds);
+    for (int i = 0; i <= count; i++) {
+      if (seconds[i] > 0) TRY(schedule_compute(timeline, seconds[i]));
+      if (i == count) break;
+      double bytes = 4.0 * (double)(share_even_count(steps[i].rows, plan->devices, device) * steps[i].width);
+      double add = steps[i].sum ? (plan->devices - 1) * bytes * plan->profiles[device].byte : 0;
+      TRY(schedule_reduce(timeline, block, i, device, plan->devices, &steps[i], add));
+    }
   }
   return STATUS_OK;
 }
@@ -235,10 +211,9 @@ static Status device_timeline(const PlanCase *plan, Timeline *timeline, int devi
   TRY(input_event(plan, timeline, device));
   switch (plan->strategy) {
   case STRATEGY_TP:
-    return tensor_timeline(plan, timeline, device);
   case STRATEGY_BP_AG:
   case STRATEGY_BP_SP:
-    return block_timeline(plan, timeline, device);
+    return divided_timeline(plan, timeline, device);
   case STRATEGY_SINGLE:
     return single_timeline(plan, timeline, device);
   default:

@@ -1,6 +1,7 @@
 /* Noting what is computed between what is sent: see recorder.h. */
 #include "infer/sim/recorder.h"
 #include "base/clock.h"
+#include "base/share.h"
 #include "infer/transport/packet.h"
 #include "nn/layout.h"
 #include "vq/pack.h"
@@ -185,26 +186,18 @@ void exchange_recorder_release(ExchangeRecorder *recorder) {
 
 static Status note_addition(ReduceRecorder *recorder) { return schedule_compute(recorder->timeline, clock_spent() - recorder->since); }
 
-/* Rows of each device where `rows` are divided; first: where this one's begin. */
-static int64_t divide(const ReduceRecorder *recorder, int64_t rows, int64_t *counts) {
-  int64_t first = 0;
-  layout_even_counts(rows, recorder->reduce.devices, counts);
-  for (int d = 0; d < recorder->reduce.self; d++) first += counts[d];
-  return first;
-}
-
 static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partial) {
   ReduceRecorder *recorder = (ReduceRecorder *)self;
-  int64_t counts[WIRE_NODES], width = tensor_width(partial), first = divide(recorder, tensor_rows(partial), counts);
-  double bytes[WIRE_NODES];
+  const ReduceStep step = {.sum = true, .samples = 1, .rows = tensor_rows(partial), .width = tensor_width(partial)};
+  int64_t first = share_even_begin(step.rows, self->devices, self->self) * step.width,
+          count = share_even_count(step.rows, self->devices, self->self) * step.width;
   (void)tape;
-  for (int d = 0; d < self->devices; d++) bytes[d] = 4.0 * (double)(counts[d] * width);
   memcpy(recorder->own, partial->value, (size_t)tensor_count(partial) * sizeof(real)); /* all rows but its own leave */
   TRY(note_addition(recorder));
   double begun = clock_spent();
   for (int d = 1; d < self->devices; d++)
-    for (int64_t i = 0; i < counts[self->self] * width; i++) partial->value[first * width + i] += recorder->came[i];
-  TRY(schedule_sum(recorder->timeline, block, which, self->self, self->devices, bytes, clock_spent() - begun));
+    for (int64_t i = 0; i < count; i++) partial->value[first + i] += recorder->came[i];
+  TRY(schedule_reduce(recorder->timeline, block, which, self->self, self->devices, &step, clock_spent() - begun));
   recorder->since = clock_spent();
   memcpy(recorder->own, recorder->came, (size_t)tensor_count(partial) * sizeof(real)); /* as many come in from the others */
   return STATUS_OK;
@@ -212,16 +205,15 @@ static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partia
 
 static Status gather(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all) {
   ReduceRecorder *recorder = (ReduceRecorder *)self;
-  int64_t counts[WIRE_NODES], width = tensor_width(own), first = divide(recorder, rows, counts);
-  double bytes[WIRE_NODES];
-  for (int d = 0; d < self->devices; d++) bytes[d] = 4.0 * (double)(own->shape[0] * counts[d] * width);
+  const ReduceStep step = {.samples = own->shape[0], .rows = rows, .width = tensor_width(own)};
   TRY(note_addition(recorder));
-  TRY(schedule_gather(recorder->timeline, block, which, self->self, self->devices, bytes));
+  TRY(schedule_reduce(recorder->timeline, block, which, self->self, self->devices, &step, 0));
   recorder->since = clock_spent();
-  *all = tape_tensor(tape, 3, (int64_t[]){own->shape[0], rows, width});
+  *all = tape_tensor(tape, 3, (int64_t[]){step.samples, rows, step.width});
   if (!*all) return tape_status(tape);
   memcpy((*all)->value, recorder->came, (size_t)tensor_count(*all) * sizeof(real));
-  memcpy((*all)->value + first * width, own->value, (size_t)tensor_count(own) * sizeof(real));
+  memcpy((*all)->value + share_even_begin(rows, self->devices, self->self) * step.width, own->value,
+         (size_t)tensor_count(own) * sizeof(real));
   return STATUS_OK;
 }
 

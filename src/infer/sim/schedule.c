@@ -1,5 +1,6 @@
 /* Timelines and the steps of blocks: see schedule.h. */
 #include "infer/sim/schedule.h"
+#include "base/share.h"
 #include "infer/transport/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -73,27 +74,30 @@ Status schedule_compute(Timeline *timeline, double seconds) {
   return timeline_add(timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = seconds});
 }
 
-Status schedule_gather(Timeline *timeline, int block, int which, int device, int devices, const double *own_bytes) {
-  uint64_t others = others_of(device, devices);
-  if (others && own_bytes[device] > 0)
-    TRY(schedule_send(timeline, block, 2 * which + 1, device, schedule_stream(own_bytes[device]), others));
-  for (int d = 0; d < devices; d++)
-    if (d != device && own_bytes[d] > 0) TRY(schedule_wait(timeline, block, 2 * which + 1, d, 1ull << d));
-  return STATUS_OK;
+/* Bytes of the rows that a device holds, or adds up. */
+static MessageSize rows_of(const ReduceStep *step, int device, int devices) {
+  int64_t numbers = step->samples * share_even_count(step->rows, devices, device) * step->width;
+  return numbers > 0 ? schedule_stream(4.0 * (double)numbers) : (MessageSize){0};
 }
 
-Status schedule_sum(Timeline *timeline, int block, int which, int device, int devices, const double *row_bytes, double add_seconds) {
-  uint64_t others = others_of(device, devices);
+Status schedule_reduce(Timeline *timeline, int block, int which, int device, int devices, const ReduceStep *step, double add_seconds) {
+  const int scatter = 2 * which, join = 2 * which + 1;
+  uint64_t others = schedule_partners(device, devices, false, true);
+  MessageSize own = rows_of(step, device, devices);
   if (others == 0) return STATUS_OK;
-  for (int i = 1; i < devices; i++) {
+  for (int i = 1; step->sum && i < devices; i++) {
     int peer = (device + i) % devices;
-    if (row_bytes[peer] > 0) TRY(schedule_send(timeline, block, 2 * which, peer, schedule_stream(row_bytes[peer]), 1ull << peer));
+    MessageSize size = rows_of(step, peer, devices);
+    if (size.packets) TRY(schedule_send(timeline, block, scatter, peer, size, 1ull << peer));
   }
-  if (row_bytes[device] > 0) {
-    TRY(schedule_wait(timeline, block, 2 * which, device, others));
+  if (step->sum && own.packets) {
+    TRY(schedule_wait(timeline, block, scatter, device, others));
     TRY(schedule_compute(timeline, add_seconds));
   }
-  return schedule_gather(timeline, block, which, device, devices, row_bytes);
+  if (own.packets) TRY(schedule_send(timeline, block, join, device, own, others));
+  for (int d = 0; d < devices; d++)
+    if (d != device && rows_of(step, d, devices).packets) TRY(schedule_wait(timeline, block, join, d, 1ull << d));
+  return STATUS_OK;
 }
 
 /* A part's codes leave as soon as they can be computed. */

@@ -6,6 +6,7 @@
 #ifndef INFER_SCHEDULE_H
 #define INFER_SCHEDULE_H
 #include "base/status.h"
+#include "nn/reduce.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,12 +69,9 @@ Status schedule_send(Timeline *timeline, int block, int site, int part, MessageS
 Status schedule_wait(Timeline *timeline, int block, int site, int part, uint64_t peers);
 Status schedule_compute(Timeline *timeline, double seconds);
 
-/* Every device gets what each holds: own_bytes [devices]. Who has nothing sends nothing. */
-Status schedule_gather(Timeline *timeline, int block, int which, int device, int devices, const double *own_bytes);
-
-/* A sum over all devices of rows that are divided among them for it: row_bytes [devices] of what each sums up. add_seconds: of this
- * device's additions. */
-Status schedule_sum(Timeline *timeline, int block, int which, int device, int devices, const double *row_bytes, double add_seconds);
+/* A join: every device gets the rows that each holds. Or a sum over all devices, for which rows are divided among them and joined when they
+ * are added up; add_seconds: of this device's additions. Who has no rows sends nothing. */
+Status schedule_reduce(Timeline *timeline, int block, int which, int device, int devices, const ReduceStep *step, double add_seconds);
 
 /* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/pipeline.c takes them */
 

@@ -1,6 +1,7 @@
 /* Sums and gathers: see collective.h. All devices add in the order of their numbers, so that all hold equal bits. */
 #include "infer/strategy/collective.h"
 #include "base/clock.h"
+#include "base/share.h"
 #include "infer/transport/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -10,15 +11,9 @@ enum { SITE_SCATTER, SITE_JOIN, SITES, NUMBER = 4 /* bytes */ };
 
 /* ---- who has what */
 
-static int64_t share_of(int64_t rows, int nodes, int node) { return rows / nodes + (node < rows % nodes); }
-static int64_t first_of(int64_t rows, int nodes, int node) {
-  int64_t rest = rows % nodes;
-  return rows / nodes * node + (node < rest ? node : rest);
-}
-
 /* Numbers of a device's share, all samples together. */
 static int64_t numbers_of(const ReduceStep *step, int nodes, int node) {
-  return step->samples * share_of(step->rows, nodes, node) * step->width;
+  return step->samples * share_even_count(step->rows, nodes, node) * step->width;
 }
 
 static int64_t whole_numbers(const ReduceStep *step) { return step->samples * step->rows * step->width; }
@@ -86,7 +81,7 @@ static Status reserve(Collective *c, MessageKey key) {
 static Status scatter(Collective *c, const ReduceStep *step, const real *partial) {
   uint8_t *bytes = c->scattered + ring_place(c) * c->whole_bytes;
   for (int d = 0; d < c->setup.nodes; d++) {
-    int64_t numbers = numbers_of(step, c->setup.nodes, d), first = first_of(step->rows, c->setup.nodes, d) * step->width;
+    int64_t numbers = numbers_of(step, c->setup.nodes, d), first = share_even_begin(step->rows, c->setup.nodes, d) * step->width;
     MessageKey key = key_of(c, SITE_SCATTER, d);
     if (d == c->setup.self || numbers == 0) continue;
     TRY(reserve(c, key));
@@ -144,7 +139,7 @@ static Status wait_for(Collective *c, MessageKey key, int64_t numbers, uint64_t 
 static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
   int self = c->setup.self;
   int64_t numbers = numbers_of(step, c->setup.nodes, self);
-  real *own = partial + first_of(step->rows, c->setup.nodes, self) * step->width;
+  real *own = partial + share_even_begin(step->rows, c->setup.nodes, self) * step->width;
   MessageKey key = key_of(c, SITE_SCATTER, self);
   TRY(wait_for(c, key, numbers, others(c)));
   if (numbers > 0) memset(c->sum, 0, (size_t)numbers * sizeof *c->sum);
@@ -160,8 +155,8 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
 
 /* Rows of another device into its place in each sample of all [samples, rows, width]. */
 static Status take(Collective *c, const ReduceStep *step, int node, real *all) {
-  int64_t rows = share_of(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
-  int64_t first = first_of(step->rows, c->setup.nodes, node) * step->width;
+  int64_t rows = share_even_count(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
+  int64_t first = share_even_begin(step->rows, c->setup.nodes, node) * step->width;
   MessageKey key = key_of(c, SITE_JOIN, node);
   TRY(wait_for(c, key, numbers, (uint64_t)1 << node));
   if (numbers > 0) TRY(parse(c, node, &c->arrivals[node], numbers, c->came));
@@ -199,7 +194,7 @@ static Status sum_over_all(Reduce *self, Tape *tape, int block, int which, Tenso
   c->send += clock_now() - start - (c->wait - waited);
   TRY(add_up(c, step, partial->value));
   start = clock_now(), waited = c->wait;
-  TRY(give(c, step, partial->value + first_of(step->rows, c->setup.nodes, c->setup.self) * step->width));
+  TRY(give(c, step, partial->value + share_even_begin(step->rows, c->setup.nodes, c->setup.self) * step->width));
   c->send += clock_now() - start - (c->wait - waited);
   TRY(take_others(c, step, partial->value));
   c->step++;
@@ -216,7 +211,7 @@ static Status gather_all(Reduce *self, Tape *tape, int block, int which, const T
   double start = clock_now(), waited = c->wait;
   TRY(give(c, step, own->value));
   c->send += clock_now() - start - (c->wait - waited);
-  int64_t first = first_of(rows, c->setup.nodes, c->setup.self) * width;
+  int64_t first = share_even_begin(rows, c->setup.nodes, c->setup.self) * width;
   for (int64_t b = 0; b < shape[0] && mine > 0; b++)
     memcpy((*all)->value + b * rows * width + first, own->value + b * mine * width, (size_t)(mine * width) * sizeof(real));
   TRY(take_others(c, step, (*all)->value));
@@ -281,12 +276,10 @@ static void init_plan(Collective *c, CollectivePlan *plan) {
                               .message_context = plan};
 }
 
-static size_t packet_count(const Collective *c) { return (size_t)c->ring * (size_t)(c->setup.nodes + 1) * (size_t)c->max_packets; }
-
 static Status allocate(Collective *c) {
   size_t ring = (size_t)c->ring, numbers = c->share_bytes / NUMBER, steps = (size_t)c->setup.steps;
   bool memory = (c->scattered = malloc(ring * c->whole_bytes + 1)) && (c->joined = malloc(ring * c->share_bytes + 1)) &&
-                (c->packets = calloc(packet_count(c), sizeof *c->packets)) &&
+                (c->packets = calloc(ring * (size_t)(c->setup.nodes + 1) * (size_t)c->max_packets, sizeof *c->packets)) &&
                 (c->arrivals = calloc((size_t)c->setup.nodes, sizeof *c->arrivals)) && (c->came = malloc(numbers * sizeof(real) + 1)) &&
                 (c->sum = malloc(numbers * sizeof(real) + 1));
   for (int i = 0; i < 2 && memory; i++) {
@@ -309,12 +302,6 @@ Status collective_init(Collective *c, const CollectiveSetup *setup) {
   Status status = allocate(c);
   if (status != STATUS_OK) collective_release(c);
   return status;
-}
-
-size_t collective_bytes(const Collective *c) {
-  if (!c->packets) return 0;
-  size_t rows = (size_t)c->ring * (c->whole_bytes + c->share_bytes) + 2 * c->share_bytes / NUMBER * sizeof(real);
-  return rows + packet_count(c) * sizeof *c->packets + transport_thread_bytes(c->setup.transport);
 }
 
 void collective_release(Collective *c) {

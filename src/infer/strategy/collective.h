@@ -57,9 +57,7 @@ typedef struct Collective {
 Status collective_init(Collective *collective, const CollectiveSetup *setup);
 void collective_release(Collective *collective); /* after transport_thread_stop; accepts a zeroed one */
 
-/* steps [setup.steps], copied: none larger than setup.most was. */
+/* steps [setup.steps], copied: none larger than setup.max was. */
 Status collective_begin_request(Collective *collective, uint32_t request, const ReduceStep *steps);
-
-size_t collective_bytes(const Collective *collective); /* of memory, the transport's included; 0 of a zeroed one */
 
 #endif

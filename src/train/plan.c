@@ -22,8 +22,21 @@
 
 /* ---- Memory of a device ---- */
 
-/* The prompt is planned on a tape (everything allocated, nothing computed), so that its memory is what
- * the same code takes on a node. */
+/* What a node of a cluster takes to run a language model on its longest sequence: for --dry-run. Counted is the last node, with an even
+ * share: it hears all others, and it makes the new tokens. Leaves out the sockets' buffers, which hold codes alone. */
+
+typedef struct PlanNode {
+  int64_t tokens;           /* N of the longest sequence */
+  double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */
+  double codebooks;         /* L C K d 2, the paper's M_codebook: in 16 bits, as are the weights */
+  double cache;             /* keys and values: own tokens in full, 16 bits, those of the others as codes (kv_cache_predict) */
+  double work;              /* the tape of a prompt of N tokens: from ids to the logits of the last */
+  double together;          /* weights, codebooks, cache and work */
+  double cache_full;        /* all tokens in full, 16 bits */
+  double paper, paper_full; /* the paper's M_KV^ASTRA, codes in whole bytes, and M_KV^orig: numbers of 16 bits */
+} PlanNode;
+
+/* The prompt is planned on a tape (everything allocated, nothing computed), so that its memory is what the same code takes on a node. */
 
 enum { NARROW_BYTES = 2, PAPER_SITES = 2 };
 static const size_t ARENA_BYTES = (size_t)1 << 40; /* address space, not memory */
@@ -126,7 +139,9 @@ static Status lay_out(const ModelConfig *config, int64_t tokens, TokenLayout *la
   return status;
 }
 
-Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node) {
+/* The model as nodes load it, adapters folded in. It gets no memory. A plain one, or one for one device, has no codes: both caches are
+ * full. */
+static Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node) {
   TokenLayout layout = {0};
   *node = (PlanNode){.tokens = tokens};
   TRY(lay_out(config, tokens, &layout));
@@ -138,6 +153,18 @@ Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node)
 }
 
 /* ---- The plan of a run ---- */
+
+typedef struct Plan {
+  double parameters, trainable;                                                        /* numbers, and those of them that learn */
+  double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes: the first four of what learns */
+  double evaluation;                                      /* bytes of its largest forward pass, whose place is that of `activations` */
+  double selftest_mapped;                                 /* bytes of the exported weights, which the self-test reads in place */
+  double selftest_activations;                            /* bytes of its forward pass, whose place is that of `activations` */
+  double frozen;                                          /* bytes of what does not learn, in a file of 16 bits */
+  double kmeans_samples, kmeans_work, kmeans_activations; /* bytes, before the first step; 0 where codebooks come from a file */
+  double forward_flops, step_flops;                       /* of one batch's products */
+  double kmeans_flops;                                    /* of the K-means initialisation, with all its iterations */
+} Plan;
 
 /* What a run takes beside what it asks for by size: pages of libraries that are touched late, metrics and charts; and, for each thread, its
  * stack and what BLAS packs of both operands; oneDNN beside these its code, which is large, and what it generates. Measured:
@@ -287,7 +314,7 @@ static Status plan_start(Session *session, Plan *plan) {
   return STATUS_OK;
 }
 
-Status plan_make(Session *session, Plan *plan) {
+static Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
   *plan = (Plan){.parameters = (double)param_count_numbers(params),
@@ -309,7 +336,8 @@ Status plan_make(Session *session, Plan *plan) {
   return status;
 }
 
-double plan_program_bytes(const Session *session) {
+/* Code, libraries, threads with their buffers, and what the data's files say. */
+static double plan_program_bytes(const Session *session) {
   double products = (double)PROGRAM_OF_THREAD * threads_count() + (matmul_backend() == MATMUL_ONEDNN ? PROGRAM_OF_ONEDNN : 0);
   return session->program + PROGRAM_LATER + products;
 }
@@ -318,19 +346,20 @@ double plan_program_bytes(const Session *session) {
 static double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
 
 /* The self-test begins when the memory of a step's activations and gradients has been given back, and an evaluation follows it. */
-double plan_training_bytes(const Plan *plan) {
+static double plan_training_bytes(const Plan *plan) {
   double in_turns = fmax(fmax(plan->gradients + plan->activations, plan->evaluation), plan_selftest_bytes(plan));
   return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
 }
 
 /* Gradients are there, but nothing has touched them yet. */
-double plan_kmeans_bytes(const Plan *plan) {
+static double plan_kmeans_bytes(const Plan *plan) {
   if (plan->kmeans_samples == 0) return 0;
   return plan->weights + plan->frozen + plan->moments + plan->average + plan->codebooks + plan->data + plan->kmeans_samples +
          plan->kmeans_work + plan->kmeans_activations;
 }
 
-double plan_total_bytes(const Session *session, const Plan *plan) {
+/* The peak: training and K-means do not overlap (0: no K-means); and the program. */
+static double plan_total_bytes(const Session *session, const Plan *plan) {
   return fmax(plan_training_bytes(plan), plan_kmeans_bytes(plan)) + plan_program_bytes(session);
 }
 

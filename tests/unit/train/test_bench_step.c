@@ -1,7 +1,7 @@
 /* Timed steps: samples that are kept, figures that fit each other, a profile that adds up; and which rows the noise moments of a large
  * batch come from. */
 #include "train/bench_step.h"
-#include "train/plan.h"
+#include "train/plan.c"
 #include "unit/train/tiny_run.h"
 
 enum { STEPS = 3 };

@@ -1,7 +1,7 @@
 /* Blocks that are computed twice: the same bits as with all values kept, for every architecture, site and kind of run, in less memory and
  * for one more forward pass. */
 #include "autograd/kernels/matmul.h"
-#include "train/plan.h"
+#include "train/plan.c"
 #include "unit/train/tiny_text.h"
 
 static void assert_same_with(TrainOptions options, int64_t blocks) {

@@ -1,7 +1,7 @@
 /* The training loop on a run in miniature: determinism, accumulation, learning, what a plan says, what a run leaves behind, and what it
  * does when numbers stop being numbers. */
 #include "autograd/kernels/matmul.h"
-#include "train/plan.h"
+#include "train/plan.c"
 #include "train/state.h"
 #include "unit/param_named.h"
 #include "unit/train/tiny_run.h"

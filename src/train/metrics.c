@@ -604,92 +604,11 @@ static Status save_counts(const uint32_t *counts, int64_t classes, char *const *
   return files_commit(&writer);
 }
 
-enum { NAMED_MAX = 40, NAME_MAX = 18, NAMED_CELL = 30, SHEET = 720, EDGE = 14, TITLE = 34 };
-static const PlotColour INK = {40, 40, 40}, PAPER = {255, 255, 255};
-
-typedef struct Sheet {
-  const uint32_t *counts; /* [classes of the label, classes of the answer] */
-  int64_t classes;
-  char *const *names;
-  PlotCanvas canvas;
-  int cell, left, top; /* pixels: of a cell, of the first one */
-  bool named;
-} Sheet;
-
-static void short_name(const char *name, char text[NAME_MAX + 1]) {
-  snprintf(text, NAME_MAX + 1, "%s", name);
-  if (strlen(name) > NAME_MAX) strcpy(text + NAME_MAX - 2, "..");
-}
-
-static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all) {
-  uint32_t count = sheet->counts[label * sheet->classes + answer];
-  double share = all > 0 ? (double)count / all : 0;
-  int x = sheet->left + (int)answer * sheet->cell, y = sheet->top + (int)label * sheet->cell, gap = sheet->cell > 4 ? 1 : 0;
-  char text[16];
-  const PlotColour shade = {/* from white to a dark blue */
-                            (uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
-  plot_canvas_rectangle(&sheet->canvas, (PlotBox){x, y, x + sheet->cell - gap, y + sheet->cell - gap}, shade);
-  if (!sheet->named || count == 0) return;
-  snprintf(text, sizeof text, "%u", (unsigned)count);
-  double scale = strlen(text) > 3 ? 0.7 : 0.95;
-  plot_canvas_text(&sheet->canvas, x + (sheet->cell - plot_canvas_text_width(text, scale)) / 2, y + sheet->cell / 2.0 + 4, text,
-                   (PlotText){scale, 1.1, share > 0.5 ? PAPER : INK, false});
-}
-
-static void draw_names(Sheet *sheet) {
-  char text[NAME_MAX + 1];
-  for (int64_t i = 0; sheet->named && i < sheet->classes; i++) {
-    int at = (int)i * sheet->cell + sheet->cell / 2 + 4;
-    short_name(sheet->names[i], text);
-    double width = plot_canvas_text_width(text, 0.9);
-    plot_canvas_text(&sheet->canvas, sheet->left - 8 - width, sheet->top + at, text, (PlotText){0.9, 1.1, INK, false});
-    plot_canvas_text(&sheet->canvas, sheet->left + at, sheet->top - 8, text, (PlotText){0.9, 1.1, INK, true});
-  }
-}
-
-static void draw_sheet(Sheet *sheet) {
-  int64_t classes = sheet->classes;
-  int side = (int)classes * sheet->cell;
-  PlotBox frame = {sheet->left - 1, sheet->top - 1, sheet->left + side + 1, sheet->top + side + 1};
-  plot_canvas_rectangle(&sheet->canvas, frame, (PlotColour){200, 200, 200});
-  plot_canvas_rectangle(&sheet->canvas, (PlotBox){sheet->left, sheet->top, sheet->left + side, sheet->top + side},
-                        (PlotColour){225, 225, 225});
-  for (int64_t label = 0; label < classes; label++) {
-    uint32_t all = 0;
-    for (int64_t answer = 0; answer < classes; answer++) all += sheet->counts[label * classes + answer];
-    for (int64_t answer = 0; answer < classes; answer++) draw_cell(sheet, label, answer, all);
-  }
-  draw_names(sheet);
-  plot_canvas_text(&sheet->canvas, EDGE, 24, "rows: label, columns: answer; darker: a larger share of the label",
-                   (PlotText){0.95, 1.2, INK, false});
-}
-
-static Status save_sheet(const uint32_t *counts, int64_t classes, char *const *names, const char *path) {
-  Sheet sheet = {.counts = counts, .classes = classes, .names = names, .named = classes <= NAMED_MAX};
-  char text[NAME_MAX + 1];
-  double widest = 0;
-  for (int64_t i = 0; sheet.named && i < classes; i++) {
-    short_name(names[i], text);
-    widest = fmax(widest, plot_canvas_text_width(text, 0.9));
-  }
-  sheet.cell = sheet.named ? NAMED_CELL : (int)(SHEET / classes > 1 ? SHEET / classes : 1);
-  sheet.left = EDGE + (int)widest + 8;
-  sheet.top = TITLE + EDGE + (int)widest + 8;
-  int side = (int)classes * sheet.cell;
-  double title = plot_canvas_text_width("rows: label, columns: answer; darker: a larger share of the label", 0.95);
-  int width = sheet.left + side + EDGE, min = (int)title + 2 * EDGE;
-  TRY(plot_canvas_init(&sheet.canvas, width > min ? width : min, sheet.top + side + EDGE));
-  draw_sheet(&sheet);
-  Status status = plot_canvas_save(&sheet.canvas, path);
-  plot_canvas_release(&sheet.canvas);
-  return status;
-}
-
 Status metrics_confusion_save(const uint32_t *counts, int64_t classes, char *const *names, const char *directory) {
   if (counts == NULL) return STATUS_OK;
   char *csv = files_join(directory, "confusion.csv"), *png = files_join(directory, "confusion.png");
   Status status = csv != NULL && png != NULL ? save_counts(counts, classes, names, csv) : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK) status = save_sheet(counts, classes, names, png);
+  if (status == STATUS_OK) status = plot_matrix(png, counts, classes, names);
   free(csv);
   free(png);
   return status;

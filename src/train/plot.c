@@ -122,31 +122,60 @@ static const char *const glyphs[LAST - FIRST + 1] = {
 
 /* The first character is the glyph's width (a digit); then strokes, separated by blanks, each a list of points: x (a digit) and y (a
  * hexadecimal digit). A stroke of one point is a dot. Characters outside printable ASCII look like '?'. */
-static const char *plot_font_glyph(char character) {
+static const char *glyph_of(char character) {
   const int code = (unsigned char)character;
   return glyphs[(code < FIRST || code > LAST ? '?' : code) - FIRST];
 }
 
 /* ---- Canvas ---- */
 
+/* An image to draw charts on: rectangles, anti-aliased strokes and text. Coordinates are pixels, y downwards; the centre of the first
+ * pixel is (0.5, 0.5). Everything outside the image or the clip is cut off. */
+
+typedef struct PlotColour {
+  uint8_t red, green, blue;
+} PlotColour;
+
+typedef struct PlotBox {
+  int left, top, right, bottom; /* right and bottom are outside */
+} PlotBox;
+
+/* Strokes gather in a mask, which keeps the greatest coverage of each pixel, until it is painted: so a line is not darker where its parts
+ * overlap. */
+typedef struct PlotCanvas {
+  int width, height;
+  uint8_t *rgb;  /* [height, width, 3] */
+  uint8_t *mask; /* [height, width] */
+  PlotBox clip;
+  PlotBox dirty; /* what the mask holds */
+} PlotCanvas;
+
+/* One pixel of the font's grid at scale 1: capitals are 9 pixels high. */
+typedef struct PlotText {
+  double scale, pen;
+  PlotColour colour;
+  bool upright; /* read from bottom to top */
+} PlotText;
+
 static const double LETTER_GAP = 2.6; /* between glyphs, in the font's grid */
 
-Status plot_canvas_init(PlotCanvas *canvas, int width, int height) {
+static void canvas_release(PlotCanvas *canvas) {
+  free(canvas->rgb);
+  free(canvas->mask);
+  memset(canvas, 0, sizeof *canvas);
+}
+
+/* White. */
+static Status canvas_init(PlotCanvas *canvas, int width, int height) {
   const size_t pixels = (size_t)width * (size_t)height;
   *canvas = (PlotCanvas){.width = width, .height = height, .rgb = malloc(3 * pixels), .mask = calloc(pixels, 1)};
   if (!canvas->rgb || !canvas->mask) {
-    plot_canvas_release(canvas);
+    canvas_release(canvas);
     return status_set(STATUS_NO_MEMORY, "out of memory for an image of %d x %d pixels", width, height);
   }
   memset(canvas->rgb, 255, 3 * pixels);
   canvas->clip = (PlotBox){0, 0, width, height};
   return STATUS_OK;
-}
-
-void plot_canvas_release(PlotCanvas *canvas) {
-  free(canvas->rgb);
-  free(canvas->mask);
-  memset(canvas, 0, sizeof *canvas);
 }
 
 static int larger(int a, int b) { return a > b ? a : b; }
@@ -166,7 +195,7 @@ static uint8_t *pixel(const PlotCanvas *canvas, int x, int y) { return canvas->r
 
 static uint8_t *coverage(const PlotCanvas *canvas, int x, int y) { return canvas->mask + (size_t)y * (size_t)canvas->width + (size_t)x; }
 
-void plot_canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour) {
+static void canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour) {
   box = intersection(box, canvas->clip);
   for (int y = box.top; y < box.bottom; y++)
     for (int x = box.left; x < box.right; x++) memcpy(pixel(canvas, x, y), (uint8_t[3]){colour.red, colour.green, colour.blue}, 3);
@@ -218,13 +247,13 @@ static void paint(PlotCanvas *canvas, PlotColour colour) {
   canvas->dirty = (PlotBox){0, 0, 0, 0};
 }
 
-double plot_canvas_text_width(const char *text, double scale) {
+static double canvas_text_width(const char *text, double scale) {
   double width = 0;
-  for (; *text; text++) width += plot_font_glyph(*text)[0] - '0' + (text[1] ? LETTER_GAP : 0);
+  for (; *text; text++) width += glyph_of(*text)[0] - '0' + (text[1] ? LETTER_GAP : 0);
   return width * scale;
 }
 
-/* One glyph whose grid starts at (x, y): the baseline's point, as in plot_canvas_text. */
+/* One glyph whose grid starts at (x, y): the baseline's point, as in canvas_text. */
 static void draw_glyph(PlotCanvas *canvas, double x, double y, const char *strokes, PlotText style) {
   double last_x = 0, last_y = 0;
   bool drawing = false;
@@ -244,12 +273,13 @@ static void draw_glyph(PlotCanvas *canvas, double x, double y, const char *strok
   }
 }
 
-void plot_canvas_text(PlotCanvas *canvas, double x, double y, const char *text, PlotText style) {
+/* Starts at (x, y), y being the baseline (x when upright). */
+static void canvas_text(PlotCanvas *canvas, double x, double y, const char *text, PlotText style) {
   x = floor(x) + 0.5; /* stems on the centres of pixels: crisp */
   y = floor(y) + 0.5;
   double along = 0;
   for (; *text; text++) {
-    const char *glyph = plot_font_glyph(*text);
+    const char *glyph = glyph_of(*text);
     draw_glyph(canvas, style.upright ? x : x + along, style.upright ? y - along : y, glyph + 1, style);
     along += (glyph[0] - '0' + LETTER_GAP) * style.scale;
   }
@@ -288,7 +318,8 @@ static Status write_png(const PlotCanvas *canvas, const char *path, FILE *stream
   return STATUS_OK;
 }
 
-Status plot_canvas_save(const PlotCanvas *canvas, const char *path) {
+/* As PNG; atomic. */
+static Status canvas_save(const PlotCanvas *canvas, const char *path) {
   FileWriter writer;
   TRY(files_create(&writer, path));
   Status status = write_png(canvas, path, writer.stream);
@@ -407,7 +438,7 @@ static double plot_axis_place(const PlotAxis *axis, double value) {
 /* A panel from top to bottom: title, legend (as many lines as it needs, so that it never covers data), the frame with grid and curves,
  * tick labels, the x label; the y label stands upright at the left. Leaves out the choice of ticks and the pixels. */
 
-static const PlotColour PLOT_PANEL_INK = {38, 43, 51};
+static const PlotColour PANEL_INK = {38, 43, 51};
 
 static const PlotColour grid = {228, 231, 236}, frame = {168, 174, 184};
 
@@ -442,7 +473,7 @@ static int bars_before(const PlotPanel *panel, size_t until) {
 /* The next of the palette, or that of the series before; paler for what stands on a bar. */
 static PlotColour colour_of(const PlotPanel *panel, size_t s) {
   size_t own = 0;
-  if (panel->series[s].style == PLOT_MARK) return PLOT_PANEL_INK;
+  if (panel->series[s].style == PLOT_MARK) return PANEL_INK;
   for (size_t i = 1; i <= s; i++) own += !panel->series[i].like_last && panel->series[i].style < PLOT_ON_BAR;
   PlotColour colour = palette[own % COLOURS];
   if (panel->series[s].style != PLOT_ON_BAR) return colour;
@@ -451,10 +482,10 @@ static PlotColour colour_of(const PlotPanel *panel, size_t s) {
 }
 
 /* Copies text to `fitted`, cut with "..." where it is wider than `width` pixels; returns fitted. */
-static const char *plot_panel_fit_text(char *fitted, size_t size, const char *text, double scale, double width) {
+static const char *fit_text(char *fitted, size_t size, const char *text, double scale, double width) {
   snprintf(fitted, size, "%s", text ? text : "");
   size_t length = strlen(fitted);
-  while (length > 3 && plot_canvas_text_width(fitted, scale) > width) memcpy(fitted + --length - 3, "...", 4);
+  while (length > 3 && canvas_text_width(fitted, scale) > width) memcpy(fitted + --length - 3, "...", 4);
   return fitted;
 }
 
@@ -521,7 +552,7 @@ static void fit_y(Chart *chart, double y[2]) {
 static void draw_swatch(PlotCanvas *canvas, const PlotSeries *series, PlotColour colour, int x, int y) {
   const bool filled = series->style == PLOT_BAR || series->style == PLOT_ON_BAR;
   if (filled) {
-    plot_canvas_rectangle(canvas, (PlotBox){x + 2, y - 5, x + SWATCH - 2, y + 5}, colour);
+    canvas_rectangle(canvas, (PlotBox){x + 2, y - 5, x + SWATCH - 2, y + 5}, colour);
     return;
   }
   if (series->style == PLOT_DASHED) {
@@ -538,8 +569,8 @@ static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int righ
   for (size_t s = 0; s < panel->count; s++) {
     char name[NAME];
     if (!panel->series[s].name) continue;
-    plot_panel_fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
-    const int width = SWATCH + SWATCH_GAP + (int)ceil(plot_canvas_text_width(name, small_text.scale));
+    fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
+    const int width = SWATCH + SWATCH_GAP + (int)ceil(canvas_text_width(name, small_text.scale));
     if (x > left && x + width > right) {
       x = left;
       lines++;
@@ -547,7 +578,7 @@ static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int righ
     if (canvas) {
       const int baseline = top + (lines - 1) * LEGEND_LINE + 9;
       draw_swatch(canvas, &panel->series[s], colour_of(panel, s), x, baseline - 4);
-      plot_canvas_text(canvas, x + SWATCH + SWATCH_GAP, baseline, name, small_text);
+      canvas_text(canvas, x + SWATCH + SWATCH_GAP, baseline, name, small_text);
     }
     x += width + ENTRY_GAP;
   }
@@ -566,11 +597,11 @@ static void draw_x_ticks(const Chart *chart) {
   const PlotBox *area = &chart->area;
   double free_from = -1e9; /* labels that would touch the last one are left out */
   for (int i = 0; i < chart->x.count; i++) {
-    const double x = place_x(chart, chart->x.tick[i]), width = plot_canvas_text_width(chart->x.label[i], small_text.scale);
+    const double x = place_x(chart, chart->x.tick[i]), width = canvas_text_width(chart->x.label[i], small_text.scale);
     const int pixel = (int)x;
-    plot_canvas_rectangle(chart->canvas, (PlotBox){pixel, area->top, pixel + 1, area->bottom}, grid);
+    canvas_rectangle(chart->canvas, (PlotBox){pixel, area->top, pixel + 1, area->bottom}, grid);
     if (x - width / 2 < free_from) continue;
-    plot_canvas_text(chart->canvas, x - width / 2, area->bottom + TICK_GAP + 9, chart->x.label[i], small_text);
+    canvas_text(chart->canvas, x - width / 2, area->bottom + TICK_GAP + 9, chart->x.label[i], small_text);
     free_from = x + width / 2 + 12;
   }
 }
@@ -579,11 +610,11 @@ static void draw_y_ticks(const Chart *chart) {
   const PlotBox *area = &chart->area;
   double free_to = 1e9;
   for (int i = 0; i < chart->y.count; i++) {
-    const double y = place_y(chart, chart->y.tick[i]), width = plot_canvas_text_width(chart->y.label[i], small_text.scale);
+    const double y = place_y(chart, chart->y.tick[i]), width = canvas_text_width(chart->y.label[i], small_text.scale);
     const int pixel = (int)y;
-    plot_canvas_rectangle(chart->canvas, (PlotBox){area->left, pixel, area->right, pixel + 1}, grid);
+    canvas_rectangle(chart->canvas, (PlotBox){area->left, pixel, area->right, pixel + 1}, grid);
     if (y > free_to) continue;
-    plot_canvas_text(chart->canvas, area->left - TICK_GAP - width, y + 4.5, chart->y.label[i], small_text);
+    canvas_text(chart->canvas, area->left - TICK_GAP - width, y + 4.5, chart->y.label[i], small_text);
     free_to = y - 15;
   }
 }
@@ -618,7 +649,7 @@ static void draw_bars(const Chart *chart, size_t s, PlotColour colour) {
       continue;
     }
     const PlotBox box = {(int)(left + 1), (int)top, (int)(left + width), (int)place_y(chart, foot_of(series, i))};
-    if (box.bottom > box.top) plot_canvas_rectangle(chart->canvas, box, colour);
+    if (box.bottom > box.top) canvas_rectangle(chart->canvas, box, colour);
   }
 }
 
@@ -641,19 +672,19 @@ static void draw_line(const Chart *chart, const PlotSeries *series, PlotColour c
 
 static void draw_centred(PlotCanvas *canvas, double x, double y, const char *text, PlotText style, double width) {
   char fitted[NAME];
-  plot_panel_fit_text(fitted, sizeof fitted, text, style.scale, width);
-  const double half = plot_canvas_text_width(fitted, style.scale) / 2;
-  plot_canvas_text(canvas, style.upright ? x : x - half, style.upright ? y + half : y, fitted, style);
+  fit_text(fitted, sizeof fitted, text, style.scale, width);
+  const double half = canvas_text_width(fitted, style.scale) / 2;
+  canvas_text(canvas, style.upright ? x : x - half, style.upright ? y + half : y, fitted, style);
 }
 
 static void draw_titles(const Chart *chart, PlotBox box) {
   const PlotBox *area = &chart->area;
   char title[NAME];
-  const PlotText title_text = {1.2, 1.75, PLOT_PANEL_INK, false};
+  const PlotText title_text = {1.2, 1.75, PANEL_INK, false};
   PlotText upright = small_text;
   upright.upright = true;
-  plot_panel_fit_text(title, sizeof title, chart->panel->title, title_text.scale, box.right - box.left - 2 * PAD);
-  plot_canvas_text(chart->canvas, box.left + PAD, box.top + 22, title, title_text);
+  fit_text(title, sizeof title, chart->panel->title, title_text.scale, box.right - box.left - 2 * PAD);
+  canvas_text(chart->canvas, box.left + PAD, box.top + 22, title, title_text);
   draw_centred(chart->canvas, (area->left + area->right) / 2.0, box.bottom - 10, chart->panel->x_label, small_text,
                area->right - area->left);
   draw_centred(chart->canvas, box.left + PAD + 9, (area->top + area->bottom) / 2.0, chart->panel->y_label, upright,
@@ -673,7 +704,7 @@ static void draw_data(Chart *chart) {
   clip(chart->canvas, NULL);
 }
 
-static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
+static void draw_panel(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
   Chart chart = {.canvas = canvas, .panel = panel};
   double x[2], y[2];
   const bool data = data_range(panel, x, y);
@@ -684,15 +715,15 @@ static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox 
   if (data) {
     fit_y(&chart, y);
     double widest = 0;
-    for (int i = 0; i < chart.y.count; i++) widest = fmax(widest, plot_canvas_text_width(chart.y.label[i], small_text.scale));
+    for (int i = 0; i < chart.y.count; i++) widest = fmax(widest, canvas_text_width(chart.y.label[i], small_text.scale));
     area->left += (int)ceil(widest) + TICK_GAP;
     fit_x(&chart, x);
     draw_data(&chart);
   } else {
     draw_centred(canvas, (area->left + area->right) / 2.0, (area->top + area->bottom) / 2.0, "no data yet", small_text, 200);
   }
-  plot_canvas_rectangle(canvas, (PlotBox){area->left - 1, area->top, area->left, area->bottom + 1}, frame);
-  plot_canvas_rectangle(canvas, (PlotBox){area->left - 1, area->bottom, area->right, area->bottom + 1}, frame);
+  canvas_rectangle(canvas, (PlotBox){area->left - 1, area->top, area->left, area->bottom + 1}, frame);
+  canvas_rectangle(canvas, (PlotBox){area->left - 1, area->bottom, area->right, area->bottom + 1}, frame);
   draw_titles(&chart, box);
   legend(canvas, panel, box.left + PAD, box.right - PAD, legend_top);
 }
@@ -702,13 +733,13 @@ static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox 
 enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, MIN_SIDE = 200, MAX_SIDE = 4096, MAX_PANELS = 48 };
 
 static void draw_panels(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
-  const PlotText style = {1.5, 2.1, PLOT_PANEL_INK, false};
+  const PlotText style = {1.5, 2.1, PANEL_INK, false};
   char fitted[256];
-  plot_panel_fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PLOT_PAD + 16));
-  plot_canvas_text(canvas, PLOT_PAD + 16, 32, fitted, style);
+  fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PLOT_PAD + 16));
+  canvas_text(canvas, PLOT_PAD + 16, 32, fitted, style);
   for (size_t i = 0; i < count; i++) {
     const int left = PLOT_PAD + (int)(i % ACROSS) * panel_width, top = PLOT_TITLE + (int)(i / ACROSS) * panel_height;
-    plot_panel_draw(canvas, &panels[i], (PlotBox){left, top, left + panel_width, top + panel_height});
+    draw_panel(canvas, &panels[i], (PlotBox){left, top, left + panel_width, top + panel_height});
   }
 }
 
@@ -720,9 +751,83 @@ Status plot_save(const char *path, const char *title, const PlotPanel *panels, s
                       panel_width, panel_height);
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;
-  TRY(plot_canvas_init(&canvas, 2 * PLOT_PAD + across * panel_width, PLOT_TITLE + PLOT_PAD + down * panel_height));
+  TRY(canvas_init(&canvas, 2 * PLOT_PAD + across * panel_width, PLOT_TITLE + PLOT_PAD + down * panel_height));
   draw_panels(&canvas, title, panels, count, panel_width, panel_height);
-  Status status = plot_canvas_save(&canvas, path);
-  plot_canvas_release(&canvas);
+  Status status = canvas_save(&canvas, path);
+  canvas_release(&canvas);
+  return status;
+}
+
+/* ---- Matrices ---- */
+
+enum { NAMED_MAX = 40, CLASS_NAME = 18, NAMED_CELL = 30, SHEET = 720, EDGE = 14 };
+static const PlotColour INK = {40, 40, 40}, PAPER = {255, 255, 255};
+
+typedef struct Sheet {
+  const uint32_t *counts; /* [classes of the label, classes of the answer] */
+  int64_t classes;
+  char *const *names;
+  PlotCanvas canvas;
+  int cell, left, top; /* pixels: of a cell, of the first one */
+  bool named;
+} Sheet;
+
+static void short_name(const char *name, char text[CLASS_NAME + 1]) {
+  snprintf(text, CLASS_NAME + 1, "%s", name);
+  if (strlen(name) > CLASS_NAME) strcpy(text + CLASS_NAME - 2, "..");
+}
+
+static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all) {
+  uint32_t count = sheet->counts[label * sheet->classes + answer];
+  double share = all > 0 ? (double)count / all : 0;
+  int x = sheet->left + (int)answer * sheet->cell, y = sheet->top + (int)label * sheet->cell, gap = sheet->cell > 4 ? 1 : 0;
+  char text[16];
+  const PlotColour shade = {/* from white to a dark blue */
+                            (uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
+  canvas_rectangle(&sheet->canvas, (PlotBox){x, y, x + sheet->cell - gap, y + sheet->cell - gap}, shade);
+  if (!sheet->named || count == 0) return;
+  snprintf(text, sizeof text, "%u", (unsigned)count);
+  double scale = strlen(text) > 3 ? 0.7 : 0.95;
+  canvas_text(&sheet->canvas, x + (sheet->cell - canvas_text_width(text, scale)) / 2, y + sheet->cell / 2.0 + 4, text,
+              (PlotText){scale, 1.1, share > 0.5 ? PAPER : INK, false});
+}
+
+static void draw_matrix_names(Sheet *sheet) {
+  char text[CLASS_NAME + 1];
+  for (int64_t i = 0; sheet->named && i < sheet->classes; i++) {
+    int at = (int)i * sheet->cell + sheet->cell / 2 + 4;
+    short_name(sheet->names[i], text);
+    double width = canvas_text_width(text, 0.9);
+    canvas_text(&sheet->canvas, sheet->left - 8 - width, sheet->top + at, text, (PlotText){0.9, 1.1, INK, false});
+    canvas_text(&sheet->canvas, sheet->left + at, sheet->top - 8, text, (PlotText){0.9, 1.1, INK, true});
+  }
+}
+
+Status plot_matrix(const char *path, const uint32_t *counts, int64_t classes, char *const *names) {
+  static const char caption[] = "rows: label, columns: answer; darker: a larger share of the label";
+  Sheet sheet = {.counts = counts, .classes = classes, .names = names, .named = classes <= NAMED_MAX};
+  char text[CLASS_NAME + 1];
+  double widest = 0;
+  for (int64_t i = 0; sheet.named && i < classes; i++) {
+    short_name(names[i], text);
+    widest = fmax(widest, canvas_text_width(text, 0.9));
+  }
+  sheet.cell = sheet.named ? NAMED_CELL : (int)(SHEET / classes > 1 ? SHEET / classes : 1);
+  sheet.left = EDGE + (int)widest + 8;
+  sheet.top = TITLE + EDGE + (int)widest + 8;
+  const int side = (int)classes * sheet.cell, right = sheet.left + side, bottom = sheet.top + side;
+  const int width = right + EDGE, min = (int)canvas_text_width(caption, 0.95) + 2 * EDGE;
+  TRY(canvas_init(&sheet.canvas, width > min ? width : min, bottom + EDGE));
+  canvas_rectangle(&sheet.canvas, (PlotBox){sheet.left - 1, sheet.top - 1, right + 1, bottom + 1}, (PlotColour){200, 200, 200});
+  canvas_rectangle(&sheet.canvas, (PlotBox){sheet.left, sheet.top, right, bottom}, (PlotColour){225, 225, 225});
+  for (int64_t label = 0; label < classes; label++) {
+    uint32_t all = 0;
+    for (int64_t answer = 0; answer < classes; answer++) all += counts[label * classes + answer];
+    for (int64_t answer = 0; answer < classes; answer++) draw_cell(&sheet, label, answer, all);
+  }
+  draw_matrix_names(&sheet);
+  canvas_text(&sheet.canvas, EDGE, 24, caption, (PlotText){0.95, 1.2, INK, false});
+  Status status = canvas_save(&sheet.canvas, path);
+  canvas_release(&sheet.canvas);
   return status;
 }

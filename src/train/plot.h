@@ -34,44 +34,8 @@ typedef struct PlotPanel {
 /* Panels side by side (at most 3 to a row) in one image of panel_width x panel_height each. Atomic write. */
 Status plot_save(const char *path, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height);
 
-/* ---- The canvas that charts are drawn on */
-
-/* An image to draw charts on: rectangles, anti-aliased strokes and text. Coordinates are pixels, y downwards; the centre of the first
- * pixel is (0.5, 0.5). Everything outside the image or the clip is cut off. */
-
-typedef struct PlotColour {
-  uint8_t red, green, blue;
-} PlotColour;
-
-typedef struct PlotBox {
-  int left, top, right, bottom; /* right and bottom are outside */
-} PlotBox;
-
-/* Strokes gather in a mask, which keeps the greatest coverage of each pixel, until it is painted: so a line is not darker where its parts
- * overlap. */
-typedef struct PlotCanvas {
-  int width, height;
-  uint8_t *rgb;  /* [height, width, 3] */
-  uint8_t *mask; /* [height, width] */
-  PlotBox clip;
-  PlotBox dirty; /* what the mask holds */
-} PlotCanvas;
-
-Status plot_canvas_init(PlotCanvas *canvas, int width, int height); /* white */
-void plot_canvas_release(PlotCanvas *canvas);
-Status plot_canvas_save(const PlotCanvas *canvas, const char *path); /* as PNG; atomic */
-
-void plot_canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour);
-
-/* One pixel of the font's grid at scale 1: capitals are 9 pixels high. */
-typedef struct PlotText {
-  double scale, pen;
-  PlotColour colour;
-  bool upright; /* read from bottom to top */
-} PlotText;
-
-double plot_canvas_text_width(const char *text, double scale);
-/* Starts at (x, y), y being the baseline (x when upright). */
-void plot_canvas_text(PlotCanvas *canvas, double x, double y, const char *text, PlotText style);
+/* counts [classes of the label, classes of the answer], classes above 0: a cell for each pair, the darker the larger its share of the
+ * label's samples, rows being labels; up to 40 classes with names [classes] and counts, of more the cells alone. Atomic write. */
+Status plot_matrix(const char *path, const uint32_t *counts, int64_t classes, char *const *names);
 
 #endif

@@ -225,13 +225,13 @@ static void letters_have_shapes(void **state) {
   PlotCanvas canvas;
   for (int code = ' '; code < 127; code++) {
     const char text[2] = {(char)code, 0};
-    assert_int_equal(plot_canvas_init(&canvas, 64, 64), STATUS_OK);
-    plot_canvas_text(&canvas, 10, 40, text, (PlotText){2, 2, {0, 0, 0}, false});
+    assert_int_equal(canvas_init(&canvas, 64, 64), STATUS_OK);
+    canvas_text(&canvas, 10, 40, text, (PlotText){2, 2, {0, 0, 0}, false});
     assert_int_equal(inked(&canvas) > 0, code != ' ');
-    const PlotBox claimed = {8, 20, 13 + (int)ceil(plot_canvas_text_width(text, 2)), 50};
-    plot_canvas_rectangle(&canvas, claimed, (PlotColour){255, 255, 255});
+    const PlotBox claimed = {8, 20, 13 + (int)ceil(canvas_text_width(text, 2)), 50};
+    canvas_rectangle(&canvas, claimed, (PlotColour){255, 255, 255});
     assert_int_equal(inked(&canvas), 0);
-    plot_canvas_release(&canvas);
+    canvas_release(&canvas);
   }
 }
 

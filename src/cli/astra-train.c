@@ -141,18 +141,6 @@ static void help(FILE *stream) {
   options_help(table, USAGE, ABOUT, stream);
 }
 
-static void catch_signals(void) {
-  bool job = ranks_count() > 1;
-  struct sigaction action = {.sa_handler = job ? interrupt_ask_job : interrupt_ask};
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program at once */
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  action.sa_handler = interrupt_ask;
-  if (job) sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on without ending the job a second later */
-  signal(SIGXFSZ, SIG_IGN);                   /* a limit on file sizes then shows as a failed write, like a full disk */
-}
-
 /* "4", or "2-8" */
 static const char *devices_text(const AstraConfig *astra, char text[32]) {
   int at = astra->devices_min < astra->devices ? snprintf(text, 32, "%d-", astra->devices_min) : 0;
@@ -261,7 +249,8 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   else
     TRY(start_codebooks(session));
   interrupt_last_checkpoint(command->resume, session->step);
-  catch_signals(); /* not before: a K-means that is not wanted after all ends at once */
+  interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
+  signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
   if (command->resume == NULL) TRY(ranks_follow(remember(session, argc, argv)));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {

@@ -276,7 +276,7 @@ Status ranks_follow(Status status) {
 /* One flag for the process, which is never taken back. */
 static volatile sig_atomic_t asked;
 
-void interrupt_ask(int signal_number) {
+static void ask(int signal_number) {
   (void)signal_number;
   asked = 1;
 }
@@ -299,14 +299,23 @@ void interrupt_last_checkpoint(const char *directory, long long step) {
   last_words = next;
 }
 
-void interrupt_ask_job(int signal_number) {
+static void ask_job(int signal_number) {
   static const char program[] = "\nastra-train: ";
   const char *text = last_words;
-  interrupt_ask(signal_number);
+  ask(signal_number);
   /* Rank 0, or the next one if that is gone: a process that was lost is gone when its launcher ends the others. */
   bool speaks = world.self == 0 || (world.self == 1 && (world.apart || kill(world.first, 0) != 0));
   if (text[0] == '\0' || !speaks) return;
   if (write(STDERR_FILENO, program, sizeof program - 1) < 0 || write(STDERR_FILENO, text, strlen(text)) < 0) return;
+}
+
+void interrupt_catch(void) {
+  struct sigaction action = {.sa_handler = world.count > 1 ? ask_job : ask, .sa_flags = (int)SA_RESETHAND};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  action.sa_handler = ask;
+  if (world.count > 1) sigaction(SIGUSR1, &action, NULL);
 }
 
 bool interrupt_asked(void) { return asked != 0; }

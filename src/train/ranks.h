@@ -41,12 +41,11 @@ void ranks_gather(const void *own, void *all, size_t each); /* all [ranks][each]
 
 /* ---- asking a run to stop: set by a signal handler, looked at between steps and between the batches of an evaluation */
 
-void interrupt_ask(int signal_number); /* async-signal-safe: a handler for sigaction */
+/* From now on SIGINT and SIGTERM ask for it, each once: a second Ctrl-C ends the program at once. In a job of several ranks they also say
+ * where the last checkpoint is, as the launcher that tells a job to end, or that has lost a rank, leaves it a second; SIGUSR1, which mpirun
+ * passes on without ending the job a second later, asks only. */
+void interrupt_catch(void);
 bool interrupt_asked(void);
-
-/* In a job of several ranks: a handler as well, which first says where the last checkpoint is, as the launcher that tells a job to end, or
- * that has lost a rank, leaves it a second. */
-void interrupt_ask_job(int signal_number);
 void interrupt_last_checkpoint(const char *directory, long long step); /* NULL: there is none yet */
 
 /* ---- sums of a long block of numbers over all ranks, bucket by bucket, while other work goes on

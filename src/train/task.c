@@ -19,9 +19,6 @@ ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *con
   return (ModelInput){.pixels = pixels};
 }
 
-double task_mean_loss(const TaskScore *score) { return score->items > 0 ? score->loss / (double)score->items : 0; }
-double task_accuracy(const TaskScore *score) { return score->items > 0 ? (double)score->correct / (double)score->items : 0; }
-
 /* ---- Mixup and CutMix ---- */
 
 /* Mixup (Zhang et al., 2018): each image is blended with another of its batch, and so are their labels. CutMix (Yun et al., 2019): a box

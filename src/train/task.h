@@ -94,8 +94,9 @@ typedef struct TaskReport {
   void (*tell)(const TaskScore *score, char text[TASK_TEXT]);            /* "accuracy 71.20%" */
 } TaskReport;
 
-double task_mean_loss(const TaskScore *score); /* 0 without items */
-double task_accuracy(const TaskScore *score);
+/* 0 without items. */
+static inline double task_mean_loss(const TaskScore *score) { return score->items > 0 ? score->loss / (double)score->items : 0; }
+static inline double task_accuracy(const TaskScore *score) { return score->items > 0 ? (double)score->correct / (double)score->items : 0; }
 
 /* ---- The three together */
 

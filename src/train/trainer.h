@@ -11,7 +11,7 @@ typedef struct TrainResult {
   double seconds;
 } TrainResult;
 
-/* Trains from session->step to session->total_steps and leaves the checkpoint in options.out. A signal (interrupt_ask) ends the run
+/* Trains from session->step to session->total_steps and leaves the checkpoint in options.out. A signal (interrupt_catch) ends the run
  * after the step or the evaluation's batch under way with a saved state and STATUS_INTERRUPTED; a loss that is not finite ends it with
  * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */
 Status trainer_run(Session *session, TrainResult *result);

@@ -10,7 +10,7 @@ typedef struct Validation {
 } Validation;
 
 /* The first `samples` images, windows or texts (0: all). devices 0: the plain model. The averaged weights are used where the optimizer
- * keeps them. STATUS_INTERRUPTED when interrupt_ask was called. */
+ * keeps them. STATUS_INTERRUPTED when a signal asked for it (interrupt_catch). */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 
 /* One batch through the session's tape, which does not record, by the weights that the parameters point to; *sum is added to. While the

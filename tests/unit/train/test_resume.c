@@ -6,6 +6,7 @@
 #include "train/state.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 enum { STEPS = 12, VARIANTS = 8 };
@@ -213,7 +214,8 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
   tiny_set_out(&options, out[1], "interrupted");
   tiny_open(&first, &options);
   tiny_steps_to(&first, 3);
-  interrupt_ask(15); /* from here on for the life of this program: this test comes last */
+  interrupt_catch();
+  raise(SIGTERM); /* from here on for the life of this program: this test comes last */
   assert_int_equal(trainer_run(&first, &result), STATUS_INTERRUPTED);
   assert_non_null(strstr(status_message(), "step 3 of 7"));
   assert_non_null(strstr(status_message(), "--resume"));

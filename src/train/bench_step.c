@@ -39,16 +39,12 @@ void bench_profile_clear(BenchProfile *profile) { profile->parts = 0; }
 
 enum { STREAM_CODEWORDS = 32 };
 
-static void draw_codewords(Session *session) {
+static Status start_codebooks(Session *session) {
+  if (!session_astra(session)) return STATUS_OK;
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
   int64_t count = session->emulation.blocks * session->emulation.sites * session->options.entries * config_site_width(session->config);
   for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
-}
-
-static Status start_codebooks(Session *session) {
-  if (!session_astra(session)) return STATUS_OK;
-  draw_codewords(session);
   return emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
 }
 
@@ -106,24 +102,20 @@ static Status train_once(Session *session, const TaskBatch *batch) {
   return STATUS_OK;
 }
 
-static Status place_tokens(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
-  *layout = &session->plain_layout;
-  *exchange = NULL;
-  if (!session_astra(session)) return session_lay_plain(session, tokens);
-  int64_t counts[SESSION_DEVICES];
-  int devices = session->config->astra.devices;
-  layout_even_counts(tokens, devices, counts);
-  TRY(layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1));
-  emulate_begin_step(&session->emulation, false);
-  *layout = &session->layout;
-  *exchange = &session->emulation.exchange;
-  return STATUS_OK;
-}
-
 static Status forward_once(Session *session, const TaskBatch *batch) {
-  const TokenLayout *layout;
-  Exchange *exchange;
-  TRY(place_tokens(session, batch->tokens, &layout, &exchange));
+  const TokenLayout *layout = &session->plain_layout;
+  Exchange *exchange = NULL;
+  if (session_astra(session)) {
+    int64_t counts[SESSION_DEVICES];
+    int devices = session->config->astra.devices;
+    layout_even_counts(batch->tokens, devices, counts);
+    TRY(layout_build(&session->layout, batch->tokens, devices, counts, NULL, session->config->astra.class_token, -1));
+    emulate_begin_step(&session->emulation, false);
+    layout = &session->layout;
+    exchange = &session->emulation.exchange;
+  } else {
+    TRY(session_lay_plain(session, batch->tokens));
+  }
   TaskScore score = {0};
   tape_record(session->tape, false);
   session->task->head->loss(session, batch, layout, exchange, &score);

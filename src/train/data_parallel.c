@@ -109,17 +109,6 @@ static Status shared_codebooks_begin(SharedCodebooks *shared, Tape *tape) {
 
 /* ---------------------------------------------------------------- the sums of all */
 
-static void apply_sums(SharedCodebooks *shared, int index) {
-  Emulation *emulation = shared->emulation;
-  EmulateSite *site = &emulation->site[index];
-  SiteSums from = sums_of(shared, index);
-  int64_t begin, rows;
-  own_moment_rows(emulation, site, &begin, &rows);
-  if (emulation->options.noise != 0) residual_sums_apply(&site->navq, from.residuals, rows);
-  for (int64_t i = 0; i < codes_of(&site->book); i++) site->ema.counts[i] = (int32_t)from.counts[i];
-  ema_apply(&site->ema, &site->book, from.sums, &emulation->options.ema);
-}
-
 static double mean_size(const Emulation *emulation, const EmulateSite *site) {
   int64_t first;
   return (double)whole_rows(emulation, site, &first) / (double)site->book.entries;
@@ -178,7 +167,15 @@ static Status revive(SharedCodebooks *shared, Tape *tape, Rng *rng, int64_t dead
 static Status shared_codebooks_finish(SharedCodebooks *shared, Tape *tape, Rng *rng) {
   Emulation *emulation = shared->emulation;
   all_reduce_finish(shared->reduce);
-  for (int index = 0; index < site_count(emulation); index++) apply_sums(shared, index);
+  for (int index = 0; index < site_count(emulation); index++) {
+    EmulateSite *site = &emulation->site[index];
+    SiteSums from = sums_of(shared, index);
+    int64_t begin, rows;
+    own_moment_rows(emulation, site, &begin, &rows);
+    if (emulation->options.noise != 0) residual_sums_apply(&site->navq, from.residuals, rows);
+    for (int64_t i = 0; i < codes_of(&site->book); i++) site->ema.counts[i] = (int32_t)from.counts[i];
+    ema_apply(&site->ema, &site->book, from.sums, &emulation->options.ema);
+  }
   int64_t dead = find_dead(shared);
   if (dead > 0) TRY(revive(shared, tape, rng, dead));
   for (int index = 0; index < site_count(emulation); index++) codebook_refresh(&emulation->site[index].book);
@@ -439,15 +436,6 @@ static void take_chunks(DataParallel *parallel) {
   data_parallel_scatter(parallel->session);
 }
 
-static void find_uses(DataParallel *parallel) {
-  for (size_t i = 0; i < parallel->params->count; i++) {
-    const Param *param = &parallel->params->list[i];
-    if (param->frozen) continue;
-    int64_t begin = param->tensor.value - parallel->params->values;
-    parallel->use[i] = (Use){.begin = begin, .end = begin + tensor_count(&param->tensor)};
-  }
-}
-
 static Status open_sums(DataParallel *parallel) {
   Session *session = parallel->session;
   ParamSet *params = parallel->params;
@@ -464,7 +452,11 @@ static Status open_sums(DataParallel *parallel) {
   parallel->pending = calloc((size_t)all_reduce_buckets(parallel->gradients) + 1, sizeof *parallel->pending);
   if (parallel->use == NULL || parallel->touched == NULL || parallel->pending == NULL)
     return status_set(STATUS_NO_MEMORY, "no memory to follow the gradients of %zu parameters", params->count);
-  find_uses(parallel);
+  for (size_t i = 0; i < params->count; i++) {
+    if (params->list[i].frozen) continue;
+    int64_t begin = params->list[i].tensor.value - params->values;
+    parallel->use[i] = (Use){.begin = begin, .end = begin + tensor_count(&params->list[i].tensor)};
+  }
   if (divided(parallel)) take_chunks(parallel);
   return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
 }

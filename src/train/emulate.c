@@ -40,16 +40,13 @@ static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
   return STATUS_OK;
 }
 
-/* Proportions from a Dirichlet distribution: gamma variates of which only the ratios count. */
-static Status dirichlet_counts(int64_t tokens, int devices, double concentration, Rng *rng, int64_t *counts) {
-  double weights[DEVICE_MAP_MAX];
-  const double min = 1e-290; /* a small concentration underflows to 0; large enough that T / least is finite */
-  for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, concentration), min);
-  return layout_weighted_counts(tokens, devices, weights, counts);
-}
-
 static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int devices, Rng *rng, int64_t *counts) {
-  if (options->counts == COUNTS_DIRICHLET) return dirichlet_counts(tokens, devices, options->concentration, rng, counts);
+  if (options->counts == COUNTS_DIRICHLET) { /* proportions: gamma variates of which only the ratios count */
+    double weights[DEVICE_MAP_MAX];
+    const double min = 1e-290; /* a small concentration underflows to 0; large enough that T / min is finite */
+    for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, options->concentration), min);
+    return layout_weighted_counts(tokens, devices, weights, counts);
+  }
   if (options->counts == COUNTS_EVEN) layout_even_counts(tokens, devices, counts);
   for (int d = 0; options->counts == COUNTS_FIXED && d < devices; d++) counts[d] = options->fixed[d];
   return STATUS_OK;
@@ -95,8 +92,6 @@ static Status malformed(const char *text) {
       text, SHARE_MAX, SPAN_MAX);
 }
 
-static double min_span(double share) { return share / (1 - share) > 1 ? share / (1 - share) : 1; }
-
 Status token_loss_parse(TokenLoss *loss, const char *text) {
   static const char behind[] = ",span:";
   char *end;
@@ -108,7 +103,8 @@ Status token_loss_parse(TokenLoss *loss, const char *text) {
   if (strncmp(end, behind, sizeof behind - 1) != 0) return malformed(text);
   const char *number = end + sizeof behind - 1;
   loss->span = strtod(number, &end);
-  bool fits = end != number && *end == '\0' && loss->span >= min_span(loss->share) && loss->span <= SPAN_MAX;
+  const double min = fmax(loss->share / (1 - loss->share), 1);
+  bool fits = end != number && *end == '\0' && loss->span >= min && loss->span <= SPAN_MAX;
   return fits ? STATUS_OK : malformed(text);
 }
 
@@ -345,12 +341,6 @@ int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site,
   return part;
 }
 
-static void update_moments(const Emulation *emulation, EmulateSite *site, real *q, void *scratch) {
-  int64_t first, rows = emulate_moment_rows(emulation, site, site->rows, &first);
-  codebook_lookup(&site->book, site->codes + first * site->book.groups, rows, q);
-  navq_update(&site->navq, site->x + first * site->book.width, q, rows, scratch);
-}
-
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
     EmulateSite *site = &emulation->site[index];
@@ -362,7 +352,8 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
     if (!tape_planning(tape)) {
       double begun = tape_clock(tape);
       if (emulation->options.noise != 0) {
-        update_moments(emulation, site, q, scratch);
+        codebook_lookup(&site->book, site->codes + first * site->book.groups, rows, q);
+        navq_update(&site->navq, site->x + first * site->book.width, q, rows, scratch);
         tape_note(tape, "noise moments", TAPE_AROUND, begun);
       }
       begun = tape_clock(tape);

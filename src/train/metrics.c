@@ -257,22 +257,20 @@ static Status event_file_open(EventFile **opened, const char *directory, int64_t
   return status;
 }
 
-static void put_scalar(EventFile *file, const char *tag, double number) {
-  float simple = (float)number;
-  uint32_t bits;
-  memcpy(&bits, &simple, sizeof bits);
-  file->value.size = 0;
-  put_bytes(&file->value, VALUE_TAG, tag, strlen(tag));
-  put_field(&file->value, VALUE_SIMPLE, WIRE_32);
-  put_little_endian(&file->value, bits, 4);
-  put_message(&file->summary, SUMMARY_VALUE, &file->value);
-}
-
 /* One event with a scalar for each value that is not NAN; flushed. Nothing is written when all are. */
 static Status event_file_scalars(EventFile *file, int64_t step, const char *const *tags, const double *values, size_t count) {
   file->summary.size = 0;
   for (size_t i = 0; i < count; i++)
-    if (!isnan(values[i])) put_scalar(file, tags[i], values[i]);
+    if (!isnan(values[i])) {
+      float simple = (float)values[i];
+      uint32_t bits;
+      memcpy(&bits, &simple, sizeof bits);
+      file->value.size = 0;
+      put_bytes(&file->value, VALUE_TAG, tags[i], strlen(tags[i]));
+      put_field(&file->value, VALUE_SIMPLE, WIRE_32);
+      put_little_endian(&file->value, bits, 4);
+      put_message(&file->summary, SUMMARY_VALUE, &file->value);
+    }
   if (file->summary.size == 0 && !file->summary.failed) return STATUS_OK;
   start_event(file, step);
   put_message(&file->event, EVENT_SUMMARY, &file->summary);
@@ -320,14 +318,6 @@ static Status make_room(MetricsTable *table) {
   for (size_t c = 0; c < table->count; c++)
     if (!grow(&table->series[c], capacity)) return status_no_memory(NULL, "the metrics of the run");
   table->capacity = capacity;
-  return STATUS_OK;
-}
-
-static Status metrics_table_add(MetricsTable *table, int64_t step, const double *values) {
-  TRY(make_room(table));
-  table->steps[table->rows] = (double)step;
-  for (size_t c = 0; c < table->count; c++) table->series[c][table->rows] = values[c];
-  table->rows++;
   return STATUS_OK;
 }
 
@@ -540,9 +530,13 @@ static Status add_line(Metrics *metrics, int64_t step, double seconds, const dou
 }
 
 Status metrics_row(Metrics *metrics, int64_t step, double seconds, const double *values) {
-  TRY(metrics_table_add(&metrics->table, step, values));
+  MetricsTable *table = &metrics->table;
+  TRY(make_room(table));
+  table->steps[table->rows] = (double)step;
+  for (size_t c = 0; c < table->count; c++) table->series[c][table->rows] = values[c];
+  table->rows++;
   TRY(add_line(metrics, step, seconds, values));
-  return event_file_scalars(metrics->events, step, (const char *const *)metrics->table.columns, values, metrics->table.count);
+  return event_file_scalars(metrics->events, step, (const char *const *)table->columns, values, table->count);
 }
 
 Status metrics_draw(Metrics *metrics, const char *title) {

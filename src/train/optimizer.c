@@ -108,13 +108,6 @@ void optimizer_release(Optimizer *optimizer) {
   memset(optimizer, 0, sizeof *optimizer);
 }
 
-/* The weight that the average keeps of its past after `steps` steps: `decay`, but no more than (1 + steps) / (10 + steps), so that
- * the average of a short run is not the starting point. */
-static double optimizer_average_decay(double decay, int64_t steps) {
-  double max = (1.0 + (double)steps) / (10.0 + (double)steps);
-  return decay < max ? decay : max;
-}
-
 static void sum_chunks(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Optimizer *optimizer = context;
@@ -194,6 +187,9 @@ Status optimizer_step(Optimizer *optimizer, double factor, double scale, double 
   int64_t step = ++optimizer->steps;
   Rng rounding;
   rng_init(&rounding, (uint64_t)o->seed, STREAM_ROUNDING + STREAM_STEPS * (uint64_t)step);
+  /* The weight that the average keeps of its past: options.average, but no more than (1 + steps) / (10 + steps), so that the average of a
+   * short run is not the starting point. */
+  double keep = fmin(o->average, (1.0 + (double)step) / (10.0 + (double)step));
   Update update = {.optimizer = optimizer,
                    .step = {.scale = (real)scale,
                             .rate = (real)(o->rate * factor),
@@ -204,7 +200,7 @@ Status optimizer_step(Optimizer *optimizer, double factor, double scale, double 
                             .eps = (real)o->eps,
                             .seed = rng_next(&rounding)},
                    .decay = (real)o->decay,
-                   .keep = (real)optimizer_average_decay(o->average, step)};
+                   .keep = (real)keep};
   threads_for(optimizer->chunks, 1, update_chunks, &update);
   return STATUS_OK;
 }

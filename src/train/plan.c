@@ -303,17 +303,6 @@ static Status plan_selftest(Session *session, Plan *plan) {
   return status;
 }
 
-static Status plan_start(Session *session, Plan *plan) {
-  if (!session_astra(session) || session->options.codebooks != NULL) return STATUS_OK; /* there is nothing to cluster */
-  CodebooksPlan start;
-  TRY(codebooks_plan(session, &start));
-  plan->kmeans_samples = start.samples;
-  plan->kmeans_work = start.work;
-  plan->kmeans_activations = start.activations;
-  plan->kmeans_flops = start.batches * start.batch_flops + start.kmeans_flops;
-  return STATUS_OK;
-}
-
 static Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
@@ -328,7 +317,14 @@ static Status plan_make(Session *session, Plan *plan) {
                  .selftest = selftest_bytes(session),
                  .selftest_mapped = selftest_mapped(session),
                  .data = (double)session->data.bytes};
-  TRY(plan_start(session, plan));
+  if (session_astra(session) && session->options.codebooks == NULL) { /* else there is nothing to cluster */
+    CodebooksPlan start;
+    TRY(codebooks_plan(session, &start));
+    plan->kmeans_samples = start.samples;
+    plan->kmeans_work = start.work;
+    plan->kmeans_activations = start.activations;
+    plan->kmeans_flops = start.batches * start.batch_flops + start.kmeans_flops;
+  }
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
   if (status == STATUS_OK) status = plan_selftest(session, plan);
@@ -451,14 +447,6 @@ typedef struct PlanTime {
 
 /* ---------------------------------------------------------------- time */
 
-/* Batches of one evaluation: the plain model's, and with codebooks the devices' as well, whose forward pass grows as the step does. */
-static double evaluation_flops(const Session *session, const Plan *plan) {
-  int64_t samples = session->data.count[TASK_TEST], wanted = session->options.eval_samples;
-  double passes = session_astra(session) ? 1 + plan->step_flops / (3 * plan->forward_flops) : 1;
-  if (wanted > 0 && wanted < samples) samples = wanted;
-  return passes * plan->forward_flops * ceil((double)samples / (double)session->options.batch);
-}
-
 static PlanTime plan_time(const Session *session, const Plan *plan, double rate) {
   const TrainOptions *options = &session->options;
   const double speed = STEP_SHARE * rate;
@@ -466,7 +454,11 @@ static PlanTime plan_time(const Session *session, const Plan *plan, double rate)
   if (options->drawn) return time;                                      /* no data: there is no run */
   int64_t between = session_epoch_steps(session) * options->eval_every; /* steps from evaluation to evaluation, and one at the end */
   time.evaluations = (session->total_steps + between - 1) / between;
-  time.evaluation = evaluation_flops(session, plan) / speed;
+  /* Batches of one evaluation: the plain model's, and with codebooks the devices' as well, whose forward pass grows as the step does. */
+  int64_t samples = session->data.count[TASK_TEST];
+  double passes = session_astra(session) ? 1 + plan->step_flops / (3 * plan->forward_flops) : 1;
+  if (options->eval_samples > 0 && options->eval_samples < samples) samples = options->eval_samples;
+  time.evaluation = passes * plan->forward_flops * ceil((double)samples / (double)options->batch) / speed;
   time.run = time.kmeans + (double)session->total_steps * time.step + (double)time.evaluations * time.evaluation;
   return time;
 }
@@ -564,24 +556,6 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
 }
 
-static json_t *node_json(const PlanNode *node) {
-  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node->tokens, "weight_bytes", node->weights,
-                   "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work, "total_bytes", node->together,
-                   "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper, "paper_cache_full_bytes", node->paper_full);
-}
-
-static json_t *length_json(const Session *session) {
-  const TrainOptions *options = &session->options;
-  return json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "steps", (json_int_t)session->total_steps, "epoch_steps",
-                   (json_int_t)session_epoch_steps(session), "batch", (json_int_t)options->batch, "learning_rate", options->optimizer.rate,
-                   "warmup", (json_int_t)options->warmup, "eval_every", (json_int_t)options->eval_every, "chosen", session->chosen);
-}
-
-static json_t *time_json(const PlanTime *time) {
-  return json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "gflop_per_second", time->rate / 1e9, "step", time->step, "kmeans", time->kmeans,
-                   "evaluation", time->evaluation, "run", time->run, "evaluations", (json_int_t)time->evaluations);
-}
-
 static json_t *plan_json(const Session *session, const Plan *plan) {
   const double program = plan_program_bytes(session);
   const bool astra = session_astra(session);
@@ -622,9 +596,22 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
 
 static Status print_json(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   json_t *object = plan_json(session, plan);
-  json_object_set_new(object, "run", length_json(session));
-  json_object_set_new(object, "seconds", time_json(time));
-  if (node != NULL) json_object_set_new(object, "node", node_json(node));
+  const TrainOptions *options = &session->options;
+  json_object_set_new(object, "run",
+                      json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "steps", (json_int_t)session->total_steps, "epoch_steps",
+                                (json_int_t)session_epoch_steps(session), "batch", (json_int_t)options->batch, "learning_rate",
+                                options->optimizer.rate, "warmup", (json_int_t)options->warmup, "eval_every",
+                                (json_int_t)options->eval_every, "chosen", session->chosen));
+  json_object_set_new(object, "seconds",
+                      json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "gflop_per_second", time->rate / 1e9, "step", time->step, "kmeans",
+                                time->kmeans, "evaluation", time->evaluation, "run", time->run, "evaluations",
+                                (json_int_t)time->evaluations));
+  if (node != NULL)
+    json_object_set_new(object, "node",
+                        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node->tokens, "weight_bytes",
+                                  node->weights, "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work,
+                                  "total_bytes", node->together, "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper,
+                                  "paper_cache_full_bytes", node->paper_full));
   if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
   return json_build_print(object);
 }

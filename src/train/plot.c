@@ -732,17 +732,6 @@ static void draw_panel(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) 
 
 enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, MIN_SIDE = 200, MAX_SIDE = 4096, MAX_PANELS = 48 };
 
-static void draw_panels(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
-  const PlotText style = {1.5, 2.1, PANEL_INK, false};
-  char fitted[256];
-  fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PLOT_PAD + 16));
-  canvas_text(canvas, PLOT_PAD + 16, 32, fitted, style);
-  for (size_t i = 0; i < count; i++) {
-    const int left = PLOT_PAD + (int)(i % ACROSS) * panel_width, top = PLOT_TITLE + (int)(i / ACROSS) * panel_height;
-    draw_panel(canvas, &panels[i], (PlotBox){left, top, left + panel_width, top + panel_height});
-  }
-}
-
 Status plot_save(const char *path, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
   if (count < 1 || count > MAX_PANELS)
     return status_set(STATUS_BAD_VALUE, "%s: 1 to %d panels are accepted, not %zu", path, MAX_PANELS, count);
@@ -752,7 +741,14 @@ Status plot_save(const char *path, const char *title, const PlotPanel *panels, s
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;
   TRY(canvas_init(&canvas, 2 * PLOT_PAD + across * panel_width, PLOT_TITLE + PLOT_PAD + down * panel_height));
-  draw_panels(&canvas, title, panels, count, panel_width, panel_height);
+  const PlotText style = {1.5, 2.1, PANEL_INK, false};
+  char fitted[256];
+  fit_text(fitted, sizeof fitted, title, style.scale, canvas.width - 2 * (PLOT_PAD + 16));
+  canvas_text(&canvas, PLOT_PAD + 16, 32, fitted, style);
+  for (size_t i = 0; i < count; i++) {
+    const int left = PLOT_PAD + (int)(i % ACROSS) * panel_width, top = PLOT_TITLE + (int)(i / ACROSS) * panel_height;
+    draw_panel(&canvas, &panels[i], (PlotBox){left, top, left + panel_width, top + panel_height});
+  }
   Status status = canvas_save(&canvas, path);
   canvas_release(&canvas);
   return status;

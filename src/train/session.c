@@ -181,19 +181,16 @@ static Status start_weights_adopt(const Session *session, ModelConfig *config) {
   return status;
 }
 
-/* What learns has memory of its own and is read; what is frozen stays in the file. */
-static Status load_file(Session *session, Rng *rng) {
-  TRY(checkpoint_load_params(session->model, session->origin, rng, &session->report));
-  if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
-  model_initialise_adapters(session->model, rng);
-  return checkpoint_map_params(session->model, session->origin, &session->frozen);
-}
-
 /* Into the session's model, whose parameters that learn have memory; frozen ones are mapped into session->frozen. */
 static Status start_weights_load(Session *session) {
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
-  if (!from_scratch(session)) return load_file(session, &rng);
+  if (!from_scratch(session)) { /* what learns has memory of its own and is read; what is frozen stays in the file */
+    TRY(checkpoint_load_params(session->model, session->origin, &rng, &session->report));
+    if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
+    model_initialise_adapters(session->model, &rng);
+    return checkpoint_map_params(session->model, session->origin, &session->frozen);
+  }
   TRY(param_allocate_frozen(model_params(session->model)));
   model_initialise(session->model, &rng);
   return starts_with(session, "mimetic") ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
@@ -355,19 +352,13 @@ static Status base_config(ModelConfig *config, const TrainOptions *options, int6
   return config_preset(config, options->model, classes);
 }
 
-static Status is_decoder(const TrainOptions *options, bool *decoder) {
-  ModelConfig config;
-  TRY(base_config(&config, options, 1));
-  *decoder = config_is_decoder(&config);
-  config_release(&config);
-  return STATUS_OK;
-}
-
 /* The data set says what is taught; what the options leave open follows from that. */
 static Status choose_task(Session *session) {
   TrainOptions *options = &session->options;
-  bool decoder;
-  TRY(is_decoder(options, &decoder));
+  ModelConfig config;
+  TRY(base_config(&config, options, 1));
+  const bool decoder = config_is_decoder(&config);
+  config_release(&config);
   if (options->dataset == NULL && decoder && session->use == SESSION_PLAN) options->drawn = true;
   if (options->dataset == NULL && decoder && !options->drawn)
     return status_set(STATUS_BAD_USAGE,
@@ -382,16 +373,6 @@ static Status choose_task(Session *session) {
                       options->dataset, decoder ? "images" : "texts", dataset_hint(options->dataset, options->data_dir, hint));
   }
   if (options->map == SESSION_MAP_AUTO) options->map = decoder ? COUNTS_DIRICHLET : COUNTS_EVEN;
-  return STATUS_OK;
-}
-
-/* Weights that come from somewhere have a number of blocks already. */
-static Status choose_blocks(ModelConfig *config, const TrainOptions *options) {
-  if (options->blocks == 0) return STATUS_OK;
-  if (options->init == NULL || (strcmp(options->init, "random") != 0 && strcmp(options->init, "mimetic") != 0))
-    return status_set(STATUS_BAD_USAGE, "--blocks %lld is for models trained from scratch, with --init random or --init mimetic",
-                      (long long)options->blocks);
-  config->blocks = options->blocks;
   return STATUS_OK;
 }
 
@@ -411,7 +392,11 @@ static Status check_sizes(const Session *session, const ModelConfig *config) {
 static Status read_config(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(base_config(config, options, session->classes));
-  TRY(choose_blocks(config, options));
+  const bool scratch = options->init != NULL && (strcmp(options->init, "random") == 0 || strcmp(options->init, "mimetic") == 0);
+  if (options->blocks > 0 && !scratch) /* weights that come from somewhere have a number of blocks already */
+    return status_set(STATUS_BAD_USAGE, "--blocks %lld is for models trained from scratch, with --init random or --init mimetic",
+                      (long long)options->blocks);
+  if (options->blocks > 0) config->blocks = options->blocks;
   TRY(session->task->source->configure(session, config));
   config->astra.groups = (int)options->groups;
   config->astra.codebook_size = (int)options->entries;

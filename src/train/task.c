@@ -78,11 +78,6 @@ static double draw_box(Rng *rng, double share, Paste *paste) {
   return 1 - pasted / (double)(paste->width * paste->height);
 }
 
-static double draw_share(Rng *rng, double alpha) {
-  double a = rng_gamma(rng, alpha), b = rng_gamma(rng, alpha);
-  return a + b > 0 ? a / (a + b) : 0.5;
-}
-
 /* One of options.mixup and options.cutmix that is above 0; where both are, each batch takes either half of the time. One share for the
  * batch, from Beta(alpha, alpha), and one box; image i is mixed with image count - 1 - i (batches are shuffled). Fills target->other
  * and target->mix. */
@@ -90,7 +85,8 @@ static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const
   const TrainOptions *options = &session->options;
   Rng *rng = &session->mixup_rng;
   bool paste = options->cutmix > 0 && (options->mixup == 0 || rng_next(rng) >> 63);
-  double share = draw_share(rng, paste ? options->cutmix : options->mixup);
+  double alpha = paste ? options->cutmix : options->mixup, a = rng_gamma(rng, alpha), b = rng_gamma(rng, alpha);
+  double share = a + b > 0 ? a / (a + b) : 0.5;
   if (pixels == NULL) return NULL;
   Tensor *mixed = tape_tensor(tape, pixels->dims, pixels->shape);
   int32_t *other = tape_alloc(tape, (size_t)batch->count * sizeof *other);

@@ -70,13 +70,6 @@ static Status parse(Best *best, const Session *session, char *text, const char *
   return STATUS_OK;
 }
 
-static Status make_folder(const Session *session) {
-  char *folder = files_join(session->options.out, "training");
-  Status status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
-  free(folder);
-  return status;
-}
-
 /* What was noted up to session->step; later lines, of steps that a resumed run takes once more, are dropped. A run that begins has none. */
 static Status open_notes(Best *best, const Session *session) {
   char *path = notes_path(session), *text = NULL;
@@ -86,8 +79,12 @@ static Status open_notes(Best *best, const Session *session) {
     status = read_notes(path, &text);
     if (status == STATUS_OK) status = parse(best, session, text, path);
   }
-  if (status == STATUS_OK && best->last != BEST_UNKNOWN) status = make_folder(session);
-  if (status == STATUS_OK && best->last != BEST_UNKNOWN) status = files_write(path, text ? text : "", text ? strlen(text) : 0);
+  if (status == STATUS_OK && best->last != BEST_UNKNOWN) {
+    char *folder = files_folder(path);
+    status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+    free(folder);
+    if (status == STATUS_OK) status = files_write(path, text ? text : "", text ? strlen(text) : 0);
+  }
   free(text);
   free(path);
   return status;
@@ -237,12 +234,6 @@ static Status open_report(Run *run) {
   return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
 }
 
-static double close_report(Run *run) {
-  progress_wipe(&run->bar);
-  metrics_close(run->metrics);
-  return clock_now() - run->started;
-}
-
 /* ---------------------------------------------------------------- intervals */
 
 /* After each step: the bar. */
@@ -252,27 +243,6 @@ static void report_bar(Run *run) {
   snprintf(note, sizeof note, "loss %.4g  rate %.2g", run->batches > 0 ? run->interval.loss / (double)run->batches : run->result->loss,
            run->rate);
   progress_update(&run->bar, run->session->step, note);
-}
-
-static void add_micro_step(Run *run, const StepResult *part) {
-  run->interval.loss += part->loss;
-  run->interval.task += part->task;
-  run->interval.commitment += part->commitment;
-  run->interval.correct += part->correct;
-  run->interval.items += part->items;
-  run->interval.units += part->units;
-  run->batches++;
-}
-
-static void codebook_columns(const Session *session, double values[COLUMNS]) {
-  int sites = session->emulation.blocks * session->emulation.sites;
-  values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
-  for (int index = 0; index < sites; index++) {
-    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
-    values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
-    values[COLUMN_DEAD] += summary.dead / sites;
-  }
-  values[COLUMN_REVIVED] = (double)session->emulation.revived;
 }
 
 static void print_interval(const Run *run, const double values[COLUMNS], double left) {
@@ -301,7 +271,14 @@ static Status report_interval(Run *run) {
   values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);
   if (session_astra(session)) {
     values[COLUMN_COMMITMENT] = run->interval.commitment / batches;
-    codebook_columns(session, values);
+    int sites = session->emulation.blocks * session->emulation.sites;
+    values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
+    for (int index = 0; index < sites; index++) {
+      UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+      values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
+      values[COLUMN_DEAD] += summary.dead / sites;
+    }
+    values[COLUMN_REVIVED] = (double)session->emulation.revived;
     emulate_clear_usage(&session->emulation);
   }
   double per_step = (now - run->started) / (double)(session->step - run->first_step);
@@ -448,7 +425,13 @@ static Status train_step(Run *run) {
     TRY(session->task->source->next(session, TASK_TRAIN, &batch));
     session->more_batches = i + 1 < session->options.accumulate;
     TRY(micro_step(session, &batch, &part));
-    add_micro_step(run, &part);
+    run->interval.loss += part.loss;
+    run->interval.task += part.task;
+    run->interval.commitment += part.commitment;
+    run->interval.correct += part.correct;
+    run->interval.items += part.items;
+    run->interval.units += part.units;
+    run->batches++;
   }
   param_fill_grads(params);
   double factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
@@ -462,28 +445,6 @@ static Status train_step(Run *run) {
 static Status say_interrupted(const Session *session) {
   return ranks_common(status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
                                  (long long)session->step, (long long)session->total_steps, session->options.out));
-}
-
-static Status stop_early(const Run *run) {
-  TRY(save_checkpoint(run->session));
-  TRY(draw_curves(run));
-  return say_interrupted(run->session);
-}
-
-/* What was exported before the evaluation is what was evaluated. */
-static Status compare_with_best(Run *run) {
-  Session *session = run->session;
-  const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
-  double values[TASK_MEASURES];
-  bool better;
-  session->task->report->measure(&evaluated->score, values);
-  Status status = STATUS_OK;
-  if (ranks_self() == 0) {
-    status = note_evaluation(&run->best, session, values[0], &better);
-    if (status == STATUS_OK && better && session->options.keep_best) status = keep_best(session);
-  }
-  ranks_spread(0, &run->best, sizeof run->best);
-  return ranks_follow(status);
 }
 
 static void say_best(const Run *run) {
@@ -500,7 +461,18 @@ static void say_best(const Run *run) {
 static Status evaluate(Run *run) {
   Status status = report_evaluation(run);
   if (status == STATUS_INTERRUPTED) return say_interrupted(run->session);
-  return status == STATUS_OK ? compare_with_best(run) : status;
+  TRY(status);
+  Session *session = run->session;
+  const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
+  double values[TASK_MEASURES];
+  bool better;
+  session->task->report->measure(&evaluated->score, values);
+  if (ranks_self() == 0) { /* what was exported before the evaluation is what was evaluated */
+    status = note_evaluation(&run->best, session, values[0], &better);
+    if (status == STATUS_OK && better && session->options.keep_best) status = keep_best(session);
+  }
+  ranks_spread(0, &run->best, sizeof run->best);
+  return ranks_follow(status);
 }
 
 /* Whether the session's step is one after which the run is evaluated. */
@@ -543,7 +515,11 @@ static Status loop(Run *run) {
   TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps && !is_over(&run->best, session)) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
-    if (stop) return stop_early(run);
+    if (stop) {
+      TRY(save_checkpoint(session));
+      TRY(draw_curves(run));
+      return say_interrupted(session);
+    }
     TRY(train_step(run));
     report_bar(run);
     if (session->step % steps == 0)
@@ -583,7 +559,9 @@ Status trainer_run(Session *session, TrainResult *result) {
   Status status = run_all(&run);
   if (session->task->source->finish != NULL) session->task->source->finish(session);
   result->steps = session->step;
-  result->seconds = close_report(&run);
+  progress_wipe(&run.bar);
+  metrics_close(run.metrics);
+  result->seconds = clock_now() - run.started;
   data_parallel_close(session);
   return status;
 }

@@ -20,13 +20,6 @@ static void use_average(Session *session, bool average) {
   param_refresh_shadows(params, false);
 }
 
-/* Even shares over `devices`, as the runner places them, or the plain model's layout for none. */
-static Status place_tokens(Session *session, int devices, int64_t tokens, const TokenLayout **layout) {
-  *layout = devices > 0 ? &session->layout : &session->plain_layout;
-  if (devices == 0) return session_lay_plain(session, tokens);
-  return device_map_place(&session->layout, session->config, tokens, devices, session->order);
-}
-
 static void add_score(TaskScore *sum, const TaskScore *part) {
   sum->loss += part->loss;
   sum->samples += part->samples;
@@ -40,9 +33,12 @@ static void add_score(TaskScore *sum, const TaskScore *part) {
 Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
   Tape *tape = session->tape;
   Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
-  const TokenLayout *layout;
+  const TokenLayout *layout = devices > 0 ? &session->layout : &session->plain_layout;
   TaskScore score = {.confusion = sum->confusion};
-  TRY(place_tokens(session, devices, batch->tokens, &layout));
+  if (devices > 0) /* even shares, as the runner places them */
+    TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
+  else
+    TRY(session_lay_plain(session, batch->tokens));
   if (exchange) emulate_begin_step(&session->emulation, false);
   emulate_share(&session->emulation, batch->first, batch->whole);
   if (batch->count == 0) return STATUS_OK; /* the other ranks have it */

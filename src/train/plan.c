@@ -470,28 +470,28 @@ static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f 
 static void print_memory(const Session *session, const Plan *plan) {
   const double program = plan_program_bytes(session);
   char data[LABEL + 1];
-  snprintf(data, sizeof data, "batches of %s, made ahead; mapped data", session->task->source->name.samples);
+  snprintf(data, sizeof data, "prefetched batches of %s, mapped data", session->task->source->name.samples);
   printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->source->name.samples);
-  if (plan->frozen > 0) print_bytes("frozen weights, mapped from a file of 16 bits", plan->frozen);
-  print_bytes(plan->frozen > 0 ? "adapters and what else learns" : "weights", plan->weights);
+  if (plan->frozen > 0) print_bytes("frozen weights, 16 bits, mapped from their file", plan->frozen);
+  print_bytes(plan->frozen > 0 ? "trainable weights" : "weights", plan->weights);
   print_bytes("optimizer moments", plan->moments);
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("gradients", plan->gradients);
-  print_bytes("activations and gradients of them", plan->activations);
+  print_bytes("activations and their gradients", plan->activations);
   if (session->recomputed > 0)
-    printf("    %-*s %10d of %lld\n", LABEL - 2, "blocks computed twice", session->recomputed, (long long)session->config->blocks);
-  print_bytes("evaluation, in turns with these", plan->evaluation);
-  print_bytes("self-test at each checkpoint, in turns with these", plan_selftest_bytes(plan));
+    printf("    %-*s %10d of %lld\n", LABEL - 2, "recomputed blocks", session->recomputed, (long long)session->config->blocks);
+  print_bytes("evaluation (reuses that memory)", plan->evaluation);
+  print_bytes("self-test at each checkpoint (reuses that memory)", plan_selftest_bytes(plan));
   print_bytes(data, plan->data);
   print_bytes("program, libraries, threads", program);
-  print_bytes("together", plan_training_bytes(plan) + program);
+  print_bytes("total", plan_training_bytes(plan) + program);
   if (plan->kmeans_samples == 0) return;
   printf("memory of K-means, before the first step\n");
   print_bytes("samples of all codebooks", plan->kmeans_samples);
-  print_bytes("clustering one of them", plan->kmeans_work);
+  print_bytes("clustering one codebook", plan->kmeans_work);
   print_bytes("activations of a batch", plan->kmeans_activations);
-  print_bytes("together, with weights, moments, codebooks, data", plan_kmeans_bytes(plan) + program);
+  print_bytes("total, with weights, moments, codebooks, data", plan_kmeans_bytes(plan) + program);
 }
 
 static void print_seconds(const char *name, double seconds) {
@@ -501,7 +501,7 @@ static void print_seconds(const char *name, double seconds) {
 
 static void print_time(const PlanTime *time) {
   printf("time (an estimate: matrix products at %.0f GFLOP/s, measured now)\n", time->rate / 1e9);
-  print_seconds("K-means, at most", time->kmeans);
+  print_seconds("K-means (upper bound)", time->kmeans);
   print_seconds("a training step", time->step);
   print_seconds("an evaluation", time->evaluation);
   print_seconds("the run", time->run);
@@ -509,11 +509,10 @@ static void print_time(const PlanTime *time) {
 
 static void print_length(const Session *session) {
   const TrainOptions *options = &session->options;
-  printf(
-      "a run of %lld steps, %lld to an epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-      (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
-      (long long)options->warmup, (long long)options->eval_every);
-  if (session->chosen[0] != '\0') printf("  of these chosen for the data: %s\n", session->chosen);
+  printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
+         (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
+         (long long)options->warmup, (long long)options->eval_every);
+  if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
 }
 
 static void print_flops(const Session *session, const char *name, double flops) {
@@ -521,12 +520,12 @@ static void print_flops(const Session *session, const char *name, double flops) 
 }
 
 static void print_node(const PlanNode *node, int devices) {
-  printf("memory of a node of %d that runs it on %lld tokens\n", devices, (long long)node->tokens);
-  print_bytes("weights in 16 bits, once a machine", node->weights);
+  printf("memory of each of %d nodes for %lld tokens\n", devices, (long long)node->tokens);
+  print_bytes("weights in 16 bits, once per machine", node->weights);
   if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
   print_bytes("keys and values: own in 16 bits, others as codes", node->cache);
-  print_bytes("working memory of a prompt of so many tokens", node->work);
-  print_bytes("together", node->together);
+  print_bytes("working memory for a prompt of this length", node->work);
+  print_bytes("total", node->together);
   print_bytes("keys and values, all in 16 bits", node->cache_full);
   print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
   print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
@@ -535,7 +534,7 @@ static void print_node(const PlanNode *node, int devices) {
 static void print_text(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
-  if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "of these learn", plan->trainable / 1e6);
+  if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
   print_length(session);
   print_memory(session, plan);
   print_bytes("peak of the run", plan_total_bytes(session, plan));

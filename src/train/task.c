@@ -236,7 +236,7 @@ static void measure_perplexity(const TaskScore *score, double values[TASK_MEASUR
 static void tell_perplexity(const TaskScore *score, char text[TASK_TEXT]) {
   double values[TASK_MEASURES];
   measure_perplexity(score, values);
-  snprintf(text, TASK_TEXT, "perplexity %.2f a token (%.3f bits a byte)", values[0], values[1]);
+  snprintf(text, TASK_TEXT, "perplexity %.2f per token (%.3f bits per byte)", values[0], values[1]);
 }
 
 /* ---- The tasks ---- */

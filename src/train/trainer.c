@@ -297,8 +297,9 @@ static void print_codebooks(const Session *session) {
   char place[EMULATE_PLACE];
   for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
     UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
-    log_detail("  %s: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", emulate_place(&session->emulation, index, place),
-               summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
+    log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
+               emulate_place(&session->emulation, index, place), summary.distortion, summary.perplexity, 100 * summary.used,
+               100 * summary.dead);
   }
 }
 

@@ -101,7 +101,7 @@ Status validate_weights(Session *session) {
   const char *weight = validate_bad_weight(model_params(session->model));
   return status_set(
       status,
-      "the numbers run away after step %lld, whose weights are not saved. The first tensor that is not finite is %s%s. The last checkpoint "
+      "training diverged: the weights after step %lld are not saved. The first tensor that is not finite is %s%s. The last checkpoint "
       "is kept; a lower --learning-rate or --clip may help",
       (long long)session->step, weight ? "the weight " : "the output of ",
       weight                ? weight

@@ -92,7 +92,7 @@ expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err
 # ---- looking ahead
 
 expect "dry run" 0 "${tiny[@]}" --groups 8 --dry-run --out dry
-for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test at each checkpoint, in turns with these " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP per image" \
+for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test at each checkpoint (reuses that memory) " "^  total " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP per image" \
   "^time (an estimate: " "^  a training step  *[0-9.]*s$" "^  the run " \
   "^  bits per token  *64$" "^  compression against 32-bit numbers (the paper's)  *48.0$"; do out "$line"; done
 is_png dry/first_batch.png
@@ -105,13 +105,13 @@ is_png dry2/first_batch.png
 
 little=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:60 -q)
 expect "little data" 0 "${little[@]}" --dry-run --out dry
-out "^a run of 406 steps, 7 to an epoch: batch 8, learning rate 0.001 after a warm-up of 40 steps, evaluation every 3 epochs$"
+out "^406 steps, 7 per epoch: batch 8, learning rate 0.001 after a warm-up of 40 steps, evaluation every 3 epochs$"
 out "chosen for the data: batch 8 for 60 images, 58 epochs to have enough steps, learning rate 0.001 (from scratch), warm-up of 40 of 406 steps, evaluation every 3 epochs$"
 expect "much data" 0 "${little[@]}" --dataset synthetic:32x32:4:60000 --dry-run --out dry
-out "^a run of 29984 steps, 937 to an epoch: batch 64, learning rate 0.001 after a warm-up of 100 steps, evaluation every 2 epochs$"
+out "^29984 steps, 937 per epoch: batch 64, learning rate 0.001 after a warm-up of 100 steps, evaluation every 2 epochs$"
 given=(--batch 16 --epochs 5 -l 1e-4 --warmup 3 --eval-every 1)
 expect "what is given is taken" 0 "${little[@]}" "${given[@]}" --dry-run --out dry
-out "^a run of 15 steps, 3 to an epoch: batch 16, learning rate 0.0001 after a warm-up of 3 steps, evaluation every 1 epochs$"
+out "^15 steps, 3 per epoch: batch 16, learning rate 0.0001 after a warm-up of 3 steps, evaluation every 1 epochs$"
 ! grep -q "chosen for the data" out || report "something was chosen"
 expect "a warm-up as long as the run" 0 "${little[@]}" --max-steps 4 --warmup 8 --out warm
 err "warning: --warmup 8 is as long as the run of 4 steps or longer: the learning rate never passes 38% of its peak"
@@ -264,7 +264,7 @@ for part in train:400 valid:60; do
 done
 story=(--model "$llama" --dataset text:text --context 32 --batch 4 --threads 1 --codebook-size 16 --kmeans-samples 256 --log-every 2)
 expect "a language model" 0 "${story[@]}" --groups 4 --max-steps 4 --out story --json
-err "train text, 1 file, from text"; err "tokens/s"; err "evaluation at step 4: perplexity [0-9.]* a token ([0-9.]* bits a byte) on 4 devices, .* plain ([0-9]* windows)"
+err "train text, 1 file, from text"; err "tokens/s"; err "evaluation at step 4: perplexity [0-9.]* per token ([0-9.]* bits per byte) on 4 devices, .* plain ([0-9]* windows)"
 last '^\{"schema":1,"checkpoint":"story","steps":4,"loss":[0-9.]+,"perplexity_plain":[0-9.]+,"perplexity":[0-9.]+,"bits_per_byte_plain":[0-9.]+,"bits_per_byte":[0-9.]+,"seconds":'
 for file in config.json model.safetensors selftest.safetensors tok512.bin curves.png; do there "story/$file"; done
 same story/tok512.bin "$llama/tok512.bin"
@@ -323,7 +323,7 @@ grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end wit
 { printf 'text\tlabel\n'; for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily \033[2J sees\tgood\nTom\tbad\n'; done; } >escape.tsv
 expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
-out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "^  compression against 16-bit numbers (the paper.s) *51.2$"; out "^  compression against 32-bit numbers *102.4$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
+out "^parameters  *8072.20 M$"; out "^trainable parameters  *41.94 M$"; out "^  compression against 16-bit numbers (the paper.s) *51.2$"; out "^  compression against 32-bit numbers *102.4$"; out "frozen weights, 16 bits, mapped from their file  *15317.0 MiB"
 out "^  codebooks, in 16 bits  *128.0 MiB$"; out "^  keys and values: own in 16 bits, others as codes  *33.9 MiB$"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json

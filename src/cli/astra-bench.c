@@ -238,7 +238,7 @@ static Status open_side(const StepCommand *command, BenchReport *report, int sid
   TRY(bench_step_open(&report->bench[side], &report->session, side == BENCH_PLAIN, command->forward, command->steps));
   for (int64_t i = 0; i < command->warm_up; i++) TRY(bench_step_run(&report->bench[side], false));
   report->resident[side] = memory_peak();
-  if (command->profile) bench_step_profile(&report->bench[side]);
+  report->bench[side].profiled = command->profile; /* not of the warm-up */
   return STATUS_OK;
 }
 

@@ -33,8 +33,6 @@ void bench_profile_watch(BenchProfile *profile, Tape *tape) {
   tape_profile(tape, profile ? add_part : NULL, profile);
 }
 
-void bench_profile_clear(BenchProfile *profile) { profile->parts = 0; }
-
 /* ---- Steps ---- */
 
 enum { STREAM_CODEWORDS = 32 };
@@ -81,10 +79,6 @@ void bench_step_close(BenchStep *bench) {
   free(bench->samples);
   *bench = (BenchStep){0};
 }
-
-/* ---------------------------------------------------------------- profile */
-
-void bench_step_profile(BenchStep *bench) { bench->profiled = true; }
 
 /* ---------------------------------------------------------------- one step */
 
@@ -157,7 +151,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   sample.flops = products.flops;
   sample.units = batch.units;
   if (keep && bench->count < bench->max) bench->samples[bench->count++] = sample;
-  if (!keep) bench_profile_clear(&bench->profile);
+  if (!keep) bench->profile.parts = 0;
   return STATUS_OK;
 }
 

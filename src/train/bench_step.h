@@ -21,16 +21,13 @@ enum { BENCH_PARTS = 64 };
 
 typedef struct BenchProfile {
   BenchPart part[BENCH_PARTS]; /* [parts] */
-  int parts;
-  double products_before; /* matmul_counted().seconds when the last operation ended */
+  int parts;                   /* set to 0 to forget what was added, as it belongs to a warm-up */
+  double products_before;      /* matmul_counted().seconds when the last operation ended */
 } BenchProfile;
 
 /* Every operation of the tape is added from here on, until the next call; NULL: none is. To be called after the count of
  * products was reset. The profile must not be moved meanwhile. */
 void bench_profile_watch(BenchProfile *profile, Tape *tape);
-
-/* Forgets what was added, as it belongs to a warm-up. */
-void bench_profile_clear(BenchProfile *profile);
 
 typedef struct BenchSample {
   double seconds, processor_seconds; /* by the clock; of all threads together, which a busy machine disturbs less */
@@ -46,7 +43,7 @@ typedef struct BenchStep {
   bool forward;       /* the forward pass alone, with nothing recorded */
   BenchSample *samples;
   int64_t count, max;
-  bool profiled;
+  bool profiled;        /* the caller's to set */
   BenchProfile profile; /* of the kept steps, where it is profiled */
 } BenchStep;
 
@@ -62,8 +59,7 @@ Status bench_session_open(Session *session, const TrainOptions *options, bool fo
 
 /* Room for `most` samples of steps of that session, which outlives the bench. The bench must not be moved while it is in use. */
 Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t max);
-void bench_step_profile(BenchStep *bench); /* from now on */
-void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
+void bench_step_close(BenchStep *bench); /* fine on a zeroed one */
 
 /* One step; kept as a sample or, as it touches memory for the first time, not. */
 Status bench_step_run(BenchStep *bench, bool keep);

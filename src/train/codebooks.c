@@ -39,7 +39,7 @@ static Status count_codes(Session *session, TaskPart part, int64_t samples) {
   if (samples <= 0 || samples > available) samples = available;
   tape_record(session->tape, false);
   emulate_clear_usage(&session->emulation);
-  emulate_begin_look(&session->emulation);
+  session->emulation.look = 0;
   TRY(session->task->source->seek(session, part, 0, 0));
   while (done < samples) {
     TaskBatch batch;

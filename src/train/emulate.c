@@ -323,8 +323,6 @@ void emulate_share(Emulation *emulation, int64_t first, int64_t samples) {
   emulation->samples = samples;
 }
 
-void emulate_begin_look(Emulation *emulation) { emulation->look = 0; }
-
 void emulate_begin_step(Emulation *emulation, bool training) {
   if (!training) emulation->look++;
   emulation->training = training;

@@ -79,7 +79,8 @@ typedef struct Emulation {
   EmulateSite *site;             /* [blocks * sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */
   uint64_t step;                 /* numbers noise and losses */
-  uint64_t look;                 /* numbers the losses of an evaluation: batches since emulate_begin_look */
+  uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; 0 where one begins, which loses the same tokens
+                                  * every time */
   int64_t first_sample, samples; /* of a batch that is a rank's share: where it begins in the whole one, of so many; 0, 0: it is whole */
   Tensor *commitment;            /* sum over sites of the step under way; NULL before the first site */
   int64_t revived;               /* codewords since the last emulate_clear_usage */
@@ -91,7 +92,6 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
 void emulate_release(Emulation *emulation);
 /* Batches are shares from `first` on of whole ones of `samples`; they are whole from 0 on of as many as they have. */
 void emulate_share(Emulation *emulation, int64_t first, int64_t samples);
-void emulate_begin_look(Emulation *emulation); /* an evaluation begins: it loses the same tokens every time */
 void emulate_begin_step(Emulation *emulation, bool training);
 /* After backward, before tape_clear: noise moments, then EMA and revival, of every site. Scratch comes from the tape. */
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);

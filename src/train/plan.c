@@ -23,7 +23,7 @@
 /* ---- Memory of a device ---- */
 
 /* What a node of a cluster takes to run a language model on its longest sequence: for --dry-run. Counted is the last node, with an even
- * share: it hears all others, and it makes the new tokens. Leaves out the sockets' buffers, which hold codes alone. */
+ * share: it receives from all others, and it generates the new tokens. Leaves out the sockets' buffers, which hold codes alone. */
 
 typedef struct PlanNode {
   int64_t tokens;           /* N of the longest sequence */

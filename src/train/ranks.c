@@ -169,8 +169,6 @@ void ranks_count_all(int64_t *numbers, int64_t count) {
 
 static Transfer *transfer_new(void) { return calloc(1, sizeof(Transfer) + 2 * (size_t)(world.count - 1) * sizeof(MPI_Request)); }
 
-static void transfer_free(Transfer *transfer) { free(transfer); }
-
 /* Sends out[d] to rank d and receives in[d] from it, for every other rank; empty pieces are left out, on both sides. The memory stays as it
  * is until the transfer is done. Transfers of one tag (0 to 2^20) follow each other in the same order on all ranks; those of different tags
  * in any. */
@@ -211,7 +209,6 @@ void ranks_gather(const void *own, void *all, size_t each) { memcpy(all, own, ea
 void ranks_spread(int from, void *bytes, size_t count) { (void)from, (void)bytes, (void)count; }
 void ranks_count_all(int64_t *numbers, int64_t count) { (void)numbers, (void)count; }
 static Transfer *transfer_new(void) { return calloc(1, sizeof(Transfer)); }
-static void transfer_free(Transfer *transfer) { free(transfer); }
 static void transfer_begin(Transfer *transfer, int tag, const Piece *out, const Piece *in) {
   (void)transfer, (void)tag, (void)out, (void)in;
 }
@@ -677,7 +674,7 @@ void all_reduce_free(AllReduce *reduce) {
   if (reduce == NULL) return;
   for (int i = 0; i < PLACES; i++) {
     Place *place = &reduce->place[i];
-    transfer_free(place->transfer);
+    free(place->transfer);
     free(place->in);
     free(place->out);
     free(place->send);

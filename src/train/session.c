@@ -477,7 +477,7 @@ static Status open_work(Session *session) {
   return optimizer_init(&session->optimizer, model_params(session->model), &optimizer);
 }
 
-/* They learn, and are in no file: nobody but training has them. */
+/* Adapters learn and are in no file yet: only training has them. */
 static Status add_adapters(Session *session) {
   const TrainOptions *options = &session->options;
   bool learning = session->use == SESSION_TRAIN || session->use == SESSION_PLAN;

@@ -73,7 +73,7 @@ typedef struct TrainOptions {
                                           * each batch; of evaluation NULL: as in training, or the configuration's */
   const char *token_loss;                /* token_loss_parse; NULL: none */
   double eval_token_loss;                /* share */
-  /* K-means start */
+  /* codebooks initialised with K-means */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
   double kmeans_tolerance;
   int kmeans_start;

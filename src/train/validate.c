@@ -53,7 +53,7 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   const TaskSource *source = session->task->source;
   int64_t available = session->data.count[TASK_TEST];
   if (samples <= 0 || samples > available) samples = available;
-  if (devices > 0) emulate_begin_look(&session->emulation);
+  if (devices > 0) session->emulation.look = 0;
   TRY(source->seek(session, TASK_TEST, 0, 0));
   Progress progress;
   progress_start(&progress, devices > 0 ? "evaluating on devices" : "evaluating", samples, session->options.quiet);

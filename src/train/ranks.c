@@ -2,7 +2,6 @@
  * Invariant: without ASTRA_MPI, or outside of a job, `world.count` is 1 and no function of MPI is called. */
 #include "train/ranks.h"
 #include "autograd/kernels/kernels.h"
-#include "base/launcher.h"
 #include "base/threads.h"
 #include <sched.h>
 #include <signal.h>
@@ -33,6 +32,21 @@ Status ranks_common(Status status) {
 }
 
 bool ranks_alone(Status status) { return world.count > 1 && status != STATUS_OK && !world.common; }
+
+/* ---- what mpirun, srun and their kin tell a process before it starts MPI, so that a program which is not one of a job never does ---- */
+
+/* The variables of Open MPI, MPICH and its kin, and PMIx. */
+static int first_number(const char *const *names, int otherwise) {
+  for (; *names != NULL; names++)
+    if (getenv(*names)) return atoi(getenv(*names));
+  return otherwise;
+}
+
+/* Of this process in its job; -1: it was not started as part of one, or it is the only one (a launcher may not say how many there are). */
+static int told_rank(void) {
+  if (first_number((const char *const[]){"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL}, 0) == 1) return -1;
+  return first_number((const char *const[]){"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL}, -1);
+}
 
 enum { SPINS = 2000, NAP = 50 /* microseconds */ };
 
@@ -116,7 +130,7 @@ static Status look_around(void) {
 
 Status ranks_join(void) {
   int provided;
-  if (launcher_rank() < 0 || launcher_ranks() == 1) return STATUS_OK;
+  if (told_rank() < 0) return STATUS_OK;
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return status_set(STATUS_IO, "MPI does not start");
   MPI_Comm_rank(MPI_COMM_WORLD, &world.self);
   MPI_Comm_size(MPI_COMM_WORLD, &world.count);
@@ -197,11 +211,11 @@ struct Transfer {
 };
 
 Status ranks_join(void) {
-  if (launcher_rank() < 0 || launcher_ranks() == 1) return STATUS_OK;
+  if (told_rank() < 0) return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED,
                     "this is process %d of a job, but the program was built without MPI: install Open MPI with its headers "
                     "(Debian: libopenmpi-dev openmpi-bin), and build it again with `make clean all`",
-                    launcher_rank());
+                    told_rank());
 }
 void ranks_leave(void) {}
 void ranks_abort(int exit_code) { exit(exit_code); }

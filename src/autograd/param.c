@@ -244,12 +244,12 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   PackedMatrix matrix = {.outputs = tensor->shape[param->transposed ? 1 : 0], .inputs = tensor->shape[param->transposed ? 0 : 1]};
   matrix.int8 = int8;
   matrix.bf16 = bf16 && !int8;
-  if (int8 ? !matmul_packs_int8() : !matmul_packs(bf16, matrix.inputs)) return STATUS_OK;
+  if (!matmul_packs(&matrix)) return STATUS_OK;
   matrix.words = block_new(matmul_packed_bytes(&matrix));
   if (matrix.words == NULL)
     return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matmul_packed_bytes(&matrix) / 1e6);
   if (int8)
-    matmul_pack_int8(&matrix, tensor->lowbit);
+    matmul_pack_int8(&matrix, tensor->lowbit->numbers);
   else
     matmul_pack(&matrix, tensor->value, param->transposed);
   param->packed = matrix;

@@ -20,36 +20,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-/* These want the includes above and each other in this order. */
+/* These want the includes above. */
+#include "autograd/kernels/vector_adamw.h"
 #include "autograd/kernels/vector_math.h"
-
-#include "autograd/kernels/vector_nearest.h"
-#include "autograd/kernels/vector_normal.h"
+#include "autograd/kernels/vector_product.h"
+#include "autograd/kernels/vector_words.h"
 
 #define SQRT_2_OVER_PI    0.79788456080286535588f
 #define INVERSE_SQRT_2_PI 0.39894228040143267794f
 #define TANH_CUBIC        0.044715f
 #define LOG2_E            1.44269504088896341f
-
-/* Runs the statements for i = 0, WIDTH, ... with left = WIDTH lanes (a constant, so that masks fold away), then once for the tail. */
-#define EACH_VECTOR(n, ...)                                                                                                                \
-  do {                                                                                                                                     \
-    int64_t i = 0;                                                                                                                         \
-    for (; i + VECTOR_WIDTH <= (n); i += VECTOR_WIDTH) {                                                                                   \
-      const int64_t left = VECTOR_WIDTH;                                                                                                   \
-      __VA_ARGS__                                                                                                                          \
-    }                                                                                                                                      \
-    const int64_t left = (n)-i;                                                                                                            \
-    if (left > 0) { __VA_ARGS__ }                                                                                                          \
-  } while (0)
-
-/* These want EACH_VECTOR. */
-#include "autograd/kernels/vector_adamw.h"
-
-#include "autograd/kernels/vector_narrow.h"
-#include "autograd/kernels/vector_product.h"
-
-#include "autograd/kernels/vector_words.h"
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);

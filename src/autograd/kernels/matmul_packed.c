@@ -19,19 +19,12 @@ static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) {
   return matrix->bf16 ? inputs / 2 : inputs;
 }
 
-/* AMX multiplies bf16 faster than vectors do: oneDNN uses it. */
-bool matmul_packs(bool bf16, int64_t inputs) {
-  if (matmul_backend() != MATMUL_ONEDNN || kernels_product_packed(bf16) == NULL) return false;
-  return !bf16 || (inputs % 2 == 0 && !onednn_has_amx());
-}
-
-/* Tried, for another version of oneDNN may take no strips. */
-bool matmul_packs_int8(void) {
+/* Tried, for another version of oneDNN may take no strips of int8. */
+static bool strips_multiply(void) {
   enum { SIZE = 64 };
   static _Alignas(SIZE) const uint8_t zeros[SIZE * SIZE];
   static _Thread_local int32_t result[SIZE * SIZE];
-  return matmul_int8_in_onednn() && lowbit_kernels()->scale != NULL &&
-         onednn_product(&(OnednnProduct){.inputs = ONEDNN_INT8,
+  return onednn_product(&(OnednnProduct){.inputs = ONEDNN_INT8,
                                          .output = ONEDNN_INT8,
                                          .m = SIZE,
                                          .n = SIZE,
@@ -41,6 +34,13 @@ bool matmul_packs_int8(void) {
                                          .a = zeros,
                                          .b = zeros,
                                          .c = result});
+}
+
+/* AMX multiplies bf16 faster than vectors do: oneDNN uses it. */
+bool matmul_packs(const PackedMatrix *matrix) {
+  if (matmul_backend() != MATMUL_ONEDNN) return false;
+  if (matrix->int8) return matmul_int8_in_onednn() && lowbit_kernels()->scale != NULL && strips_multiply();
+  return kernels_product_packed(matrix->bf16) != NULL && (!matrix->bf16 || (matrix->inputs % 2 == 0 && !onednn_has_amx()));
 }
 
 /* ---- packing */
@@ -112,8 +112,8 @@ static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-void matmul_pack_int8(PackedMatrix *matrix, const LowbitMatrix *weight) {
-  BytesPacking job = {matrix, weight->numbers};
+void matmul_pack_int8(PackedMatrix *matrix, const int8_t *numbers) {
+  BytesPacking job = {matrix, numbers};
   const int64_t strips = strips_of(matrix->outputs);
   matrix->offset_sums = (int32_t *)matrix->words + strips * words_of(matrix, matrix->inputs) * PACKED_STRIP;
   threads_for(strips, 1, pack_bytes, &job);

@@ -4,7 +4,6 @@
 #define AUTOGRAD_MATMUL_PACKED_H
 #include "autograd/kernels/numbers.h"
 #include "autograd/kernels/product_packed.h"
-#include "autograd/lowbit.h"
 #include <stddef.h>
 
 /* A weight of [outputs, inputs], whichever way it was stored: words [strips, words of an output, PACKED_STRIP]. The words of PACKED_STRIP
@@ -18,12 +17,9 @@ typedef struct PackedMatrix {
   int32_t *offset_sums;   /* int8: of each output, up to a whole strip, 128 times the sum of its numbers; behind the words */
 } PackedMatrix;
 
-/* Whether such a weight is faster packed, with this processor and backend. */
-bool matmul_packs(bool bf16, int64_t inputs);
-
-/* Whether products of many rows with LOWBIT_INT8 weights are faster in oneDNN, which takes packed ones: with AMX, or where the backend
- * "onednn-int8" was asked for. */
-bool matmul_packs_int8(void);
+/* Whether such a weight is faster packed, with this processor and backend; words is not looked at. In int8: where products of many rows run
+ * in oneDNN, with AMX or as the backend "onednn-int8" asks. */
+bool matmul_packs(const PackedMatrix *matrix);
 
 /* Of matrix->words, which the caller allocates, from the matrix's shape. */
 size_t matmul_packed_bytes(const PackedMatrix *matrix);
@@ -31,8 +27,8 @@ size_t matmul_packed_bytes(const PackedMatrix *matrix);
 /* Fills words and product, over the pool; weight [outputs, inputs], or transposed [inputs, outputs], is rounded to bf16 where asked for. */
 void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed);
 
-/* The same of an int8 matrix of these outputs and inputs. Its float scales stay where they are. */
-void matmul_pack_int8(PackedMatrix *matrix, const LowbitMatrix *weight);
+/* The same of an int8 matrix: numbers [outputs, inputs]. Its float scales stay where they are. */
+void matmul_pack_int8(PackedMatrix *matrix, const int8_t *numbers);
 
 /* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
  * cache. */

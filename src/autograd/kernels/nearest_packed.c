@@ -1,6 +1,6 @@
 /* The search in 8 bits with AVX-512 VNNI: see nearest_packed.h for what is computed and why it is exact.
  *
- * Lanes are rows, as in vector_nearest.h, and four numbers of a row are one lane's 32 bits, so that one instruction does four multiply-adds
+ * Lanes are rows, as in vector_words.h, and four numbers of a row are one lane's 32 bits, so that one instruction does four multiply-adds
  * for each of 16 rows. Groups of up to NEAREST_MAX_WIDTH numbers keep only the best score of each 16 words (a chunk) and compare whole
  * chunks in float, lanes being words; in wider ones every score is kept, since a dot product in float costs more than storing one.
  *

@@ -2,6 +2,7 @@
  * updated, rounded. The same draws as the portable code, from v_philox. */
 #ifndef AUTOGRAD_VECTOR_ADAMW_H
 #define AUTOGRAD_VECTOR_ADAMW_H
+#include "autograd/kernels/vector_math.h"
 
 static void vector_adamw(int64_t n, float *w, const float *grad, float *m, float *v, const AdamwStep *step) {
   const Vector keep1 = v_set(step->b1), keep2 = v_set(step->b2), inverse1 = v_set(1 / step->c1), inverse2 = v_set(1 / step->c2);

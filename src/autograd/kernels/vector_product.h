@@ -1,3 +1,10 @@
+/* Products on vectors of floats: of small matrices, and of a vector with a matrix of 16-bit numbers. */
+#ifndef AUTOGRAD_VECTOR_PRODUCT_H
+#define AUTOGRAD_VECTOR_PRODUCT_H
+#include "autograd/kernels/vector_math.h"
+
+/* ---- small matrices ---- */
+
 /* Products of small matrices on vectors of floats, for which a library's call costs as much as the work (attention of a few rows). Lanes
  * are columns: a block of C stays in registers while rows of B pass by, each number of A spread over the lanes. A strip of B as wide as a
  * block is copied first where it is stored transposed, where it would end inside a vector, or where many rows of A will read it: rows that
@@ -6,9 +13,6 @@
  * Cost: m n k multiply-adds at 24 for each 4 loads of B and 6 of A (AVX-512), and n k copies. Against OpenBLAS and oneDNN on one core of
  * AVX-512: 2 to 3 times as fast at 17 x 17 x 64, 1.3 times at 64 x 64 x 64, as fast at 128 x 128 x 64. Sums run over k in order, in a
  * chain for each number of C, whatever the block. */
-#ifndef AUTOGRAD_VECTOR_PRODUCT_H
-#define AUTOGRAD_VECTOR_PRODUCT_H
-
 enum {
   PRODUCT_ROWS = 6,
   PRODUCT_VECTORS = VECTOR_WIDTH == 16 ? 4 : 2, /* as many sums as fit into the registers */
@@ -148,6 +152,94 @@ static void vector_product(bool transpose_a, bool transpose_b, int64_t m, int64_
 static void vector_product_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                                 const uint16_t *b, int64_t ldb, bool add, float *c, int64_t ldc) {
   product_strips(true, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, add, c, ldc);
+}
+
+/* ---- 16-bit matrices ---- */
+
+/* Products of 16-bit matrices with float vectors, widened in registers: bound by reading the matrix, at half the bytes of floats. Four rows
+ * go side by side, which gives the adders enough independent sums and reads (or writes) the vector once for four rows. Each function is
+ * compiled for both kinds: `kind` is a constant where v_load_narrow is inlined. */
+enum { NARROW_ROWS = 4 };
+
+#define FOR_EACH_KIND(kind, function, ...)                                                                                                 \
+  do {                                                                                                                                     \
+    if ((kind) == NARROW_F16)                                                                                                              \
+      function(NARROW_F16, __VA_ARGS__);                                                                                                   \
+    else                                                                                                                                   \
+      function(NARROW_BF16, __VA_ARGS__);                                                                                                  \
+  } while (0)
+
+static inline __attribute__((always_inline)) Vector v_load_narrow(NarrowKind kind, const uint16_t *p, int64_t left) {
+  return kind == NARROW_F16 ? v_load_half(p, left) : v_load_bfloat(p, left);
+}
+
+static inline __attribute__((always_inline)) void widen_kind(NarrowKind kind, int64_t n, const uint16_t *x, float *y) {
+  EACH_VECTOR(n, v_store(y + i, v_load_narrow(kind, x + i, left), left););
+}
+
+static void vector_widen(NarrowKind kind, int64_t n, const uint16_t *x, float *y) { FOR_EACH_KIND(kind, widen_kind, n, x, y); }
+
+static void vector_narrow(int64_t n, const float *x, uint16_t *y) { EACH_VECTOR(n, v_store_bfloat(y + i, v_load(x + i, left), left);); }
+
+/* What rounds to no finite half: a number too large shows in the largest of |x|, infinities and NaNs in the sum of x - x. */
+static bool vector_narrow_half(int64_t n, const float *x, uint16_t *y) {
+  Vector largest = v_set(0), differences = v_set(0);
+  EACH_VECTOR(n, {
+    const Vector number = v_load(x + i, left);
+    largest = v_max(v_max(number, -number), largest);
+    differences += number - number;
+    v_store_half(y + i, number, left);
+  });
+  return v_reduce_max(largest) < 65520 && v_sum(differences) == 0;
+}
+
+static inline __attribute__((always_inline)) void dots_kind(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride,
+                                                            const float *x, float *y) {
+  int64_t r = 0;
+  for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
+    const uint16_t *row = w + r * stride;
+    Vector a = v_set(0), b = v_set(0), c = v_set(0), d = v_set(0);
+    EACH_VECTOR(n, {
+      const Vector number = v_load(x + i, left);
+      a = v_fma(v_load_narrow(kind, row + i, left), number, a);
+      b = v_fma(v_load_narrow(kind, row + stride + i, left), number, b);
+      c = v_fma(v_load_narrow(kind, row + 2 * stride + i, left), number, c);
+      d = v_fma(v_load_narrow(kind, row + 3 * stride + i, left), number, d);
+    });
+    y[r] += v_sum(a), y[r + 1] += v_sum(b), y[r + 2] += v_sum(c), y[r + 3] += v_sum(d);
+  }
+  for (; r < rows; r++) {
+    Vector sum = v_set(0);
+    EACH_VECTOR(n, sum = v_fma(v_load_narrow(kind, w + r * stride + i, left), v_load(x + i, left), sum););
+    y[r] += v_sum(sum);
+  }
+}
+
+static void vector_narrow_dots(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const float *x, float *y) {
+  FOR_EACH_KIND(kind, dots_kind, rows, n, w, stride, x, y);
+}
+
+static inline __attribute__((always_inline)) void sums_kind(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride,
+                                                            const float *x, float *y) {
+  int64_t r = 0;
+  for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
+    const uint16_t *row = w + r * stride;
+    const Vector a = v_set(x[r]), b = v_set(x[r + 1]), c = v_set(x[r + 2]), d = v_set(x[r + 3]);
+    EACH_VECTOR(n, {
+      Vector sum = v_fma(a, v_load_narrow(kind, row + i, left), v_load(y + i, left));
+      sum = v_fma(b, v_load_narrow(kind, row + stride + i, left), sum);
+      sum = v_fma(c, v_load_narrow(kind, row + 2 * stride + i, left), sum);
+      v_store(y + i, v_fma(d, v_load_narrow(kind, row + 3 * stride + i, left), sum), left);
+    });
+  }
+  for (; r < rows; r++) {
+    const Vector factor = v_set(x[r]);
+    EACH_VECTOR(n, v_store(y + i, v_fma(factor, v_load_narrow(kind, w + r * stride + i, left), v_load(y + i, left)), left););
+  }
+}
+
+static void vector_narrow_sums(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const float *x, float *y) {
+  FOR_EACH_KIND(kind, sums_kind, rows, n, w, stride, x, y);
 }
 
 #endif

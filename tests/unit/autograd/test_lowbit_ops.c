@@ -113,7 +113,7 @@ static void outputs_may_be_narrow(void **state) {
 /* As the model packs them; zeros in their place show that many rows take the packed numbers. */
 static void packed_int8_weights_give_the_same_bits(void **state) {
   (void)state;
-  if (matmul_choose_backend("onednn-int8") != STATUS_OK || !matmul_packs_int8()) {
+  if (matmul_choose_backend("onednn-int8") != STATUS_OK || !matmul_packs(&(PackedMatrix){.outputs = OUT, .inputs = IN, .int8 = true})) {
     printf("skipped: this processor, build or table of kernels multiplies int8 in its own kernels alone\n");
     skip();
   }

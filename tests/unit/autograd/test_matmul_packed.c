@@ -93,7 +93,7 @@ static void check(const Case *c) {
 }
 
 static void require_packing(bool bf16) {
-  if (matmul_packs(bf16, 2)) return;
+  if (matmul_packs(&(PackedMatrix){.outputs = 64, .inputs = 2, .bf16 = bf16})) return;
   printf("skipped: this processor, build or backend multiplies plain weights%s\n", bf16 ? " in bf16" : "");
   skip();
 }

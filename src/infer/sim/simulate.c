@@ -28,6 +28,7 @@ typedef struct Device {
 struct Simulation {
   const Timeline *timelines;
   int count, blocks, sites, parts;
+  uint8_t rank[256]; /* of blocks in which something is sent: as sums and joins are numbered by those who make them, without gaps */
   const SimOptions *options;
   double scale, now;
   const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: nobody does */
@@ -37,6 +38,7 @@ struct Simulation {
   SimResult *result;
 };
 
+/* block: its rank. */
 static const Event **sent_at(const Simulation *sim, int sender, int block, int site, int part) {
   return &sim->sent[((size_t)(sender * sim->blocks + block) * (size_t)sim->sites + (size_t)site) * (size_t)sim->parts + (size_t)part];
 }
@@ -63,13 +65,13 @@ static const char *message_name(const Event *event, int sender, char text[96]) {
 
 /* ---- devices */
 
-static MessageKey key_of(const Event *event) {
-  return (MessageKey){.request = 1, .block = event->block, .site = event->site, .part = event->part};
+static MessageKey key_of(const Simulation *sim, const Event *event) {
+  return (MessageKey){.request = 1, .block = sim->rank[event->block], .site = event->site, .part = event->part};
 }
 
 /* false: the memory of an earlier message is still being read. */
 static Status send_message(Device *d, const Event *event, bool *sent) {
-  const MessageKey key = key_of(event);
+  const MessageKey key = key_of(d->sim, event);
   int holds_up, count = (int)event->packets;
   *sent = transport_reserve(d->transport, key, &holds_up) == 0;
   if (!*sent) return STATUS_OK;
@@ -85,9 +87,9 @@ static Status send_message(Device *d, const Event *event, bool *sent) {
 /* Blocks in which nothing comes are done without having come: those behind the last one in which something did. */
 static void pass_empty(Device *d, const Event *event) {
   for (uint64_t left = event->peers; left; left &= left - 1) {
-    int peer = __builtin_ctzll(left), block = event->block;
+    int peer = __builtin_ctzll(left), last = d->sim->rank[event->block], block = last;
     while (block > 0 && !heard(d->sim, peer, d->self, block - 1, event->site, event->part)) block--;
-    for (; block < event->block; block++) {
+    for (; block < last; block++) {
       MessageKey key = {.request = 1, .block = (uint8_t)block, .site = event->site, .part = event->part};
       transport_done(d->transport, key, (uint64_t)1 << peer);
     }
@@ -154,7 +156,7 @@ static Status run_device(Device *d, double *again) {
     if (event->kind != EVENT_WAIT) continue;
     pass_empty(d, event);
     unblock_senders(d);
-    d->expected = transport_expect(d->transport, key_of(event), event->peers, sim->now);
+    d->expected = transport_expect(d->transport, key_of(sim, event), event->peers, sim->now);
   }
 }
 
@@ -248,12 +250,12 @@ static Status index_messages(Simulation *sim) {
       for (int i = 0; i < sim->timelines[d].count; i++) {
         const Event *e = &sim->timelines[d].list[i];
         if (pass == 0 && e->kind == EVENT_SEND) {
-          const Event **sent = sent_at(sim, d, e->block, e->site, e->part);
+          const Event **sent = sent_at(sim, d, sim->rank[e->block], e->site, e->part);
           if (*sent) return status_set(STATUS_BAD_VALUE, "device %d sends block %d, site %d, part %d twice", d, e->block, e->site, e->part);
           *sent = e;
         }
         for (int peer = 0; pass == 1 && e->kind == EVENT_WAIT && peer < sim->count; peer++) {
-          if (!(e->peers >> peer & 1) || heard(sim, peer, d, e->block, e->site, e->part)) continue;
+          if (!(e->peers >> peer & 1) || heard(sim, peer, d, sim->rank[e->block], e->site, e->part)) continue;
           return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", d,
                             e->block, e->site, e->part, peer);
         }
@@ -298,13 +300,14 @@ static Status open_device(Simulation *sim, int self, const LinkOptions *links, T
 }
 
 static Status measure(Simulation *sim, TransportSetup *setup) {
+  bool used[256] = {false};
   for (int d = 0; d < sim->count; d++) {
     uint64_t to = 0, from = 0;
     for (int i = 0; i < sim->timelines[d].count; i++) {
       const Event *e = &sim->timelines[d].list[i];
       TRY(check_event(e, d, sim->count));
       if (e->kind != EVENT_SEND && e->kind != EVENT_WAIT) continue;
-      sim->blocks = e->block >= sim->blocks ? e->block + 1 : sim->blocks;
+      used[e->block] = true;
       sim->sites = e->site >= sim->sites ? e->site + 1 : sim->sites;
       sim->parts = e->part >= sim->parts ? e->part + 1 : sim->parts;
       *(e->kind == EVENT_SEND ? &to : &from) |= e->peers;
@@ -316,6 +319,12 @@ static Status measure(Simulation *sim, TransportSetup *setup) {
     }
     setup->ahead |= (to & ~from) != 0;
   }
+  sim->blocks = 0;
+  for (int block = 0; block < 256; block++) {
+    sim->rank[block] = (uint8_t)sim->blocks;
+    sim->blocks += used[block];
+  }
+  if (sim->blocks == 0) sim->blocks = 1;
   return STATUS_OK;
 }
 
@@ -331,7 +340,7 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   if (sim->options->reliability) *rules = *sim->options->reliability;
   if (rules->timeout <= 0) rules->timeout = usual_timeout;
   if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;
-  sim->blocks = sim->sites = sim->parts = 1;
+  sim->sites = sim->parts = 1;
   TRY(measure(sim, &setup));
   TRY(index_messages(sim));
   setup.blocks = sim->blocks, setup.sites = sim->sites, setup.parts = sim->parts;

@@ -69,6 +69,20 @@ static void a_mesh_takes_one_copy_of_a_link(void **state) {
   }
 }
 
+/* What is sent to a device that computes passes its port meanwhile, whichever blocks it belongs to. */
+static void blocks_without_messages_do_not_count(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6, .topology = LINK_SWITCH};
+  for (int block = 0; block < 12; block += 5) {
+    Case c = {.count = 3};
+    for (int d = 0; d < 2; d++) send_to(&c, d, block, d, 4, 10000, 1 << 2);
+    compute(&c, 2, 1);
+    for (int d = 0; d < 2; d++) await(&c, 2, block, d, 1ull << d);
+    near(run(&c, &links, &PLAIN).latency, 1);
+    release(&c);
+  }
+}
+
 static void computing_hides_sending(void **state) {
   (void)state;
   Case c = exchange(2, 0.01, 0.02, 0.03, 4, 1000);
@@ -434,6 +448,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_fixed_is_not_scaled),
                                      cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
                                      cmocka_unit_test(computing_hides_sending),
+                                     cmocka_unit_test(blocks_without_messages_do_not_count),
                                      cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
                                      cmocka_unit_test(many_senders_share_the_way_in),
                                      cmocka_unit_test(all_share_the_air),

@@ -1,5 +1,6 @@
-/* Beginning and end of a cluster, and what callers ask of it. Only here: whose turn it is with the connections. All that touches them runs
- * under one lock (hold, release), which the thread that gives signs of life takes too. Leaves out: what a node does (node.c). */
+/* Start and stop of a cluster, and the requests of callers. The only file that knows about threads: a heartbeat thread sends PINGs to
+ * workers between calls, and everything that reads or writes a connection runs under one lock (hold, release), on either thread. Leaves
+ * out: what a node does (node.c). */
 #include "infer/cluster/leader.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,7 +30,7 @@ const Partition *leader_partition(const Leader *leader) { return leader->given ?
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
 
-/* ---- what is possible ---- */
+/* ---- checks ---- */
 
 static Status check_setup(const NodeSetup *setup) {
   TRY(node_share_check(setup));
@@ -47,7 +48,7 @@ static Status check_setup(const NodeSetup *setup) {
 
 /* ---- memory ---- */
 
-/* What holds for any number of members that take part. */
+/* What does not depend on how many members take part. */
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
@@ -101,8 +102,8 @@ static Status allocate(Leader *leader) {
   return allocate_answer(leader);
 }
 
-/* ---- signs of life: a caller may do something else for long between two calls, but a process that is stopped (Ctrl-Z, a debugger, a
- * frozen machine) gives none ---- */
+/* ---- heartbeat: the caller may be busy for long between two calls. A process that is stopped (Ctrl-Z, a debugger, a frozen machine) sends
+ * no PINGs ---- */
 
 typedef struct Heartbeat {
   pthread_t thread;
@@ -111,7 +112,7 @@ typedef struct Heartbeat {
   bool stop;
 } Heartbeat;
 
-/* Between the two the connections are the caller's. */
+/* Between the two this thread owns the connections. */
 static void hold(Leader *leader) {
   if (leader->heartbeat) pthread_mutex_lock(&leader->heartbeat->held);
 }
@@ -142,7 +143,7 @@ static void free_heartbeat(Leader *leader) {
   leader->heartbeat = NULL;
 }
 
-/* Signals are for the threads that were there before. */
+/* All signals are blocked in the new thread. */
 static Status start_heartbeat(Leader *leader) {
   sigset_t all, before;
   pthread_condattr_t monotonic;
@@ -172,18 +173,15 @@ static void stop_heartbeat(Leader *leader) {
   free_heartbeat(leader);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
-static Status check_coding(const Leader *leader) {
-  const ClusterSetup *network = leader->options.network;
-  if (!network || network->entropy != ENTROPY_ON || leader->setup.weights->coding) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
-}
-
-/* All devices have said WELCOME. */
-static Status meet(Leader *leader) {
+/* Connects to all devices. */
+static Status connect_devices(Leader *leader) {
   const Weights *weights = leader->setup.weights;
-  TRY(check_coding(leader));
+  const ClusterSetup *network = leader->options.network;
+  if (network && network->entropy == ENTROPY_ON && !weights->coding)
+    return status_set(STATUS_BAD_VALUE,
+                      "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
   leader->membership = (Membership){.count = leader->membership.count,
@@ -208,9 +206,9 @@ static Status divide(Leader *leader) {
   return status;
 }
 
-/* From here on nothing is forked any more. */
+/* Nothing is forked after this, so threads may be started. */
 static Status begin(Leader *leader) {
-  TRY(meet(leader));
+  TRY(connect_devices(leader));
   if (leader->options.divide) TRY(divide(leader));
   TRY(leader_epoch_start(leader));
   return leader->cluster.peer_count > 0 ? start_heartbeat(leader) : STATUS_OK;
@@ -224,12 +222,6 @@ static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
   if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
 }
 
-static Status check_count(const Leader *leader) {
-  int devices = leader->cluster.local + leader->cluster.peer_count;
-  if (devices == leader->membership.count) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->membership.count, devices);
-}
-
 static Status make(Leader **out, Leader wanted) {
   *out = NULL;
   choose_strategy(&wanted.setup, &wanted.options);
@@ -240,7 +232,10 @@ static Status make(Leader **out, Leader wanted) {
   leader->epoch.complainer = leader->epoch.fault = -1;
   leader->membership.count = node_setup_count(&wanted.setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->membership.count};
-  Status status = check_count(leader);
+  int devices = leader->cluster.local + leader->cluster.peer_count;
+  Status status = STATUS_OK;
+  if (devices != leader->membership.count)
+    status = status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->membership.count, devices);
   if (status == STATUS_OK) status = allocate(leader);
   if (status == STATUS_OK)
     *out = leader;
@@ -293,7 +288,7 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
                       LeaderMeasure *measured) {
   Leader *leader;
   TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
-  Status status = meet(leader);
+  Status status = connect_devices(leader);
   if (status == STATUS_OK) status = leader_probe_run(&leader->membership, measured);
   leader_stop(leader);
   return status;
@@ -335,7 +330,7 @@ static Status send_request(Leader *leader, LeaderRequest *slot) {
   return status;
 }
 
-/* Kept until it is answered: a request that is computed anew may be cut otherwise. */
+/* Kept until answered: a rerun may distribute them differently. */
 static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels) {
   const ModelConfig *config = leader->setup.weights->config;
   int64_t numbers = slot->request.batch * weights_pixels(leader->setup.weights);
@@ -451,7 +446,7 @@ Status leader_text_stop(Leader *leader) {
 
 /* ---- answers ---- */
 
-/* From when the last node began, all of which end together, to the end; a sample's share of it. */
+/* Time per sample: of the node that started last, as all end together; and from submission. */
 static void note_time(Leader *leader, const LeaderRequest *slot) {
   double min = 0;
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -463,7 +458,7 @@ static void note_time(Leader *leader, const LeaderRequest *slot) {
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
 }
 
-/* What nodes have said, by members. Whoever has taken part is in good standing again. */
+/* Statistics by member. Members that have taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   memset(leader->tokens, 0, (size_t)leader->membership.count * sizeof *leader->tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
@@ -505,10 +500,10 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
   TRY(leader_requests_take(leader, slot, answer));
-  return weights_unchanged(leader->setup.weights); /* of which the leader computes the head */
+  return weights_unchanged(leader->setup.weights); /* the leader computes the head with them */
 }
 
-/* ---- end ---- */
+/* ---- stop ---- */
 
 static void release_request(LeaderRequest *request) {
   free(request->message);

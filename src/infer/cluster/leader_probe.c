@@ -1,4 +1,5 @@
-/* Measuring, before the first epoch: all devices compute at the same time, as they will; then the ways to workers, one after the other. */
+/* Measurements before the first epoch: all devices compute at the same time, as they will later; then the connections to workers, one by
+ * one. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/hello.h"
@@ -7,9 +8,9 @@
 #include <stdlib.h>
 
 enum { ROUND_TRIPS = 5, SHORT_BURST = 1 << 14 };
-static const double long_enough = 0.02; /* seconds of a burst that tell a rate; a shorter one is followed by one of PROBE_MAX */
+static const double long_enough = 0.02; /* seconds that a burst must last to measure a rate; otherwise one of PROBE_MAX follows */
 static const double slice_seconds = 0.01;
-static const double frame = 1514.0 / 1448; /* bytes on a wire to those of a stream */
+static const double frame = 1514.0 / 1448; /* bytes on the wire per byte of a stream */
 static const double max_rate = 1e12;
 
 typedef struct Probe {
@@ -17,10 +18,10 @@ typedef struct Probe {
   uint8_t *message;                                          /* [WIRE_HEADER + PROBE_MAX] to a worker */
   uint8_t *payload;                                          /* [PROBE_MAX] from it */
   uint8_t (*asked)[WIRE_HEADER], (*profiles)[PROFILE_BYTES]; /* [count] */
-  WireHeader *due;                                           /* [count] the PROBE under way; kind 0: none */
+  WireHeader *due;                                           /* [count] the PROBE that is not answered yet; kind 0: none */
 } Probe;
 
-/* ---- what devices say: measurements come here, anything else goes where it always does */
+/* ---- messages of devices: measurements are taken here, all others are passed on */
 
 static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
   Probe *p = context;
@@ -54,7 +55,7 @@ static void receive(Probe *p, bool measurements) {
 
 static bool is_here(const Probe *p, int m) { return p->membership->members[m].state == MEMBER_HERE; }
 
-/* One that fails is left behind where that is allowed. */
+/* Drops a failed device, if the options allow it. */
 static Status lose(Probe *p, int m, Status status) {
   char name[MEMBERSHIP_NAME];
   bool known;
@@ -171,7 +172,7 @@ Status leader_probe_run(Membership *membership, LeaderMeasure *measured) {
   receive(&p, true);
   Status status = memory ? measure_all(&p, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   receive(&p, false);
-  /* What is under way reads and writes memory that goes now. */
+  /* Unfinished messages use memory that is freed now. */
   for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->members[m].connection);
   free(p.message);
   free(p.payload);

@@ -1,5 +1,5 @@
-/* Requests: the nodes' shares of each kind and what their answers mean; then what devices say, checked and put where it belongs. What a
- * request and its answer are on the wire is request.c's. */
+/* Requests: each node's share, and what the answers mean, for each kind; then the messages of devices, checked and stored. The wire format
+ * of requests and answers is request.c's. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -12,7 +12,7 @@ static bool is_missing(const Leader *leader, const LeaderRequest *request, int n
   return request->missing >> leader->epoch.member_of[node] & 1;
 }
 
-/* ---- codes of all nodes, into the order of the tokens */
+/* ---- codes of all nodes, in the order of the tokens */
 
 typedef struct NodeCodes {
   int64_t sent, count, first; /* rows sent, content tokens, where these begin in the order */
@@ -20,8 +20,8 @@ typedef struct NodeCodes {
   const int32_t *order;
 } NodeCodes;
 
-/* A node's codes of one block and site, [B, sent, G] -> their places in [B, T, G]. A single class token has codes too, but no place among
- * the content tokens. */
+/* Copies a node's codes of one block and site, [B, sent, G], to their positions in [B, T, G]. A single class token has codes too, but is no
+ * content token. */
 static void place_codes(const NodeCodes *node, const int32_t *from, int32_t *out) {
   int64_t skip = node->sent - node->count;
   for (int64_t b = 0; b < node->batch; b++) {
@@ -55,8 +55,7 @@ static Status gather_codes(Leader *leader, const LeaderRequest *request, const i
   for (int d = 0; d < leader->epoch.nodes; node.first += request->counts[d++]) {
     node.sent = request->shares[d].sent_rows;
     node.count = request->counts[d];
-    bool missing = request->missing >> leader->epoch.member_of[d] & 1;
-    if (node.sent > 0 && !missing) TRY(unpack_node(leader, request, d, &node));
+    if (node.sent > 0 && !is_missing(leader, request, d)) TRY(unpack_node(leader, request, d, &node));
   }
   return STATUS_OK;
 }
@@ -81,30 +80,19 @@ static void share_images(Leader *leader, LeaderRequest *slot) {
   }
 }
 
-/* Of those that have answered. */
-static int64_t class_rows(const Leader *leader, const LeaderRequest *request) {
-  int64_t rows = 0;
-  for (int d = 0; d < leader->epoch.nodes; d++) rows += is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
-  return rows;
-}
-
-/* All replicas [B, rows, D], in the order of the nodes, as the training emulation has them. */
-static void gather_replicas(Leader *leader, const LeaderRequest *request, int64_t all) {
-  int64_t width = leader->setup.weights->config->width, first = 0;
+/* The head over all replicas [B, rows, D] that have come, in the order of the nodes, as the training emulation has them. */
+static Status apply_head(Leader *leader, const LeaderRequest *request) {
+  int64_t batch = request->request.batch, width = leader->setup.weights->config->width, all = 0, first = 0;
+  for (int d = 0; d < leader->epoch.nodes; d++) all += is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     int64_t rows = is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
     const uint8_t *from = request->results[d] + WIRE_STATISTICS;
-    for (int64_t b = 0; b < request->request.batch; b++)
+    for (int64_t b = 0; b < batch; b++)
       wire_parse_reals(from + (size_t)(b * rows * width) * 4, (size_t)(rows * width), leader->replicas + (b * all + first) * width);
     first += rows;
   }
-}
-
-static Status apply_head(Leader *leader, const LeaderRequest *request) {
-  int64_t rows = class_rows(leader, request), shape[3] = {request->request.batch, rows, leader->setup.weights->config->width};
-  gather_replicas(leader, request, rows);
   tape_clear(leader->tape);
-  Tensor *replicas = tape_constant(leader->tape, 3, shape, leader->replicas);
+  Tensor *replicas = tape_constant(leader->tape, 3, (const int64_t[]){batch, all, width}, leader->replicas);
   Tensor *logits = model_classify(leader->setup.weights->model, leader->tape, replicas);
   if (!logits) return tape_status(leader->tape);
   memcpy(leader->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
@@ -121,7 +109,7 @@ static Status take_images(Leader *leader, const LeaderRequest *request, LeaderAn
 
 /* ---- texts */
 
-/* Each node's part: the same computation as the node's own (node.c). One message is for all. */
+/* Each node's share, computed as the node itself does (node.c). All get the same message. */
 static void share_text(Leader *leader, LeaderRequest *slot) {
   int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -132,7 +120,7 @@ static void share_text(Leader *leader, LeaderRequest *slot) {
   }
 }
 
-/* The node with the last token has made the tokens that it sent; the others have made none. */
+/* Only the node with the last token generates tokens, as many as it has sent. */
 static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
   RequestDecoding *decoding = &leader->decoding[leader->epoch.member_of[node]];
   TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
@@ -228,7 +216,7 @@ Status leader_requests_take(Leader *leader, const LeaderRequest *slot, LeaderAns
   return take[request_kind(&leader->setup, slot->request.kind)](leader, slot, answer);
 }
 
-/* ---- what a node of the epoch says */
+/* ---- messages of nodes of the epoch */
 
 static LeaderRequest *find_request(Leader *leader, uint32_t number) {
   for (int i = 0; number && i < LEADER_DEPTH; i++) {
@@ -263,7 +251,7 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
   leader->epoch.progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
-/* Both are there, and one was silent for longer than the other would wait: they would go on without each other for ever. */
+/* A node that is connected was given up by another one: they would continue without each other until a new epoch. */
 static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
   const LeaderMember *member = leader_member(leader, node);
   if (member->state != MEMBER_READY || !connection_is_open(&member->connection)) return;
@@ -303,7 +291,7 @@ static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHe
   return STATUS_OK;
 }
 
-/* ---- what a device says that may be none yet */
+/* ---- messages of any member */
 
 static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
@@ -315,10 +303,10 @@ static void store_complaint(Leader *leader, int m, const WireHeader *header) {
   printable_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
 
-/* The connection stays open: a node whose control stream ends leaves, and then looks like the one that died. */
+/* The connection stays open: a node whose control stream ends exits, and would look like the one that died. */
 static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   store_complaint(leader, m, header);
-  bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, where others miss its codes and complain of that */
+  bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, if others complain that its codes are missing */
   if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
   leader->epoch.not_finite = not_finite;
   leader->epoch.complainer = m;
@@ -326,13 +314,13 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   return STATUS_OK;
 }
 
-/* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
+/* From a worker that does not take part yet: it concerns no others. A refusal is BAD_VALUE: calling again would not help. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   char name[MEMBERSHIP_NAME];
   LeaderMember *member = &leader->membership.members[m];
   store_complaint(leader, m, header);
   uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
-  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch.number == 0; /* later on nobody waits for it */
+  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch.number == 0; /* after the start nobody waits for it */
   if (waits_from_here_on) log_info("%s %s", membership_name(&leader->membership, m, name), leader->epoch.complaints[m]);
   member->place = place;
   member->refused = header->kind == WIRE_REFUSE;
@@ -343,7 +331,7 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   Leader *leader = context;
   LeaderMember *member = &leader->membership.members[from->peer];
   bool greeted = member->state == MEMBER_GREETED;
-  /* Busy is whoever has not said WELCOME: its count is a place in a queue. That of others is whom a complaint is about. */
+  /* The count of BUSY, which comes before WELCOME, is a position in a queue; that of other complaints is the node at fault. */
   bool sound = header->kind == WIRE_BUSY ? greeted : header->count <= (uint32_t)leader->epoch.nodes;
   *payload = member->welcome;
   if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;

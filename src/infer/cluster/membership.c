@@ -18,11 +18,11 @@
 #include <unistd.h>
 
 static const double call_seconds = 5;                         /* for a connection, and for its handshake */
-static const double again_soon = 0.02, again_max_soon = 1;    /* to one that hung up before it said who it is */
-static const double again_seconds = 1, again_max = 30;        /* between calls to a worker that is lost */
-static const double useless_seconds = 60, useless_max = 3600; /* to one that could be called and was of no use */
+static const double again_soon = 0.02, again_max_soon = 1;    /* to a worker that hung up before WELCOME */
+static const double again_seconds = 1, again_max = 30;        /* between calls to a lost worker */
+static const double useless_seconds = 60, useless_max = 3600; /* to a worker that answers but fails every time */
 static const double explain_seconds = 0.5;                    /* for the system to tell which child has died */
-static const double stop_seconds = 2;                         /* for nodes to leave by themselves */
+static const double stop_seconds = 2;                         /* for children to exit by themselves */
 static const double slice_seconds = 0.02;
 
 const char *membership_name(const Membership *membership, int m, char text[MEMBERSHIP_NAME]) {
@@ -47,7 +47,7 @@ static void close_passed(LeaderMember *member) {
   member->passed = -1;
 }
 
-/* In child number m. The others' sockets are none of its business. */
+/* In child m. Closes its copies of the parent's sockets. */
 static void run_child(Membership *membership, int m, int control, int passed, pid_t parent) {
   SessionPlace place = {.weights = membership->weights,
                         .fingerprints = membership->fingerprints,
@@ -91,16 +91,16 @@ static Status fork_local(Membership *membership) {
   pid_t parent = getpid();
   if (membership->cluster->local == 0) return STATUS_OK;
   fflush(NULL);             /* or each child would print what is still buffered */
-  signal(SIGCHLD, SIG_DFL); /* children can be waited for, whatever this process's own parent has left it with */
+  signal(SIGCHLD, SIG_DFL); /* or children could not be waited for, if the parent ignored it */
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max; /* many nodes need more descriptors than the usual soft limit; the hard limit is ours to use */
+    limit.rlim_cur = limit.rlim_max; /* many nodes need more descriptors than the usual soft limit */
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   for (int m = 0; m < membership->cluster->local; m++) TRY(fork_one(membership, m, parent));
   return STATUS_OK;
 }
 
-/* Whether it has ended, or never was. */
+/* True: it has ended, or was never started. */
 static bool reap(LeaderMember *member, int flags) {
   if (member->reaped || !member->pid) return true;
   pid_t ended;
@@ -111,7 +111,7 @@ static bool reap(LeaderMember *member, int flags) {
 
 static void pause_a_moment(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
-/* Kills also one that is stopped. */
+/* SIGKILL also ends a stopped process. */
 static void end_child(LeaderMember *member) {
   if (member->pid && !member->reaped) kill(member->pid, SIGKILL);
   reap(member, 0);
@@ -119,7 +119,7 @@ static void end_child(LeaderMember *member) {
   close_passed(member);
 }
 
-/* Those that have not ended within `grace` seconds are killed. */
+/* Kills those that have not exited within `grace` seconds. */
 static void stop_children(Membership *membership, double grace) {
   double until = clock_now() + grace;
   for (bool all = false; !all;) {
@@ -147,7 +147,7 @@ int membership_find_dead(Membership *membership, char *text, size_t room) {
   return found;
 }
 
-/* What ends this process may have ended others as well; that is no failure of theirs. */
+/* A signal that interrupts this process may have ended children as well; that is no failure of theirs. */
 Status membership_explain(Membership *membership, Status status, bool patient, bool *known) {
   char text[128];
   int dead;
@@ -160,7 +160,7 @@ Status membership_explain(Membership *membership, Status status, bool patient, b
   return status;
 }
 
-/* ---- coming and going of one */
+/* ---- joining and leaving */
 
 Status membership_take_welcome(Membership *membership, int m) {
   LeaderMember *member = &membership->members[m];
@@ -176,7 +176,7 @@ Status membership_take_welcome(Membership *membership, int m) {
   return status;
 }
 
-/* At least so long, and twice as long as last time; no longer than `max` by this alone. */
+/* Doubles the pause: at least `min`, at most `max`, unless it is longer already. */
 static void put_off(LeaderMember *member, double min, double max) {
   member->pause = fmin(fmax(2 * member->pause, min), fmax(member->pause, max));
   member->next = clock_now() + member->pause;
@@ -193,9 +193,9 @@ void membership_drop(Membership *membership, int m, bool useless) {
   if (useless) put_off(member, useless_seconds, useless_max);
 }
 
-/* ---- workers: from a call to WELCOME, a step at a time */
+/* ---- workers: from connecting to WELCOME, step by step */
 
-/* A worker serves one connection at a time: the second one would wait for the first for ever. */
+/* A worker serves one connection at a time: a second one would wait for the first forever. */
 static Status check_only_one(const Membership *membership, const LeaderMember *member) {
   char text[ADDRESS_TEXT];
   for (int m = membership->cluster->local; m < membership->count; m++) {
@@ -208,7 +208,7 @@ static Status check_only_one(const Membership *membership, const LeaderMember *m
   return STATUS_OK;
 }
 
-/* The next number that somebody may answer at. A name is asked for anew where calls have been in vain for long. */
+/* Connects to the next address of the worker. Its name is resolved again after calls have failed for long. */
 static Status call(Membership *membership, LeaderMember *member) {
   Status status = STATUS_OK;
   if (member->number_count == 0 || (member->turn == 0 && member->pause >= again_max))
@@ -223,7 +223,7 @@ static Status call(Membership *membership, LeaderMember *member) {
   return status;
 }
 
-/* Where nobody takes the call, at the next number. */
+/* After a failed connect: the next address. */
 static Status call_next_number(Membership *membership, LeaderMember *member, Status status) {
   connection_close(&member->connection);
   member->turn = (member->turn + 1) % member->number_count;
@@ -237,7 +237,7 @@ static Status check_call_time(const LeaderMember *member) {
   return status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", address_text(&member->numbers[member->turn], text), call_seconds);
 }
 
-/* From now on it has its time for the handshake. */
+/* Connected: the time limit of the handshake starts. */
 static Status note_answered(Membership *membership, LeaderMember *member) {
   member->answered = true;
   member->since = clock_now();
@@ -257,7 +257,7 @@ static Status step_handshake(Membership *membership, int m) {
   if (status != STATUS_OK && calling) return call_next_number(membership, member, status);
   if (status != STATUS_OK || !done) return status;
   connection_receive(connection, m, &membership->sink);
-  connection->nameless = true; /* membership_name */
+  connection->nameless = true; /* errors get membership_name */
   become(member, MEMBER_GREETED);
   return connections_step(&connection, 1, 0);
 }
@@ -285,7 +285,7 @@ void membership_ping(Membership *membership) {
   }
 }
 
-/* A worker that is still lost is no news. */
+/* That a lost worker is still lost is not logged. */
 bool membership_poll(Membership *membership) {
   double now = clock_now();
   for (int m = 0; m < membership->count; m++) {
@@ -300,10 +300,10 @@ bool membership_poll(Membership *membership) {
   return is_calling(membership);
 }
 
-/* ---- beginning */
+/* ---- start */
 
-/* A worker that cannot be reached, or falls silent, may come back, where the cluster goes on without those that fail. One that says no, or
- * that others are served by for too long, is another matter. */
+/* A worker that cannot be reached, or is silent, is lost for now, if the cluster may continue without failed devices. A worker that
+ * refuses, or is busy for too long, is an error. */
 static Status miss(Membership *membership, int m, Status status) {
   const LeaderMember *member = &membership->members[m];
   bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;
@@ -313,7 +313,7 @@ static Status miss(Membership *membership, int m, Status status) {
   return STATUS_OK;
 }
 
-/* In the order of addresses, which is the same for all leaders. */
+/* By address, an order that is the same for all leaders. */
 static bool waits_for_an_earlier_one(const Membership *membership, int m) {
   char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
   address_text(&membership->members[m].reached, own);
@@ -325,8 +325,8 @@ static bool waits_for_an_earlier_one(const Membership *membership, int m) {
   return false;
 }
 
-/* Of two leaders that want the same workers each could have one and wait for the other. So whoever waits for one gives back those behind
- * it, and calls them again when it has got it. */
+/* Avoids deadlock: of two leaders that want the same workers, each could hold one and wait for the other. So a leader that waits for a
+ * worker releases those after it, and calls them again when it has got that one. */
 static Status keep_order(Membership *membership) {
   for (int m = membership->cluster->local; m < membership->count; m++) {
     LeaderMember *member = &membership->members[m];
@@ -343,7 +343,7 @@ static Status keep_order(Membership *membership) {
   return STATUS_OK;
 }
 
-/* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
+/* Time limit for WELCOME; a worker that has queued this leader gets --wait. */
 static Status check_idle_timeout(Membership *membership, int m) {
   const LeaderMember *member = &membership->members[m];
   double waited = clock_now() - member->since, max = member->place ? membership->cluster->wait : fmax(membership->timeout, call_seconds);
@@ -356,8 +356,8 @@ static Status check_idle_timeout(Membership *membership, int m) {
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, max);
 }
 
-/* A worker that has taken the call and hung up, or fallen silent, before it said WELCOME or put this leader into its queue has too many
- * callers, perhaps: it is called again, as long as a place in its queue would be waited for. */
+/* A worker that accepted the connection and hung up or fell silent, before WELCOME or BUSY, may have too many callers: it is called again,
+ * for as long as --wait. */
 static bool try_again(Membership *membership, int m, Status status) {
   LeaderMember *member = &membership->members[m];
   char name[MEMBERSHIP_NAME];
@@ -368,7 +368,7 @@ static bool try_again(Membership *membership, int m, Status status) {
   if (member->tries++ == 0) log_info("%s hung up before it said who it is; calling it again", membership_name(membership, m, name));
   connection_close(&member->connection);
   become(member, MEMBER_CALLED);
-  double share = (double)(now * 1e6 - floor(now * 1e6)); /* so that not all leaders come back at the same time */
+  double share = (double)(now * 1e6 - floor(now * 1e6)); /* jitter, so that leaders do not all call again at the same time */
   member->next = now + fmin(again_max_soon, again_soon * (double)(1U << (member->tries < 8 ? member->tries : 8))) * (0.5 + share);
   return true;
 }
@@ -384,7 +384,7 @@ static Status step_member(Membership *membership, int m) {
     status = check_idle_timeout(membership, m);
   else if (member->forked)
     return membership_explain(membership, status, status == STATUS_PEER, &known);
-  else if (!member->refused) /* which names it already */
+  else if (!member->refused) /* whose message names it already */
     status_wrap(status, "%s", membership_name(membership, m, name));
   return status == STATUS_OK ? STATUS_OK : miss(membership, m, status);
 }
@@ -432,10 +432,10 @@ Status membership_open(Membership *membership) {
   return STATUS_OK;
 }
 
-/* ---- end */
+/* ---- stop */
 
-/* Idle nodes follow a goodbye at once; those that compute or hang are killed after a moment, or find that their leader is gone. Connections
- * that fail at that are no news, and must not take the place of the message why all this ends. */
+/* Idle nodes exit after BYE; those that compute or hang are killed, or notice that their leader is gone. Failures here must not replace the
+ * message that says why the cluster ends. */
 void membership_close(Membership *membership, bool idle) {
   char said[1024];
   if (!membership->members) return;
@@ -450,5 +450,5 @@ void membership_close(Membership *membership, bool idle) {
   stop_children(membership, idle ? stop_seconds : 0);
   free(membership->members);
   membership->members = NULL;
-  status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */
+  status_set(STATUS_OK, "%s", said); /* the failure that led here, not one of saying BYE */
 }

@@ -32,7 +32,7 @@ typedef struct FakeWorker {
   /* What comes of it: */
   Address address;
   pid_t pid;
-  int *calls; /* shared: leaders that it has welcomed */
+  int *calls; /* shared [2]: leaders that it has welcomed, PINGs that it has got */
 } FakeWorker;
 
 typedef struct FakeSession {
@@ -109,6 +109,7 @@ static inline bool fake_worker_step(FakeSession *s) {
     return false;
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
   if (header.kind == WIRE_CLASSIFY) return fake_worker_answer(s, &header);
+  s->worker->calls[1] += header.kind == WIRE_PING;
   if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE || header.kind == WIRE_PING;
   if (s->worker->silent) return true;
   nanosleep(&(struct timespec){.tv_sec = s->worker->deaf}, NULL);
@@ -134,7 +135,7 @@ static inline void fake_worker_start(FakeWorker *worker, const SampleFixture *f,
   snprintf(where, sizeof where, "unix:%s/worker%d", f->directory, number);
   assert_int_equal(address_parse(where, &worker->address), STATUS_OK);
   assert_int_equal(address_listen(&worker->address, sockets, &count), STATUS_OK);
-  worker->calls = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  worker->calls = mmap(NULL, 2 * sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(worker->calls != MAP_FAILED);
   worker->pid = fork();
   if (worker->pid == 0) {
@@ -155,7 +156,7 @@ static inline void fake_worker_start(FakeWorker *worker, const SampleFixture *f,
 static inline void fake_worker_stop(FakeWorker *worker) {
   kill(worker->pid, SIGKILL);
   assert_int_equal(waitpid(worker->pid, NULL, 0), worker->pid);
-  munmap(worker->calls, sizeof(int));
+  munmap(worker->calls, 2 * sizeof(int));
 }
 
 #endif

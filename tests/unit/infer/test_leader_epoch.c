@@ -204,7 +204,7 @@ static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
   expect(&f, &answer, 1);
   assert_int_equal(waitpid(f.workers[1].pid, NULL, 0), f.workers[1].pid);
   f.workers[1].leaves_done = 0;
-  munmap(f.workers[1].calls, sizeof(int));
+  munmap(f.workers[1].calls, 2 * sizeof(int));
   fake_worker_start(&f.workers[1], &f.base, 1);
   double until = clock_now() + 20;
   for (bool both = false; !both && clock_now() < until;) {
@@ -216,6 +216,22 @@ static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
   }
   assert_true(rested && clock_now() < until);
   assert_int_equal(leader_sums(f.leader)->reruns, 0);
+  close_fixture(&f);
+}
+
+/* Two threads write to the same TLS connections, the caller's and the one that sends PINGs while the caller does something else: under the
+ * thread sanitizer this is where a write without the lock shows. */
+static void workers_hear_of_a_leader_that_is_busy_elsewhere(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  int before[2] = {f.workers[0].calls[1], f.workers[1].calls[1]};
+  nanosleep(&(struct timespec){.tv_sec = 4, .tv_nsec = 500000000}, NULL);
+  for (int i = 0; i < 2; i++) assert_true(f.workers[i].calls[1] > before[i]);
+  go_on(&f, 2.5, 2);
   close_fixture(&f);
 }
 
@@ -267,6 +283,7 @@ int main(void) {
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
                                      cmocka_unit_test(the_time_of_a_request_is_kept),
                                      cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
+                                     cmocka_unit_test(workers_hear_of_a_leader_that_is_busy_elsewhere),
                                      cmocka_unit_test(nobody_left_to_mask_is_an_error),
                                      cmocka_unit_test(epochs_begin_anew_after_the_last_number),
                                      cmocka_unit_test(the_end_hides_no_failure)};

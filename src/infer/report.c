@@ -12,10 +12,10 @@
 static NodeStatistics sum_of_nodes(const Leader *leader) {
   NodeStatistics sum = {0};
   for (int d = 0; d < leader_nodes(leader); d++) {
-    sum.bytes_sent += leader_totals(leader)[d].bytes_sent;
-    sum.payload_sent += leader_totals(leader)[d].payload_sent;
-    sum.coded_bits += leader_totals(leader)[d].coded_bits;
-    sum.packed_bits += leader_totals(leader)[d].packed_bits;
+    sum.bytes_sent += leader_sums(leader)->nodes[d].bytes_sent;
+    sum.payload_sent += leader_sums(leader)->nodes[d].payload_sent;
+    sum.coded_bits += leader_sums(leader)->nodes[d].coded_bits;
+    sum.packed_bits += leader_sums(leader)->nodes[d].packed_bits;
   }
   return sum;
 }
@@ -32,8 +32,8 @@ static double token_copies(const Leader *leader) {
     bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
     return (double)(nodes - 1) * (double)(partition->tokens + single);
   }
-  for (int d = 0; d < nodes; d++) taking_part += leader_tokens(leader)[d] > 0;
-  for (int d = 0; d < taking_part; d++) copies += (double)leader_tokens(leader)[d] * (taking_part - 1 - d);
+  for (int d = 0; d < nodes; d++) taking_part += leader_sums(leader)->tokens[d] > 0;
+  for (int d = 0; d < taking_part; d++) copies += (double)leader_sums(leader)->tokens[d] * (taking_part - 1 - d);
   return copies;
 }
 
@@ -101,15 +101,15 @@ void report_plan_line(FILE *out, double predicted, double measured) {
 double report_fpar(const Leader *leader) {
   int64_t sum = 0, squares = 0;
   for (int d = 0; d < leader_nodes(leader); d++) {
-    sum += leader_tokens(leader)[d];
-    squares += leader_tokens(leader)[d] * leader_tokens(leader)[d];
+    sum += leader_sums(leader)->tokens[d];
+    squares += leader_sums(leader)->tokens[d] * leader_sums(leader)->tokens[d];
   }
   return sum > 0 ? (double)squares / ((double)sum * (double)sum) : 0;
 }
 
 static bool anything_missing(const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
-    const NodeStatistics *s = &leader_totals(leader)[d];
+    const NodeStatistics *s = &leader_sums(leader)->nodes[d];
     if (s->lost + s->late + s->masked + s->resent > 0) return true;
   }
   return false;
@@ -120,7 +120,7 @@ static void report_losses(FILE *out, const Leader *leader) {
   fprintf(out, "%4s %12s %12s %12s %12s %14s %12s\n", "node", "packets lost", "packets late", "tokens lost", "tokens late", "tokens masked",
           "sent again");
   for (int d = 0; d < leader_nodes(leader); d++) {
-    const NodeStatistics *s = &leader_totals(leader)[d];
+    const NodeStatistics *s = &leader_sums(leader)->nodes[d];
     fprintf(out, "%4d %12llu %12llu %12llu %12llu %14llu %12llu\n", d, (unsigned long long)s->lost, (unsigned long long)s->late,
             (unsigned long long)s->lost_tokens, (unsigned long long)s->late_tokens, (unsigned long long)s->masked,
             (unsigned long long)s->resent);
@@ -137,11 +137,11 @@ void report_nodes(FILE *out, const Leader *leader) {
   fprintf(out, "%4s %7s %12s %12s %10s %10s %8s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "hidden",
           "bytes sent", "bytes received");
   for (int d = 0; d < leader_nodes(leader); d++) {
-    const NodeStatistics *s = &leader_totals(leader)[d];
+    const NodeStatistics *s = &leader_sums(leader)->nodes[d];
     char hidden[16] = "-";
     if (isfinite(report_hidden(s))) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * report_hidden(s));
-    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %8s %14llu %14llu\n", d, (long long)leader_tokens(leader)[d], 1e3 * s->compute,
-            1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, hidden, (unsigned long long)s->bytes_sent,
+    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %8s %14llu %14llu\n", d, (long long)leader_sums(leader)->tokens[d],
+            1e3 * s->compute, 1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, hidden, (unsigned long long)s->bytes_sent,
             (unsigned long long)s->bytes_received);
   }
   if (anything_missing(leader)) report_losses(out, leader);
@@ -303,8 +303,8 @@ json_t *report_images_json(const Weights *weights, const ImageResult *results, i
 }
 
 static json_t *node_json(const Leader *leader, int d) {
-  const NodeStatistics *s = &leader_totals(leader)[d];
-  json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_tokens(leader)[d],
+  const NodeStatistics *s = &leader_sums(leader)->nodes[d];
+  json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_sums(leader)->tokens[d],
                            "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
                            1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
 #define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
@@ -361,7 +361,7 @@ json_t *report_selftest_json(const SelftestReport *r) {
 
 /* T of a sample, and how many nodes take part in it. */
 static int64_t tokens_of(const Leader *leader, int *taking_part) {
-  const int64_t *counts = leader_tokens(leader);
+  const int64_t *counts = leader_sums(leader)->tokens;
   bool divided = strategy_facts(node_share_strategy(leader_setup(leader)))->divides_tokens;
   int64_t tokens = 0;
   *taking_part = 0;
@@ -387,7 +387,7 @@ static double traffic_formula(const Leader *leader, bool all_rows) {
   bool behind_alone = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
   if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
   for (int d = 0; d < leader_nodes(leader); d++) {
-    share.own = leader_tokens(leader)[d];
+    share.own = leader_sums(leader)->tokens[d];
     if (share.own == 0) continue;
     bytes += (share.devices - 1 - (behind_alone ? share.device : 0)) * sent_bytes(setup, strategy, &share);
     share.before += share.own;
@@ -399,7 +399,7 @@ static double traffic_formula(const Leader *leader, bool all_rows) {
 static double traffic_measured(const Leader *leader, int64_t samples) {
   int devices;
   double tokens = (double)tokens_of(leader, &devices) * (double)samples, bytes = 0;
-  for (int d = 0; d < leader_nodes(leader); d++) bytes += (double)leader_totals(leader)[d].payload_sent;
+  for (int d = 0; d < leader_nodes(leader); d++) bytes += (double)leader_sums(leader)->nodes[d].payload_sent;
   return tokens > 0 ? bytes / tokens : 0;
 }
 

@@ -23,11 +23,9 @@ const Address *leader_address(const Leader *leader, int node) {
   return leader->membership.members[node].forked ? NULL : &leader->membership.members[node].address;
 }
 const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
-const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
-const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
 
 /* ---- checks ---- */
@@ -90,8 +88,8 @@ static Status allocate_members(Leader *leader) {
       (leader->epoch.layout = calloc(members, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(members, sizeof(uint8_t *))) &&
       (leader->epoch.progress = calloc(members, sizeof(uint64_t))) &&
       (leader->epoch.complaints = calloc(members, sizeof *leader->epoch.complaints)) &&
-      (leader->totals = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
-      (leader->tokens = calloc(members, sizeof(int64_t))) && (leader->epoch.gone = calloc(members, sizeof *leader->epoch.gone));
+      (leader->sums.nodes = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
+      (leader->sums.tokens = calloc(members, sizeof(int64_t))) && (leader->epoch.gone = calloc(members, sizeof *leader->epoch.gone));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
   return STATUS_OK;
 }
@@ -460,15 +458,15 @@ static void note_time(Leader *leader, const LeaderRequest *slot) {
 
 /* Statistics by member. Members that have taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
-  memset(leader->tokens, 0, (size_t)leader->membership.count * sizeof *leader->tokens);
+  memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     int m = leader->epoch.member_of[d];
     if (slot->missing >> m & 1) continue;
-    leader->tokens[m] = slot->counts[d];
+    leader->sums.tokens[m] = slot->counts[d];
     leader->last[m] = slot->nodes[d];
     leader->membership.members[m].pause = leader->membership.members[m].faults = 0;
-    wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
+    wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
   }
 }
 
@@ -494,7 +492,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->sums.masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
-                           .counts = leader->tokens,
+                           .counts = leader->sums.tokens,
                            .nodes = leader->last,
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
@@ -526,9 +524,9 @@ static void release_members(Leader *leader) {
   free(leader->epoch.setups);
   free(leader->epoch.progress);
   free(leader->epoch.complaints);
-  free(leader->totals);
+  free(leader->sums.nodes);
   free(leader->last);
-  free(leader->tokens);
+  free(leader->sums.tokens);
   free(leader->epoch.gone);
 }
 

@@ -82,6 +82,8 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
 
 /* Of all answers. */
 typedef struct LeaderSums {
+  NodeStatistics *nodes;  /* [nodes] */
+  int64_t *tokens;        /* [nodes] that each held in the last answer */
   int reruns, masked;     /* masked: answers without the tokens of some node */
   double fastest;         /* seconds that an answer took a sample, from when the last node began; 0: none was answered */
   double fastest_request; /* the same from its submission */
@@ -136,12 +138,10 @@ int leader_nodes(const Leader *leader);                        /* of the whole c
 int leader_nodes_here(const Leader *leader);                   /* that currently take part */
 pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
-const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
 const LeaderSums *leader_sums(const Leader *leader);
 const Weights *leader_weights(const Leader *leader);
 const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
-const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
 int64_t leader_tokens_max(const Leader *leader);         /* of a text */
 
 #endif

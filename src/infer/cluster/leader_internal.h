@@ -76,9 +76,8 @@ struct Leader {
   LeaderEpoch epoch;
   LeaderQueue queue;
   LeaderSums sums;
-  NodeStatistics *totals, *last; /* [members] of all answers, of the last one */
-  int64_t *tokens;               /* [members] of the last answer */
-  struct Heartbeat *heartbeat;   /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
+  NodeStatistics *last;        /* [members] of the last answer */
+  struct Heartbeat *heartbeat; /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
   RequestDecoding *decoding; /* [members] */

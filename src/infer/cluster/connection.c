@@ -261,14 +261,6 @@ static short tls_events(const Tls *tls, bool to_read, bool to_write) {
   return (short)((to_read ? read : 0) | (to_write ? write : 0));
 }
 
-static bool tls_pending(const Tls *tls) { return tls->done && SSL_has_pending(tls->ssl); }
-
-static Status tls_export(Tls *tls, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out, size_t bytes) {
-  if (!tls->done) return status_set(STATUS_BAD_VALUE, "keys were asked for before the handshake was over");
-  if (SSL_export_keying_material(tls->ssl, out, bytes, label, strlen(label), context, context_bytes, 1) == 1) return STATUS_OK;
-  return status_set(STATUS_IO, "OpenSSL derives no keys for %s", label);
-}
-
 /* ---- beginning and end */
 
 /* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
@@ -423,19 +415,14 @@ short connection_events(const Connection *c, bool to_read, bool to_write) {
   return (short)((to_read ? POLLIN : 0) | (to_write ? POLLOUT : 0));
 }
 
-/* In TLS either direction can be what the other one waited for: any event is a reason. */
-static bool may_read(const Connection *c, short events) { return c->tls ? events != 0 : (events & (POLLIN | POLLHUP | POLLERR)) != 0; }
-static bool may_write(const Connection *c, short events) { return c->tls ? events != 0 : (events & (POLLOUT | POLLERR)) != 0; }
-
-/* Bytes wait inside, of which no poll will tell. */
-static bool has_bytes(const Connection *c) { return c->tls && tls_pending(c->tls); }
-
 int connection_fd(const Connection *c) { return c->fd; }
 bool connection_is_secret(const Connection *c) { return c->tls != NULL; }
 
 Status connection_export(Connection *c, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out, size_t bytes) {
-  if (c->tls) return tls_export(c->tls, label, context, context_bytes, out, bytes);
-  return status_set(STATUS_UNSUPPORTED, "a plain connection has no keys to derive others from");
+  if (!c->tls) return status_set(STATUS_UNSUPPORTED, "a plain connection has no keys to derive others from");
+  if (!c->tls->done) return status_set(STATUS_BAD_VALUE, "keys were asked for before the handshake was over");
+  if (SSL_export_keying_material(c->tls->ssl, out, bytes, label, strlen(label), context, context_bytes, 1) == 1) return STATUS_OK;
+  return status_set(STATUS_IO, "OpenSSL derives no keys for %s", label);
 }
 
 /* ---- messages */
@@ -557,29 +544,15 @@ static Status read_some(Connection *c) {
   return STATUS_OK;
 }
 
-/* What to wait for. One that is held back is polled for sending and for a hang-up only. */
-static short wanted_events(const Connection *c) { return connection_events(c, !held_back(c), c->queued > 0); }
-
 static Status move(Connection *c, short events) {
   if (events & POLLNVAL) return fail(c, status_set(STATUS_IO, "its socket is not open"));
-  if (c->queued && may_write(c, events)) TRY(write_some(c));
+  /* In TLS either direction can be what the other one waited for. */
+  if (c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
   /* A peer that hung up may have left messages behind: read first. */
-  if (may_read(c, events)) TRY(read_some(c));
+  if (c->tls || (events & (POLLIN | POLLHUP | POLLERR))) TRY(read_some(c));
   if ((events & POLLHUP) && held_back(c)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
   return STATUS_OK;
 }
-
-/* One that was held back, or holds bytes of its own: what had come by then is taken now, for no event will tell of it. *moved:
- * something was. */
-static Status resume(Connection *c, bool *moved) {
-  uint64_t before = c->received.bytes + c->received.messages;
-  TRY(read_some(c));
-  *moved |= c->received.bytes + c->received.messages != before;
-  return STATUS_OK;
-}
-
-/* One that has not begun with messages waits for what its beginning waits for. */
-static short awaited_events(const Connection *c) { return c->sink.place ? wanted_events(c) : connection_events(c, true, false); }
 
 /* The only place where a thread waits for connections. waiting [count + 1] tells what happened; *ready: to how many. */
 static Status wait_for_events(Connection *const *connections, int count, int also, double seconds, struct pollfd *waiting, int *ready) {
@@ -587,7 +560,10 @@ static Status wait_for_events(Connection *const *connections, int count, int als
   for (int i = 0; i < count; i++) {
     const Connection *c = connections[i];
     bool open = c && connection_is_open(c);
-    waiting[i] = (struct pollfd){.fd = open ? c->fd : -1, .events = open ? awaited_events(c) : 0};
+    waiting[i] = (struct pollfd){.fd = open ? c->fd : -1};
+    if (!open) continue;
+    bool messages = c->sink.place != NULL; /* else it waits for what its beginning waits for */
+    waiting[i].events = messages ? connection_events(c, !held_back(c), c->queued > 0) : connection_events(c, true, false);
   }
   waiting[count] = (struct pollfd){.fd = also, .events = POLLIN};
   *ready = poll(waiting, (nfds_t)count + 1, seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000));
@@ -607,7 +583,12 @@ Status connections_step(Connection *const *connections, int count, double second
   int ready;
   for (int i = 0; i < count; i++) {
     Connection *c = connections[i];
-    if (c && connection_is_open(c) && (held_back(c) || has_bytes(c))) TRY(resume(c, &moved));
+    if (!c || !connection_is_open(c)) continue;
+    bool inside = c->tls && c->tls->done && SSL_has_pending(c->tls->ssl); /* bytes of which no event will tell */
+    if (!held_back(c) && !inside) continue;
+    uint64_t before = c->received.bytes + c->received.messages;
+    TRY(read_some(c));
+    moved |= c->received.bytes + c->received.messages != before;
   }
   TRY(wait_for_events(connections, count, -1, moved ? 0 : seconds, waiting, &ready));
   for (int i = 0; i < count && ready > 0; i++) {

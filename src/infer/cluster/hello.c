@@ -37,11 +37,6 @@ Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BY
   return prove(key, bytes, at) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
 }
 
-static HelloResult compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
-  if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
-  return proven ? HELLO_LET_IN : HELLO_OTHER_KEY;
-}
-
 HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello) {
   uint8_t magic[4], proof[HELLO_PROOF];
   WireHeader header;
@@ -60,7 +55,9 @@ HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hel
   *hello = (Hello){.role = (HelloRole)role, .keyed = keyed};
   byte_cursor_get(&at, hello->session, HELLO_SESSION);
   if (!prove(key, bytes, proof)) return HELLO_NONE;
-  return compare_keys(hello, CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0, key);
+  bool proven = CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0;
+  if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
+  return proven ? HELLO_LET_IN : HELLO_OTHER_KEY;
 }
 
 /* Releases before version 4 read the header as well. */

@@ -68,12 +68,8 @@ static Status check_file(int fd, const char *path) {
   return STATUS_OK;
 }
 
-static bool is_zero(const KeyFile *key) {
-  static const uint8_t zeroes[KEY_FILE_BYTES];
-  return memcmp(key->bytes, zeroes, KEY_FILE_BYTES) == 0;
-}
-
 static Status read_key(KeyFile *key, int fd, const char *path) {
+  static const uint8_t zeroes[KEY_FILE_BYTES];
   char text[KEY_FILE_LINE + 2]; /* one more than any key has shows a longer file */
   size_t size;
   TRY(check_file(fd, path));
@@ -82,7 +78,7 @@ static Status read_key(KeyFile *key, int fd, const char *path) {
     status = status_set(STATUS_BAD_FILE, "%s: a key file is one line of %d hexadecimal digits; astra-infer keygen makes one", path,
                         2 * KEY_FILE_BYTES);
   OPENSSL_cleanse(text, sizeof text);
-  if (status == STATUS_OK && is_zero(key))
+  if (status == STATUS_OK && memcmp(key->bytes, zeroes, KEY_FILE_BYTES) == 0)
     status = status_set(STATUS_BAD_VALUE, "%s: a key of zeroes is no secret; astra-infer keygen makes one", path);
   return status;
 }

@@ -470,15 +470,6 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
   }
 }
 
-static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
-  char name[MEMBERSHIP_NAME];
-  for (int m = 0; m < leader->membership.count; m++) {
-    if (slot->given_up >> m & 1)
-      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
-                  membership_name(&leader->membership, m, name));
-  }
-}
-
 Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
   LeaderRequest *slot = leader_requests_oldest(leader);
@@ -486,7 +477,12 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->queue.collected++;
   slot->number = 0;
   sum_up(leader, slot);
-  warn_of_given_up(leader, slot);
+  for (int m = 0; m < leader->membership.count; m++) {
+    char name[MEMBERSHIP_NAME];
+    if (slot->given_up >> m & 1)
+      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
+                  membership_name(&leader->membership, m, name));
+  }
   note_time(leader, slot);
   leader->sums.reruns += slot->reruns;
   leader->sums.masked += (slot->missing | slot->given_up) != 0;

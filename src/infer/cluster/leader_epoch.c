@@ -45,32 +45,20 @@ static void number_nodes(Leader *leader) {
   }
 }
 
-static bool is_even(const Partition *partition) {
-  int64_t min = partition->counts[0], max = min;
-  for (int d = 1; d < partition->nodes; d++) {
-    min = partition->counts[d] < min ? partition->counts[d] : min;
-    max = partition->counts[d] > max ? partition->counts[d] : max;
-  }
-  return max - min <= 1;
-}
-
 /* Tokens of each node: as given if all take part, else by the same rule over the remaining ones. */
 static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   const Partition *given = leader->given;
   double weights[WIRE_NODES];
   layout_even_counts(given->tokens, leader->epoch.nodes, counts);
   if (leader->epoch.nodes == given->nodes) memcpy(counts, given->counts, (size_t)given->nodes * sizeof *counts);
-  if (leader->epoch.nodes == given->nodes || is_even(given)) return STATUS_OK;
+  int64_t min = given->counts[0], max = min;
+  for (int d = 1; d < given->nodes; d++) {
+    min = given->counts[d] < min ? given->counts[d] : min;
+    max = given->counts[d] > max ? given->counts[d] : max;
+  }
+  if (leader->epoch.nodes == given->nodes || max - min <= 1) return STATUS_OK;
   for (int d = 0; d < leader->epoch.nodes; d++) weights[d] = (double)given->counts[leader->epoch.member_of[d]];
   return layout_weighted_counts(given->tokens, leader->epoch.nodes, weights, counts);
-}
-
-/* The layout stays the one that was asked for. */
-static Status share_image(Leader *leader) {
-  int64_t counts[WIRE_NODES];
-  partition_release(&leader->partition);
-  TRY(count_tokens(leader, counts));
-  return partition_spread(&leader->partition, leader->given, leader->epoch.nodes, counts);
 }
 
 static void share_text(Leader *leader) {
@@ -85,6 +73,7 @@ static void share_text(Leader *leader) {
 
 static Status share_tokens(Leader *leader) {
   NodeSetup *setup = &leader->setup;
+  int64_t counts[WIRE_NODES];
   setup->split = NULL;
   setup->partition = NULL;
   setup->keep_codes = leader->options.codes && leader->epoch.nodes > 1;
@@ -93,7 +82,9 @@ static Status share_tokens(Leader *leader) {
     setup->split = &leader->split;
     return STATUS_OK;
   }
-  TRY(share_image(leader));
+  partition_release(&leader->partition);
+  TRY(count_tokens(leader, counts));
+  TRY(partition_spread(&leader->partition, leader->given, leader->epoch.nodes, counts)); /* by the layout that was asked for */
   setup->partition = &leader->partition;
   for (int d = 0; d < leader->epoch.nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, d, &leader->epoch.layout[d]));
   return STATUS_OK;
@@ -273,13 +264,6 @@ static int latest(const Leader *leader, const bool *arrived) {
   return leader->epoch.member_of[late];
 }
 
-static Status report_silence(Leader *leader, const bool *arrived, double max) {
-  char name[MEMBERSHIP_NAME];
-  leader->epoch.fault = latest(leader, arrived);
-  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
-                    membership_name(&leader->membership, leader->epoch.fault, name), max);
-}
-
 /* How long to wait for events; lost workers are called and PINGs sent meanwhile. */
 static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
   bool calling = membership_poll(&leader->membership);
@@ -305,17 +289,11 @@ static double time_left(const Leader *leader) {
   return left;
 }
 
-static Status check_time(Leader *leader, const bool *arrived) {
-  char name[MEMBERSHIP_NAME];
-  if (time_left(leader) > 0) return STATUS_OK;
-  return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
-                    leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
-}
-
 /* Silence is evaluated over all nodes: while any of them progresses, the request is just long. Devices know best which one they wait for,
  * so they get a moment to report it first. */
 static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
+  char name[MEMBERSHIP_NAME];
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
   connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
@@ -326,8 +304,13 @@ static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, cons
                         : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &idle_timeout));
     if (status != STATUS_OK) return explain(leader, status);
     note_sent(leader);
-    TRY(check_time(leader, arrived));
-    if (connection_idle_ends(&idle_timeout, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, max);
+    if (time_left(leader) <= 0)
+      return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
+                        leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
+    if (!connection_idle_ends(&idle_timeout, bytes_moved(leader), clock_now())) continue;
+    leader->epoch.fault = latest(leader, arrived);
+    return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
+                      membership_name(&leader->membership, leader->epoch.fault, name), max);
   }
   return STATUS_OK;
 }

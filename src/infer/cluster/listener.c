@@ -373,13 +373,6 @@ static void start_session(Listener *l, Pending *pending) {
   drop_pending(l, pending);
 }
 
-static void describe_end(const Session *served, int ended) {
-  if (WIFSIGNALED(ended))
-    log_warning("session pid %d of %s died: signal %d (%s)", (int)served->pid, served->caller, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
-  else
-    log_info("session pid %d of %s is over after %.1f s", (int)served->pid, served->caller, clock_now() - served->began);
-}
-
 static bool session_ends(const Listener *l) { return l->served.pid && l->served.watch.fd < 0; }
 
 static void end_session(Listener *l) {
@@ -390,7 +383,11 @@ static void end_session(Listener *l) {
 static void reap(Listener *l) {
   int ended;
   if (!l->served.pid || waitpid(l->served.pid, &ended, WNOHANG) != l->served.pid) return;
-  describe_end(&l->served, ended);
+  if (WIFSIGNALED(ended))
+    log_warning("session pid %d of %s died: signal %d (%s)", (int)l->served.pid, l->served.caller, WTERMSIG(ended),
+                strsignal(WTERMSIG(ended)));
+  else
+    log_info("session pid %d of %s is over after %.1f s", (int)l->served.pid, l->served.caller, clock_now() - l->served.began);
   l->was_served = true;
   end_session(l);
 }
@@ -446,12 +443,6 @@ static Pending *find_pending(Listener *l, PendingState state) {
   return first;
 }
 
-static int count_waiting(const Listener *l) {
-  int count = 0;
-  for (int i = 0; i < MAX_PENDING; i++) count += l->pending[i].state == PENDING_WAITS;
-  return count;
-}
-
 /* Serves the first waiting leader if no session runs. A message to it must be sent completely before, or its TLS stream would break. */
 static void call_next(Listener *l) {
   Pending *next = l->served.pid ? NULL : find_pending(l, PENDING_WAITS);
@@ -473,7 +464,9 @@ static void tell_places(Listener *l, double now) {
 static void seat(Listener *l, Pending *handshake) {
   Pending *pending = find_pending(l, PENDING_FREE);
   if (!pending) pending = find_pending(l, PENDING_REFUSED); /* it was told already; there are more slots than leaders may wait */
-  bool room = !l->served.pid || count_waiting(l) < l->options->queue;
+  int waiting = 0;
+  for (int i = 0; i < MAX_PENDING; i++) waiting += l->pending[i].state == PENDING_WAITS;
+  bool room = !l->served.pid || waiting < l->options->queue;
   if (pending->state == PENDING_REFUSED) drop_pending(l, pending);
   memcpy(pending->caller, handshake->caller, sizeof pending->caller);
   memcpy(pending->session, handshake->session, HELLO_SESSION);

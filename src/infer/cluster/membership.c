@@ -223,38 +223,30 @@ static Status call(Membership *membership, LeaderMember *member) {
   return status;
 }
 
-/* After a failed connect: the next address. */
-static Status call_next_number(Membership *membership, LeaderMember *member, Status status) {
-  connection_close(&member->connection);
-  member->turn = (member->turn + 1) % member->number_count;
-  return member->turn > 0 ? call(membership, member) : status;
-}
-
-static Status check_call_time(const LeaderMember *member) {
-  char text[ADDRESS_TEXT];
-  if (clock_now() - member->since < call_seconds) return STATUS_OK;
-  if (member->answered) return status_set(STATUS_TIMEOUT, "did not answer within %g s", call_seconds);
-  return status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", address_text(&member->numbers[member->turn], text), call_seconds);
-}
-
-/* Connected: the time limit of the handshake starts. */
-static Status note_answered(Membership *membership, LeaderMember *member) {
-  member->answered = true;
-  member->since = clock_now();
-  TRY(address_of_peer(connection_fd(&member->connection), &member->address, &member->reached));
-  return check_only_one(membership, member);
-}
-
 static Status step_handshake(Membership *membership, int m) {
   LeaderMember *member = &membership->members[m];
   Connection *connection = &member->connection;
+  char text[ADDRESS_TEXT];
   bool done;
   if (!connection_is_open(connection)) return clock_now() < member->next ? STATUS_OK : call(membership, member);
   Status status = connection_step(connection, &done);
   bool calling = connection->calling;
-  if (status == STATUS_OK && !calling && !member->answered) status = note_answered(membership, member);
-  if (status == STATUS_OK && !done) status = check_call_time(member);
-  if (status != STATUS_OK && calling) return call_next_number(membership, member, status);
+  if (status == STATUS_OK && !calling && !member->answered) {
+    member->answered = true;
+    member->since = clock_now(); /* the time limit of the handshake starts */
+    status = address_of_peer(connection_fd(connection), &member->address, &member->reached);
+    if (status == STATUS_OK) status = check_only_one(membership, member);
+  }
+  if (status == STATUS_OK && !done && clock_now() - member->since >= call_seconds) {
+    address_text(&member->numbers[member->turn], text);
+    status = member->answered ? status_set(STATUS_TIMEOUT, "did not answer within %g s", call_seconds)
+                              : status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", text, call_seconds);
+  }
+  if (status != STATUS_OK && calling) { /* the next address */
+    connection_close(connection);
+    member->turn = (member->turn + 1) % member->number_count;
+    return member->turn > 0 ? call(membership, member) : status;
+  }
   if (status != STATUS_OK || !done) return status;
   connection_receive(connection, m, &membership->sink);
   connection->nameless = true; /* errors get membership_name */

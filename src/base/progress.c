@@ -52,7 +52,7 @@ static void tell_count(const Progress *progress, int64_t done, bool count, char 
     snprintf(text, 64, "%3.0f%%", 100 * part_done(progress, done));
 }
 
-/* "  left 3s", "  in 4s" or nothing */
+/* "  ETA 3s", "  in 4s" or nothing */
 static void tell_time(const Progress *progress, int64_t done, double now, bool last, char text[32]) {
   char duration[16];
   double elapsed = now - progress->started;
@@ -60,7 +60,7 @@ static void tell_time(const Progress *progress, int64_t done, double now, bool l
   if (last) snprintf(text, 32, "  in %s", progress_duration(elapsed, duration));
   if (last || progress->total <= 0 || done <= progress->first) return;
   double left = elapsed * (double)(progress->total - done) / (double)(done - progress->first);
-  snprintf(text, 32, "  left %s", progress_duration(left, duration));
+  snprintf(text, 32, "  ETA %s", progress_duration(left, duration));
 }
 
 static int put_bar(const Progress *progress, int64_t done, int width, char *line) {

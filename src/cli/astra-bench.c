@@ -206,10 +206,10 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MAX])
   const Option length = {
       OPTION_INT, "length", 0, &command->shared.train.context, "N", .min = 0, .max = 1 << 20, .help = "the same as --context"};
   const Option own[] = {
-      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps of each kind"},
-      {OPTION_INT, "warm-up", 0, &command->warm_up, "N", .min = 0, .max = STEPS_MAX, .help = "steps before them"},
-      {OPTION_FLAG, "forward", 0, &command->forward, .help = "forward passes only, with nothing recorded"},
-      {OPTION_FLAG, "profile", 0, &command->profile, .help = "time of each kind of operation"},
+      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps per kind"},
+      {OPTION_INT, "warm-up", 0, &command->warm_up, "N", .min = 0, .max = STEPS_MAX, .help = "unmeasured steps before them"},
+      {OPTION_FLAG, "forward", 0, &command->forward, .help = "forward passes only, without a tape"},
+      {OPTION_FLAG, "profile", 0, &command->profile, .help = "report the time per kind of operation"},
   };
   Option table[TRAIN_OPTIONS_MAX];
   set_defaults(command, table);
@@ -283,11 +283,11 @@ static const CliCommand COMMANDS[] = {
     {"forward", "time the forward pass of a plain model, and decoding", bench_forward_run},
     {"kmeans", "time the iterations of K-means", bench_kmeans_run},
     {"op", "time each operation by itself", bench_op_run},
-    {"quantize", "accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},
-    {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
+    {"quantize", "measure accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},
+    {"peak", "measure peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
     {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well", bench_scaling_run},
-    {"accuracy", "an experiment: train, adapt and evaluate its rows with several seeds", bench_accuracy_run},
-    {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
+    {"accuracy", "run an experiment: train, adapt and evaluate its rows with several seeds", bench_accuracy_run},
+    {"latency", "draw the paper's latency figures from measured devices and a simulated network", bench_latency_run},
     {NULL, NULL, NULL}};
 
 static void help(FILE *stream) {

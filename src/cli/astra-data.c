@@ -195,18 +195,17 @@ static Status run_get(int argc, char **argv) {
                        .letter = 'd',
                        .target = &dir,
                        .value = "DIR",
-                       .help = "store in DIR/NAME, not in the usual place"},
-                      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &quiet, .help = "no progress and no remarks"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+                       .help = "store in DIR/NAME (default: $ASTRA_HOME or ~/.cache/astra)"},
+                      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &quiet, .help = "no progress and no messages"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "print one JSON object instead of text"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
-    options_help(
-        options, get_usage,
-        "Downloads data sets and pretrained weights over HTTPS, resumes what an earlier try left, checks it against the published\n"
-        "checksum and unpacks it. 'astra-data list' shows the names. Proxy and authorities are taken from https_proxy and\n"
-        "SSL_CERT_FILE; files go to $ASTRA_HOME or ~/.cache/astra.",
-        stdout);
+    options_help(options, get_usage,
+                 "Downloads data sets and pretrained weights over HTTPS, resumes interrupted downloads, checks them against the published\n"
+                 "checksums and unpacks them. 'astra-data list' shows the names. Proxy and authorities are taken from https_proxy and\n"
+                 "SSL_CERT_FILE; files go to $ASTRA_HOME or ~/.cache/astra.",
+                 stdout);
     return STATUS_OK;
   }
   const char **names = calloc((size_t)argc + 1, sizeof *names);
@@ -268,9 +267,9 @@ static Status run_list(int argc, char **argv) {
   const char *data_dir = NULL;
   bool json = false, help = false;
   Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
-                      {.kind = OPTION_TEXT, .name = "data-dir", .target = &data_dir, .value = "DIR", .help = "look here first"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+                      {.kind = OPTION_TEXT, .name = "data-dir", .target = &data_dir, .value = "DIR", .help = "directory searched first"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "print one JSON object instead of text"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, list_usage,
@@ -394,14 +393,14 @@ static Status run_show(int argc, char **argv) {
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_TEXT, .name = "data-dir", .target = &show.data_dir, .value = "DIR", .help = "look here first"},
-      {.kind = OPTION_CHOICE, .name = "part", .target = &show.part, .choices = "train|test", .help = "which part of the set"},
+      {.kind = OPTION_TEXT, .name = "data-dir", .target = &show.data_dir, .value = "DIR", .help = "directory searched first"},
+      {.kind = OPTION_CHOICE, .name = "part", .target = &show.part, .choices = "train|test", .help = "part of the data set"},
       {.kind = OPTION_TEXT,
        .name = "sheet",
        .letter = 's',
        .target = &show.sheet,
        .value = "FILE",
-       .help = "write some images to this PNG"},
+       .help = "write a contact sheet of images to this PNG"},
       {.kind = OPTION_INT,
        .name = "count",
        .letter = 'n',
@@ -409,11 +408,17 @@ static Status run_show(int argc, char **argv) {
        .value = "N",
        .min = 1,
        .max = SHEET_MAX,
-       .help = "images on the sheet"},
-      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .min = 0, .max = 4294967295.0, .help = "which images"},
+       .help = "number of images on the sheet"},
+      {.kind = OPTION_INT,
+       .name = "seed",
+       .target = &show.seed,
+       .value = "N",
+       .min = 0,
+       .max = 4294967295.0,
+       .help = "seed of the choice of images"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "print one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, show_usage,
@@ -441,12 +446,12 @@ static Status run_show(int argc, char **argv) {
 /* ---- main ---- */
 
 static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
-                                      {"list", "what can be downloaded, and where it is stored", run_list},
-                                      {"show", "classes, counts and samples of a data set, its broken images; sizes of a text", run_show},
+                                      {"list", "list what can be downloaded and where it is stored", run_list},
+                                      {"show", "print classes, counts, samples and broken images of a data set; sizes of a text", run_show},
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
-                                      {"encode", "the token ids of a text", data_encode_run},
-                                      {"decode", "the text of token ids", data_decode_run},
-                                      {"verify", "compare a checkpoint's tensors with their digests", data_verify_run},
+                                      {"encode", "convert text to token ids", data_encode_run},
+                                      {"decode", "convert token ids to text", data_decode_run},
+                                      {"verify", "check a checkpoint's tensors against their digests", data_verify_run},
                                       {NULL, NULL, NULL}};
 
 static void print_help(FILE *stream) {

@@ -164,15 +164,14 @@ static Status show_links(int argc, char **argv) {
   return STATUS_OK;
 }
 
-static const CliCommand commands[] = {
-    {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
-    {"eval", "accuracy over a data set of images or texts, perplexity over a text", run_eval},
-    {"selftest", "compare the processes with what training emulated", run_selftest},
-    {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
-    {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
-    {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
-    {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
-    {0}};
+static const CliCommand commands[] = {{"generate", "generate text from prompts (the default with --prompt)", run_generate},
+                                      {"eval", "measure accuracy on images or texts, or perplexity on a text", run_eval},
+                                      {"selftest", "check that the processes compute what training emulated", run_selftest},
+                                      {"links", "list further options: strategies, transport, simulated network", show_links},
+                                      {"worker", "serve as a device for leaders that call with --peers", infer_worker_run},
+                                      {"plan", "predict which strategy, groups and devices are fastest", infer_plan_run},
+                                      {"keygen", "create the key shared by the devices of a cluster", infer_keygen_run},
+                                      {0}};
 
 static void help(FILE *stream) {
   infer_settings_help(INFER_MAIN, stream);

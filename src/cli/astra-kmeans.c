@@ -28,14 +28,14 @@ typedef struct Part {
 
 static const Part PARTS[] = {
     {FOR_ALL, "Codebooks", NULL, NULL, NULL},
-    {FOR_INIT, NULL, "groups", "groups of a codebook, 1 or more", NULL},
+    {FOR_INIT, NULL, "groups", "groups per codebook, 1 or more", NULL},
     {FOR_INIT, NULL, "codebook-size", NULL, NULL},
     {FOR_INIT, NULL, "site", NULL, NULL},
-    {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
-    {FOR_INIT, NULL, "overwrite", "replace the codebooks that lie in --out", NULL},
-    {FOR_INIT, NULL, "dtype", "of the codewords", NULL},
-    {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)", NULL},
-    {FOR_COUNT, NULL, "codebooks", "directory of the model, to which the frequencies are added (required)", "checkpoint"},
+    {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
+    {FOR_INIT, NULL, "overwrite", "replace existing codebooks in --out", NULL},
+    {FOR_INIT, NULL, "dtype", "data type of the codewords", NULL},
+    {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory written by init, or a checkpoint (required)", NULL},
+    {FOR_COUNT, NULL, "codebooks", "directory of the model; the frequencies are added to it (required)", "checkpoint"},
     {FOR_INIT | FOR_EVAL, "Embeddings", NULL, NULL, NULL},
     {FOR_COUNT, "Data", NULL, NULL, NULL},
     {FOR_INIT | FOR_EVAL, NULL, "model", NULL, NULL},
@@ -46,9 +46,9 @@ static const Part PARTS[] = {
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "data-dir", NULL, NULL},
     {FOR_INIT | FOR_EVAL, NULL, "init", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "image-size", NULL, NULL},
-    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "batch", "samples in a forward pass; 0: 64 images, 8 windows of text", NULL},
-    {FOR_EVAL, NULL, "eval-samples", "test images or windows of text, up to 64 tokens of each; 0: all", NULL},
-    {FOR_COUNT, NULL, "eval-samples", "images or windows of text of each part: training's are counted, the test's measured; 0: all", NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "batch", "samples per forward pass; 0: 64 images, 8 windows of text", NULL},
+    {FOR_EVAL, NULL, "eval-samples", "number of test images or windows of text, up to 64 tokens of each; 0: all", NULL},
+    {FOR_COUNT, NULL, "eval-samples", "images or windows per part: counted in training, measured in test; 0: all", NULL},
     {FOR_INIT, "K-means", NULL, NULL, NULL},
     {FOR_INIT, NULL, "kmeans-samples", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-iterations", NULL, NULL},
@@ -60,7 +60,7 @@ static const Part PARTS[] = {
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "seed", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "threads", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "workers", NULL, NULL},
-    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "verbose", "also say where data is looked for", NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "verbose", "also log the data search paths", NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "quiet", NULL, NULL},
     {FOR_ALL, NULL, "json", NULL, NULL},
 };
@@ -84,7 +84,7 @@ static void select_options(Kmeans *kmeans, int command) {
   }
   if (command == FOR_EVAL)
     *to++ = (Option){OPTION_FLAG, "covariance", 0, &kmeans->covariance,
-                     .help = "how far quantised tokens and residuals depend on each other, and Gaussian distances"};
+                     .help = "also report covariances of quantised tokens and residuals, and Gaussian distances"};
   *to = (Option){.kind = OPTION_GROUP};
 }
 
@@ -97,10 +97,10 @@ static const Usage INIT = {FOR_INIT, "astra-kmeans init --model NAME --dataset N
                            "Clusters the embeddings of a pretrained model into a codebook for each block."};
 static const Usage EVAL = {
     FOR_EVAL, "astra-kmeans eval --codebooks DIR --dataset NAME [--model NAME] [options]",
-    "Judges codebooks on the embeddings of the test part. The model is that of DIR, or --model where DIR has codebooks alone."};
+    "Evaluates codebooks on the embeddings of the test part. The model is that of DIR, or --model where DIR has codebooks alone."};
 static const Usage COUNT = {FOR_COUNT, "astra-kmeans frequencies --checkpoint DIR --dataset NAME [options]",
                             "Counts how often each code is sent, for entropy coding between devices."};
-static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]", "Says what codebooks are; needs no data."};
+static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]", "Describes codebooks; needs no data."};
 
 /* True when --help was asked for and has been printed. */
 static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
@@ -277,8 +277,8 @@ static Status run_frequencies(int argc, char **argv) {
 
 /* ---------------------------------------------------------------- the program */
 
-static const CliCommand COMMANDS[] = {{"init", "make codebooks from a pretrained model's embeddings", run_init},
-                                      {"eval", "judge codebooks on the test part: usage, perplexity, distortion", run_eval},
+static const CliCommand COMMANDS[] = {{"init", "initialise codebooks with K-means on a pretrained model's embeddings", run_init},
+                                      {"eval", "evaluate codebooks on the test part: usage, perplexity, distortion", run_eval},
                                       {"frequencies", "count how often codes are sent, for entropy coding", run_frequencies},
                                       {"show", "print shapes, bits, norms and duplicates of codebooks", run_show},
                                       {NULL, NULL, NULL}};

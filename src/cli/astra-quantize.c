@@ -27,11 +27,11 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
       {OPTION_GROUP, .help = "Options:"},
       {OPTION_TEXT, "checkpoint", 'c', &q->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
       {OPTION_CHOICE, "weights", 0, &q->weights, .choices = "int8|int4",
-       .help = "8 bits with a scale for each output, or 4 bits with a scale for each 32 inputs"},
-      {OPTION_TEXT, "out", 'o', &q->out, "DIR", .help = "where to write it (required)"},
-      {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace a checkpoint that is there"},
-      {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = 256, .help = "0: one for each core"},
-      {OPTION_FLAG, "json", 'j', &q->json, .help = "one JSON object instead of text"},
+       .help = "8 bits with a scale per output, or 4 bits with a scale per 32 inputs"},
+      {OPTION_TEXT, "out", 'o', &q->out, "DIR", .help = "output directory (required)"},
+      {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace an existing checkpoint"},
+      {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_FLAG, "json", 'j', &q->json, .help = "print one JSON object instead of text"},
       {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "print nothing"},
       {.kind = OPTION_GROUP}};
   *q = (Quantize){0};
@@ -162,8 +162,8 @@ static Status quantize(const Quantize *q, const char *directory) {
 }
 
 static Status check(const Quantize *q) {
-  if (!q->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to round");
-  if (!q->out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: where to write the rounded checkpoint");
+  if (!q->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to quantise");
+  if (!q->out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: the directory to write the quantised checkpoint to");
   return STATUS_OK;
 }
 

@@ -153,9 +153,10 @@ static void describe(const Session *session) {
   char devices[32], compression[CONFIG_COMPRESSION];
   log_info("%s", session->data.about[TASK_TRAIN]);
   const ParamSet *params = model_params(session->model);
-  log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
+  log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, %s%s%s%s", (long long)config->blocks,
            (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
-           session->origin ? session->origin : "nowhere yet", session->report.new_head ? ", new classifier" : "",
+           session->origin ? "weights from " : "no weights found (dry run)", session->origin ? session->origin : "",
+           session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
   if (session->options.lora_rank > 0)
     log_info("adapters: rank %lld beside %s, %.2f M numbers that learn", (long long)session->options.lora_rank,

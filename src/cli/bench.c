@@ -26,10 +26,10 @@ enum { DEFAULT_SEED = 42 };
 Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped) {
   *run = (BenchRun){.seed = DEFAULT_SEED};
   const Option shared[] = {
-      {OPTION_INT, "seed", 's', &run->seed, "N", .min = 0, .max = INT32_MAX, .help = "of random weights and inputs"},
+      {OPTION_INT, "seed", 's', &run->seed, "N", .min = 0, .max = INT32_MAX, .help = "seed of random weights and inputs"},
       {OPTION_INT, "threads", 't', &run->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
       {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = CLI_BACKEND_HELP},
-      {OPTION_FLAG, "json", 'j', &run->json, .help = "one JSON object on stdout, and nothing else there"},
+      {OPTION_FLAG, "json", 'j', &run->json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
   Option options[CLI_OPTIONS_MAX];
   size_t count = 0;

@@ -700,15 +700,15 @@ Status bench_accuracy_run(int argc, char **argv) {
   AccuracyCommand c = {0};
   Option options[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "an experiment that comes with the programs, or a file of your own"},
-      {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "in place of the experiment's: 1,2,3"},
-      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed: shows that all of it runs"},
+      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "experiment that comes with the programs, or a file of your own"},
+      {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
+      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
-      {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "where data sets lie"},
-      {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "of training; 0: one for each core"},
+      {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
+      {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
       {OPTION_GROUP, .help = "Results"},
       {OPTION_TEXT, "out", 'o', &c.out, "DIR", .help = "checkpoints, results.csv, results.md, results.png (default: runs/NAME)"},
-      {OPTION_FLAG, "json", 0, &c.json, .help = "one JSON object on stdout, and nothing else there"},
+      {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, USAGE, ABOUT, stdout);

@@ -194,11 +194,11 @@ Status bench_kmeans_run(int argc, char **argv) {
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_INT, "samples", 0, &c.samples, "N", .min = 2, .max = 1e9, .help = "vectors to cluster"},
-      {OPTION_INT, "width", 0, &c.width, "D", .min = 1, .max = 65536, .help = "numbers of a vector"},
-      {OPTION_INT, "entries", 'k', &c.entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "centres of each group"},
-      {OPTION_INT, "groups", 'g', &c.groups, "G", .min = 1, .max = 65536, .help = "groups that a vector is cut into"},
+      {OPTION_INT, "width", 0, &c.width, "D", .min = 1, .max = 65536, .help = "dimension of a vector"},
+      {OPTION_INT, "entries", 'k', &c.entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "centres per group"},
+      {OPTION_INT, "groups", 'g', &c.groups, "G", .min = 1, .max = 65536, .help = "groups per vector"},
       {OPTION_INT, "iterations", 0, &c.iterations, "N", .min = 1, .max = MAX_ITERATIONS, .help = "measured iterations"},
-      {OPTION_TEXT, "data", 0, &c.data, "FILE", .help = "samples from a file of float32 in place of random ones"},
+      {OPTION_TEXT, "data", 0, &c.data, "FILE", .help = "read samples from a file of float32 instead of drawing them"},
       {OPTION_GROUP, .help = "Measuring"},
       {.kind = OPTION_GROUP}};
   bool helped;

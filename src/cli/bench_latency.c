@@ -45,26 +45,26 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
   const Option own[] = {
       {OPTION_GROUP, .help = "What to draw"},
       {OPTION_CHOICE, "figure", 0, &c->figure, .choices = LATENCY_FIGURES(FIGURE_CHOICE) "all", .help = "which of the figures"},
-      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
+      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "latency of one device in the calibrated form (the paper's GPU)"},
       {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and codebooks, each measured once"},
       {OPTION_GROUP, .help = "Model"},
-      {OPTION_INT, "width", 0, &c->width, "N", .min = 32, .max = 8192, .help = "of a token; the MLP is four times as wide"},
-      {OPTION_INT, "blocks", 0, &c->blocks, "N", .min = 1, .max = 128, .help = "of the encoder"},
-      {OPTION_INT, "heads", 0, &c->heads, "N", .min = 1, .max = 128, .help = "of attention"},
-      {OPTION_INT, "codebook-size", 0, &c->entries, "K", .min = 2, .max = 65536, .help = "codewords of a group"},
-      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 64, .max = 65536, .help = "of the input, where they do not vary"},
-      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .min = 2, .max = WIRE_NODES, .help = "devices, where they do not vary"},
+      {OPTION_INT, "width", 0, &c->width, "N", .min = 32, .max = 8192, .help = "width of a token; the MLP is four times as wide"},
+      {OPTION_INT, "blocks", 0, &c->blocks, "N", .min = 1, .max = 128, .help = "number of blocks"},
+      {OPTION_INT, "heads", 0, &c->heads, "N", .min = 1, .max = 128, .help = "attention heads"},
+      {OPTION_INT, "codebook-size", 0, &c->entries, "K", .min = 2, .max = 65536, .help = "codewords per group"},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 64, .max = 65536, .help = "input tokens, where not varied"},
+      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .min = 2, .max = WIRE_NODES, .help = "number of devices, where not varied"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 128, .help = "blocks that bp-ag and bp-sp compute together"},
       {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS,
-       .help = "of a block's codes; 0: what plans choose of 1, 2, 4, 8"},
-      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+       .help = "parts of a block's codes; 0: the planner's choice of 1, 2, 4, 8"},
+      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "memory per device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c->repeats, "N", .min = 1, .max = 32, .help = "runs of a device, of which medians are taken"},
-      {OPTION_FLAG, "measure-all", 0, &c->measure_all, .help = "also devices that are alike, each by itself"},
+      {OPTION_INT, "repeats", 0, &c->repeats, "N", .min = 1, .max = 32, .help = "runs per device; the median counts"},
+      {OPTION_FLAG, "measure-all", 0, &c->measure_all, .help = "measure identical devices separately"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
                            {OPTION_TEXT, "out", 'o', &c->out, "DIR", .help = "write a CSV and a PNG of each figure there"},
-                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object instead of tables"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "print one JSON object instead of tables"},
                            {.kind = OPTION_GROUP}};
 #undef FIGURE_CHOICE
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
@@ -74,13 +74,8 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
 
 static Status parse(LatencyCommand *command, int argc, char **argv) {
   Option options[LATENCY_OPTIONS_MAX];
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  int count = 0;
-  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
   latency_options(command, options);
-  Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
-  free(positional);
+  Status status = cli_parse(options, argc, argv);
   if (status == STATUS_OK && command->width % command->heads)
     status =
         status_set(STATUS_BAD_USAGE, "--heads %lld does not divide --width %lld", (long long)command->heads, (long long)command->width);

@@ -586,21 +586,21 @@ Status bench_op_run(int argc, char **argv) {
   OpSizes *s = &c.sizes;
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "op", 0, &c.names, "NAMES", .help = "linear, attention, layer-norm, ...; several with commas between; all"},
+      {OPTION_TEXT, "op", 0, &c.names, "NAMES", .help = "operations, separated by commas: linear, attention, layer-norm, ..., or all"},
       {OPTION_INT, "rows", 0, &s->rows, "M", .min = 1, .max = MAX_SIZE, .help = "rows of the input (of 8 images of ViT-Base)"},
-      {OPTION_INT, "width", 0, &s->width, "D", .min = 2, .max = 65536, .help = "numbers of a row"},
-      {OPTION_INT, "outputs", 0, &s->outputs, "N", .min = 1, .max = MAX_SIZE, .help = "outputs of a matrix"},
-      {OPTION_INT, "tokens", 0, &s->tokens, "N", .min = 1, .max = MAX_SIZE, .help = "rows of a sample, which attend to each other"},
-      {OPTION_INT, "heads", 0, &s->heads, "N", .min = 1, .max = 4096, .help = "of attention"},
-      {OPTION_FLAG, "causal", 0, &s->causal, .help = "attention to earlier tokens alone"},
-      {OPTION_INT, "entries", 'k', &s->entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "codewords of a group"},
-      {OPTION_INT, "groups", 'g', &s->groups, "G", .min = 1, .max = 65536, .help = "groups of a codebook"},
+      {OPTION_INT, "width", 0, &s->width, "D", .min = 2, .max = 65536, .help = "width of a row"},
+      {OPTION_INT, "outputs", 0, &s->outputs, "N", .min = 1, .max = MAX_SIZE, .help = "output width of a matrix"},
+      {OPTION_INT, "tokens", 0, &s->tokens, "N", .min = 1, .max = MAX_SIZE, .help = "tokens per sample"},
+      {OPTION_INT, "heads", 0, &s->heads, "N", .min = 1, .max = 4096, .help = "attention heads"},
+      {OPTION_FLAG, "causal", 0, &s->causal, .help = "causal attention"},
+      {OPTION_INT, "entries", 'k', &s->entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "codewords per group"},
+      {OPTION_INT, "groups", 'g', &s->groups, "G", .min = 1, .max = 65536, .help = "groups per codebook"},
       {OPTION_INT, "vocabulary", 0, &s->vocabulary, "V", .min = 2, .max = MAX_SIZE, .help = "rows of the token table"},
       {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
        .help = "of operations as a model of this precision runs them"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured calls of each"},
-      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "calls before them"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured calls of each operation"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "unmeasured calls before them"},
       {.kind = OPTION_GROUP}};
   bool helped;
   TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));

@@ -243,14 +243,16 @@ Status bench_quantize_run(int argc, char **argv) {
       {OPTION_TEXTS, "checkpoint", 'c', &bench.checkpoints, "DIR",
        .help = "directory of a model, or the name of an installed one; several: the original, and ASTRA (required)"},
       {OPTION_TEXT, "dataset", 'd', &bench.dataset, "NAME", .help = "images or a text, as of astra-infer eval (required)"},
-      {OPTION_TEXT, "data-dir", 0, &bench.data_dir, "DIR", .help = "where the data set is"},
-      {OPTION_INT, "samples", 's', &bench.samples, "N", .min = 0, .max = 1e12, .help = "images or windows to judge by; 0: 1,000 or 32"},
-      {OPTION_INT, "nodes", 'n', &bench.nodes, "N", .min = 0, .max = WIRE_NODES, .help = "of ASTRA; 0: as many as it was trained for"},
+      {OPTION_TEXT, "data-dir", 0, &bench.data_dir, "DIR", .help = "directory searched first for the data set"},
+      {OPTION_INT, "samples", 's', &bench.samples, "N", .min = 0, .max = 1e12,
+       .help = "number of images or windows to evaluate; 0: 1,000 or 32"},
+      {OPTION_INT, "nodes", 'n', &bench.nodes, "N", .min = 0, .max = WIRE_NODES,
+       .help = "number of nodes for ASTRA; 0: as many as it was trained for"},
       {OPTION_GROUP, .help = "Measuring:"},
       {OPTION_INT, "repeats", 0, &bench.repeats, "N", .min = 1, .max = 100000, .help = "timed requests of one image or window"},
       {OPTION_INT, "threads", 't', &bench.threads, "N", .min = 0, .max = 256,
-       .help = "of each node; 0: one, or all cores for a single node"},
-      {OPTION_FLAG, "json", 'j', &bench.json, .help = "one JSON object instead of text"},
+       .help = "threads per node; 0: one, or all cores for a single node"},
+      {OPTION_FLAG, "json", 'j', &bench.json, .help = "print one JSON object instead of text"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, "astra-bench quantize --checkpoint DIR [--checkpoint DIR...] --dataset NAME [OPTION...]",
@@ -259,7 +261,8 @@ Status bench_quantize_run(int argc, char **argv) {
   }
   TRY(cli_parse(options, argc, argv));
   if (bench.checkpoints.count == 0) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: a model to measure");
-  if (bench.dataset == NULL) return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the images or the text to judge by");
+  if (bench.dataset == NULL)
+    return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the images or the text to evaluate the models on");
   TRY(cli_check_kernels(NULL));
   return run_all(&bench);
 }

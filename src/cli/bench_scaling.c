@@ -41,9 +41,9 @@ static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MAX]
   static const char *const run[] = {"precision", "backend", "seed", "threads", "json", NULL};
   const Option own[] = {
       {OPTION_TEXT, "ranks", 0, &command->ranks, "LIST", .help = "numbers of ranks to predict: 1,2,4,8,16,32,64"},
-      {OPTION_TEXT, "link", 0, &command->link, "RATE,TIME", .help = "of each rank, in each direction, and one way: 1gbit,0.1ms"},
-      {OPTION_FLAG, "strong", 0, &command->strong, .help = "--batch is of all ranks together, in place of each"},
-      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps, of which the fastest counts"},
+      {OPTION_TEXT, "link", 0, &command->link, "RATE,TIME", .help = "rate of each rank's link and its one-way delay: 1gbit,0.1ms"},
+      {OPTION_FLAG, "strong", 0, &command->strong, .help = "strong scaling: --batch is the total over all ranks"},
+      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps; the fastest counts"},
   };
   Option table[TRAIN_OPTIONS_MAX], *to = options;
   *command = (ScalingCommand){.ranks = "1,2,4,8,16,32,64", .link = "1gbit,0.1ms", .steps = 5};

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "data/data_paths.h"
 #include "nn/config.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,7 +57,8 @@ Status cli_parse(Option *options, int argc, char **argv) {
   if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   int count = 0;
   Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  if (status == STATUS_OK && count > 0)
+    status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\": only options are accepted here, as in --name VALUE", positional[0]);
   free(positional);
   return status;
 }
@@ -92,8 +94,10 @@ static Status cli_no_command(const CliProgram *program, const char *given) {
 
 /* stdout is where results go: a full disk or a closed pipe there is a failure, not a success. */
 static Status cli_flush(Status status) {
+  errno = 0;
   bool failed = fflush(stdout) != 0 || ferror(stdout);
-  if (status == STATUS_OK && failed) return status_set(STATUS_IO, "standard output: cannot be written");
+  if (status == STATUS_OK && failed)
+    return status_set(STATUS_IO, "standard output: cannot be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
   return status;
 }
 

@@ -64,8 +64,8 @@ Status data_tokenizer_run(int argc, char **argv) {
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_TEXT, .name = "out", .letter = 'o', .target = &request.out, .value = "DIR", .help = "write the files here"},
-      {.kind = OPTION_FLAG, .name = "overwrite", .target = &request.overwrite, .help = "replace the tokenizer that lies there"},
+      {.kind = OPTION_TEXT, .name = "out", .letter = 'o', .target = &request.out, .value = "DIR", .help = "output directory"},
+      {.kind = OPTION_FLAG, .name = "overwrite", .target = &request.overwrite, .help = "replace an existing tokenizer"},
       {.kind = OPTION_INT,
        .name = "vocab",
        .letter = 'v',
@@ -73,10 +73,10 @@ Status data_tokenizer_run(int argc, char **argv) {
        .value = "N",
        .min = TOKENIZER_TRAIN_MIN,
        .max = TOKENIZER_TRAIN_MAX,
-       .help = "pieces of the vocabulary: 256 bytes, merges, <|endoftext|>"},
-      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no remarks"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+       .help = "vocabulary size: 256 bytes, merges and <|endoftext|>"},
+      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no messages"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, usage, about, stdout);
@@ -270,23 +270,27 @@ static Status run_with(const Encoding *request, Status (*work)(const Encoding *,
 #define TOKENIZER_OPTION                                                                                                                   \
   {                                                                                                                                        \
     .kind = OPTION_TEXT, .name = "tokenizer", .letter = 't', .target = &request.tokenizer, .value = "PATH",                                \
-    .help = "its file, or a directory: a tokenizer's or a checkpoint (required)"                                                           \
+    .help = "tokenizer file, or directory of a tokenizer or checkpoint (required)"                                                         \
   }
 
 Status data_encode_run(int argc, char **argv) {
   Encoding request = {.command = "encode"};
   bool help = false;
-  Option options[] = {
-      {.kind = OPTION_GROUP, .help = "Options:"},
-      TOKENIZER_OPTION,
-      {.kind = OPTION_TEXT, .name = "file", .letter = 'f', .target = &request.file, .value = "FILE", .help = "the text; -: standard input"},
-      {.kind = OPTION_FLAG, .name = "special", .target = &request.special, .help = "names of special tokens in the text are those tokens"},
-      {.kind = OPTION_FLAG, .name = "begin", .target = &request.begin, .help = "put the token for the beginning of a text in front"},
-      {.kind = OPTION_FLAG, .name = "end", .target = &request.end, .help = "put the token for the end of a text behind"},
-      {.kind = OPTION_FLAG, .name = "lines", .target = &request.lines, .help = "one id per line, not all on one"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
-      {.kind = OPTION_GROUP}};
+  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+                      TOKENIZER_OPTION,
+                      {.kind = OPTION_TEXT,
+                       .name = "file",
+                       .letter = 'f',
+                       .target = &request.file,
+                       .value = "FILE",
+                       .help = "read the text from a file; -: standard input"},
+                      {.kind = OPTION_FLAG, .name = "special", .target = &request.special, .help = "parse special tokens in the text"},
+                      {.kind = OPTION_FLAG, .name = "begin", .target = &request.begin, .help = "prepend the beginning-of-text token"},
+                      {.kind = OPTION_FLAG, .name = "end", .target = &request.end, .help = "append the end-of-text token"},
+                      {.kind = OPTION_FLAG, .name = "lines", .target = &request.lines, .help = "print one id per line"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+                      {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
                  "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
@@ -305,13 +309,17 @@ Status data_encode_run(int argc, char **argv) {
 Status data_decode_run(int argc, char **argv) {
   Encoding request = {.command = "decode"};
   bool help = false;
-  Option options[] = {
-      {.kind = OPTION_GROUP, .help = "Options:"},
-      TOKENIZER_OPTION,
-      {.kind = OPTION_TEXT, .name = "file", .letter = 'f', .target = &request.file, .value = "FILE", .help = "the ids; -: standard input"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
-      {.kind = OPTION_GROUP}};
+  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+                      TOKENIZER_OPTION,
+                      {.kind = OPTION_TEXT,
+                       .name = "file",
+                       .letter = 'f',
+                       .target = &request.file,
+                       .value = "FILE",
+                       .help = "read the ids from a file; -: standard input"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+                      {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
                  "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"

@@ -138,9 +138,9 @@ Status data_verify_run(int argc, char **argv) {
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_FLAG, .name = "write", .letter = 'w', .target = &verify.write, .help = "add digests to files that have none"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &verify.json, .help = "one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_FLAG, .name = "write", .letter = 'w', .target = &verify.write, .help = "add digests to files without any"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &verify.json, .help = "print one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, usage, about, stdout);

@@ -416,7 +416,7 @@ static Status plan_report_chart(const PlanReport *report, const char *path) {
 /* ---- The command ---- */
 
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
-static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";
+static const char ABOUT[] = "Predicts the latency of every strategy for running a model on several devices, and recommends the fastest.";
 
 enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
@@ -440,29 +440,31 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "a preset instead: vit-base, gpt2..."},
-      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 0, .max = 1 << 20, .help = "of the input; 0: what the model takes"},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 0, .max = 1 << 20, .help = "number of input tokens; 0: the model's"},
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
-      {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
+      {OPTION_TEXT, "groups", 0, &c->groups, "LIST",
+       .help = "numbers of groups (default: the model's, or those of 1,16,32 that divide its width)"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
-      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS, .help = "parts of a block's codes; 0: the best of 1, 2, 4, 8"},
+      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "memory per device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
-      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds, --links, --peers"},
-      {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
-      {OPTION_TEXT, "links", 0, &c->links, "LIST", .help = "rate of each device's way into the network: 50mbit,50mbit,5mbit"},
-      {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and the links to them"},
-      {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part with --peers"},
-      {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"},
+      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST",
+       .help = "numbers of devices to try (default: 2,4,8, or all of --speeds, --links, --peers)"},
+      {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "speed of each device relative to this one: 1,1,0.5"},
+      {OPTION_TEXT, "links", 0, &c->links, "LIST", .help = "rate of each device's link: 50mbit,50mbit,5mbit"},
+      {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and their links"},
+      {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part"},
+      {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"},
       {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"},
-      {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
-      {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256, .help = "of each device; 0: all cores"},
-      {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
-      {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "latencies count the input's way to the devices"},
-      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
+      {OPTION_FLAG, "even", 0, &c->even, .help = "equal number of tokens per device"},
+      {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256, .help = "threads per device; 0: all cores"},
+      {OPTION_FLAG, "measure", 0, &c->measure, .help = "also simulate in virtual time, with measured computation"},
+      {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "include the input's transfer to the devices in latencies"},
+      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computation so that one device takes this long, e.g. 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
-                           {OPTION_TEXT, "chart", 0, &c->chart, "FILE", .help = "PNG with latency against devices"},
-                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object instead of the table"},
+                           {OPTION_TEXT, "chart", 0, &c->chart, "FILE", .help = "write a PNG chart of latency against devices"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "print one JSON object instead of the table"},
                            {.kind = OPTION_GROUP}};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
   options += network_options_rows(&c->network, options);
@@ -486,13 +488,8 @@ static Status check_peers(const PlanCommand *c) {
 
 static Status parse(PlanCommand *command, int argc, char **argv) {
   Option options[PLAN_OPTIONS_MAX];
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  int count = 0;
-  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
   plan_options(command, options);
-  Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
-  free(positional);
+  Status status = cli_parse(options, argc, argv);
   command->own_rate = options_find(options, "bandwidth")->given;
   command->own_links = command->own_rate || options_find(options, "latency")->given;
   command->own_topology = options_find(options, "link-model")->given;

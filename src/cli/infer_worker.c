@@ -66,7 +66,7 @@ typedef struct Worker {
 } Worker;
 
 static const char usage[] = "astra-infer worker --checkpoint DIR [OPTION...]",
-                  about[] = "Makes this machine a device of clusters: loads the model once, and computes for the leaders that call "
+                  about[] = "Serves this machine as a device of clusters: loads the model once, and computes for the leaders that call "
                             "(astra-infer --peers), one at a time.";
 
 static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
@@ -75,26 +75,27 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one (required)"},
       {OPTION_CHOICE, "weights", 0, &w->weights, .choices = WEIGHTS_BITS,
-       .help = "int8, int4: the matrices rounded to 8 or 4 bits, as the leader has them; file: as the checkpoint has them"},
+       .help = "int8, int4: quantise matrices to 8 or 4 bits, as the leader does; file: as stored"},
       {OPTION_CHOICE, "precision", 0, &w->precision, .choices = WEIGHTS_PRECISIONS,
-       .help = "of products and activations, as the leader has it; auto: bf16 where it is measured to be faster"},
+       .help = "precision of products and activations, as the leader's; auto: bf16 where it is faster"},
       {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
-      {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = 256, .help = "that compute; 0: one for each core"},
-      {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
-       .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
-      {OPTION_GROUP, .help = "Who may call:"},
+       .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
+      {OPTION_GROUP, .help = "Listening:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS",
-       .help = "HOST:PORT, [IPV6]:PORT, PORT (of this machine), unix:PATH, or local: for this user alone"},
+       .help = "HOST:PORT, [IPV6]:PORT, PORT (on this machine), unix:PATH, or local (this user only)"},
       {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE", .help = "the cluster's key (astra-infer keygen); UNIX sockets need none"},
-      {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse", .help = "what becomes of a leader while another one is served"},
-      {OPTION_INT, "queue", 0, &w->queue, "N", .min = 1, .max = LISTENER_MAX_QUEUE, .help = "leaders that may wait"},
+      {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse",
+       .help = "a leader that calls while another is served waits or is refused"},
+      {OPTION_INT, "queue", 0, &w->queue, "N", .min = 1, .max = LISTENER_MAX_QUEUE, .help = "maximum number of waiting leaders"},
       {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .min = 5, .max = 86400,
-       .help = "leave a leader that gives no sign of life for this long"},
-      {OPTION_FLAG, "once", 0, &w->once, .help = "ends after the first leader"},
+       .help = "disconnect a leader that is silent for this long"},
+      {OPTION_FLAG, "once", 0, &w->once, .help = "exit after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
-      {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "of this device, for leaders; without it: the machine's"},
-      {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "no line for each leader"},
+      {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "device name shown to leaders (default: the host name)"},
+      {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "do not log each leader"},
       {OPTION_GROUP, .help = NULL}};
   memcpy(table, rows, sizeof rows);
 }
@@ -126,7 +127,8 @@ static Status run(const Worker *w) {
   if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
   log_quiet(w->quiet);
   if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
-  TRY(address_parse(w->listen, &options.listen));
+  Status listen = address_parse(w->listen, &options.listen);
+  if (listen != STATUS_OK) return status_wrap(listen, "--listen");
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
   TRY(listener_check(&options));
   log_times(true);

@@ -102,7 +102,8 @@ Status data_paths_find(const char *kind, const char *relative, const char *extra
   if (status == STATUS_OK) status = find_in(&roots, relative, tried, found);
   data_paths_release(&roots);
   if (fclose(tried) != 0) text = NULL;
-  if (status == STATUS_NOT_FOUND) status_set(status, "%s not found; looked for %s", relative, text ? text : "it");
+  if (status == STATUS_NOT_FOUND)
+    status_set(status, "%s not found; looked for %s (`astra-data list` shows what is installed)", relative, text ? text : "it");
   free(text);
   return status;
 }

@@ -153,7 +153,7 @@ void report_nodes(FILE *out, const Leader *leader) {
 static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
   double coded = token_bits(leader, samples, true), packed = token_bits(leader, samples, false);
   if (coded < packed)
-    fprintf(out, "entropy coding: %.2f bits a token instead of %.2f (%+.1f%%)\n", coded, packed, 100 * (coded / packed - 1));
+    fprintf(out, "entropy coding: %.2f bits per token instead of %.2f (%+.1f%%)\n", coded, packed, 100 * (coded / packed - 1));
 }
 
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
@@ -161,7 +161,7 @@ void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
           leader_nodes(leader) == 1 ? "" : "s", e->seconds, rate(e));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
   if (leader_nodes(leader) > 1 && sends_codes(leader))
-    fprintf(out, "sent %.1f bytes an image by all nodes together; %g bytes a token, block and receiver\n",
+    fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n",
             bytes_a_image(leader, e->samples), token_bytes(leader, e->samples));
   report_bits(out, leader, e->samples);
   if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
@@ -176,10 +176,10 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
           (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, tokens_a_second(e));
   fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", evaluate_text_perplexity(e), score->loss,
           (long long)score->counted);
-  fprintf(out, "%.4f bits a byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
+  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
           (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
   if (nodes > 1 && sends_codes(leader))
-    fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
+    fprintf(out, "sent %llu bytes by all nodes together; %g bytes per token, block, codebook set and receiver\n",
             (unsigned long long)sum_of_nodes(leader).bytes_sent, token_bytes(leader, e->windows));
   report_bits(out, leader, e->windows);
 }
@@ -405,7 +405,7 @@ static double traffic_measured(const Leader *leader, int64_t samples) {
 
 void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows) {
   if (leader_nodes(leader) < 2 || samples < 1) return;
-  fprintf(out, "strategy %s sent %g bytes a token over all nodes; by its formula %g\n",
+  fprintf(out, "strategy %s sent %g bytes per token over all nodes; by its formula %g\n",
           strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), traffic_formula(leader, all_rows));
 }
 

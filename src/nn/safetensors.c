@@ -367,7 +367,8 @@ static Status read_field(HeaderParser *parser, Entry *entry, SafeTensor *tensor)
 
 static Status place_tensor(SafeTensor *tensor, const Entry *entry, const DataPart *part) {
   if (entry->begin < 0 || entry->end < entry->begin || (uint64_t)entry->end > part->size)
-    return status_set(STATUS_BAD_FILE, "%s: tensor %.100s claims bytes %lld to %lld of %llu; is the file truncated?", part->origin,
+    return status_set(STATUS_BAD_FILE,
+                      "%s: tensor %.100s claims bytes %lld to %lld of %llu; is the file truncated? Copy or download it again", part->origin,
                       tensor->name, (long long)entry->begin, (long long)entry->end, (unsigned long long)part->size);
   tensor->data = part->begin + entry->begin;
   tensor->bytes = (size_t)(entry->end - entry->begin);

@@ -381,8 +381,8 @@ static Status check_sizes(const Session *session, const ModelConfig *config) {
   const TrainOptions *options = &session->options;
   long long width = (long long)config_site_width(config);
   if (options->groups > 0 && width % options->groups != 0)
-    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the %s width %lld", (long long)options->groups,
-                      config->astra.site == SITE_KV ? "key and value" : "model's", width);
+    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the %s width %lld; give one of its divisors",
+                      (long long)options->groups, config->astra.site == SITE_KV ? "key and value" : "model's", width);
   if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
     return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);

@@ -251,7 +251,7 @@ static void print_interval(const Run *run, const double values[COLUMNS], double 
   if (session_astra(session))
     snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
              values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
-  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  left %s",
+  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  ETA %s",
                                               (long long)session->step, (long long)session->total_steps,
                                               (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
                                               values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED],

@@ -137,7 +137,7 @@ out "^1 windows of 512 tokens"; out "200 predicted tokens"; out "next token righ
 mkdir "$work/texts"
 for i in 1 2 3 4 5 6 7 8; do cat "$stories/golden_stdout.txt"; echo; done >"$work/texts/a.txt"
 expect "perplexity on four nodes" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32
-out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits a byte of the 37[0-9]* bytes"; out "; 3 bytes a token, block, codebook set and receiver"
+out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits per byte of the 37[0-9]* bytes"; out "; 3 bytes per token, block, codebook set and receiver"
 out "^   0       8 "; out "^   3       8 "
 perplexity=$(sed -n 's/^perplexity \([0-9.]*\) =.*/\1/p' "$work/out")
 expect "the same one window at a time" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --batch 1 -q; out "^perplexity $perplexity "; silent err
@@ -184,7 +184,7 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 # ---- help, and what is wrong
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
-expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "language model:$"; silent err
+expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "^Text generation:$"; silent err
 [ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
 expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"

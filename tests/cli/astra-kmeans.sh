@@ -115,7 +115,7 @@ holds "$promised > 20 && $promised < 40 && 2 * $sent > $promised - 1 && 2 * $sen
 accuracy='s/.*\("top1":[^,]*\).*/\1/'
 [ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "coded codes are other codes"
 run "as text" 0 "$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --checkpoint counted --entropy on
-out "^entropy coding: 1[0-9.]* bits a token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
+out "^entropy coding: 1[0-9.]* bits per token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
 run "those of the training serve as well" 0 "${eval[@]}" --checkpoint trained --entropy on
 holds "$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out") <= 20"
 head -c 300 first >counted/frequencies.safetensors

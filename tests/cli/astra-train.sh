@@ -25,8 +25,8 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 # ---- the command line
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
-for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
-out "passes over the data; 0: 32 of images, 1 of text, 3 of labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
+for group in "Model and data" "ASTRA" "Training" "Evaluation and output"; do out "^$group"; done
+out "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
@@ -122,7 +122,7 @@ for line in --batch 8 --epochs 58 --eval-every 1 --learning-rate 0.001; do grep 
 
 expect "a run" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out run --json
 err "2000 images of 32x32, 100 classes"; err "2 blocks of width 48, 16 tokens"; err "weights from random"; err "8 groups of 16 codewords"
-err "step 2/4 .*loss [0-9.]* .*task [0-9.]* .*commitment .*perplexity .*dead .*accuracy .* images/s .*left "
+err "step 2/4 .*loss [0-9.]* .*task [0-9.]* .*commitment .*perplexity .*dead .*accuracy .* images/s .*ETA "
 err "evaluation at step 4: accuracy .*% on 4 devices, .*% plain (20 images)"; err "checkpoint in run"
 last '^\{"schema":1,"checkpoint":"run","steps":4,"loss":[0-9.]+,"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"seconds":[0-9.e-]+,"eval_samples":20\}$'
 for file in config.json preprocessor_config.json model.safetensors selftest.safetensors training/state.safetensors training/options.txt; do

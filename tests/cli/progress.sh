@@ -60,8 +60,8 @@ on_terminal() {
 }
 for columns in 80 40 200; do
   on_terminal $columns "${tiny[@]}" --dataset synthetic:32x32:4:20000 --max-steps 300 --batch 32 --eval-samples 4000 --kmeans-samples 20000 --codebook-size 256 --out "terminal-$columns"
-  grep -q "^training .*%.*left " states || report "there is no bar of training"
-  [ "$columns" = 40 ] || grep -q "^training \[[#.]*\] .*loss [0-9.]*  rate [0-9.e-]*  left " states || report "the bar lacks loss and rate"
+  grep -q "^training .*%.*ETA " states || report "there is no bar of training"
+  [ "$columns" = 40 ] || grep -q "^training \[[#.]*\] .*loss [0-9.]*  rate [0-9.e-]*  ETA " states || report "the bar lacks loss and rate"
   grep -q "^embeddings .*%" states || report "there is no bar of embeddings"
   grep -q "^k-means 1 of 2 .*%" states || report "there is no bar of K-means"
   grep -q "^evaluating.*%" states || report "there is no bar of the evaluation"

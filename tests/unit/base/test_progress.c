@@ -57,7 +57,7 @@ static void plain_lines_without_a_terminal(void **state) {
   progress_update(&progress, 50, "loss 2");
   progress_finish(&progress, 200, NULL);
   capture_end();
-  assert_string_equal(captured, "epoch 1  25% 50/200  loss 2  left 3m00s\nepoch 1 100% 200/200  in 1m00s\n");
+  assert_string_equal(captured, "epoch 1  25% 50/200  loss 2  ETA 3m00s\nepoch 1 100% 200/200  in 1m00s\n");
 }
 
 static void an_unknown_total_counts_up(void **state) {
@@ -83,11 +83,11 @@ static void a_bar_keeps_to_its_columns(void **state) {
   char line[200];
   Progress progress = {.title = "training", .total = 1000, .started = 100, .terminal = true};
   progress_render(&progress, 250, "loss 1.234  rate 0.0001", 110, false, 79, line, sizeof line);
-  assert_string_equal(line, "training [####...............]  25% 250/1000  loss 1.234  rate 0.0001  left 30s");
+  assert_string_equal(line, "training [#####...............]  25% 250/1000  loss 1.234  rate 0.0001  ETA 30s");
   progress_render(&progress, 1000, NULL, 110, true, 79, line, sizeof line);
   assert_string_equal(line, "training [########################] 100% 1000/1000  in 10s");
   progress_render(&progress, 250, "loss 1.234  rate 0.0001", 110, false, 40, line, sizeof line);
-  assert_string_equal(line, "training  25%  loss 1.234  left 30s"); /* half a part of a note says nothing */
+  assert_string_equal(line, "training  25%  loss 1.234  ETA 30s"); /* half a part of a note says nothing */
   for (int columns = 24; columns < 120; columns++)
     for (int64_t total = 0; total < 2000000000; total = 10 * total + 9) {
       progress.total = total;
@@ -96,11 +96,11 @@ static void a_bar_keeps_to_its_columns(void **state) {
       assert_true(strlen(line) <= (size_t)columns);
       if (total < 9) continue;
       assert_non_null(strchr(line, '%'));
-      assert_non_null(strstr(line, "  left "));
+      assert_non_null(strstr(line, "  ETA "));
     }
   progress.total = 1000, progress.first = 240; /* of a resumed run: 10 steps took 10 s */
   progress_render(&progress, 250, NULL, 110, false, 79, line, sizeof line);
-  assert_non_null(strstr(line, "left 12m30s"));
+  assert_non_null(strstr(line, "ETA 12m30s"));
 }
 
 static void quiet_is_silent(void **state) {

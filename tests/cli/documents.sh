@@ -9,6 +9,9 @@ report() { echo "FAILED: $1"; failed=1; }
 index=$(mktemp -d) || exit 1
 trap 'rm -rf "$index"' EXIT
 
+# English: words that have a plainer or more precise one (CONTRIBUTING.md).
+words='courier|carrier|porter|preamble|greeting|patience|hearers|nobody|somebody|likewise|so many|accused'
+
 # What there is: identifiers (and names of JSON fields and tensors, which are strings), files, options.
 grep -rhowE --include='*.[ch]' --include='*.py' --include='*.sh' '[a-z][a-z0-9]*(_[a-z0-9]+)+' src tests tools >"$index/words"
 printf '%s\n' test_matthews test_matthews_plain >>"$index/words" # columns of metrics.csv, put together from two words
@@ -46,10 +49,10 @@ names_there() { # PAGE
                 grep -oE '[a-z][a-z0-9_-]*\.(c|h|sh|py)' | lacking names); do
     report "$1: there is no file $name"
   done
-  # `a_function` (src/FOLDER/file.c): it is in that file, or declared in the header of its name.
+  # `a_function` (src/FOLDER/file.c), or with a comma between: it is in that file, or declared in the header of its name.
   while read -r name file; do
     [ -e "$file" ] && ! grep -qw -e "$name" "${file%.*}".[ch] && report "$1: $name is not in $file"
-  done < <(tr '\n' ' ' <"$1" | grep -oE '`[a-z][a-z0-9_]*`,? \(src/[a-z0-9_/-]+\.[ch]\b' | tr -d '`,(' | sort -u)
+  done < <(tr '\n' ' ' <"$1" | grep -oE '`[a-z][a-z0-9_]*`,? \(?src/[a-z0-9_/-]+\.[ch]\b' | tr -d '`,(' | sort -u)
   for name in $(grep -oE '(^|[^a-zA-Z0-9_-])--[a-z][a-z0-9-]*[a-z0-9]\b' "$1" | grep -oE -e '--.*' | grep -vx -e '--no' | lacking options); do
     report "$1: no program has the option $name"
   done
@@ -72,6 +75,7 @@ for page in README.md CONTRIBUTING.md docs/*.md docs/results/*.md docs/images/*.
   [ -s "$page" ] || { report "$page is not there"; continue; }
   names_there "$page"
   links_lead "$page"
+  ! grep -nwiE "$words" "$page" || report "$page: words to replace"
 done
 links_lead CHANGELOG.md
 [ $failed = 0 ] && echo "documents: what they name is there"

@@ -247,30 +247,37 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
   return STATUS_OK;
 }
 
-static Status take_packet(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+/* Whether such a packet may come at all. */
+static Status read_header(const Transport *t, int peer, const uint8_t *packet, size_t bytes, Packet *p) {
   const TransportSetup *s = &t->setup;
-  Packet p;
   if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
-  packet_read(packet, &p);
-  if (p.request == 0 || p.block >= s->blocks || p.site >= s->sites || p.part >= s->parts)
+  packet_read(packet, p);
+  if (p->request == 0 || p->block >= s->blocks || p->site >= s->sites || p->part >= s->parts)
     return status_set(STATUS_BAD_VALUE, "sent a packet of request %u, block %d, site %d, part %d; the model has %d blocks of %d, %d parts",
-                      p.request, p.block, p.site, p.part, s->blocks, s->sites, s->parts);
-  bool control = p.type == PACKET_QUERY || p.type == PACKET_STATUS;
+                      p->request, p->block, p->site, p->part, s->blocks, s->sites, s->parts);
+  bool control = p->type == PACKET_QUERY || p->type == PACKET_STATUS;
   if (control && t->reliability.mode == RELIABILITY_STREAM)
     return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
-  if (p.type == PACKET_QUERY) return take_query(t, peer, &p, packet, bytes, now);
-  if (p.type == PACKET_STATUS) return take_status(t, peer, &p, packet, bytes, now);
-  if (p.request == t->request && !sends(t, peer, p.part))
+  if (!control && p->request == t->request && !sends(t, peer, p->part))
     return status_set(STATUS_BAD_VALUE, "sent codes, though this device does not hear it in this request");
-  return s->ordered ? take_in_order(t, peer, &p, packet, bytes, now, taken) : take_in_any_order(t, peer, &p, packet, bytes, now);
+  return STATUS_OK;
 }
 
 bool transport_input(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
   Peer *from = &t->peers[peer];
   bool taken = true;
+  Packet p;
   if (from->status != STATUS_OK) return true;
   let_in(t, now);
-  Status status = take_packet(t, peer, packet, bytes, now, &taken);
+  Status status = read_header(t, peer, packet, bytes, &p);
+  if (status == STATUS_OK && p.type == PACKET_QUERY)
+    status = take_query(t, peer, &p, packet, bytes, now);
+  else if (status == STATUS_OK && p.type == PACKET_STATUS)
+    status = take_status(t, peer, &p, packet, bytes, now);
+  else if (status == STATUS_OK && t->setup.ordered)
+    status = take_in_order(t, peer, &p, packet, bytes, now, &taken);
+  else if (status == STATUS_OK)
+    status = take_in_any_order(t, peer, &p, packet, bytes, now);
   if (status != STATUS_OK) transport_fail_peer(t, peer, status, status_message());
   if (!taken) return false;
   from->heard = now;

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/progress.h"
 #include "data/text/text_labels.h"
-#include "infer/ranking.h"
+#include "infer/classify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #define INFER_EVALUATE_H
 #include "data/dataset.h"
 #include "data/text/text_perplexity.h"
+#include "infer/classify.h"
 #include "infer/cluster/leader.h"
-#include "infer/texts.h"
 #include "infer/vocabulary.h"
 
 /* ---- images ---- */

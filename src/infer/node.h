@@ -8,7 +8,7 @@
 #ifndef INFER_NODE_H
 #define INFER_NODE_H
 #include "infer/cluster/connection.h"
-#include "infer/node_setup.h"
+#include "infer/node_share.h"
 
 typedef struct Node Node;
 

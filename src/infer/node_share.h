@@ -5,8 +5,38 @@
  *   single      node 0 all tokens, and the answer; the others nothing */
 #ifndef INFER_NODE_SHARE_H
 #define INFER_NODE_SHARE_H
-#include "infer/node_setup.h"
-#include "infer/request.h"
+#include "infer/cluster/setup_message.h"
+#include "infer/partition.h"
+#include "infer/weights.h"
+#include "nn/strategy.h"
+
+/* What a leader and its nodes have agreed on before the first request: every length on the wire follows from it and the request. */
+typedef struct NodeSetup {
+  const Weights *weights;      /* shared; outlives the nodes */
+  const Partition *partition;  /* of an image's tokens; NULL for a language model */
+  int64_t batch_max;           /* images, or sequences, of the largest request */
+  double timeout;              /* seconds without a sign of life from another node */
+  Strategy strategy;           /* how several nodes divide the model */
+  int retained;                /* bp-*: blocks that are computed whole */
+  bool keep_codes;             /* requests may ask for the codes */
+  bool mask;                   /* goes on without a node that is gone, its tokens masked */
+  const TokenSplit *split;     /* of a text's tokens; NULL for a model of images */
+  int64_t tokens_max;          /* of the longest sequence, new tokens included; likewise 0 */
+  ClassToken class_token;      /* of images: who has one */
+  const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
+  /* What keys of datagrams are bound to (setup_message_agreed). */
+  uint8_t agreed[SETUP_AGREED];
+} NodeSetup;
+
+static inline int node_setup_count(const NodeSetup *setup) { return setup->split ? setup->split->nodes : setup->partition->nodes; }
+
+/* What concerns one node: the sizes of its part of the answer. */
+typedef struct RequestShare {
+  int64_t class_rows; /* class-token replicas */
+  int64_t sent_rows;  /* tokens whose codes it sends, of one sample */
+  bool last;          /* it has the last token of a text */
+  int64_t tokens;     /* content tokens of an image whose patches it is sent */
+} RequestShare;
 
 /* Of one node among others; of a node by itself always STRATEGY_SINGLE. */
 Strategy node_share_strategy(const NodeSetup *setup);

@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static Status check_nodes(int nodes) {
+  if (nodes >= 1 && nodes <= WIRE_NODES) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
+}
+
 static Status allocate(Partition *partition, int64_t tokens, int nodes) {
   *partition = (Partition){.nodes = nodes, .tokens = tokens};
-  if (nodes < 1 || nodes > WIRE_NODES)
-    return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
+  TRY(check_nodes(nodes));
   if (nodes > tokens)
     return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
   partition->counts = calloc((size_t)nodes, sizeof *partition->counts);
@@ -49,7 +53,7 @@ int partition_split_length(const char *split) {
   return read_weights(split, weights);
 }
 
-Status partition_split_weights(const char *split, int nodes, double weights[WIRE_NODES]) {
+static Status split_weights(const char *split, int nodes, double weights[WIRE_NODES]) {
   int count = read_weights(split, weights);
   if (count == 0)
     return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
@@ -60,7 +64,7 @@ Status partition_split_weights(const char *split, int nodes, double weights[WIRE
 Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split) {
   double weights[WIRE_NODES];
   *partition = (Partition){0};
-  TRY(partition_split_weights(split, nodes, weights));
+  TRY(split_weights(split, nodes, weights));
   TRY(allocate(partition, tokens, nodes));
   Status status = layout_weighted_counts(tokens, nodes, weights, partition->counts);
   if (status != STATUS_OK) {
@@ -133,4 +137,48 @@ void partition_release(Partition *partition) {
   free(partition->counts);
   free(partition->order);
   *partition = (Partition){0};
+}
+
+/* ---- texts ---- */
+
+static const double min_weight = 1e-9;
+
+/* Relative to the largest, so that counts are finite for any length. */
+static Status read_list(TokenSplit *split, const char *list) {
+  double max = 0;
+  TRY(split_weights(list, split->nodes, split->weights));
+  for (int d = 0; d < split->nodes; d++) max = fmax(max, split->weights[d]);
+  for (int d = 0; d < split->nodes; d++) {
+    split->weights[d] /= max;
+    if (split->weights[d] < min_weight)
+      return status_set(STATUS_BAD_USAGE, "--split %s: the weight of node %d is less than %g of the largest", list, d, min_weight);
+  }
+  return STATUS_OK;
+}
+
+Status token_split_init(TokenSplit *split, int nodes, const char *list) {
+  *split = (TokenSplit){.nodes = nodes};
+  TRY(check_nodes(nodes));
+  for (int d = 0; d < nodes; d++) split->weights[d] = 1;
+  return list ? read_list(split, list) : STATUS_OK;
+}
+
+Status token_split_map(TokenSplit *split, const int32_t *device_of, int64_t tokens) {
+  *split = (TokenSplit){0};
+  for (int64_t i = 0; i < tokens; i++) {
+    bool goes_on = i > 0 && device_of[i] == device_of[i - 1];
+    if (!goes_on && device_of[i] != split->nodes)
+      return status_set(STATUS_BAD_VALUE, "token %lld of a text is on device %d: devices hold contiguous spans in order", (long long)i,
+                        (int)device_of[i]);
+    if (!goes_on) TRY(check_nodes(++split->nodes));
+    split->weights[split->nodes - 1]++;
+  }
+  return split->nodes ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a map of no tokens");
+}
+
+int token_split_counts(const TokenSplit *split, int64_t tokens, int64_t *counts) {
+  int nodes = tokens < split->nodes ? (int)tokens : split->nodes;
+  for (int d = nodes; d < split->nodes; d++) counts[d] = 0;
+  (void)layout_weighted_counts(tokens, nodes, split->weights, counts); /* which holds for weights in [1e-9, 1] or counts of tokens */
+  return nodes;
 }

@@ -1,4 +1,4 @@
-/* Which node holds which content tokens: counts from weights, placed by a named map (nn/layout.h), or any map. */
+/* Which node holds which tokens. Of an image: counts from weights, placed by a named map (nn/layout.h), or any map. Of a text: a rule. */
 #ifndef INFER_PARTITION_H
 #define INFER_PARTITION_H
 #include "infer/wire.h"
@@ -38,10 +38,26 @@ Status partition_layout(const Partition *partition, ClassToken class_token, int 
 
 void partition_release(Partition *partition);
 
-/* Its weights alone; likewise. */
-Status partition_split_weights(const char *split, int nodes, double weights[WIRE_NODES]);
-
 /* How many weights a split names, or 0 when it is malformed: `--split 3,1,1,1` alone means four nodes. */
 int partition_split_length(const char *split);
+
+/* ---- texts: the rule that says which node holds which tokens, whatever the length: contiguous spans in order, even or in proportion to
+ * weights. Leader and nodes know the rule; a request carries the length alone. ---- */
+
+typedef struct TokenSplit {
+  int nodes;
+  double weights[WIRE_NODES]; /* [nodes], all 1 when even */
+} TokenSplit;
+
+/* list: "3,1,1,1", or NULL for even. BAD_USAGE when it is no list of `nodes` positive numbers; BAD_VALUE on more nodes than the wire format
+ * can number. */
+Status token_split_init(TokenSplit *split, int nodes, const char *list);
+
+/* The spans of device_of [tokens] as a rule that gives just these for that length. BAD_VALUE when they are not contiguous and in order. */
+Status token_split_map(TokenSplit *split, const int32_t *device_of, int64_t tokens);
+
+/* counts [split->nodes] of a text of that many tokens (at least 1). Each node that takes part has a token at least, so with fewer tokens
+ * than nodes only the first `tokens` nodes do; the others' counts are 0. Returns how many take part. */
+int token_split_counts(const TokenSplit *split, int64_t tokens, int64_t *counts);
 
 #endif

@@ -1,10 +1,9 @@
 /* What astra-infer prints: predictions, what each node did, accuracy, the decision of a self-test; as text or as JSON. */
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
+#include "infer/classify.h"
 #include "infer/evaluate.h"
 #include "infer/generate.h"
-#include "infer/images.h"
-#include "infer/ranking.h"
 #include "infer/selftest.h"
 #include <jansson.h>
 #include <stdio.h>

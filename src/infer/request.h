@@ -2,7 +2,7 @@
  * and both sides compute them here. */
 #ifndef INFER_REQUEST_H
 #define INFER_REQUEST_H
-#include "infer/node_setup.h"
+#include "infer/node_share.h"
 #include "infer/sampler.h"
 #include "infer/wire.h"
 
@@ -24,14 +24,6 @@ typedef struct Request {
   int64_t tokens; /* T of each */
   bool levels;    /* of images: 8 bits a number instead of 32 (patches.h) */
 } Request;
-
-/* What concerns one node: the sizes of its part of the answer. */
-typedef struct RequestShare {
-  int64_t class_rows; /* class-token replicas */
-  int64_t sent_rows;  /* tokens whose codes it sends, of one sample */
-  bool last;          /* it has the last token of a text */
-  int64_t tokens;     /* content tokens of an image whose patches it is sent */
-} RequestShare;
 
 /* Of a header from the wire to a node: kind, count and length must go together and fit the setup and the node's share. BAD_VALUE says what
  * does not. */

@@ -1,6 +1,6 @@
 /* Counts and maps, and the command-line forms of them. */
+#include "infer/classify.h"
 #include "infer/partition.h"
-#include "infer/ranking.h"
 #include "infer/wire.h"
 #include <cmocka.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Which node holds which tokens of a text: sums, evenness, weights, fewer tokens than nodes, maps, and lists that are none. */
-#include "infer/token_split.h"
+#include "infer/partition.h"
 #include <cmocka.h>
 #include <string.h>
 

@@ -171,7 +171,34 @@ static bool is_over(const Best *best, const Session *session) {
 
 /* ---- Lines, metrics, events ---- */
 
-enum { FIXED_COLUMNS = 10, COLUMNS = FIXED_COLUMNS + 2 * TASK_MEASURES + 1, COLUMN_NAME = 40 };
+enum {
+  COLUMN_LOSS,
+  COLUMN_TASK,
+  COLUMN_COMMITMENT,
+  COLUMN_ACCURACY,
+  COLUMN_RATE,
+  COLUMN_NORM,
+  COLUMN_SPEED,
+  COLUMN_PERPLEXITY,
+  COLUMN_DEAD,
+  COLUMN_REVIVED,
+  COLUMN_MEASURES, /* for each measure of the task: on the devices, plain; then the loss */
+  COLUMNS = COLUMN_MEASURES + 2 * TASK_MEASURES + 1,
+  COLUMN_NAME = 40
+};
+
+static const char *const FIXED[COLUMN_MEASURES] = {
+    [COLUMN_LOSS] = "loss",
+    [COLUMN_TASK] = "task_loss",
+    [COLUMN_COMMITMENT] = "commitment",
+    [COLUMN_ACCURACY] = "train_accuracy",
+    [COLUMN_RATE] = "learning_rate",
+    [COLUMN_NORM] = "gradient_norm",
+    [COLUMN_SPEED] = "per_second", /* behind the units of the task's source */
+    [COLUMN_PERPLEXITY] = "codebook_perplexity",
+    [COLUMN_DEAD] = "codebook_dead",
+    [COLUMN_REVIVED] = "codewords_revived",
+};
 
 typedef struct Run {
   Session *session;
@@ -188,31 +215,12 @@ typedef struct Run {
   double rate, norm; /* of the last step */
 } Run;
 
-enum {
-  COLUMN_LOSS,
-  COLUMN_TASK,
-  COLUMN_COMMITMENT,
-  COLUMN_ACCURACY,
-  COLUMN_RATE,
-  COLUMN_NORM,
-  COLUMN_SPEED,
-  COLUMN_PERPLEXITY,
-  COLUMN_DEAD,
-  COLUMN_REVIVED,
-  COLUMN_MEASURES /* for each measure of the task: on the devices, plain; then the loss */
-};
-_Static_assert((int)COLUMN_MEASURES == (int)FIXED_COLUMNS, "the fixed columns are those above");
-
-static const char *const FIXED[FIXED_COLUMNS] = {"loss",          "task_loss",        "commitment", "train_accuracy",
-                                                 "learning_rate", "gradient_norm",    "per_second", "codebook_perplexity",
-                                                 "codebook_dead", "codewords_revived"};
-
 /* ---------------------------------------------------------------- columns */
 
 static void name_columns(Run *run) {
   const Task *task = run->session->task;
   const char *test = session_test_name(run->session);
-  for (run->columns = 0; run->columns < FIXED_COLUMNS; run->columns++)
+  for (run->columns = 0; run->columns < COLUMN_MEASURES; run->columns++)
     snprintf(run->names[run->columns], COLUMN_NAME, "%s", FIXED[run->columns]);
   snprintf(run->names[COLUMN_SPEED], COLUMN_NAME, "%s_%s", task->source->name.units, FIXED[COLUMN_SPEED]);
   for (int m = 0; task->report->measures[m] != NULL; m++) {

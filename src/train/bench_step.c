@@ -37,15 +37,6 @@ void bench_profile_watch(BenchProfile *profile, Tape *tape) {
 
 enum { STREAM_CODEWORDS = 32 };
 
-static Status start_codebooks(Session *session) {
-  if (!session_astra(session)) return STATUS_OK;
-  Rng rng;
-  rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
-  int64_t count = session->emulation.blocks * session->emulation.sites * session->options.entries * config_site_width(session->config);
-  for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
-  return emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
-}
-
 enum { CLASSES = 100, LARGEST_DEFAULT_BATCH = 64 };
 
 Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]) {
@@ -64,7 +55,12 @@ Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]) {
 
 Status bench_session_open(Session *session, const TrainOptions *options, bool forward) {
   TRY(session_open(session, options, forward ? SESSION_LOOK : SESSION_TRAIN));
-  Status status = start_codebooks(session);
+  if (!session_astra(session)) return STATUS_OK;
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
+  int64_t count = session->emulation.blocks * session->emulation.sites * session->options.entries * config_site_width(session->config);
+  for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
+  Status status = emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
   if (status != STATUS_OK) session_close(session);
   return status;
 }

@@ -333,22 +333,18 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   return status;
 }
 
-/* Before hours of a large model's embeddings end in a machine without memory. */
-static Status check_memory(Session *session) {
-  CodebooksPlan plan;
-  TRY(codebooks_plan(session, &plan));
-  double needed = plan.samples + plan.work + plan.activations, available = memory_available();
-  if (needed <= available) return STATUS_OK;
-  return status_set(
-      STATUS_NO_MEMORY, "K-means of %lld samples needs %.1f GiB more memory, but %.1f GiB are free: use fewer --kmeans-samples%s",
-      (long long)plan.count, needed / 1073741824, available / 1073741824, plan.activations > plan.samples ? " or a smaller --batch" : "");
-}
-
 static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
 
 Status codebooks_fit(Session *session, CodebookReport *reports) {
   Watcher watcher;
-  TRY(check_memory(session));
+  CodebooksPlan plan;
+  TRY(codebooks_plan(session, &plan));
+  /* Before hours of a large model's embeddings end in a machine without memory. */
+  double needed = plan.samples + plan.work + plan.activations, available = memory_available();
+  if (needed > available)
+    return status_set(
+        STATUS_NO_MEMORY, "K-means of %lld samples needs %.1f GiB more memory, but %.1f GiB are free: use fewer --kmeans-samples%s",
+        (long long)plan.count, needed / 1073741824, available / 1073741824, plan.activations > plan.samples ? " or a smaller --batch" : "");
   Status status = watcher_open(session, sample_count(session), &watcher);
   if (status == STATUS_OK && watcher.limit < session->options.entries)
     status = status_set(STATUS_BAD_USAGE,

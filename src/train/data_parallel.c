@@ -428,14 +428,6 @@ static Status find_cuts(DataParallel *parallel) {
   return STATUS_OK;
 }
 
-static void take_chunks(DataParallel *parallel) {
-  Optimizer *optimizer = &parallel->session->optimizer;
-  for (int64_t i = 0; i < optimizer->chunks; i++) parallel->own[i] = all_reduce_owns(parallel->gradients, optimizer->chunk[i].offset);
-  optimizer->own = parallel->own;
-  optimizer->sum = sum_over_ranks;
-  data_parallel_scatter(parallel->session);
-}
-
 static Status open_sums(DataParallel *parallel) {
   Session *session = parallel->session;
   ParamSet *params = parallel->params;
@@ -457,7 +449,13 @@ static Status open_sums(DataParallel *parallel) {
     int64_t begin = params->list[i].tensor.value - params->values;
     parallel->use[i] = (Use){.begin = begin, .end = begin + tensor_count(&params->list[i].tensor)};
   }
-  if (divided(parallel)) take_chunks(parallel);
+  if (divided(parallel)) {
+    Optimizer *optimizer = &session->optimizer;
+    for (int64_t i = 0; i < optimizer->chunks; i++) parallel->own[i] = all_reduce_owns(parallel->gradients, optimizer->chunk[i].offset);
+    optimizer->own = parallel->own;
+    optimizer->sum = sum_over_ranks;
+    data_parallel_scatter(session);
+  }
   return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
 }
 

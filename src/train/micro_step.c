@@ -8,20 +8,16 @@
 
 static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
 
-/* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion. */
-static Status drop_patches(Session *session) {
-  int64_t tokens = session->tokens;
-  int64_t kept = tokens - (int64_t)(session->options.patch_drop * (double)tokens);
-  for (int64_t i = 0; i < tokens; i++) session->order[i] = (int32_t)i;
-  rng_shuffle(&session->map_rng, session->order, tokens);
-  return layout_build_chosen(&session->layout, tokens, session->order, kept);
-}
-
 static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
   bool drop = session->options.patch_drop > 0 && (double)session->step < DROP_UNTIL * (double)session->total_steps;
   *layout = drop ? &session->layout : &session->plain_layout;
   *exchange = NULL;
-  if (drop) return drop_patches(session);
+  if (drop) { /* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion */
+    int64_t all = session->tokens, kept = all - (int64_t)(session->options.patch_drop * (double)all);
+    for (int64_t i = 0; i < all; i++) session->order[i] = (int32_t)i;
+    rng_shuffle(&session->map_rng, session->order, all);
+    return layout_build_chosen(&session->layout, all, session->order, kept);
+  }
   if (!session_astra(session)) return session_lay_plain(session, tokens);
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;

@@ -128,25 +128,20 @@ static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) 
     node->codebooks = (double)(config->blocks * sites) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;
 }
 
-/* The last node's, or the plain model's. */
-static Status lay_out(const ModelConfig *config, int64_t tokens, TokenLayout *layout) {
-  int devices = config->astra.groups > 0 ? config->astra.devices : 1;
-  int64_t *counts = calloc((size_t)devices, sizeof *counts);
-  if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to plan a node");
-  layout_even_counts(tokens, devices, counts);
-  Status status = layout_build(layout, tokens, devices, counts, NULL, CLASS_NONE, devices - 1);
-  free(counts);
-  return status;
-}
-
 /* The model as nodes load it, adapters folded in. It gets no memory. A plain one, or one for one device, has no codes: both caches are
  * full. */
 static Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node) {
   TokenLayout layout = {0};
   *node = (PlanNode){.tokens = tokens};
-  TRY(lay_out(config, tokens, &layout));
+  int devices = config->astra.groups > 0 ? config->astra.devices : 1;
+  int64_t *counts = calloc((size_t)devices, sizeof *counts);
+  if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to plan a node");
+  layout_even_counts(tokens, devices, counts);
+  Status status = layout_build(&layout, tokens, devices, counts, NULL, CLASS_NONE, devices - 1); /* the last node's, or the plain model's */
+  free(counts);
+  TRY(status);
   plan_caches(config, layout.rows, node);
-  Status status = plan_model(config, &layout, node);
+  status = plan_model(config, &layout, node);
   node->together = node->weights + node->codebooks + node->cache + node->work;
   layout_release(&layout);
   return status;
@@ -499,22 +494,6 @@ static void print_seconds(const char *name, double seconds) {
   if (seconds > 0) printf("  %-*s %10s\n", LABEL, name, progress_duration(seconds, text));
 }
 
-static void print_time(const PlanTime *time) {
-  printf("time (an estimate: matrix products at %.0f GFLOP/s, measured now)\n", time->rate / 1e9);
-  print_seconds("K-means (upper bound)", time->kmeans);
-  print_seconds("a training step", time->step);
-  print_seconds("an evaluation", time->evaluation);
-  print_seconds("the run", time->run);
-}
-
-static void print_length(const Session *session) {
-  const TrainOptions *options = &session->options;
-  printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-         (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
-         (long long)options->warmup, (long long)options->eval_every);
-  if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
-}
-
 static void print_flops(const Session *session, const char *name, double flops) {
   printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->source->name.sample);
 }
@@ -535,13 +514,21 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
-  print_length(session);
+  const TrainOptions *options = &session->options;
+  printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
+         (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
+         (long long)options->warmup, (long long)options->eval_every);
+  if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
   print_memory(session, plan);
   print_bytes("peak of the run", plan_total_bytes(session, plan));
   printf("matrix products\n");
   print_flops(session, "plain forward", plan->forward_flops);
   print_flops(session, "training step", plan->step_flops);
-  print_time(time);
+  printf("time (an estimate: matrix products at %.0f GFLOP/s, measured now)\n", time->rate / 1e9);
+  print_seconds("K-means (upper bound)", time->kmeans);
+  print_seconds("a training step", time->step);
+  print_seconds("an evaluation", time->evaluation);
+  print_seconds("the run", time->run);
   if (session_astra(session)) {
     printf("communication\n");
     printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));

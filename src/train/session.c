@@ -100,22 +100,19 @@ static Status map_options_set(Session *session) {
 /* The weights a run starts from: random ones, or those of a checkpoint. */
 enum { STREAM_INIT = 1 };
 
-static Status no_weights(const TrainOptions *options) {
-  char where[1024];
-  snprintf(where, sizeof where, "%s", status_message());
-  return status_set(
-      STATUS_NOT_FOUND,
-      "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
-      "from scratch with --init random",
-      options->model, where, options->model);
-}
-
 /* Sets session->origin: a path, "random" or "mimetic"; NULL where there are none for a plan, which needs none. */
 static Status start_weights_find(Session *session) {
   const TrainOptions *options = &session->options;
   if (options->init == NULL && !checkpoint_is_path(options->model)) {
     Status status = data_paths_find("checkpoints", options->model, options->data_dir, &session->origin);
-    return status == STATUS_OK || session->use == SESSION_PLAN ? STATUS_OK : no_weights(options);
+    if (status == STATUS_OK || session->use == SESSION_PLAN) return STATUS_OK;
+    char where[1024];
+    snprintf(where, sizeof where, "%s", status_message());
+    return status_set(
+        STATUS_NOT_FOUND,
+        "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
+        "from scratch with --init random",
+        options->model, where, options->model);
   }
   session->origin = strdup(options->init != NULL ? options->init : options->model);
   return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
@@ -124,16 +121,6 @@ static Status start_weights_find(Session *session) {
 static bool starts_with(const Session *session, const char *how) { return session->origin != NULL && strcmp(session->origin, how) == 0; }
 static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
 
-/* The ids that begin, pad and end a text; an end may be one of several. */
-static void adopt_ids(ModelConfig *config, const ModelConfig *theirs) {
-  if (theirs->vocabulary != config->vocabulary) return; /* they would be those of other tokens; loading says more */
-  if (theirs->begin_id >= 0) config->begin_id = theirs->begin_id;
-  if (theirs->pad_id >= 0) config->pad_id = theirs->pad_id;
-  if (theirs->end_ids == 0) return;
-  memcpy(config->end_id, theirs->end_id, sizeof config->end_id);
-  config->end_ids = theirs->end_ids;
-}
-
 static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
   config->heads = theirs->heads;
   config->kv_heads = theirs->kv_heads;
@@ -141,7 +128,12 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->norm_eps = theirs->norm_eps;
   config->tied = theirs->tied;
   config->rope = theirs->rope;
-  adopt_ids(config, theirs);
+  if (theirs->vocabulary == config->vocabulary) { /* else ids would be those of other tokens; loading says more */
+    if (theirs->begin_id >= 0) config->begin_id = theirs->begin_id;
+    if (theirs->pad_id >= 0) config->pad_id = theirs->pad_id;
+    if (theirs->end_ids > 0) memcpy(config->end_id, theirs->end_id, sizeof config->end_id);
+    if (theirs->end_ids > 0) config->end_ids = theirs->end_ids;
+  }
   if (!normalisation) return;
   memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
   memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
@@ -215,21 +207,17 @@ __attribute__((format(printf, 2, 3))) static void say(Session *session, const ch
   va_end(arguments);
 }
 
-/* A run that was begun before defaults followed from the data goes on with those of its time. */
-static void earlier(Session *session) {
-  TrainOptions *options = &session->options;
-  if (options->batch == 0) options->batch = session->task->source->defaults.batch;
-  if (options->epochs == 0) options->epochs = session->task->source->defaults.epochs;
-  if (options->optimizer.rate < 0) options->optimizer.rate = 1e-4;
-  if (options->warmup < 0) options->warmup = 100;
-  if (options->eval_every == 0) options->eval_every = 1;
-}
-
 /* After TaskSource.open: the source's batch, halved while an epoch would have fewer than 8 of them, down to 8 samples. Sessions that do not
  * train take the source's batch. */
 static void run_defaults_batch(Session *session) {
   TrainOptions *options = &session->options;
-  if (options->earlier_defaults) earlier(session);
+  if (options->earlier_defaults) { /* a run that was begun before defaults followed from the data goes on with those of its time */
+    if (options->batch == 0) options->batch = session->task->source->defaults.batch;
+    if (options->epochs == 0) options->epochs = session->task->source->defaults.epochs;
+    if (options->optimizer.rate < 0) options->optimizer.rate = 1e-4;
+    if (options->warmup < 0) options->warmup = 100;
+    if (options->eval_every == 0) options->eval_every = 1;
+  }
   if (options->batch > 0) return;
   options->batch = session->task->source->defaults.batch;
   if (!learning(session)) return;
@@ -241,28 +229,6 @@ static void run_defaults_batch(Session *session) {
     say(session, "batch %lld", (long long)options->batch);
 }
 
-static void choose_epochs(Session *session) {
-  TrainOptions *options = &session->options;
-  int64_t steps = session_epoch_steps(session), min = (session->task->source->defaults.min_steps + steps - 1) / steps;
-  bool more = min > session->task->source->defaults.epochs;
-  if (options->epochs > 0) return;
-  options->epochs = more ? min : session->task->source->defaults.epochs;
-  if (options->max_steps > 0) return;
-  say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s", more ? " to have enough steps" : "");
-}
-
-static void choose_rate(Session *session) {
-  OptimizerOptions *optimizer = &session->options.optimizer;
-  const char *init = session->options.init;
-  bool scratch = init != NULL && (strcmp(init, "random") == 0 || strcmp(init, "mimetic") == 0);
-  if (optimizer->rate >= 0) return;
-  optimizer->rate = scratch ? fmin(1e-3, 0.4 / (double)session->config->width) : session->options.lora_rank > 0 ? 3e-4 : 1e-4;
-  say(session, "learning rate %.2g (%s)", optimizer->rate,
-      scratch                          ? "from scratch"
-      : session->options.lora_rank > 0 ? "adapters"
-                                       : "pretrained weights");
-}
-
 /* After TaskSource.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
  *   epochs          the source's, or as many as make its min_steps steps
  *   learning rate   1e-4 for pretrained weights, 3e-4 for adapters, min(1e-3, 0.4 / width) from scratch
@@ -272,9 +238,24 @@ static void choose_rate(Session *session) {
 static void run_defaults_length(Session *session) {
   TrainOptions *options = &session->options;
   if (!learning(session)) return;
-  choose_epochs(session);
+  const int64_t steps = session_epoch_steps(session), usual = session->task->source->defaults.epochs;
+  const int64_t min = (session->task->source->defaults.min_steps + steps - 1) / steps;
+  if (options->epochs == 0) {
+    options->epochs = min > usual ? min : usual;
+    if (options->max_steps == 0)
+      say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s",
+          min > usual ? " to have enough steps" : "");
+  }
   session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
-  choose_rate(session);
+  if (options->optimizer.rate < 0) {
+    const bool scratch = options->init != NULL && (strcmp(options->init, "random") == 0 || strcmp(options->init, "mimetic") == 0);
+    const bool adapters = options->lora_rank > 0;
+    options->optimizer.rate = scratch ? fmin(1e-3, 0.4 / (double)session->config->width) : adapters ? 3e-4 : 1e-4;
+    say(session, "learning rate %.2g (%s)", options->optimizer.rate,
+        scratch    ? "from scratch"
+        : adapters ? "adapters"
+                   : "pretrained weights");
+  }
   if (options->warmup < 0) {
     int64_t share = session->total_steps / WARMUP_SHARE;
     options->warmup = share < WARMUP_MAX ? share : WARMUP_MAX;
@@ -415,14 +396,6 @@ static Status read_config(Session *session, ModelConfig *config) {
 
 /* ---------------------------------------------------------------- open and close */
 
-static Status open_block_arena(Session *session) {
-  session->block_arena = arena_new(ARENA_BYTES);
-  if (session->block_arena == NULL)
-    return status_set(STATUS_NO_MEMORY, "no address space for the values of a block (--recompute, --memory)");
-  if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
-  return STATUS_OK;
-}
-
 void session_recompute(Session *session, int64_t blocks) {
   session->recomputed = (int)(blocks < session->config->blocks ? blocks : session->config->blocks);
   model_recompute(session->model, session->recomputed);
@@ -453,7 +426,12 @@ static Status open_work(Session *session) {
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
   TRY(use_precision(session));
-  if (options->recompute > 0 || options->memory > 0) TRY(open_block_arena(session));
+  if (options->recompute > 0 || options->memory > 0) {
+    session->block_arena = arena_new(ARENA_BYTES);
+    if (session->block_arena == NULL)
+      return status_set(STATUS_NO_MEMORY, "no address space for the values of a block (--recompute, --memory)");
+    if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
+  }
   session_recompute(session, options->recompute);
   TRY(session_lay_plain(session, session->tokens));
   TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
@@ -487,13 +465,6 @@ static Status add_adapters(Session *session) {
   return status == STATUS_OK ? status : status_wrap(status, "--lora %lld", (long long)options->lora_rank);
 }
 
-static Status open_weights(Session *session) {
-  ParamSet *params = model_params(session->model);
-  if (session->use == SESSION_PLAN) return param_reserve(params, true);
-  TRY(param_allocate(params, session->use == SESSION_TRAIN));
-  return start_weights_load(session);
-}
-
 static Status open_all(Session *session, ModelConfig *config) {
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
@@ -507,7 +478,12 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(map_options_set(session));
   TRY(add_adapters(session));
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
-  TRY(open_weights(session));
+  if (session->use == SESSION_PLAN) {
+    TRY(param_reserve(model_params(session->model), true));
+  } else {
+    TRY(param_allocate(model_params(session->model), session->use == SESSION_TRAIN));
+    TRY(start_weights_load(session));
+  }
   TRY(session->task->source->start(session));
   run_defaults_length(session);
   return open_work(session);

@@ -29,15 +29,6 @@ static uint64_t add_sampled(uint64_t hash, const uint8_t *data, size_t bytes) {
   return hash;
 }
 
-static uint64_t add_param(uint64_t hash, const Param *param) {
-  const Tensor *tensor = &param->tensor;
-  size_t count = (size_t)tensor_count(tensor);
-  int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
-  hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
-  if (tensor->narrow != NULL) return add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow);
-  return add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
-}
-
 /* Over names, sizes and numbers of the parameters that do not learn, which have values, as they lie in memory (the same weights in 16 bits
  * give another one). Of a tensor above 64 KiB 16 pages, evenly spread from the first to the last, stand for all of it: of 16 GB some 20 MB
  * are read, and a change that training or merging adapters makes is in every page. No defence against forgery. 0 where everything learns.
@@ -47,7 +38,13 @@ static int64_t frozen_digest(const ParamSet *params) {
   bool any = false;
   for (size_t i = 0; i < params->count; i++) {
     if (!params->list[i].frozen) continue;
-    hash = add_param(hash, &params->list[i]);
+    const Param *param = &params->list[i];
+    const Tensor *tensor = &param->tensor;
+    size_t count = (size_t)tensor_count(tensor);
+    int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
+    hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
+    hash = tensor->narrow != NULL ? add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow)
+                                  : add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
     any = true;
   }
   return any ? (int64_t)(hash >> 1) : 0;
@@ -421,24 +418,19 @@ static Status load_table(const Table *table, const SafeFile *file) {
   return STATUS_OK;
 }
 
-static Status load_file(Session *session, const char *path) {
-  SafeFile file = {0};
-  Table table = {0};
-  TRY(safetensors_open(&file, path));
-  Status status = describe(session, &table);
-  if (status == STATUS_OK) status = load_table(&table, &file);
-  if (status == STATUS_OK) counters_put(session, table.counters);
-  free(table.list);
-  safetensors_close(&file);
-  return status;
-}
-
 Status state_load(Session *session, const char *directory) {
   char *folder = NULL, *path = NULL;
   Status status = paths(directory, &folder, &path);
-  if (status == STATUS_OK) status = load_file(session, path);
+  SafeFile file = {0};
+  Table table = {0};
+  if (status == STATUS_OK) status = safetensors_open(&file, path);
+  if (status == STATUS_OK) status = describe(session, &table);
+  if (status == STATUS_OK) status = load_table(&table, &file);
+  if (status == STATUS_OK) counters_put(session, table.counters);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
     codebook_refresh(&session->emulation.site[index].book);
+  free(table.list);
+  safetensors_close(&file);
   free(folder);
   free(path);
   return status;

@@ -217,9 +217,9 @@ typedef struct Run {
 
 /* ---------------------------------------------------------------- columns */
 
-static void name_columns(Run *run) {
+static Status open_report(Run *run) {
   const Task *task = run->session->task;
-  const char *test = session_test_name(run->session);
+  const char *names[COLUMNS], *test = session_test_name(run->session);
   for (run->columns = 0; run->columns < COLUMN_MEASURES; run->columns++)
     snprintf(run->names[run->columns], COLUMN_NAME, "%s", FIXED[run->columns]);
   snprintf(run->names[COLUMN_SPEED], COLUMN_NAME, "%s_%s", task->source->name.units, FIXED[COLUMN_SPEED]);
@@ -228,11 +228,6 @@ static void name_columns(Run *run) {
     snprintf(run->names[run->columns++], COLUMN_NAME, "%s_%s_plain", test, task->report->measures[m]);
   }
   snprintf(run->names[run->columns++], COLUMN_NAME, "%s_loss", test);
-}
-
-static Status open_report(Run *run) {
-  const char *names[COLUMNS];
-  name_columns(run);
   for (int i = 0; i < run->columns; i++) names[i] = run->names[i];
   run->started = run->interval_started = clock_now();
   int64_t step = run->session->step;
@@ -383,15 +378,6 @@ static Status report_evaluation(Run *run) {
 
 /* ---- Checkpoints ---- */
 
-/* Beside the weights, in which they are folded: a few megabytes that PEFT and others take. */
-static Status save_adapters(Session *session, const real *values) {
-  char *folder = files_join(session->options.out, "adapter");
-  if (folder == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  Status status = checkpoint_save_adapters(session->model, folder, values, session->origin);
-  free(folder);
-  return status;
-}
-
 /* Config, weights (averaged ones if kept), tokenizer, codebooks, self-test and state into options.out. */
 static Status write_checkpoint(Session *session) {
   const char *out = session->options.out;
@@ -400,7 +386,13 @@ static Status write_checkpoint(Session *session) {
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
   TRY(validate_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
-  if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
+  if (session->options.lora_rank > 0) { /* beside the weights, in which they are folded: a few megabytes that PEFT and others take */
+    char *folder = files_join(out, "adapter");
+    Status status = folder != NULL ? checkpoint_save_adapters(session->model, folder, values, session->origin)
+                                   : status_set(STATUS_NO_MEMORY, "no memory");
+    free(folder);
+    TRY(status);
+  }
   if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
   session_trim(session);    /* the self-test maps the weights anew: in place of what a step holds, not beside it */

@@ -109,16 +109,6 @@ Status validate_weights(Session *session) {
                             : block_place(session->config, first, place));
 }
 
-static Status add_confusion(const Session *session) {
-  int64_t cells = session->confusion != NULL ? session->classes * session->classes : 0, *counts = calloc((size_t)cells + 1, sizeof *counts);
-  if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to add up answers over ranks");
-  for (int64_t i = 0; i < cells; i++) counts[i] = session->confusion[i];
-  ranks_count_all(counts, cells);
-  for (int64_t i = 0; i < cells; i++) session->confusion[i] = (uint32_t)counts[i];
-  free(counts);
-  return STATUS_OK;
-}
-
 /* What each rank has seen of its shares: the same sums in all of them. */
 static Status add_ranks(Session *session, Status status, TaskScore *score) {
   int64_t counts[] = {score->samples, score->items, score->correct, score->bytes, interrupt_asked()};
@@ -126,7 +116,13 @@ static Status add_ranks(Session *session, Status status, TaskScore *score) {
   ranks_sum(&score->loss, 1);
   ranks_count_all(counts, sizeof counts / sizeof *counts);
   ranks_count_all(&score->answers[0][0], 4);
-  TRY(ranks_agree(add_confusion(session)));
+  const int64_t cells = session->confusion != NULL ? session->classes * session->classes : 0;
+  int64_t *wide = calloc((size_t)cells + 1, sizeof *wide);
+  TRY(ranks_agree(wide ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to add up answers over ranks")));
+  for (int64_t i = 0; i < cells; i++) wide[i] = session->confusion[i];
+  ranks_count_all(wide, cells);
+  for (int64_t i = 0; i < cells; i++) session->confusion[i] = (uint32_t)wide[i];
+  free(wide);
   score->samples = counts[0];
   score->items = counts[1];
   score->correct = counts[2];

@@ -402,11 +402,6 @@ void session_recompute(Session *session, int64_t blocks) {
   tape_segment_use(session->tape, session->recomputed > 0 ? session->block_arena : NULL);
 }
 
-void session_trim(Session *session) {
-  arena_trim(session->arena);
-  if (session->block_arena != NULL) arena_trim(session->block_arena);
-}
-
 /* Weights are in memory by now; who changes them later refreshes their shadows. */
 static Status use_precision(Session *session) {
   TrainOptions *options = &session->options;

@@ -142,9 +142,6 @@ int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoc
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);
 
-/* Gives the memory of the tape's last step back to the system; the next one takes it anew. */
-void session_trim(Session *session);
-
 /* session->plain_layout for samples of `tokens`, at most session->tokens: allocates nothing. */
 Status session_lay_plain(Session *session, int64_t tokens);
 

@@ -32,7 +32,7 @@ typedef struct Images {
   Loader *loader[TASK_PARTS];
 } Images;
 
-static Status open_sets(Session *session) {
+static Status open_images(Session *session) {
   const TrainOptions *options = &session->options;
   Images *images = session->source = calloc(1, sizeof *images);
   if (images == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
@@ -51,7 +51,7 @@ static Status open_sets(Session *session) {
   return STATUS_OK;
 }
 
-static Status configure(Session *session, ModelConfig *config) {
+static Status configure_images(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   const Dataset *set = ((Images *)session->source)->set[TASK_TRAIN];
   if (options->image_size > 0) config->image = options->image_size;
@@ -65,7 +65,7 @@ static Status configure(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status start(Session *session) {
+static Status start_images(Session *session) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
   Images *images = session->source;
@@ -94,7 +94,7 @@ static Status start(Session *session) {
   return STATUS_OK;
 }
 
-static void close_sets(Session *session) {
+static void close_images(Session *session) {
   Images *images = session->source;
   for (int part = 0; images != NULL && part < TASK_PARTS; part++) {
     loader_free(images->loader[part]);
@@ -103,13 +103,13 @@ static void close_sets(Session *session) {
   free(images);
 }
 
-static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+static Status seek_images(Session *session, TaskPart part, int64_t epoch, int64_t step) {
   Loader *loader = ((Images *)session->source)->loader[part];
   loader_share(loader, session->share);
   return loader_seek(loader, epoch, step);
 }
 
-static Status next(Session *session, TaskPart part, TaskBatch *batch) {
+static Status next_images(Session *session, TaskPart part, TaskBatch *batch) {
   Batch images;
   TRY(loader_next(((Images *)session->source)->loader[part], &images));
   *batch = (TaskBatch){.count = images.count,
@@ -123,7 +123,7 @@ static Status next(Session *session, TaskPart part, TaskBatch *batch) {
 }
 
 /* Draws the first batch as it will be learnt. */
-static Status draw(Session *session, bool json, char **shown) {
+static Status draw_images(Session *session, bool json, char **shown) {
   Batch batch;
   Images *images = session->source;
   (void)json;
@@ -144,16 +144,17 @@ static void warn_of_skipped(const Session *session) {
     log_warning("%lld broken images of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
 }
 
-const TaskSource source_images = {.name = {"images", "images", "image", "test"},
-                                  .defaults = {.batch = 64, .epochs = 32, .min_steps = 400},
-                                  .open = open_sets,
-                                  .configure = configure,
-                                  .start = start,
-                                  .close = close_sets,
-                                  .seek = seek,
-                                  .next = next,
-                                  .show = draw,
-                                  .finish = warn_of_skipped};
+const TaskSource source_images = {{"images", "images", "image", "test"},
+                                  {.batch = 64, .epochs = 32, .min_steps = 400},
+                                  false,
+                                  open_images,
+                                  configure_images,
+                                  start_images,
+                                  close_images,
+                                  seek_images,
+                                  next_images,
+                                  draw_images,
+                                  warn_of_skipped};
 
 /* ---- The tokenizer of a run ---- */
 
@@ -498,16 +499,17 @@ Status perplexity_of(const Session *session, const TaskScore *score, PerplexityU
   return STATUS_OK;
 }
 
-const TaskSource source_windows = {.name = {"tokens", "windows", "window", "valid"},
-                                   .defaults = {.batch = 8, .epochs = 1, .min_steps = 200},
-                                   .texts = true,
-                                   .open = open_language,
-                                   .configure = configure_windows,
-                                   .start = start_windows,
-                                   .close = close_language,
-                                   .seek = seek_windows,
-                                   .next = next_windows,
-                                   .show = show_window};
+const TaskSource source_windows = {{"tokens", "windows", "window", "valid"},
+                                   {.batch = 8, .epochs = 1, .min_steps = 200},
+                                   true,
+                                   open_language,
+                                   configure_windows,
+                                   start_windows,
+                                   close_language,
+                                   seek_windows,
+                                   next_windows,
+                                   show_window,
+                                   NULL};
 
 /* ---- Labelled texts ---- */
 
@@ -642,13 +644,14 @@ static Status show_text(Session *session, bool json, char **shown) {
   return STATUS_OK;
 }
 
-const TaskSource source_labels = {.name = {"texts", "texts", "text", "test"},
-                                  .defaults = {.batch = 16, .epochs = 3, .min_steps = 300},
-                                  .texts = true,
-                                  .open = open_labels,
-                                  .configure = configure_labels,
-                                  .start = start_labels,
-                                  .close = close_labels,
-                                  .seek = seek_labels,
-                                  .next = next_labels,
-                                  .show = show_text};
+const TaskSource source_labels = {{"texts", "texts", "text", "test"},
+                                  {.batch = 16, .epochs = 3, .min_steps = 300},
+                                  true,
+                                  open_labels,
+                                  configure_labels,
+                                  start_labels,
+                                  close_labels,
+                                  seek_labels,
+                                  next_labels,
+                                  show_text,
+                                  NULL};

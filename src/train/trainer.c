@@ -171,6 +171,12 @@ static bool is_over(const Best *best, const Session *session) {
 
 /* ---- Lines, metrics, events ---- */
 
+/* Gives the memory of the tape's last step back to the system; the next one takes it anew. */
+static void trim_arenas(Session *session) {
+  arena_trim(session->arena);
+  if (session->block_arena != NULL) arena_trim(session->block_arena);
+}
+
 enum {
   COLUMN_LOSS,
   COLUMN_TASK,
@@ -312,7 +318,7 @@ static Status draw_curves(const Run *run) {
   if (session_astra(run->session))
     snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
   snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
-  session_trim(run->session); /* charts take some megabytes: in place of what an evaluation holds, not beside it */
+  trim_arenas(run->session); /* charts take some megabytes: in place of what an evaluation holds, not beside it */
   return ranks_follow(ranks_self() == 0 ? metrics_draw(run->metrics, title) : STATUS_OK);
 }
 
@@ -395,7 +401,7 @@ static Status write_checkpoint(Session *session) {
   }
   if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
-  session_trim(session);    /* the self-test maps the weights anew: in place of what a step holds, not beside it */
+  trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
   TRY(selftest_writer_run(session, out));
   return state_save(session, out);

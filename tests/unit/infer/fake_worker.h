@@ -20,9 +20,9 @@
 
 typedef struct FakeWorker {
   /* How it behaves; zeroes: well. */
-  bool refuses;    /* each SETUP, and blames nobody */
+  bool refuses;    /* each SETUP, and names no node */
   bool fails;      /* ERROR to each request */
-  int blames;      /* ERROR to each request that this node takes part in, counted from 1, about that one */
+  int reports;     /* ERROR to each request in which this node takes part, counted from 1; names it as the one at fault */
   int slow;        /* seconds before it answers a request */
   bool silent;     /* answers neither requests nor CANCEL */
   int deaf;        /* seconds before it answers CANCEL */
@@ -90,9 +90,9 @@ static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   if (w->leaves == s->requests) _exit(0);
   if (w->silent) return true;
   nanosleep(&(struct timespec){.tv_sec = w->slow}, NULL);
-  bool blames = w->blames && w->blames <= s->setup.nodes;
-  if (w->fails || blames) {
-    WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = blames ? (uint32_t)w->blames : 0, .bytes = 7};
+  bool reports = w->reports && w->reports <= s->setup.nodes;
+  if (w->fails || reports) {
+    WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = reports ? (uint32_t)w->reports : 0, .bytes = 7};
     return fake_worker_say(s, header, "is lame");
   }
   WireHeader header = {.kind = WIRE_RESULT, .request = asked->request, .count = asked->count, .block = gives_up, .bytes = (uint32_t)bytes};

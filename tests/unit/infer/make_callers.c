@@ -1,13 +1,18 @@
-/* What comes to a worker's address, in three roles:
+/* Callers of a worker, in three roles:
  *
- *   make_callers flood ADDRESS RATE SECONDS [SOURCES]   callers without a key: RATE connections a second, in turns silent, with noise, with
- * half a HELLO, with one of another key, and with one of another release. They stay until the worker hangs up or descriptors run out.
- * SOURCES: from so many addresses 127.1.0.1, 127.1.0.2... Prints "calls N". make_callers lead ADDRESS KEY COUNT SECONDS         COUNT
- * leaders that have the key, all at once: each says HELLO, ends its TLS handshake, and waits for the worker's first message, as astra-infer
- * does; one that is hung up on calls again. Prints "connected N of COUNT, slowest S s, calls C", and fails if some were not within SECONDS.
- *   make_callers delay ADDRESS TARGET ROUND-TRIP        a way to TARGET on which a round trip takes so many seconds: a connection comes out
- * after one and a half of them, with the first bytes, as over a network. Prints "listening on ADDRESS".
- */
+ *   make_callers flood ADDRESS RATE SECONDS [SOURCES]
+ *     Callers without a key: RATE connections a second, in turns silent, with noise, with half a HELLO, with one of another key,
+ *     and with one of another release. They stay until the worker hangs up or descriptors run out. SOURCES: the number of source
+ *     addresses, 127.1.0.1, 127.1.0.2... Prints "calls N".
+ *
+ *   make_callers lead ADDRESS KEY COUNT SECONDS
+ *     COUNT leaders that have the key, all at once: each sends HELLO, completes its TLS handshake, and waits for the worker's
+ *     first message, as astra-infer does; one that is hung up on calls again. Prints "connected N of COUNT, slowest S s, calls C",
+ *     and fails if some were not connected within SECONDS.
+ *
+ *   make_callers delay ADDRESS TARGET ROUND-TRIP
+ *     A proxy to TARGET that adds a round trip of that many seconds: a connection is established after one and a half of them,
+ *     with the first bytes, as over a network. Prints "listening on ADDRESS". */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "infer/cluster/address.h"
@@ -194,7 +199,7 @@ static int lead(const Address *address, const char *key_path, int count, double 
   return connected == count ? 0 : 1;
 }
 
-/* ---- a long way */
+/* ---- a path with a delay */
 
 enum { MAX_WAYS = 512, MAX_CHUNKS = 64, CHUNK = 4096 };
 
@@ -204,68 +209,68 @@ typedef struct Chunk {
   uint8_t bytes[CHUNK];
 } Chunk;
 
-typedef struct Way {
+typedef struct Path {
   int fd[2];        /* of the caller, and of the target once it is called; -1 */
   double opened;    /* when a connection would have come out; 0: free */
   Chunk *chunks[2]; /* [MAX_CHUNKS] to the target, and to the caller */
   int first[2], count[2];
   bool ended[2]; /* this side says no more */
-} Way;
+} Path;
 
-static void close_way(Way *way) {
+static void close_path(Path *path) {
   for (int i = 0; i < 2; i++) {
-    if (way->fd[i] >= 0) close(way->fd[i]);
-    way->fd[i] = -1;
-    free(way->chunks[i]);
+    if (path->fd[i] >= 0) close(path->fd[i]);
+    path->fd[i] = -1;
+    free(path->chunks[i]);
   }
-  *way = (Way){.fd = {-1, -1}};
+  *path = (Path){.fd = {-1, -1}};
 }
 
-static void take_in(Way *way, int side, double now, double one_way) {
-  Chunk *chunk = &way->chunks[side][(way->first[side] + way->count[side]) % MAX_CHUNKS];
-  if (way->ended[side] || way->count[side] == MAX_CHUNKS) return;
-  ssize_t n = recv(way->fd[side], chunk->bytes, CHUNK, MSG_DONTWAIT);
+static void take_in(Path *path, int side, double now, double one_way) {
+  Chunk *chunk = &path->chunks[side][(path->first[side] + path->count[side]) % MAX_CHUNKS];
+  if (path->ended[side] || path->count[side] == MAX_CHUNKS) return;
+  ssize_t n = recv(path->fd[side], chunk->bytes, CHUNK, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   chunk->size = n > 0 ? (size_t)n : 0;
-  chunk->due = fmax(now + one_way, way->opened);
-  way->ended[side] = n <= 0;
-  way->count[side]++;
+  chunk->due = fmax(now + one_way, path->opened);
+  path->ended[side] = n <= 0;
+  path->count[side]++;
 }
 
-/* False: the way is over. */
-static bool give_out(Way *way, int side, double now) {
-  while (way->count[side] > 0) {
-    const Chunk *chunk = &way->chunks[side][way->first[side]];
+/* False: the path is closed. */
+static bool give_out(Path *path, int side, double now) {
+  while (path->count[side] > 0) {
+    const Chunk *chunk = &path->chunks[side][path->first[side]];
     if (chunk->due > now) return true;
     if (chunk->size == 0) return false; /* an end of one side is one of both here */
-    if (send(way->fd[!side], chunk->bytes, chunk->size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)chunk->size) return false;
-    way->first[side] = (way->first[side] + 1) % MAX_CHUNKS;
-    way->count[side]--;
+    if (send(path->fd[!side], chunk->bytes, chunk->size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)chunk->size) return false;
+    path->first[side] = (path->first[side] + 1) % MAX_CHUNKS;
+    path->count[side]--;
   }
   return true;
 }
 
-static void move_way(Way *way, const Address *target, double now, double one_way) {
+static void move_path(Path *path, const Address *target, double now, double one_way) {
   bool open = true;
-  take_in(way, 0, now, one_way);
-  if (way->fd[1] < 0 && now >= way->opened) open = address_call(target, &way->fd[1]) == STATUS_OK;
-  if (way->fd[1] >= 0) {
+  take_in(path, 0, now, one_way);
+  if (path->fd[1] < 0 && now >= path->opened) open = address_call(target, &path->fd[1]) == STATUS_OK;
+  if (path->fd[1] >= 0) {
     bool done = false;
-    open = address_called(target, way->fd[1], &done) == STATUS_OK;
+    open = address_called(target, path->fd[1], &done) == STATUS_OK;
     if (open && done) {
-      take_in(way, 1, now, one_way);
-      open = give_out(way, 0, now) && give_out(way, 1, now);
+      take_in(path, 1, now, one_way);
+      open = give_out(path, 0, now) && give_out(path, 1, now);
     }
   }
-  if (!open) close_way(way);
+  if (!open) close_path(path);
 }
 
 static int delay(const Address *address, const Address *target, double round_trip) {
-  static Way ways[MAX_WAYS];
+  static Path paths[MAX_WAYS];
   int sockets[ADDRESS_SOCKETS], count;
   char text[ADDRESS_TEXT];
   Address here = *address;
-  for (int i = 0; i < MAX_WAYS; i++) ways[i] = (Way){.fd = {-1, -1}};
+  for (int i = 0; i < MAX_WAYS; i++) paths[i] = (Path){.fd = {-1, -1}};
   if (address_listen(address, sockets, &count) != STATUS_OK) return 1;
   here.port = address_port(sockets[0]);
   printf("listening on %s\n", address_text(&here, text));
@@ -274,14 +279,14 @@ static int delay(const Address *address, const Address *target, double round_tri
     double now = clock_now();
     int fd = accept(sockets[0], NULL, NULL);
     for (int i = 0; i < MAX_WAYS; i++) {
-      Way *way = &ways[i];
-      if (fd >= 0 && way->opened <= 0) {
-        *way = (Way){.fd = {fd, -1},
-                     .opened = now + 1.5 * round_trip,
-                     .chunks = {malloc(MAX_CHUNKS * sizeof(Chunk)), malloc(MAX_CHUNKS * sizeof(Chunk))}};
+      Path *path = &paths[i];
+      if (fd >= 0 && path->opened <= 0) {
+        *path = (Path){.fd = {fd, -1},
+                       .opened = now + 1.5 * round_trip,
+                       .chunks = {malloc(MAX_CHUNKS * sizeof(Chunk)), malloc(MAX_CHUNKS * sizeof(Chunk))}};
         fd = -1;
       }
-      if (way->opened > 0) move_way(way, target, now, round_trip / 2);
+      if (path->opened > 0) move_path(path, target, now, round_trip / 2);
     }
     if (fd >= 0) close(fd);
     poll(&(struct pollfd){.fd = sockets[0], .events = POLLIN}, 1, 1);

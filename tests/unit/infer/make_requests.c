@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { BATCH = 24, INPUTS = 3, MEMBERS = 8 };
-static const double patience = 120, pause_seconds = 0.2; /* the first: with devices that nobody disturbs */
+static const double undisturbed_timeout = 120, pause_seconds = 0.2;
 
 typedef struct Run {
   Weights weights;
@@ -36,7 +36,7 @@ typedef struct Run {
 /* ---- what is right */
 
 static Status open_leader(Run *run, const ClusterOptions *cluster, int devices, Partition *partition, Leader **leader) {
-  double timeout = cluster == &run->cluster ? run->timeout : patience;
+  double timeout = cluster == &run->cluster ? run->timeout : undisturbed_timeout;
   LeaderOptions options = {.batch_max = BATCH, .timeout = timeout, .threads = 1, .network = &run->network, .cluster = cluster};
   TRY(partition_even(partition, config_tokens(run->weights.config), devices));
   return leader_start(leader, &run->weights, partition, &options);

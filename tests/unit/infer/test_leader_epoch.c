@@ -121,7 +121,7 @@ static void go_on(Fixture *f, double seconds, int nodes) {
 /* One that answers this leader and is of no use all the same: it costs two tries, and is not called again soon. */
 static void whoever_fails_twice_is_left_behind(void **state) {
   (void)state;
-  const FakeWorker useless[][2] = {{{0}, {.refuses = true}}, {{0}, {.fails = true}}, {{.blames = 2}, {0}}};
+  const FakeWorker useless[][2] = {{{0}, {.refuses = true}}, {{0}, {.fails = true}}, {{.reports = 2}, {0}}};
   for (int i = 0; i < 3; i++) {
     Fixture f;
     LeaderAnswer answer;
@@ -167,7 +167,7 @@ static void whoever_was_silent_is_not_waited_for_again(void **state) {
   (void)state;
   Fixture f;
   LeaderAnswer answer;
-  open_fixture(&f, 2, (const FakeWorker[]){{.blames = 2, .slow = 2}, {.silent = true}});
+  open_fixture(&f, 2, (const FakeWorker[]){{.reports = 2, .slow = 2}, {.silent = true}});
   assert_int_equal(begin(&f, ON_FAILURE_RERUN, 3, 0), STATUS_OK);
   double start = clock_now();
   expect(&f, &answer, 1); /* two seconds, one, and two again */

@@ -1,5 +1,6 @@
-/* A listener in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing
- * at the door nor by taking all descriptors, and sessions are noticed to end whatever the listener's own parent did with its children. */
+/* A listener in a process of its own, with the test as callers without a key and as a leader: callers without a key shut nobody out,
+ * neither with many connections nor when descriptors run out, and the end of a session is noticed whatever the listener's parent did with
+ * SIGCHLD. */
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/listener.h"
@@ -141,10 +142,10 @@ static bool is_welcome(Connection *connection) {
   return wire_parse(bytes, WELCOME_BYTES, &header) == STATUS_OK && header.kind == WIRE_WELCOME;
 }
 
-/* ---- what strangers cannot do */
+/* ---- what callers without a key cannot do */
 
 /* A handshake is given up after 5 s, and somebody silent after 2: if a leader had to wait for their places, it would be for longer. */
-static void a_crowd_at_the_door_keeps_nobody_out(void **state) {
+static void many_callers_shut_nobody_out(void **state) {
   (void)state;
   pid_t listener = start((Listener){.once = false});
   const KeyFile wrong = {.open = false};
@@ -195,7 +196,7 @@ static void ignored_children_are_noticed_to_end(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_crowd_at_the_door_keeps_nobody_out), cmocka_unit_test(without_descriptors_it_waits),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(many_callers_shut_nobody_out), cmocka_unit_test(without_descriptors_it_waits),
                                      cmocka_unit_test(ignored_children_are_noticed_to_end)};
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -167,11 +167,11 @@ static void calls_join_in_tls(void **state) {
   open_door(&door, sides, 1);
   /* A caller with another key, one that says nothing, and one that goes away: none of them matters. */
   int pair[2], silent[2], gone[2];
-  Connection *stranger;
+  Connection *intruder;
   bool done;
   assert_true(connection_pair(pair) == STATUS_OK && connection_pair(silent) == STATUS_OK && connection_pair(gone) == STATUS_OK);
-  assert_int_equal(connection_tls(&stranger, pair[0], CONNECTION_DIALS, &other), STATUS_OK);
-  assert_int_equal(connection_step(stranger, &done), STATUS_OK);
+  assert_int_equal(connection_tls(&intruder, pair[0], CONNECTION_DIALS, &other), STATUS_OK);
+  assert_int_equal(connection_step(intruder, &done), STATUS_OK);
   pass(&sides[0], FD_CONNECTION, 0, 0, pair[1]);
   pass(&sides[0], FD_CONNECTION, 0, 0, silent[1]);
   pass(&sides[0], FD_CONNECTION, 0, 0, gone[1]);
@@ -183,7 +183,7 @@ static void calls_join_in_tls(void **state) {
   assert_joined(sides, 0, 1);
   assert_joined(sides, 1, 0);
   assert_true(connection_is_secret(sides[0].handshake.connection[1]));
-  connection_free(stranger);
+  connection_free(intruder);
   close(silent[0]);
   for (int i = 0; i < 2; i++) close_side(&sides[i]);
 }

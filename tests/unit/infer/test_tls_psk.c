@@ -111,7 +111,7 @@ static unsigned int old_key(SSL *ssl, const char *hint, char *identity, unsigned
   return KEY_FILE_BYTES;
 }
 
-static void assert_stranger_refused(int version, bool knows_key) {
+static void assert_outsider_refused(int version, bool knows_key) {
   int fd[2];
   Connection *connection;
   const KeyFile key = key_of(1);
@@ -136,11 +136,11 @@ static void assert_stranger_refused(int version, bool knows_key) {
   close(fd[1]);
 }
 
-static void strangers_are_refused(void **state) {
+static void outsiders_are_refused(void **state) {
   (void)state;
-  assert_stranger_refused(TLS1_2_VERSION, true);
-  assert_stranger_refused(TLS1_3_VERSION, false);
-  assert_stranger_refused(TLS1_3_VERSION, true); /* the old callback's key goes with SHA-256 only */
+  assert_outsider_refused(TLS1_2_VERSION, true);
+  assert_outsider_refused(TLS1_3_VERSION, false);
+  assert_outsider_refused(TLS1_3_VERSION, true); /* the old callback's key goes with SHA-256 only */
 }
 
 static void noise_is_refused(void **state) {
@@ -288,7 +288,7 @@ static void plain_connections_have_no_secrets(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_right_key_opens),
                                      cmocka_unit_test(other_keys_do_not),
-                                     cmocka_unit_test(strangers_are_refused),
+                                     cmocka_unit_test(outsiders_are_refused),
                                      cmocka_unit_test(noise_is_refused),
                                      cmocka_unit_test(a_handshake_has_an_end),
                                      cmocka_unit_test(exporters_are_equal_and_bound),

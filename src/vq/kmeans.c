@@ -1,23 +1,263 @@
-/* K-means over all groups of a codebook at once: an iteration is one codebook_assign and one kmeans_step_move. Starts are in
- * kmeans_start.c; here are the movement of the centres, the iterations, when they end, and the choice among restarts. */
+/* K-means over all groups of a codebook at once, in the order of a run: where the centres start, one movement of them (an iteration is one
+ * codebook_assign and one step_move), the iterations and when they end, and the choice among restarts. */
 #include "vq/kmeans.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"
 #include "vq/codebook.h"
-#include "vq/distance.h"
-#include "vq/kmeans_internal.h"
-#include "vq/kmeans_start.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- Start ---- */
+
+/* K-means starts: random samples, or k-means++ (Arthur and Vassilvitskii, 2007): each next centre is a sample drawn with probability
+ * proportional to its squared distance to the nearest centre so far. Greedy k-means++ (the same paper, section 6; what scikit-learn does)
+ * draws 2 + ln K candidates for each centre and keeps the one that leaves the smallest sum of squared distances.
+ *
+ * k-means++ costs K passes over its samples, so it looks at a thinned set of them, kept as tiles [tile, W/G, LANES], each of which meets
+ * all candidates while it is in the cache. kernels()->nearer takes differences, not products: a sample equal to a centre is at distance
+ * zero exactly and is not drawn again. Groups are shared out; a single group shares out its tiles. */
+
+enum {
+  LANES = NEARER_LANES,
+  SAMPLES_MIN = 16384,
+  SAMPLES_MAX = 65536,
+  NUMBERS_MAX = 1 << 22, /* 16 MiB of floats are read again for each centre */
+  RANDOM_STREAM = 1000,
+};
+
+typedef struct StartJob {
+  Codebook *book;
+  const real *samples; /* [count, W] */
+  int64_t count;
+  uint64_t seed;
+  int restart;
+  int64_t candidates;       /* tried for each centre of k-means++ */
+  int64_t thinned;          /* samples that it looks at */
+  int64_t tiles;            /* of LANES */
+  struct Drawing *drawings; /* [workers] */
+} StartJob;
+
+/* What one worker holds for the group it is at. Distances are squared, and 0 in the padding of the last tile. */
+typedef struct Drawing {
+  int64_t d, tiles, candidates;
+  int64_t tried;   /* of the candidates, in this round */
+  real *columns;   /* [tiles, d, LANES] */
+  real *distances; /* [tiles, LANES] to the nearest centre so far */
+  double *sums;    /* [tiles] of them */
+  real *points;    /* [candidates, d] */
+  real *nearer;    /* [candidates, tiles, LANES] distances with that candidate taken in */
+  double *lower;   /* [tiles, candidates] their sums */
+} Drawing;
+
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void start_rng(const StartJob *job, int64_t g, Rng *rng) {
+  rng_init(rng, job->seed, RANDOM_STREAM + (uint64_t)job->restart * (uint64_t)job->book->groups + (uint64_t)g);
+}
+
+/* A random sample of the i-th of the equal stretches that k-means++ looks at: distinct for each i. */
+static int64_t draw_stretch(const StartJob *job, int64_t i, Rng *rng) {
+  int64_t from = i * job->count / job->thinned, to = (i + 1) * job->count / job->thinned;
+  return from + (int64_t)rng_below(rng, (uint64_t)(to - from));
+}
+
+static void random_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const StartJob *job = context;
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups;
+  for (int64_t g = begin; g < end; g++) {
+    Rng rng;
+    start_rng(job, g, &rng);
+    int64_t chosen = 0;
+    for (int64_t row = 0; chosen < book->entries; row++) { /* selection sampling (Knuth, 3.4.2): distinct, every set equally likely */
+      if (rng_uniform(&rng) * (double)(job->count - row) >= (double)(book->entries - chosen)) continue;
+      memcpy(book->codewords + (g * book->entries + chosen++) * d, job->samples + row * book->width + g * d, (size_t)d * sizeof(real));
+    }
+  }
+}
+
+/* ---- k-means++ */
+
+static void thin(const StartJob *job, int64_t g, const Drawing *drawing, Rng *rng) {
+  int64_t d = drawing->d, width = job->book->width;
+  memset(drawing->columns, 0, (size_t)(drawing->tiles * d * LANES) * sizeof(real));
+  for (int64_t i = 0; i < drawing->tiles * LANES; i++) drawing->distances[i] = 0;
+  for (int64_t i = 0; i < job->thinned; i++) {
+    const real *sample = job->samples + draw_stretch(job, i, rng) * width + g * d;
+    real *column = drawing->columns + i / LANES * d * LANES + i % LANES;
+    for (int64_t j = 0; j < d; j++) column[j * LANES] = sample[j];
+    drawing->distances[i] = (real)1e30;
+  }
+}
+
+static void approach_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Drawing *drawing = context;
+  for (int64_t tile = begin; tile < end; tile++)
+    kernels()->nearer(LANES, drawing->d, drawing->columns + tile * drawing->d * LANES, drawing->tried, drawing->points,
+                      drawing->distances + tile * LANES, drawing->nearer + tile * LANES, drawing->tiles * LANES,
+                      drawing->lower + tile * drawing->candidates);
+}
+
+/* An index drawn by squared distance. Rounding may carry the target past the end: then the last one that has a distance. */
+static int64_t draw_far(const Drawing *drawing, int64_t thinned, Rng *rng) {
+  double total = 0;
+  for (int64_t t = 0; t < drawing->tiles; t++) total += drawing->sums[t];
+  if (!(total > 0)) return (int64_t)rng_below(rng, (uint64_t)thinned); /* every sample is a centre already */
+  double target = rng_uniform(rng) * total;
+  int64_t tile = 0, index = 0;
+  for (int64_t t = 0; t < drawing->tiles; t++) {
+    if (!(drawing->sums[t] > 0)) continue;
+    tile = t;
+    if (target < drawing->sums[t]) break;
+    target -= drawing->sums[t];
+  }
+  for (int64_t i = tile * LANES; i < (tile + 1) * LANES; i++) {
+    double distance = (double)drawing->distances[i];
+    if (!(distance > 0)) continue;
+    index = i;
+    if (target < distance) break;
+    target -= distance;
+  }
+  return index;
+}
+
+static void copy_sample(const Drawing *drawing, int64_t index, real *to /* [d] */) {
+  const real *column = drawing->columns + index / LANES * drawing->d * LANES + index % LANES;
+  for (int64_t j = 0; j < drawing->d; j++) to[j] = column[j * LANES];
+}
+
+/* The candidate that leaves the smallest sum of distances; the first among equals. */
+static int64_t best_candidate(const Drawing *drawing) {
+  int64_t best = 0;
+  double min = INFINITY;
+  for (int64_t c = 0; c < drawing->tried; c++) {
+    double sum = 0;
+    for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
+    if (sum < min) min = sum, best = c;
+  }
+  return best;
+}
+
+/* The first centre is any sample; each later one the best of the candidates drawn. */
+static void plus_plus_group(const StartJob *job, int64_t g, Drawing *drawing) {
+  int64_t d = drawing->d, lanes = drawing->tiles * LANES;
+  Rng rng;
+  start_rng(job, g, &rng);
+  thin(job, g, drawing, &rng);
+  drawing->tried = 1;
+  copy_sample(drawing, (int64_t)rng_below(&rng, (uint64_t)job->thinned), drawing->points);
+  for (int64_t k = 0;; k++) {
+    threads_for(drawing->tiles, 1, approach_range, drawing);
+    int64_t best = best_candidate(drawing);
+    memcpy(job->book->codewords + (g * job->book->entries + k) * d, drawing->points + best * d, (size_t)d * sizeof(real));
+    if (k + 1 == job->book->entries) return;
+    memcpy(drawing->distances, drawing->nearer + best * lanes, (size_t)lanes * sizeof(real));
+    for (int64_t tile = 0; tile < drawing->tiles; tile++) drawing->sums[tile] = drawing->lower[tile * drawing->candidates + best];
+    drawing->tried = drawing->candidates;
+    for (int64_t c = 0; c < drawing->tried; c++) copy_sample(drawing, draw_far(drawing, job->thinned, &rng), drawing->points + c * d);
+  }
+}
+
+static void plus_plus_range(void *context, int64_t begin, int64_t end, int thread) {
+  const StartJob *job = context;
+  for (int64_t g = begin; g < end; g++) plus_plus_group(job, g, &job->drawings[thread]);
+}
+
+/* 16 samples for each centre, but at least SAMPLES_MIN; no more than NUMBERS_MAX allow, but 4 for each centre; at most SAMPLES_MAX in
+ * either case, but one for each centre. */
+static int64_t samples_looked_at(const StartJob *job) {
+  int64_t entries = job->book->entries, d = job->book->width / job->book->groups;
+  int64_t wanted = min(max(16 * entries, SAMPLES_MIN), max(4 * entries, NUMBERS_MAX / d));
+  return min(job->count, max(min(wanted, SAMPLES_MAX), entries));
+}
+
+static int64_t workers_for(const Codebook *book) { return book->groups > 1 ? threads_count() : 1; }
+
+static int64_t candidates_of(const Codebook *book, KmeansStart how) {
+  return how == KMEANS_GREEDY ? 2 + (int64_t)log((double)book->entries) : 1;
+}
+
+/* Of a Drawing for each worker. */
+static size_t start_bytes(const Codebook *book, int64_t count, KmeansStart how) {
+  if (how == KMEANS_RANDOM) return 0;
+  StartJob job = {.book = (Codebook *)book, .count = count}; /* looked at alone */
+  int64_t tiles = (samples_looked_at(&job) + LANES - 1) / LANES, candidates = candidates_of(book, how), width = book->width / book->groups;
+  size_t numbers = (size_t)(tiles * LANES * (width + 1 + candidates) + candidates * width), sums = (size_t)(tiles * (1 + candidates));
+  return (size_t)workers_for(book) * (numbers * sizeof(real) + sums * sizeof(double));
+}
+
+static double start_flops(const Codebook *book, int64_t count, KmeansStart how) {
+  if (how == KMEANS_RANDOM) return 0;
+  StartJob job = {.book = (Codebook *)book, .count = count};
+  return 3.0 * (double)(book->entries * candidates_of(book, how)) * (double)(samples_looked_at(&job) * book->width);
+}
+
+static void drawing_release(Drawing *drawing) {
+  free(drawing->columns);
+  free(drawing->distances);
+  free(drawing->sums);
+  free(drawing->points);
+  free(drawing->nearer);
+  free(drawing->lower);
+}
+
+static bool drawing_init(Drawing *drawing, const StartJob *job) {
+  int64_t d = job->book->width / job->book->groups, lanes = job->tiles * LANES;
+  *drawing = (Drawing){.d = d, .tiles = job->tiles, .candidates = job->candidates};
+  drawing->columns = malloc((size_t)(lanes * d) * sizeof(real));
+  drawing->distances = malloc((size_t)lanes * sizeof(real));
+  drawing->sums = malloc((size_t)job->tiles * sizeof(double));
+  drawing->points = malloc((size_t)(job->candidates * d) * sizeof(real));
+  drawing->nearer = malloc((size_t)(job->candidates * lanes) * sizeof(real));
+  drawing->lower = malloc((size_t)(job->tiles * job->candidates) * sizeof(double));
+  return drawing->columns && drawing->distances && drawing->sums && drawing->points && drawing->nearer && drawing->lower;
+}
+
+static Status plus_plus(StartJob *job) {
+  int64_t groups = job->book->groups, workers = workers_for(job->book);
+  job->thinned = samples_looked_at(job);
+  job->tiles = (job->thinned + LANES - 1) / LANES;
+  job->drawings = calloc((size_t)workers, sizeof *job->drawings);
+  bool whole = job->drawings != NULL;
+  for (int64_t i = 0; whole && i < workers; i++) whole = drawing_init(&job->drawings[i], job);
+  if (whole && workers > 1) threads_for(groups, 1, plus_plus_range, job);
+  if (whole && workers == 1) plus_plus_range(job, 0, groups, 0); /* its tiles are shared out */
+  for (int64_t i = 0; job->drawings && i < workers; i++) drawing_release(&job->drawings[i]);
+  free(job->drawings);
+  if (whole) return STATUS_OK;
+  return status_set(STATUS_NO_MEMORY, "K-means: no memory for a start from %" PRId64 " samples", job->thinned);
+}
+
+static Status start_centres(Codebook *book, const real *samples, int64_t count, KmeansStart how, uint64_t seed, int restart) {
+  StartJob job = {.book = book, .samples = samples, .count = count, .seed = seed, .restart = restart};
+  job.candidates = candidates_of(book, how);
+  if (how == KMEANS_RANDOM)
+    threads_for(book->groups, 1, random_range, &job);
+  else
+    TRY(plus_plus(&job));
+  codebook_refresh(book);
+  return STATUS_OK;
+}
+
 /* ---- One iteration ---- */
 
-/* One movement of all centres: the half of a K-means iteration that follows the assignment. */
-/* Centres to the means of their samples. Sums are kept in double; each item (a group and a slice of its width) walks the rows in order. */
+/* Centres to the means of their samples: the half of an iteration that follows the assignment. Sums are kept in double; each item (a group
+ * and a slice of its width) walks the rows in order. */
 
 enum { MIN_SLICE = 16, MAX_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
+
+typedef struct KmeansStep {
+  Codebook *book;
+  int64_t *sizes;   /* [G, K] samples of each centre */
+  double *sums;     /* [G, K, W/G] their sums */
+  void *candidates; /* room to sort max_rows samples by distance */
+  int64_t max_rows;
+} KmeansStep;
 
 typedef struct Candidate {
   double distance; /* to its centre, squared */
@@ -32,35 +272,35 @@ typedef struct MoveJob {
   int64_t group; /* being repaired */
 } MoveJob;
 
-Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
-  *step = (KmeansStep){.book = book, .max_rows = max_rows};
-  step->sizes = malloc((size_t)(book->groups * book->entries) * sizeof *step->sizes);
-  step->sums = malloc((size_t)(book->entries * book->width) * sizeof *step->sums);
-  step->candidates = malloc((size_t)max_rows * sizeof(Candidate));
-  if (step->sizes && step->sums && step->candidates) return STATUS_OK;
-  kmeans_step_release(step);
-  return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, max_rows);
-}
-
-/* that kmeans_step_init takes */
-static size_t kmeans_step_bytes(const Codebook *book, int64_t max_rows) {
-  return (size_t)(book->groups * book->entries) * sizeof(int64_t) + (size_t)(book->entries * book->width) * sizeof(double) +
-         (size_t)max_rows * sizeof(Candidate);
-}
-
-void kmeans_step_release(KmeansStep *step) {
+static void step_release(KmeansStep *step) {
   free(step->sizes);
   free(step->sums);
   free(step->candidates);
   memset(step, 0, sizeof *step);
 }
 
-void kmeans_step_clear(KmeansStep *step) {
+static Status step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
+  *step = (KmeansStep){.book = book, .max_rows = max_rows};
+  step->sizes = malloc((size_t)(book->groups * book->entries) * sizeof *step->sizes);
+  step->sums = malloc((size_t)(book->entries * book->width) * sizeof *step->sums);
+  step->candidates = malloc((size_t)max_rows * sizeof(Candidate));
+  if (step->sizes && step->sums && step->candidates) return STATUS_OK;
+  step_release(step);
+  return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, max_rows);
+}
+
+/* What step_init takes. */
+static size_t step_bytes(const Codebook *book, int64_t max_rows) {
+  return (size_t)(book->groups * book->entries) * sizeof(int64_t) + (size_t)(book->entries * book->width) * sizeof(double) +
+         (size_t)max_rows * sizeof(Candidate);
+}
+
+static void step_clear(KmeansStep *step) {
   memset(step->sizes, 0, (size_t)(step->book->groups * step->book->entries) * sizeof *step->sizes);
   memset(step->sums, 0, (size_t)(step->book->entries * step->book->width) * sizeof *step->sums);
 }
 
-/* ---- sums ---- */
+/* ---- sums */
 
 /* Numbers of a slice of a group's width: for all threads to have one, and few enough for its sums to stay in the second-level cache. No sum
  * depends on it. */
@@ -97,7 +337,24 @@ static void centre_range(void *context, int64_t begin, int64_t end, int thread) 
   }
 }
 
-/* ---- repair ---- */
+/* ---- repair */
+
+/* Squared distance of two short vectors, summed in double: for distortions, where |x|^2 - 2 x.e + |e|^2 would cancel.
+ * O(n) beside the O(n K) of the products that find the nearest codeword, so it needs no kernel of its own. */
+static double distance_squared(int64_t n, const real *a /* [n] */, const real *b /* [n] */) {
+  double lane[4] = {0, 0, 0, 0};
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int j = 0; j < 4; j++) {
+      double difference = (double)a[i + j] - (double)b[i + j];
+      lane[j] += difference * difference;
+    }
+  for (; i < n; i++) {
+    double difference = (double)a[i] - (double)b[i];
+    lane[0] += difference * difference;
+  }
+  return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
 
 static void distance_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
@@ -158,7 +415,10 @@ static int64_t repair_group(const MoveJob *job) {
   return moved;
 }
 
-int64_t kmeans_step_move(KmeansStep *step, const real *x, int32_t *codes, int64_t rows, bool repair) {
+/* Adds x [rows, W] with codes [rows, G] to sizes and sums (so clear first for a Lloyd iteration), moves empty centres, if `repair`, to
+ * the samples farthest from theirs (changing those codes), and sets every centre that has samples to their mean. Returns how many were
+ * moved. The result does not depend on the thread count. */
+static int64_t step_move(KmeansStep *step, const real *x, int32_t *codes, int64_t rows, bool repair) {
   Codebook *book = step->book;
   MoveJob job = {.step = step, .x = x, .codes = codes, .rows = rows};
   threads_for(book->groups * slices_of(book), 1, sum_range, &job);
@@ -243,8 +503,8 @@ static Run run_full(Fit *fit, int restart) {
   report(fit, restart, 0, distortion);
   while (!run.converged && run.iterations < options->iterations) {
     double before = distortion;
-    kmeans_step_clear(&fit->step);
-    int64_t moved = kmeans_step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
+    step_clear(&fit->step);
+    int64_t moved = step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
     codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
     run.repaired += moved;
     report(fit, restart, ++run.iterations, distortion);
@@ -286,7 +546,7 @@ static Run run_minibatch(Fit *fit, int restart) {
   Patience patience = {0};
   Rng rng;
   rng_init(&rng, options->seed, BATCH_STREAM + (uint64_t)restart);
-  kmeans_step_clear(&fit->step);
+  step_clear(&fit->step);
   while (!run.converged && run.iterations < options->iterations) {
     double distortion;
     draw_batch(fit, size, &rng);
@@ -294,7 +554,7 @@ static Run run_minibatch(Fit *fit, int restart) {
     distortion *= (double)fit->count / (double)size;
     report(fit, restart, ++run.iterations, distortion);
     bool repair = run.iterations * size >= REPAIR_AFTER * fit->book->entries;
-    run.repaired += kmeans_step_move(&fit->step, fit->batch, fit->codes, size, repair);
+    run.repaired += step_move(&fit->step, fit->batch, fit->codes, size, repair);
     run.converged = out_of_patience(&patience, distortion, options->tolerance);
   }
   codebook_assign(fit->book, fit->samples, fit->count, fit->codes, NULL, fit->scratch);
@@ -337,7 +597,7 @@ static Status run_restarts(Fit *fit, KmeansResult *result) {
   double lowest = INFINITY;
   *result = (KmeansResult){0};
   for (int restart = 0; restart < options->restarts; restart++) {
-    TRY(kmeans_start(fit->book, fit->samples, fit->count, options->start, options->seed, restart));
+    TRY(start_centres(fit->book, fit->samples, fit->count, options->start, options->seed, restart));
     Run run = fit->batch ? run_minibatch(fit, restart) : run_full(fit, restart);
     double sum = keep_best(fit);
     if (!(sum < lowest) && restart > 0) continue;
@@ -359,8 +619,8 @@ static bool is_full_batch(const KmeansOptions *options, int64_t count) { return 
 /* The start's memory has gone when the iterations touch theirs. */
 size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *options) {
   bool full = is_full_batch(options, count);
-  size_t words = (size_t)(book->entries * book->width) * sizeof(real), start = kmeans_start_bytes(book, count, options->start);
-  size_t iterations = kmeans_step_bytes(book, full ? count : options->minibatch) + (size_t)(count * book->groups) * sizeof(int32_t) +
+  size_t words = (size_t)(book->entries * book->width) * sizeof(real), start = start_bytes(book, count, options->start);
+  size_t iterations = step_bytes(book, full ? count : options->minibatch) + (size_t)(count * book->groups) * sizeof(int32_t) +
                       codebook_assign_scratch(book, count) + (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
   return words + (start > iterations ? start : iterations);
 }
@@ -369,13 +629,13 @@ size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *op
 double kmeans_flops(const Codebook *book, int64_t count, const KmeansOptions *options) {
   double rows = (double)(is_full_batch(options, count) ? count : options->minibatch);
   double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations;
-  return options->restarts * (4 * kmeans_start_flops(book, count, options->start) + iterations);
+  return options->restarts * (4 * start_flops(book, count, options->start) + iterations);
 }
 
 static Status reserve(Fit *fit) {
   const Codebook *book = fit->book;
   bool full = is_full_batch(fit->options, fit->count);
-  TRY(kmeans_step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
+  TRY(step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
   fit->codes = malloc((size_t)(fit->count * book->groups) * sizeof *fit->codes);
   fit->scratch = malloc(codebook_assign_scratch(book, fit->count));
   fit->now = malloc((size_t)book->groups * sizeof *fit->now);
@@ -390,7 +650,7 @@ static Status reserve(Fit *fit) {
 }
 
 static void release(Fit *fit) {
-  kmeans_step_release(&fit->step);
+  step_release(&fit->step);
   free(fit->codes);
   free(fit->scratch);
   free(fit->now);

@@ -4,7 +4,7 @@
  *
  * Mini-batch (Sculley, 2010): a step assigns `minibatch` random samples and moves each centre to the mean of all samples it was ever given,
  * which is the learning rate 1 / n of each centre. It stops when the mean distortion of ten steps does not fall for twice in a row.
- * Greedy k-means++ (kmeans_start.c) ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, and where scikit-learn's KMeans
+ * Greedy k-means++ (by default) ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, and where scikit-learn's KMeans
  * does. Both draw from about 16 K samples (at least 16,384, at most 65,536; fewer, down to 4 K, where the groups are so wide that these
  * would leave the cache), one of each equal stretch of the whole.
  * Samples with fewer than K distinct values leave the spare centres where they are. */

@@ -6,9 +6,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "vq/ema.h"
-#include "vq/kmeans.h"
-#include "vq/kmeans_internal.h"
-#include "vq/kmeans_start.h"
+#include "vq/kmeans.c" /* its parts are timed one by one */
 #include "vq/navq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,12 +58,12 @@ static void moments(Bench *b) {
 /* Lloyd's iteration without its empty clusters, whose repair depends on the points. */
 static void iterate(Bench *b) {
   double distortion;
-  kmeans_step_clear(&b->step);
-  kmeans_step_move(&b->step, b->x, b->codes, b->rows, false);
+  step_clear(&b->step);
+  step_move(&b->step, b->x, b->codes, b->rows, false);
   codebook_assign(&b->book, b->x, b->rows, b->codes, &distortion, b->scratch);
 }
 
-static void start(Bench *b) { check(kmeans_start(&b->book, b->x, b->rows, KMEANS_GREEDY, 1, 0)); }
+static void start(Bench *b) { check(start_centres(&b->book, b->x, b->rows, KMEANS_GREEDY, 1, 0)); }
 
 static int ascending(const void *a, const void *b) {
   double left = *(const double *)a, right = *(const double *)b;
@@ -106,7 +104,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   fill(b.book.codewords, entries * width, &b.rng);
   codebook_refresh(&b.book);
   check(ema_init(&b.ema, &b.book, (double)rows / (double)entries));
-  check(kmeans_step_init(&b.step, &b.book, rows));
+  check(step_init(&b.step, &b.book, rows));
   printf("%d rows, width %d, %d groups, %d entries, %d threads\n", (int)rows, (int)width, (int)groups, (int)entries, threads_count());
   double products = 2.0 * (double)(rows * width) * (double)entries, small = 2.0 * (double)(rows * width) * (double)(width / groups);
   measure(&b, "assign", assign, products);
@@ -122,7 +120,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   free(b.q);
   free(b.codes);
   free(b.scratch);
-  kmeans_step_release(&b.step);
+  step_release(&b.step);
   ema_release(&b.ema);
   navq_release(&b.navq);
   codebook_release(&b.book);

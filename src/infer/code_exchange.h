@@ -3,7 +3,7 @@
  * language model codes go one way: a node sends to those behind it and receives from those before it, since no token may see a later one.
  *
  * A message of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
- * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans.h). Tokens of packets that did not come are masked:
+ * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans_encode). Tokens of packets that did not come are masked:
  * their rows hold some codeword, and their marks in `lost` are 1.
  *
  * Slots for what comes are the transport's, those for what leaves the exchange's: as many blocks as the transport keeps. Nothing is
@@ -15,7 +15,7 @@
 #include "nn/exchange.h"
 #include "nn/kv_tables.h"
 #include "vq/codebook.h"
-#include "vq/rans.h"
+#include "vq/pack.h"
 
 typedef struct CodeExchangeSetup {
   int self, nodes;

@@ -3,7 +3,6 @@
 #include "autograd/kernels/matmul.h"
 #include "nn/safetensors.h"
 #include "vq/pack.h"
-#include "vq/rans.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "nn/kv_tables.h"
 #include "nn/lowbit_weights.h"
 #include "vq/codebook.h"
-#include "vq/rans.h"
+#include "vq/pack.h"
 
 typedef struct Weights {
   Model *model;

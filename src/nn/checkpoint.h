@@ -62,7 +62,7 @@ Status checkpoint_save_sharded(Model *model, const char *directory, const real *
  * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
 
-/* How often each code comes (vq/rans.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
+/* How often each code comes (vq/pack.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
  * file; NULL removes it. */

@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "train/ranks.h"
 #include "train/session.h"
-#include "vq/rans.h"
+#include "vq/pack.h"
 #include "vq/residual_moments.h"
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "train/session.h"
 #include "vq/residual_moments.h"
 
-/* How often each code comes: counted on data, or taken from the averages that training keeps; for entropy coding (vq/rans.h).
+/* How often each code comes: counted on data, or taken from the averages that training keeps; for entropy coding (vq/pack.h).
  */
 
 /* Frequencies [blocks * sites][G, K] of the codes of the first `samples` images, windows or texts of a part (0: all), on the model's number

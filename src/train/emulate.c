@@ -11,7 +11,6 @@
 #include "vq/codebook.h"
 #include "vq/ema.h"
 #include "vq/navq.h"
-#include "vq/usage.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,7 +10,6 @@
 #include "vq/codebook.h"
 #include "vq/ema.h"
 #include "vq/navq.h"
-#include "vq/usage.h"
 #include <stdint.h>
 
 /* Tokens that are lost on their way between emulated devices, so that a model learns to do without some of them (paper, appendix on packet

@@ -57,7 +57,9 @@ static void eliminate(int64_t block, int64_t rest, int64_t n, real *corner, cons
     for (int64_t j = 0; j < block; j++) below[i * n + j] = above[j * n + i];
 }
 
-bool cholesky_factor(int64_t n, real *a) {
+/* The lower triangle of a [n, n] becomes L with L L^T = a; what was above the diagonal becomes zero. False (and a spoilt) when a is not
+ * positive definite. In place, on the calling thread, without allocation. */
+static bool cholesky_factor(int64_t n, real *a) {
   real inverse[BLOCK * BLOCK];
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t block = n - at < BLOCK ? n - at : BLOCK, rest = n - at - block;
@@ -108,6 +110,44 @@ void navq_release(Navq *navq) {
 
 size_t navq_scratch(const Navq *navq, int64_t rows) {
   return (size_t)(rows * navq->width + (navq->kind == NOISE_FULL ? spread_size(navq) : 0)) * sizeof(real);
+}
+
+/* ---- factor ---- */
+
+static void factor_diagonal(int64_t d, int64_t stride, const real *variance, real *factor, int64_t factor_stride) {
+  for (int64_t i = 0; i < d; i++) {
+    double value = (double)variance[i * stride];
+    factor[i * factor_stride] = value > 0 ? (real)sqrt(value) : 0;
+  }
+}
+
+/* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; a matrix that no
+ * ridge helps (it is not finite, or far from positive) leaves the deviations alone. */
+static void factor_full(int64_t d, const real *covariance, real *factor) {
+  double trace = 0;
+  for (int64_t i = 0; i < d; i++) trace += (double)covariance[i * d + i];
+  for (double part = 1e-6; trace > 0 && part < 1; part *= 10) {
+    memcpy(factor, covariance, (size_t)(d * d) * sizeof(real));
+    for (int64_t i = 0; i < d; i++) factor[i * d + i] += (real)(part * trace / (double)d);
+    if (cholesky_factor(d, factor)) return;
+  }
+  memset(factor, 0, (size_t)(d * d) * sizeof(real));
+  factor_diagonal(d, d + 1, covariance, factor, d + 1);
+}
+
+static void factor_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Navq *navq = context;
+  int64_t d = group_width(navq);
+  for (int64_t g = begin; g < end; g++) factor_full(d, navq->covariance + g * d * d, navq->factor + g * d * d);
+}
+
+/* The factor of the present moments. */
+static void factorise(Navq *navq) {
+  if (navq->kind == NOISE_FULL)
+    threads_for(navq->groups, 1, factor_range, navq);
+  else
+    factor_diagonal(navq->width, 1, navq->covariance, navq->factor, 1);
 }
 
 /* ---- moments ---- */
@@ -200,50 +240,13 @@ void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *s
       for (int64_t g = 0; g < navq->groups; g++) group_covariance(&job, g, matmul);
     threads_for(spread_size(navq), BLEND_GRAIN, blend_range, &job);
   }
-  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) navq_factorise(navq);
+  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) factorise(navq);
   navq->updates++;
 }
 
 void navq_count_update(const Navq *navq, int64_t rows) {
   int64_t d = group_width(navq);
   for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++) matmul_count_only(d, d, rows);
-}
-
-/* ---- factor ---- */
-
-static void factor_diagonal(int64_t d, int64_t stride, const real *variance, real *factor, int64_t factor_stride) {
-  for (int64_t i = 0; i < d; i++) {
-    double value = (double)variance[i * stride];
-    factor[i * factor_stride] = value > 0 ? (real)sqrt(value) : 0;
-  }
-}
-
-/* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; a matrix that no
- * ridge helps (it is not finite, or far from positive) leaves the deviations alone. */
-static void factor_full(int64_t d, const real *covariance, real *factor) {
-  double trace = 0;
-  for (int64_t i = 0; i < d; i++) trace += (double)covariance[i * d + i];
-  for (double part = 1e-6; trace > 0 && part < 1; part *= 10) {
-    memcpy(factor, covariance, (size_t)(d * d) * sizeof(real));
-    for (int64_t i = 0; i < d; i++) factor[i * d + i] += (real)(part * trace / (double)d);
-    if (cholesky_factor(d, factor)) return;
-  }
-  memset(factor, 0, (size_t)(d * d) * sizeof(real));
-  factor_diagonal(d, d + 1, covariance, factor, d + 1);
-}
-
-static void factor_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Navq *navq = context;
-  int64_t d = group_width(navq);
-  for (int64_t g = begin; g < end; g++) factor_full(d, navq->covariance + g * d * d, navq->factor + g * d * d);
-}
-
-void navq_factorise(Navq *navq) {
-  if (navq->kind == NOISE_FULL)
-    threads_for(navq->groups, 1, factor_range, navq);
-  else
-    factor_diagonal(navq->width, 1, navq->covariance, navq->factor, 1);
 }
 
 /* ---- samples ---- */
@@ -336,12 +339,7 @@ void navq_count_sample(const Navq *navq, int64_t rows) {
 
 /* ---- Sums of several processes ---- */
 
-enum { SUMS_COLUMNS = 64, GRAIN = 4096 };
-
-static int64_t sums_group_width(const Navq *navq) { return navq->width / navq->groups; }
-static int64_t sums_spread_size(const Navq *navq) { return navq->kind == NOISE_FULL ? navq->width * sums_group_width(navq) : navq->width; }
-
-int64_t residual_sums_count(const Navq *navq) { return navq->width + sums_spread_size(navq); }
+int64_t residual_sums_count(const Navq *navq) { return navq->width + spread_size(navq); }
 
 typedef struct TakeJob {
   const Navq *navq;
@@ -354,9 +352,9 @@ static void take_columns(void *context, int64_t begin, int64_t end, int thread) 
   (void)thread;
   const TakeJob *job = context;
   int64_t width = job->navq->width;
-  for (int64_t from = begin; from < end; from += SUMS_COLUMNS) {
-    int64_t columns = end - from < SUMS_COLUMNS ? end - from : SUMS_COLUMNS;
-    double sum[SUMS_COLUMNS] = {0}, squares[SUMS_COLUMNS] = {0};
+  for (int64_t from = begin; from < end; from += COLUMNS) {
+    int64_t columns = end - from < COLUMNS ? end - from : COLUMNS;
+    double sum[COLUMNS] = {0}, squares[COLUMNS] = {0};
     for (int64_t r = 0; r < job->rows; r++)
       for (int64_t j = 0; j < columns; j++) {
         int64_t i = r * width + from + j;
@@ -375,7 +373,7 @@ static void take_columns(void *context, int64_t begin, int64_t end, int thread) 
 static void take_products(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const TakeJob *job = context;
-  int64_t d = sums_group_width(job->navq), width = job->navq->width;
+  int64_t d = group_width(job->navq), width = job->navq->width;
   for (int64_t g = begin; g < end; g++) {
     const real *residual = job->residual + g * d;
     matmul_single(true, false, d, d, job->rows, 1, residual, width, residual, width, 0, job->sums + width + g * d * d, d);
@@ -386,11 +384,9 @@ void residual_sums_take(const Navq *navq, const real *x, const real *q, int64_t 
   TakeJob job = {navq, x, q, rows, scratch, sums};
   memset(sums, 0, (size_t)residual_sums_count(navq) * sizeof *sums);
   if (rows <= 0) return;
-  threads_for(navq->width, SUMS_COLUMNS, take_columns, &job);
+  threads_for(navq->width, COLUMNS, take_columns, &job);
   if (navq->kind == NOISE_FULL) threads_for(navq->groups, 1, take_products, &job);
 }
-
-/* ---- */
 
 typedef struct ApplyJob {
   Navq *navq;
@@ -403,7 +399,7 @@ static void apply_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const ApplyJob *job = context;
   Navq *navq = job->navq;
-  int64_t d = sums_group_width(navq);
+  int64_t d = group_width(navq);
   for (int64_t i = begin; i < end; i++) {
     int64_t row = navq->kind == NOISE_FULL ? i / d : i, column = navq->kind == NOISE_FULL ? i / (d * d) * d + i % d : i;
     double spread = (double)job->squares[i] / job->rows - (double)job->mean[row] * (double)job->mean[column];
@@ -416,9 +412,9 @@ void residual_sums_apply(Navq *navq, real *sums, int64_t rows) {
   ApplyJob job = {
       .navq = navq, .mean = sums, .squares = sums + navq->width, .rows = (double)rows, .gain = navq->updates == 0 ? 1 : 1 - navq->decay};
   for (int64_t j = 0; j < navq->width; j++) sums[j] = (real)((double)sums[j] / job.rows);
-  threads_for(sums_spread_size(navq), GRAIN, apply_range, &job);
+  threads_for(spread_size(navq), BLEND_GRAIN, apply_range, &job);
   for (int64_t j = 0; j < navq->width; j++) /* blend(mean, p + S1 / n) with p = mean */
     navq->mean[j] = (real)((double)navq->mean[j] + job.gain * (double)sums[j]);
-  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) navq_factorise(navq);
+  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) factorise(navq);
   navq->updates++;
 }

@@ -9,12 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Cholesky factor of a covariance matrix, in place and without allocation. */
-
-/* The lower triangle of a [n, n] becomes L with L L^T = a; what was above the diagonal becomes zero. False (and a spoilt) when a is not
- * positive definite. On the calling thread. Blocked: the small triangles in double, the rest as matrix products. */
-bool cholesky_factor(int64_t n, real *a);
-
 typedef enum NoiseCovariance { NOISE_FULL, NOISE_DIAGONAL } NoiseCovariance;
 
 typedef struct Navq {
@@ -60,9 +54,6 @@ void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter
 /* For planning: counts the products of navq_update (but those of the factorisation, which is not of every step) and of navq_sample. */
 void navq_count_update(const Navq *navq, int64_t rows);
 void navq_count_sample(const Navq *navq, int64_t rows);
-
-/* The factor of the present moments: for moments that were loaded without it. */
-void navq_factorise(Navq *navq);
 
 /* The noise moments of a batch of which several processes hold a share each: sums about a point that all of them have, which are added up
  * and then move the averages as navq_update does.

@@ -1,8 +1,9 @@
-/* Codes as bits: ceil(log2 K) bits each, little-endian bit order (bit b of code i is bit (i bits + b) of the stream), a token's G codes
- * together, padded with zero bits to a whole byte: pack_bytes_per_token = ceil(G bits / 8). */
+/* Codes as bits. With one width for all: ceil(log2 K) bits each, little-endian bit order (bit b of code i is bit (i bits + b) of the
+ * stream), a token's G codes together, padded with zero bits to a whole byte: pack_bytes_per_token = ceil(G bits / 8). */
 #ifndef VQ_PACK_H
 #define VQ_PACK_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,49 @@ Status pack_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t
 size_t pack_dense_bytes(int64_t tokens, int64_t groups, int64_t entries);
 void pack_dense(const int32_t *codes, int64_t tokens, int64_t groups, int64_t entries, uint8_t *bytes);
 Status pack_dense_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
+
+/* Codes as bits, each in about -log2 of its frequency (range asymmetric numeral systems: Duda, 2013): pure integers, so that all machines
+ * agree. Frequencies are 16 bits wide, the state stays in [2^23, 2^31) and is refilled by bytes.
+ *
+ *   bytes   the state after the last symbol coded, 4, little-endian | bytes that refill it
+ *
+ * Symbols are the codes of token 0's groups, then of token 1's...; they are coded from the last to the first and read from the first. A
+ * stream has one form alone: what rans_decode accepts is what rans_encode makes of the codes. Threads: anybody's. */
+
+enum { RANS_BITS = 16, RANS_TOTAL = 1 << RANS_BITS, RANS_STATE = 4 /* bytes before the first symbol */, RANS_BUCKETS = 256 };
+
+/* Of one group: code k has the slots [start[k], start[k + 1]), at least one; start[entries] = RANS_TOTAL. */
+typedef struct RansTable {
+  int64_t entries;        /* K */
+  const uint32_t *start;  /* [K + 1] */
+  const uint16_t *bucket; /* [RANS_BUCKETS] the code of each 256th slot: where a search begins */
+} RansTable;
+
+/* Tables of frequencies [count, K], each at least 1 and each group summing to RANS_TOTAL: [count], in one block of memory. */
+Status rans_tables_new(RansTable **tables, const uint16_t *frequencies, int64_t count, int64_t entries);
+void rans_tables_free(RansTable *tables); /* accepts NULL */
+
+/* codes [tokens, groups], tables [groups] -> the bytes it takes; 0: more than `room`, whose contents are then undefined. No tokens take
+ * RANS_STATE bytes. */
+size_t rans_encode(const RansTable *tables, const int32_t *codes, int64_t tokens, int64_t groups, uint8_t *out, size_t room);
+
+/* Hostile bytes: BAD_VALUE unless they are exactly what rans_encode makes of so many tokens. */
+Status rans_decode(const RansTable *tables, int64_t tokens, int64_t groups, const uint8_t *in, size_t bytes, int32_t *codes);
+
+/* How often each code comes, as the numbers that entropy coding goes by: of each group K numbers of 16 bits that sum to 2^16, each
+ * at least 1, so that every code can be sent. They belong to a codebook, as both sides need the same ones. */
+
+enum { CODE_FREQUENCIES_MAX = 16384 /* K: beyond it the least frequency of 1 costs more than coding gains */ };
+
+bool code_frequencies_possible(int64_t entries);
+
+/* counts [K], not negative (all 0: equally often) -> frequencies [K], by largest remainders, the lowest code first among equals. */
+Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *frequencies);
+
+/* Mean bits of a code where codes come as counted: sum of p log2(2^16 / frequency); 0 for no counts. */
+double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries);
+
+/* The same where codes come as the frequencies say: their entropy. */
+double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries);
 
 #endif

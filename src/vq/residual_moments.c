@@ -11,7 +11,10 @@
 
 /* ---- Distance of Gaussians ---- */
 
-/* Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL
+/* The squared 2-Wasserstein distance of two Gaussians (Dowson and Landau, 1982):
+ *   W2^2 = |m1 - m2|^2 + tr(C1 + C2 - 2 (C2^1/2 C1 C2^1/2)^1/2)
+ * The last trace is the sum of the square roots of the eigenvalues of L^T C1 L, with C2 = L L^T. All in double.
+ * Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL
  * algorithm (Golub and Van Loan, 8.3), without vectors. */
 
 enum { ROUNDS_MAX = 60 }; /* of QL for one eigenvalue; two or three are usual */
@@ -77,7 +80,9 @@ static Status ql(int64_t n, double *d, double *e) {
   return STATUS_OK;
 }
 
-Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, double *scratch) {
+/* Eigenvalues of a symmetric matrix [n, n], which is overwritten, in no order. scratch [n]. NUMERIC when one is not found (numbers that are
+ * not finite). */
+static Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, double *scratch) {
   for (int64_t k = 0; k + 2 < n; k++) {
     values[k] = matrix[k * n + k];
     double left = reflect(n, matrix, k, scratch);
@@ -136,8 +141,10 @@ static Status root_trace(int64_t n, const double *covariance1, double *room /* [
   return STATUS_OK;
 }
 
-Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
-                         double *squared) {
+/* means [n], covariances [n, n], symmetric and positive semidefinite but for rounding; singular ones are fine. Allocates 3 n^2 numbers and
+ * frees them; O(n^3), about a second for n = 768. NO_MEMORY; NUMERIC as above. */
+static Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
+                                double *squared) {
   double *room = malloc((size_t)(3 * n * n + 2 * n) * sizeof *room), trace;
   if (room == NULL) return status_set(STATUS_NO_MEMORY, "no memory for covariances of width %lld", (long long)n);
   memcpy(room, covariance2, (size_t)(n * n) * sizeof *room);

@@ -10,22 +10,10 @@
 #include "vq/codebook.h"
 #include <stdint.h>
 
-/* The squared 2-Wasserstein distance of two Gaussians (Dowson and Landau, 1982):
- *   W2^2 = |m1 - m2|^2 + tr(C1 + C2 - 2 (C2^1/2 C1 C2^1/2)^1/2)
- * The last trace is the sum of the square roots of the eigenvalues of L^T C1 L, with C2 = L L^T. All in double. */
-
-/* means [n], covariances [n, n], symmetric and positive semidefinite but for rounding; singular ones are fine. Allocates 3 n^2 numbers and
- * frees them; O(n^3), about a second for n = 768. NO_MEMORY; NUMERIC when an eigenvalue is not found (numbers that are not finite). */
-Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
-                         double *squared);
-
-/* Eigenvalues of a symmetric matrix [n, n], which is overwritten, in no order. scratch [n]. NUMERIC as above. */
-Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, double *scratch);
-
 typedef struct ResidualMoments {
   double dependence; /* |Cov(X^, R)|_F / |Cov(R)|_F; 0 where there is no residual */
-  double quantised;  /* W2^2 of the Gaussians with the moments of X and X^ */
-  double noisy;      /* of X and X~ = X^ + xi, xi ~ N(mean, covariance of R in each group, as noise of --noise 1 is drawn) */
+  double quantised;  /* squared 2-Wasserstein distance of the Gaussians with the moments of X and X^ */
+  double noisy;      /* the same of X and X~ = X^ + xi, xi ~ N(mean, covariance of R in each group, as noise of --noise 1 is drawn) */
 } ResidualMoments;
 
 /* Of x [rows, W] with its codes [rows, G]; rows >= 1. Allocates about 12 W^2 numbers and 2 rows of W for each row, and frees them. */

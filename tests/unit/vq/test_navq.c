@@ -165,8 +165,8 @@ static void degenerate_covariance(void **state) {
     navq_sample(&navq, 1, 1, 0, ROWS, noise, scratch);
     for (int i = 0; i < ROWS * W; i++) assert_true(noise[i] == 0);
     q[5] = (real)NAN;
-    navq_update(&navq, x, q, ROWS, scratch);
-    navq_factorise(&navq); /* ends */
+    navq.refresh = 1;
+    navq_update(&navq, x, q, ROWS, scratch); /* the factorisation ends */
     q[5] = 0;
     free(scratch);
     navq_release(&navq);
@@ -175,7 +175,7 @@ static void degenerate_covariance(void **state) {
   free(q);
 }
 
-/* The factor changes at updates 1, 1 + refresh, ... and when asked for. */
+/* The factor changes at updates 1, 1 + refresh, ..., and is then that of the covariance. */
 static void refresh(void **state) {
   (void)state;
   enum { W = 6, ROWS = 50 };
@@ -194,7 +194,8 @@ static void refresh(void **state) {
   real *x = points_normal(ROWS * W, 70);
   navq_update(&navq, x, q, ROWS, scratch);
   memcpy(before, navq.factor, sizeof before);
-  navq_factorise(&navq);
+  navq.refresh = 1;
+  navq_update(&navq, x, q, ROWS, scratch);
   assert_memory_not_equal(before, navq.factor, sizeof before);
   for (int i = 0; i < W; i++)
     for (int j = 0; j < W; j++) {

@@ -1,7 +1,7 @@
 /* The factor times its transpose is the matrix, at sizes on both sides of the block; what is not positive definite is refused. */
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
-#include "vq/navq.h"
+#include "vq/navq.c" /* the factorisation by itself */
 
 /* a [n, n] = z z^T / m + 0.1 I, z [n, m] */
 static real *covariance(int64_t n, int64_t m) {

@@ -1,7 +1,7 @@
 /* Entropy coding: round trips for all sizes of alphabets, exact bytes, the size against the entropy, no room, and hostile bytes. */
 #include "base/rng.h"
 #include "unit/vq/vq_check.h"
-#include "vq/rans.h"
+#include "vq/pack.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +18,23 @@ typedef struct Book {
   RansTable *tables;
 } Book;
 
+/* What rans_tables_new takes: each code can be sent, and all slots belong to one. */
+static void check_frequencies(const uint16_t *frequencies, int64_t entries) {
+  int64_t sum = 0;
+  for (int64_t k = 0; k < entries; k++) {
+    assert_true(frequencies[k] > 0);
+    sum += frequencies[k];
+  }
+  assert_int_equal(sum, RANS_TOTAL);
+}
+
 static void open(Book *book, int64_t groups, int64_t entries, double steepness) {
   size_t numbers = (size_t)(groups * entries);
   *book = (Book){groups, entries, malloc(numbers * sizeof(double)), malloc(numbers * sizeof(uint16_t)), NULL};
   for (int64_t g = 0; g < groups; g++) {
     for (int64_t k = 0; k < entries; k++) book->counts[g * entries + k] = floor(count_of(g, k, entries, steepness));
     assert_int_equal(code_frequencies_fit(book->counts + g * entries, entries, book->frequencies + g * entries), STATUS_OK);
-    assert_int_equal(code_frequencies_check(book->frequencies + g * entries, entries), STATUS_OK);
+    check_frequencies(book->frequencies + g * entries, entries);
   }
   assert_int_equal(rans_tables_new(&book->tables, book->frequencies, groups, entries), STATUS_OK);
 }
@@ -175,10 +185,6 @@ static void frequencies(void **state) {
   assert_int_equal(code_frequencies_fit(none, 16385, many), STATUS_BAD_VALUE);
   assert_int_equal(code_frequencies_fit(none, 1, many), STATUS_BAD_VALUE);
   assert_true(code_frequencies_possible(16384) && !code_frequencies_possible(16385) && !code_frequencies_possible(1));
-  const uint16_t zero[3] = {0, 32768, 32768}, much[2] = {32768, 32769}, right[2] = {1, 65535};
-  assert_int_equal(code_frequencies_check(zero, 3), STATUS_BAD_VALUE);
-  assert_int_equal(code_frequencies_check(much, 2), STATUS_BAD_VALUE);
-  assert_int_equal(code_frequencies_check(right, 2), STATUS_OK);
   assert_true(code_frequencies_bits(none, f, 3) == 0);
   const uint16_t uneven[3] = {32768, 16384, 16384};
   assert_true(code_frequencies_entropy(uneven, 3) == 1.5);

@@ -1,6 +1,6 @@
 /* Usage of codes: counts, and the summary of cases known by hand. */
 #include "unit/vq/vq_check.h"
-#include "vq/usage.h"
+#include "vq/codebook.h"
 
 static void uniform_and_constant(void **state) {
   (void)state;

@@ -4,7 +4,6 @@
  * the model must then not be used. */
 #include "nn/checkpoint.h"
 #include "base/gguf.h"
-#include "nn/adapters.h"
 #include "nn/checkpoint_files.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/model.h"
@@ -442,7 +441,7 @@ static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, Che
   TRY(check_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
     Param *param = &set->list[i];
-    if (adapters_is_one(model, i)) continue;
+    if (model_is_adapter(model, i)) continue;
     if (param->frozen && !set->frozen_values)
       used++; /* mapped, or to be */
     else if (param->optional && report->new_head)

@@ -1,12 +1,12 @@
 /* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and
  * nothing is written at all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "autograd/narrow.h"
-#include "nn/adapters.h"
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_files.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/config.h"
 #include "nn/json_build.h"
+#include "nn/model_internal.h"
 #include "nn/safetensors.h"
 #include "nn/safetensors_convert.h"
 #include <errno.h>
@@ -427,7 +427,7 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
 
 static Status add_params(Items *items, Model *model, const real *values, SafeDtype dtype) {
   for (size_t i = 0; i < model_params(model)->count; i++)
-    if (!adapters_is_one(model, i)) TRY(add_param(items, model, i, values, dtype));
+    if (!model_is_adapter(model, i)) TRY(add_param(items, model, i, values, dtype));
   return STATUS_OK;
 }
 

@@ -40,9 +40,9 @@ static Status fill_side(const Builder *builder, int block, int64_t group, const 
   int64_t part = builder->model->config.width / tables->groups;
   const real *words = builder->setup->codewords[block] + group * tables->entries * part;
   Tensor *x = tape_constant(builder->tape, 2, (int64_t[]){tables->entries, part}, words);
-  Tensor *bias = group == 0 ? model_parts_param(builder->model, projection->bias) : NULL;
-  const Tensor *y = op_linear_columns(builder->tape, x, model_parts_param(builder->model, projection->weight), bias, &projection->part,
-                                      group * part, NULL);
+  Tensor *bias = group == 0 ? model_param(builder->model, projection->bias) : NULL;
+  const Tensor *y =
+      op_linear_columns(builder->tape, x, model_param(builder->model, projection->weight), bias, &projection->part, group * part, NULL);
   for (int64_t k = 0; y != NULL && k < tables->entries; k++)
     memcpy(rows + k * 2 * tables->width, y->value + k * tables->width, (size_t)tables->width * sizeof(real));
   Status status = tape_status(builder->tape);
@@ -76,7 +76,7 @@ static Status run_product(const Builder *builder, const int32_t *codes) {
   if (x != NULL) look_up(builder, codes, x->value);
   for (int side = 0; side < 2; side++) {
     const Projection *p = side == 0 ? &block->key : &block->value;
-    op_linear_part(builder->tape, x, model_parts_param(builder->model, p->weight), model_parts_param(builder->model, p->bias), &p->part,
+    op_linear_part(builder->tape, x, model_param(builder->model, p->weight), model_param(builder->model, p->bias), &p->part,
                    ACTIVATION_NONE, NULL);
   }
   return tape_status(builder->tape);

@@ -28,7 +28,7 @@ static int64_t inputs_of(const Param *param) { return param->tensor.shape[param-
 static LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind) {
   const Param *param = &model->params.list[index];
   if (!param->narrow || param->optional || param->tensor.dims != 2 || inputs_of(param) > LOWBIT_MAX_INPUTS) return LOWBIT_NONE;
-  return kind == LOWBIT_Q4_0 && model_parts_is_vocabulary(model, index) ? LOWBIT_Q8_0 : kind;
+  return kind == LOWBIT_Q4_0 && model_is_vocabulary(model, index) ? LOWBIT_Q8_0 : kind;
 }
 
 static size_t matrix_bytes(LowbitKind kind, const Param *param) {
@@ -92,7 +92,7 @@ static bool same_bits(LowbitKind a, LowbitKind b) { return (a == LOWBIT_Q4_0) ==
 static Status check_present(const Model *model, LowbitKind kind) {
   for (size_t i = 0; i < model->params.count; i++) {
     const LowbitMatrix *have = model->params.list[i].tensor.lowbit;
-    if (have != NULL && !same_bits(have->kind, kind) && !model_parts_is_vocabulary(model, i))
+    if (have != NULL && !same_bits(have->kind, kind) && !model_is_vocabulary(model, i))
       return status_set(STATUS_BAD_USAGE, "--weights int%d: %s has %d bits in the file already; leave the option out",
                         kind == LOWBIT_Q4_0 ? 4 : 8, model->params.list[i].name, have->kind == LOWBIT_Q4_0 ? 4 : 8);
   }
@@ -174,7 +174,6 @@ int64_t lowbit_weights_bytes(const Tensor *tensor) {
 
 LowbitKind lowbit_weights_of(const Model *model) {
   for (size_t i = 0; i < model->params.count; i++)
-    if (model->params.list[i].tensor.lowbit != NULL && !model_parts_is_vocabulary(model, i))
-      return model->params.list[i].tensor.lowbit->kind;
+    if (model->params.list[i].tensor.lowbit != NULL && !model_is_vocabulary(model, i)) return model->params.list[i].tensor.lowbit->kind;
   return LOWBIT_NONE;
 }

@@ -1,13 +1,173 @@
-/* A model of any kind: see model.h. What the kinds do not share is in vit.c and decoder.c. */
+/* A model of any kind: its table of parameters, their first values, and the forward pass. A kind is a description of its table, whose names
+ * are Hugging Face's, and of its first rows; everything between is the same blocks. */
 #include "autograd/ops/ops.h"
 #include "nn/block.h"
 #include "nn/block_internal.h"
 #include "nn/model_internal.h"
 #include "nn/pipeline.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-/* ---- making */
+/* ---- Entries of the table ---- */
+
+int model_add_param(Model *model, const ModelPart *part, const char *prefix, const char *name, const char *suffix) {
+  int index = param_add(&model->params, part->init, part->decay, part->dims, part->shape, "%s%s%s", prefix, name, suffix);
+  if (index < 0)
+    model->incomplete = true;
+  else
+    model->params.list[index].narrow = part->narrow;
+  return index;
+}
+
+static void add_bias(Model *model, int64_t width, const char *prefix, const char *name) {
+  model_add_param(model, &(ModelPart){.init = PARAM_ZEROS, .dims = 1, .shape = {width}}, prefix, name, ".bias");
+}
+
+/* Weight and bias: index of the weight; the bias follows it. */
+static int add_norm(Model *model, bool bias, const char *prefix, const char *name) {
+  int64_t width = model->config.width;
+  int index = model_add_param(model, &(ModelPart){.init = PARAM_ONES, .dims = 1, .shape = {width}}, prefix, name, ".weight");
+  if (bias) add_bias(model, width, prefix, name);
+  return index;
+}
+
+static int add_matrix(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name) {
+  ModelPart part = {PARAM_NORMAL, true, true, 2, {transposed ? in : out, transposed ? out : in}};
+  int index = model_add_param(model, &part, prefix, name, ".weight");
+  if (index >= 0) model->params.list[index].transposed = transposed;
+  if (bias) add_bias(model, out, prefix, name);
+  return index;
+}
+
+/* That matrix, all outputs. */
+static Projection add_linear(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name) {
+  int weight = add_matrix(model, out, in, transposed, bias, prefix, name);
+  return (Projection){weight, bias ? weight + 1 : -1, {0, out, transposed}, -1, -1};
+}
+
+/* Of a projection that the kind does not have. */
+static Projection absent(void) { return (Projection){-1, -1, {0, 0, false}, -1, -1}; }
+
+Tensor *model_param(Model *model, int index) { return index < 0 ? NULL : &model->params.list[index].tensor; }
+
+bool model_is_vocabulary(const Model *model, size_t index) {
+  const bool head = config_is_decoder(&model->config) && model->config.classes == 0 && (int)index == model->head_weight;
+  return head || (int)index == model->token_table;
+}
+
+/* ---- Vision transformers ---- */
+
+/* Dosovitskiy et al., 2021. */
+
+static void vit_block(Model *model, int64_t index) {
+  int64_t width = model->config.width, hidden = model->config.mlp;
+  char prefix[64];
+  snprintf(prefix, sizeof prefix, "vit.encoder.layer.%lld.", (long long)index);
+  BlockParams *block = &model->block[index];
+  block->norm1_bias = (block->norm1_weight = add_norm(model, true, prefix, "layernorm_before")) + 1;
+  block->query = add_linear(model, width, width, false, true, prefix, "attention.attention.query");
+  block->key = add_linear(model, width, width, false, true, prefix, "attention.attention.key");
+  block->value = add_linear(model, width, width, false, true, prefix, "attention.attention.value");
+  block->output = add_linear(model, width, width, false, true, prefix, "attention.output.dense");
+  block->norm2_bias = (block->norm2_weight = add_norm(model, true, prefix, "layernorm_after")) + 1;
+  block->gate = absent();
+  block->up = add_linear(model, hidden, width, false, true, prefix, "intermediate.dense");
+  block->down = add_linear(model, width, hidden, false, true, prefix, "output.dense");
+}
+
+static void vit_describe(Model *model) {
+  const ModelConfig *c = &model->config;
+  const char *prefix = "vit.embeddings.";
+  ModelPart class_token = {PARAM_NORMAL, false, false, 3, {1, 1, c->width}};
+  ModelPart position = {PARAM_NORMAL, false, false, 3, {1, config_tokens(c) + 1, c->width}};
+  ModelPart patch = {PARAM_NORMAL, true, false, 4, {c->width, c->channels, c->patch, c->patch}};
+  ModelPart patch_bias = {PARAM_ZEROS, false, false, 1, {c->width}};
+  model->class_token = model_add_param(model, &class_token, prefix, "cls_token", "");
+  model->position = model_add_param(model, &position, prefix, "position_embeddings", "");
+  model->patch_weight = model_add_param(model, &patch, prefix, "patch_embeddings.projection", ".weight");
+  model->patch_bias = model_add_param(model, &patch_bias, prefix, "patch_embeddings.projection", ".bias");
+  for (int64_t index = 0; index < c->blocks; index++) vit_block(model, index);
+  model->norm_bias = (model->norm_weight = add_norm(model, true, "vit.", "layernorm")) + 1;
+  model->head_bias = (model->head_weight = add_matrix(model, c->classes, c->width, false, true, "", "classifier")) + 1;
+  if (model->incomplete) return;
+  model->params.list[model->head_weight].optional = model->params.list[model->head_bias].optional = true;
+}
+
+/* ---- Decoders ---- */
+
+/* Of a decoder: lm_head or score, where there is one. */
+static void describe_head(Model *model) {
+  const ModelConfig *c = &model->config;
+  if (c->classes > 0)
+    model->head_weight = add_matrix(model, c->classes, c->width, false, false, "", "score");
+  else if (!c->tied)
+    model->head_weight = add_matrix(model, c->vocabulary, c->width, false, false, "", "lm_head");
+  if (c->classes > 0 && !model->incomplete) model->params.list[model->head_weight].optional = true;
+}
+
+/* GPT-2 (Radford et al., 2019) with Hugging Face's parameter names. Its matrices are stored [in, out] (Conv1D), and one matrix holds the
+ * query, key and value projections side by side; both stay as they are, and operations take parts of them. */
+
+static void gpt2_block(Model *model, int64_t index) {
+  int64_t width = model->config.width, hidden = model->config.mlp;
+  char prefix[64];
+  snprintf(prefix, sizeof prefix, "transformer.h.%lld.", (long long)index);
+  BlockParams *block = &model->block[index];
+  block->norm1_bias = (block->norm1_weight = add_norm(model, true, prefix, "ln_1")) + 1;
+  block->query = block->key = block->value = add_linear(model, 3 * width, width, true, true, prefix, "attn.c_attn");
+  block->query.part = (LinearPart){0, width, true};
+  block->key.part = (LinearPart){width, width, true};
+  block->value.part = (LinearPart){2 * width, width, true};
+  block->output = add_linear(model, width, width, true, true, prefix, "attn.c_proj");
+  block->norm2_bias = (block->norm2_weight = add_norm(model, true, prefix, "ln_2")) + 1;
+  block->gate = absent();
+  block->up = add_linear(model, hidden, width, true, true, prefix, "mlp.c_fc");
+  block->down = add_linear(model, width, hidden, true, true, prefix, "mlp.c_proj");
+}
+
+static void gpt2_describe(Model *model) {
+  const ModelConfig *c = &model->config;
+  ModelPart table = {PARAM_NORMAL, false, true, 2, {c->vocabulary, c->width}};
+  ModelPart position = {PARAM_NORMAL, false, false, 2, {c->context, c->width}};
+  model->token_table = model_add_param(model, &table, "transformer.", "wte", ".weight");
+  model->position = model_add_param(model, &position, "transformer.", "wpe", ".weight");
+  for (int64_t index = 0; index < c->blocks; index++) gpt2_block(model, index);
+  model->norm_bias = (model->norm_weight = add_norm(model, true, "transformer.", "ln_f")) + 1;
+  describe_head(model);
+}
+
+/* Llama (Touvron et al., 2023; Llama 3: Grattafiori et al., 2024) with Hugging Face's parameter names: RMSNorm, rotary positions, keys and
+ * values for fewer heads than queries, SwiGLU, no biases. */
+
+static void llama_block(Model *model, int64_t index) {
+  const ModelConfig *c = &model->config;
+  int64_t width = c->width, keys = c->width / c->heads * c->kv_heads;
+  char prefix[64];
+  snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)index);
+  BlockParams *block = &model->block[index];
+  block->norm1_weight = add_norm(model, false, prefix, "input_layernorm");
+  block->query = add_linear(model, width, width, false, false, prefix, "self_attn.q_proj");
+  block->key = add_linear(model, keys, width, false, false, prefix, "self_attn.k_proj");
+  block->value = add_linear(model, keys, width, false, false, prefix, "self_attn.v_proj");
+  block->output = add_linear(model, width, width, false, false, prefix, "self_attn.o_proj");
+  block->norm2_weight = add_norm(model, false, prefix, "post_attention_layernorm");
+  block->gate = add_linear(model, c->mlp, width, false, false, prefix, "mlp.gate_proj");
+  block->up = add_linear(model, c->mlp, width, false, false, prefix, "mlp.up_proj");
+  block->down = add_linear(model, width, c->mlp, false, false, prefix, "mlp.down_proj");
+  block->norm1_bias = block->norm2_bias = -1;
+}
+
+static void llama_describe(Model *model) {
+  const ModelConfig *c = &model->config;
+  ModelPart table = {PARAM_NORMAL, false, true, 2, {c->vocabulary, c->width}};
+  model->token_table = model_add_param(model, &table, "model.", "embed_tokens", ".weight");
+  for (int64_t index = 0; index < c->blocks; index++) llama_block(model, index);
+  model->norm_weight = add_norm(model, false, "model.", "norm");
+  describe_head(model);
+}
+
+/* ---- Making ---- */
 
 static Status describe(Model *model) {
   static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
@@ -53,7 +213,7 @@ ParamSet *model_params(Model *model) { return &model->params; }
 void model_recompute(Model *model, int blocks) { model->recomputed = blocks; }
 void model_watch(Model *model, Exchange *watch) { model->watch = watch; }
 
-/* ---- initial weights */
+/* ---- First values ---- */
 
 static void scale(Tensor *tensor, double factor) {
   for (int64_t i = 0; tensor->value && i < tensor_count(tensor); i++) tensor->value[i] = (real)(factor * (double)tensor->value[i]);
@@ -63,13 +223,99 @@ void model_initialise(Model *model, Rng *rng) {
   param_initialise(&model->params, rng);
   double residual = 1 / sqrt(2 * (double)model->config.blocks);
   for (int64_t i = 0; model->config.kind == MODEL_GPT2 && i < model->config.blocks; i++) {
-    scale(model_parts_param(model, model->block[i].output.weight), residual);
-    scale(model_parts_param(model, model->block[i].down.weight), residual);
+    scale(model_param(model, model->block[i].output.weight), residual);
+    scale(model_param(model, model->block[i].down.weight), residual);
   }
   model_initialise_adapters(model, rng);
 }
 
-/* ---- the forward pass */
+/* Mimetic initialisation of a vision transformer: see model.h. With G a matrix of independent normal numbers, G^T G is the identity plus
+ * noise, which is the structure that trained attention layers are found to have; no decomposition is needed to get it. */
+
+static const double LOOK_ALIKE = 0.25;            /* of the identity in query^T key */
+static const double TAKE_AWAY = 0.4;              /* of the identity in output value, with a minus sign */
+static const double POSITION = 0.35, PATCH = 0.5; /* deviations of the two parts of an input token */
+
+static real *values(Model *model, int index) { return model->params.list[index].tensor.value; }
+static int64_t count(Model *model, int index) { return tensor_count(&model->params.list[index].tensor); }
+
+static void fill_normal(Model *model, int index, double deviation, Rng *rng) {
+  for (int64_t i = 0; i < count(model, index); i++) values(model, index)[i] = (real)(deviation * rng_normal(rng));
+}
+
+static void initialise_attention(Model *model, const BlockParams *block, Rng *rng) {
+  int64_t width = model->config.width;
+  double head_width = (double)(width / model->config.heads);
+  fill_normal(model, block->key.weight, sqrt(LOOK_ALIKE / head_width), rng);
+  for (int64_t i = 0; i < width * width; i++) values(model, block->query.weight)[i] = values(model, block->key.weight)[i];
+  fill_normal(model, block->value.weight, sqrt(TAKE_AWAY / (double)width), rng);
+  for (int64_t row = 0; row < width; row++)
+    for (int64_t column = 0; column < width; column++)
+      values(model, block->output.weight)[row * width + column] = -values(model, block->value.weight)[column * width + row];
+}
+
+/* Two-dimensional: the first half of the numbers follows the patch's column, the second its row; each half is sines, then cosines. */
+static void initialise_positions(Model *model) {
+  int64_t width = model->config.width, across = model->config.image / model->config.patch, quarter = width / 4;
+  for (int64_t token = 0; token < across * across; token++) {
+    real *position = values(model, model->position) + (token + 1) * width;
+    for (int64_t i = 0; i < 4 * quarter; i++) {
+      double place = (double)(i < 2 * quarter ? token % across : token / across);
+      double angle = place / pow(100, (double)(i % quarter) / (double)quarter);
+      position[i] = (real)(POSITION * sqrt(2) * (i % (2 * quarter) < quarter ? sin(angle) : cos(angle)));
+    }
+  }
+}
+
+Status model_initialise_mimetic(Model *model, Rng *rng) {
+  if (config_is_decoder(&model->config))
+    return status_set(STATUS_BAD_VALUE, "mimetic weights are for vision transformers; use random ones (--init random)");
+  for (int64_t block = 0; block < model->config.blocks; block++) initialise_attention(model, &model->block[block], rng);
+  int64_t depth = model->config.channels * model->config.patch * model->config.patch;
+  fill_normal(model, model->patch_weight, PATCH / sqrt((double)depth), rng);
+  initialise_positions(model);
+  return STATUS_OK;
+}
+
+/* ---- Weights for inference ---- */
+
+Status model_pack_weights(Model *model, bool bf16) {
+  for (size_t i = 0; i < model->params.count; i++)
+    if (!model_is_vocabulary(model, i)) TRY(param_pack(&model->params, i, bf16));
+  return bf16 ? param_make_shadows(&model->params) : STATUS_OK;
+}
+
+/* ---- First rows ---- */
+
+/* Device-sorted rows go in here and stay so to the end; only class-token rows come out. */
+static Tensor *vit_embed(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout) {
+  return op_patch_embed(tape, pixels, model_param(model, model->patch_weight), model_param(model, model->patch_bias),
+                        model_param(model, model->position), model_param(model, model->class_token), model->config.patch, layout->row_token,
+                        layout->rows);
+}
+
+/* The ids of this process's rows [B, rows]: all of them, or those of its span. */
+static const int32_t *own_ids(Tape *tape, const ModelInput *input, const TokenLayout *layout) {
+  if (layout->rows == layout->tokens) return input->ids;
+  int32_t *own = tape_alloc(tape, (size_t)(input->batch * layout->rows) * sizeof *own);
+  if (own == NULL || tape_planning(tape)) return own;
+  for (int64_t b = 0; b < input->batch; b++)
+    for (int64_t row = 0; row < layout->rows; row++) own[b * layout->rows + row] = input->ids[b * layout->tokens + layout->row_token[row]];
+  return own;
+}
+
+static Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
+  long long tokens = (long long)layout->tokens, context = (long long)model->config.context;
+  if (input->ids == NULL || input->batch < 1 || layout->class_token != CLASS_NONE)
+    return tape_fail(tape, STATUS_BAD_VALUE, "a language model takes the ids of tokens, in a layout without a class token"), NULL;
+  if (tokens > context)
+    return tape_fail(tape, STATUS_BAD_VALUE, "a sequence of %lld tokens is longer than the model's context of %lld", tokens, context), NULL;
+  const int32_t *ids = own_ids(tape, input, layout);
+  Tensor *position = model_param(model, model->position);
+  if (ids == NULL) return NULL;
+  return op_token_embed(tape, model_param(model, model->token_table), position, ids, position ? layout->row_token : NULL, input->batch,
+                        layout->rows);
+}
 
 static Tensor *given_rows(const Model *model, Tape *tape, Tensor *rows, const TokenLayout *layout) {
   if (rows->dims == 3 && rows->shape[1] == layout->rows && rows->shape[2] == model->config.width) return rows;
@@ -84,6 +330,8 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
   if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
   return vit_embed(model, tape, input->pixels, layout);
 }
+
+/* ---- Forward pass ---- */
 
 /* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
 static bool in_parts(const BlockContext *context, const Tape *tape) {
@@ -129,8 +377,6 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }
 
-/* ---- heads */
-
 void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first) {
   model->drop_path = rate;
   model->drop_first = first;
@@ -138,6 +384,8 @@ void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first) {
 }
 
 int model_not_finite(const Model *model) { return model->not_finite; }
+
+/* ---- Heads ---- */
 
 static Tensor *checked_head(Model *model, Tape *tape, Tensor *logits) {
   const BlockContext context = {.config = &model->config, .not_finite = &model->not_finite};
@@ -149,15 +397,15 @@ Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {
   if (encoded != NULL && config_is_decoder(&model->config) && encoded->shape[1] != 1)
     return tape_fail(tape, STATUS_BAD_VALUE, "a text is classified by one row, that of its last token"), NULL;
   return checked_head(model, tape,
-                      op_linear(tape, op_mean_replicas(tape, encoded), model_parts_param(model, model->head_weight),
-                                model_parts_param(model, model->head_bias), ACTIVATION_NONE, NULL));
+                      op_linear(tape, op_mean_replicas(tape, encoded), model_param(model, model->head_weight),
+                                model_param(model, model->head_bias), ACTIVATION_NONE, NULL));
 }
 
 /* [V, D]; NULL, with a failed tape, where the model does not predict tokens. */
 static Tensor *token_head(Model *model, Tape *tape) {
   if (!config_is_decoder(&model->config) || model->config.classes > 0)
     return tape_fail(tape, STATUS_BAD_VALUE, "this model classifies; it does not predict tokens"), NULL;
-  return model_parts_param(model, model->config.tied ? model->token_table : model->head_weight);
+  return model_param(model, model->config.tied ? model->token_table : model->head_weight);
 }
 
 Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded) {

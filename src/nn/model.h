@@ -41,9 +41,7 @@ Status model_initialise_mimetic(Model *model, Rng *rng);
  * (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
 Status model_add_adapters(Model *model, int rank, double alpha, const char *targets);
 void model_initialise_adapters(Model *model, Rng *rng);
-
-/* Folds the adapters into the weights in memory and sets B to 0: the same function as before. BAD_VALUE when the weights are mapped. */
-Status model_merge_adapters(Model *model);
+bool model_is_adapter(const Model *model, size_t index); /* parameter `index` is an A or a B */
 
 /* What a forward pass begins with: pixels of a ViT, ids of a decoder, or the rows themselves. */
 typedef struct ModelInput {

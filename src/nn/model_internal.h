@@ -31,29 +31,22 @@ typedef struct ModelPart {
   int dims;
   int64_t shape[TENSOR_DIMS];
 } ModelPart;
-int model_parts_add(Model *model, const ModelPart *part, const char *prefix, const char *name, const char *suffix);
+int model_add_param(Model *model, const ModelPart *part, const char *prefix, const char *name, const char *suffix);
 
-/* Weight and bias: indices of the weight; the bias follows it. */
-int model_parts_norm(Model *model, bool bias, const char *prefix, const char *name);
-int model_parts_matrix(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name);
-
-/* That matrix, all outputs. */
-Projection model_parts_linear(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name);
-Projection model_parts_no_projection(void); /* absent */
-
-Tensor *model_parts_param(Model *model, int index); /* NULL for -1 */
+Tensor *model_param(Model *model, int index); /* NULL for -1 */
 
 /* A table of tokens or a head that predicts them: looked up, or applied to a row or two. */
-bool model_parts_is_vocabulary(const Model *model, size_t index);
+bool model_is_vocabulary(const Model *model, size_t index);
 
 /* The first rows [B, S, D], as the input says. */
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
 
-/* What each kind has of its own: the table, in the order of the checkpoint, and the first rows [B, S, D]. */
-void vit_describe(Model *model);
-void gpt2_describe(Model *model);
-void llama_describe(Model *model);
-Tensor *vit_embed(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout);
-Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
+/* How adapters belong to the weights of a checkpoint (adapters.c): whether parameter `index` is a weight with an adapter beside a part of
+ * it. */
+bool adapters_has(const Model *model, size_t index);
+
+/* out [count] += alpha / rank B A at the numbers [first, first + count) of weight `index`, as it is stored. `values`: a block laid out like
+ * ParamSet.values with the adapters to take, or NULL: the parameters' own. */
+void adapters_fold(Model *model, const real *values, size_t index, int64_t first, int64_t count, real *out);
 
 #endif

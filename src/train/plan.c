@@ -6,7 +6,6 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "base/threads.h"
-#include "nn/adapters.h"
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/model.h"
@@ -254,7 +253,7 @@ static double selftest_mapped(Session *session) {
   const ParamSet *params = model_params(session->model);
   double numbers = 0;
   for (size_t i = 0; i < params->count; i++)
-    if (!adapters_is_one(session->model, i)) numbers += (double)tensor_count(&params->list[i].tensor);
+    if (!model_is_adapter(session->model, i)) numbers += (double)tensor_count(&params->list[i].tensor);
   return numbers * (double)safe_dtype_bytes((SafeDtype)session->options.dtype);
 }
 

@@ -55,8 +55,8 @@ static Tensor *looked_up(Fixture *f, int block, int64_t groups, const int32_t *c
 }
 
 static void check_side(Fixture *f, const Projection *p, Tensor *x, const real *got, int64_t stride) {
-  const Tensor *y = op_linear_part(f->run.tape, x, model_parts_param(f->model, p->weight), model_parts_param(f->model, p->bias), &p->part,
-                                   ACTIVATION_NONE, NULL);
+  const Tensor *y =
+      op_linear_part(f->run.tape, x, model_param(f->model, p->weight), model_param(f->model, p->bias), &p->part, ACTIVATION_NONE, NULL);
   assert_non_null(y);
   int64_t width = tensor_width(y);
   for (int64_t row = 0; row < ROWS; row++) {

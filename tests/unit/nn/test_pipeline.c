@@ -249,8 +249,8 @@ static void make_keys(LoopExchange *loop, Tape *tape, int block, ExchangeRows *r
   const Projection *side[2] = {&model->block[block].key, &model->block[block].value};
   Tensor **to[2] = {&rows->k, &rows->v};
   for (int i = 0; i < 2; i++)
-    *to[i] = op_linear_part(tape, rows->x, model_parts_param(model, side[i]->weight), model_parts_param(model, side[i]->bias),
-                            &side[i]->part, ACTIVATION_NONE, NULL);
+    *to[i] = op_linear_part(tape, rows->x, model_param(model, side[i]->weight), model_param(model, side[i]->bias), &side[i]->part,
+                            ACTIVATION_NONE, NULL);
   rows->x = NULL;
 }
 

@@ -8,7 +8,6 @@
 #include "nn/config.h"
 #include "nn/exchange.h"
 #include "nn/kv_cache.h"
-#include "nn/positions.h"
 #include <stdio.h>
 
 Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }

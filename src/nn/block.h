@@ -8,7 +8,13 @@
 #include "nn/config.h"
 #include "nn/exchange.h"
 #include "nn/kv_cache.h"
-#include "nn/positions.h"
+
+/* Cosines and sines of rotary positions (Su et al., 2021), computed once for a model, as Hugging Face lays them out for its half rotation.
+ */
+typedef struct RopeTable {
+  real *cosine, *sine; /* [count, d / 2], in one block of memory */
+  int64_t count;       /* positions: the model's context */
+} RopeTable;
 
 /* A linear map of the block: some outputs of a weight of the ParamSet, plus a low-rank adapter (Hu et al., 2022) where there is one:
  * W x + b + adapter_scale B A x. All are indices into the ParamSet; -1: none. */

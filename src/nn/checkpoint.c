@@ -7,7 +7,6 @@
 #include "nn/checkpoint_files.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/model.h"
-#include "nn/positions.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -348,6 +347,67 @@ const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *add
     if ((const uint8_t *)address >= map->data && (const uint8_t *)address < map->data + map->size) return mapping->files.list[i].path;
   }
   return NULL;
+}
+
+/* ---- Position embeddings of another grid ---- */
+
+/* Bicubic interpolation. Sums run in double; done once per load, so it is written for reading. */
+
+enum { TAPS = 4 };
+
+typedef struct Taps {
+  int64_t place[TAPS]; /* rows or columns of the source, clamped to its borders */
+  double weight[TAPS];
+} Taps;
+
+/* The side of the grid behind `rows` position embeddings (one for the class token and side^2); 0 when there is no such square. */
+static int64_t positions_side(int64_t rows) {
+  if (rows < 2 || rows > (int64_t)1 << 40) return 0;
+  int64_t side = (int64_t)llround(sqrt((double)(rows - 1)));
+  return side * side == rows - 1 ? side : 0;
+}
+
+/* Keys' cubic kernel with a = -0.75 at distance x. */
+static double cubic(double x) {
+  const double a = -0.75;
+  x = fabs(x);
+  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+
+static Taps taps_at(int64_t index, int64_t from_side, int64_t to_side) {
+  double centre = ((double)index + 0.5) * (double)from_side / (double)to_side - 0.5;
+  double first = floor(centre) - 1;
+  Taps taps;
+  for (int i = 0; i < TAPS; i++) {
+    int64_t place = (int64_t)first + i;
+    taps.place[i] = place < 0 ? 0 : place >= from_side ? from_side - 1 : place;
+    taps.weight[i] = cubic(centre - (first + i));
+  }
+  return taps;
+}
+
+static void blend(const real *grid, int64_t from_side, const Taps *y, const Taps *x, real *out, int64_t width) {
+  for (int64_t k = 0; k < width; k++) {
+    double sum = 0;
+    for (int i = 0; i < TAPS; i++)
+      for (int j = 0; j < TAPS; j++) sum += y->weight[i] * x->weight[j] * (double)grid[(y->place[i] * from_side + x->place[j]) * width + k];
+    out[k] = (real)sum;
+  }
+}
+
+/* from [1 + from_side^2, width] -> to [1 + to_side^2, width]: the class token's row is copied, the grid is interpolated as PyTorch's
+ * interpolate(mode="bicubic", align_corners=False) does (a = -0.75, borders repeated), which is what Hugging Face uses. */
+static void positions_resize(const real *from, int64_t from_side, real *to, int64_t to_side, int64_t width) {
+  memcpy(to, from, (size_t)width * sizeof *to);
+  const real *grid = from + width;
+  for (int64_t row = 0; row < to_side; row++) {
+    Taps y = taps_at(row, from_side, to_side);
+    for (int64_t column = 0; column < to_side; column++) {
+      Taps x = taps_at(column, from_side, to_side);
+      blend(grid, from_side, &y, &x, to + (1 + row * to_side + column) * width, width);
+    }
+  }
 }
 
 /* ---- Loading ---- */

@@ -6,7 +6,7 @@
 #include "nn/model.h"
 
 /* Whether a path is what checkpoints are taken from, rather than the name of a preset or of an installed one: a directory that is there, or
- * a GGUF file (nn/gguf_tensors.h), which is a Llama model with its tokenizer in one file and takes the directory's place wherever one is
+ * a GGUF file (nn/gguf_model.h), which is a Llama model with its tokenizer in one file and takes the directory's place wherever one is
  * read. */
 bool checkpoint_is_path(const char *path);
 

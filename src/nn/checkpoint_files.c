@@ -3,7 +3,7 @@
 #include "nn/checkpoint_files.h"
 #include "base/status.h"
 #include "nn/checkpoint.h"
-#include "nn/gguf_tensors.h"
+#include "nn/gguf_model.h"
 #include "nn/safetensors.h"
 #include <jansson.h>
 #include <math.h>
@@ -72,7 +72,7 @@ static Status add_file(CheckpointFiles *files, const char *path) {
   SafeFile *list = realloc(files->list, (files->count + 1) * sizeof *list);
   if (!list) return status_no_memory(files->path, "opening the checkpoint");
   files->list = list;
-  TRY(gguf_is_file(path) ? gguf_tensors_open(&list[files->count], path) : safetensors_open(&list[files->count], path));
+  TRY(gguf_is_file(path) ? gguf_model_open(&list[files->count], path) : safetensors_open(&list[files->count], path));
   files->count++;
   return STATUS_OK;
 }

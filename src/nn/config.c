@@ -1,175 +1,11 @@
-/* The model's configuration as numbers: ranges, class names and what follows from them. The files are in
- * config_files.c.
+/* The model's configuration as numbers: presets, ranges, class names and what follows from them. Files are config_json.c's and
+ * gguf_model.c's.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
-#include "autograd/ops/ops.h"
-#include "base/status.h"
-#include "nn/config_internal.h"
-#include "nn/json_build.h"
-#include "nn/layout.h"
-#include <ctype.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Fields of JSON objects ---- */
-
-/* Inside the configuration code only: typed fields of a JSON object. A field that is absent, or null, which Hugging Face writes for "not
- * set", leaves *out as it is; one of another type is BAD_FILE and named. */
-Status fields_bad(const Fields *fields, const char *key, const char *accepted) {
-  return status_set(STATUS_BAD_FILE, "%s: field %s%s must be %s", fields->origin, fields->prefix, key, accepted);
-}
-
-const json_t *fields_value(const Fields *fields, const char *key) {
-  const json_t *value = json_object_get(fields->object, key);
-  return json_is_null(value) ? NULL : value;
-}
-
-Status fields_whole(const Fields *fields, const char *key, int64_t *out) {
-  const json_t *value = fields_value(fields, key);
-  if (!value) return STATUS_OK;
-  if (!json_is_integer(value)) return fields_bad(fields, key, "a whole number");
-  *out = json_integer_value(value);
-  return STATUS_OK;
-}
-
-Status fields_required(const Fields *fields, const char *key, int64_t *out) {
-  if (!fields_value(fields, key)) return status_set(STATUS_BAD_FILE, "%s: field %s%s is missing", fields->origin, fields->prefix, key);
-  return fields_whole(fields, key, out);
-}
-
-Status fields_int(const Fields *fields, const char *key, int *out) {
-  int64_t value = *out;
-  TRY(fields_whole(fields, key, &value));
-  if (value < 0 || value > 1 << 30) return fields_bad(fields, key, "a whole number from 0 to 2^30");
-  *out = (int)value;
-  return STATUS_OK;
-}
-
-Status fields_number(const Fields *fields, const char *key, double *out) {
-  const json_t *value = fields_value(fields, key);
-  if (!value) return STATUS_OK;
-  if (!json_is_number(value)) return fields_bad(fields, key, "a number");
-  *out = json_number_value(value);
-  return STATUS_OK;
-}
-
-Status fields_flag(const Fields *fields, const char *key, bool *out) {
-  const json_t *value = fields_value(fields, key);
-  if (!value) return STATUS_OK;
-  if (!json_is_boolean(value)) return fields_bad(fields, key, "true or false");
-  *out = json_is_true(value);
-  return STATUS_OK;
-}
-
-Status fields_triple(const Fields *fields, const char *key, double *out) {
-  const json_t *value = fields_value(fields, key);
-  if (!value) return STATUS_OK;
-  if (!json_is_array(value) || json_array_size(value) != 3) return fields_bad(fields, key, "a list of three numbers");
-  for (size_t i = 0; i < 3; i++) {
-    if (!json_is_number(json_array_get(value, i))) return fields_bad(fields, key, "a list of three numbers");
-    out[i] = json_number_value(json_array_get(value, i));
-  }
-  return STATUS_OK;
-}
-
-Status fields_choice(const Fields *fields, const char *key, const Choice *choices, int *out) {
-  const json_t *value = fields_value(fields, key);
-  if (!value) return STATUS_OK;
-  const char *text = json_string_value(value);
-  char accepted[128] = "one of ";
-  for (const Choice *choice = choices; choice->name; choice++) {
-    if (text && strcmp(choice->name, text) == 0) return *out = choice->value, STATUS_OK;
-    size_t used = strlen(accepted);
-    snprintf(accepted + used, sizeof accepted - used, "%s%s", choice == choices ? "" : ", ", choice->name);
-  }
-  return fields_bad(fields, key, accepted);
-}
-
-const char *fields_choice_name(const Choice *choices, int value) {
-  while (choices->name && choices->value != value) choices++;
-  return choices->name;
-}
-
-/* ---- Labels ---- */
-
-/* Class names in config.json: id2label, label2id, num_labels. */
-
-/* A class number as id2label writes it: decimal digits alone. -1 when it is no such number below `classes`. */
-static int64_t class_number(const char *key, int64_t classes) {
-  int64_t number = 0;
-  if (!*key) return -1;
-  for (; *key; key++) {
-    if (!isdigit((unsigned char)*key)) return -1;
-    number = 10 * number + (*key - '0');
-    if (number >= classes) return -1;
-  }
-  return number;
-}
-
-static Status gather_labels(const Fields *fields, const json_t *map, const char **labels, int64_t classes) {
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)(uintptr_t)map, key, value) {
-    int64_t number = class_number(key, classes);
-    if (number < 0 || labels[number])
-      return status_set(STATUS_BAD_FILE, "%s: id2label has the key '%.40s'; its %lld keys must be the numbers 0 to %lld, each once",
-                        fields->origin, key, (long long)classes, (long long)classes - 1);
-    labels[number] = json_string_value(value);
-    if (!labels[number]) return status_set(STATUS_BAD_FILE, "%s: id2label of class %.40s must be a string", fields->origin, key);
-  }
-  return STATUS_OK;
-}
-
-/* As many keys as classes, each a different number below that: no hole is possible. */
-Status config_labels_read(const Fields *fields, ModelConfig *config) {
-  int64_t classes = 2; /* Hugging Face's default */
-  TRY(fields_whole(fields, "num_labels", &classes));
-  const json_t *map = fields_value(fields, "id2label");
-  if (!map) return config_set_labels(config, NULL, classes);
-  if (!json_is_object(map) || json_object_size(map) == 0)
-    return fields_bad(fields, "id2label", "an object of class numbers and names, {\"0\": \"cat\", ...}");
-  int64_t named = (int64_t)json_object_size(map);
-  if (fields_value(fields, "num_labels") && named != classes)
-    return status_set(STATUS_BAD_FILE, "%s: num_labels is %lld but id2label names %lld classes", fields->origin, (long long)classes,
-                      (long long)named);
-  const char **labels = calloc((size_t)named, sizeof *labels);
-  if (!labels) return status_set(STATUS_NO_MEMORY, "no memory for %lld class names", (long long)named);
-  Status status = gather_labels(fields, map, labels, named);
-  if (status == STATUS_OK) status = config_set_labels(config, (char *const *)(uintptr_t)labels, named);
-  free(labels);
-  return status;
-}
-
-json_t *config_labels_json(const ModelConfig *config, bool by_name) {
-  json_t *map = json_object();
-  for (int64_t i = 0; i < config->classes; i++) {
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)i);
-    if (by_name)
-      json_build_put(&map, config->labels[i], json_integer(i));
-    else
-      json_build_put(&map, number, json_string(config->labels[i]));
-  }
-  return map;
-}
-
-/* JSON holds UTF-8 alone; folder names may hold any bytes. */
-Status config_labels_check(const ModelConfig *config, const char *directory) {
-  for (int64_t i = 0; i < config->classes; i++) {
-    json_t *name = json_string(config->labels[i]);
-    json_decref(name);
-    if (!name)
-      return status_set(STATUS_BAD_VALUE, "%s/config.json: the name of class %lld, '%.60s', is not UTF-8; rename the class", directory,
-                        (long long)i, config->labels[i]);
-  }
-  return STATUS_OK;
-}
 
 /* ---- Presets ---- */
 
@@ -268,18 +104,23 @@ static Status fill_vision(ModelConfig *config, const Vision *preset, int64_t cla
 }
 
 static Status fill_decoder(ModelConfig *config, const Decoder *preset, int64_t classes) {
-  config_defaults(config, preset->kind);
-  config->width = preset->width;
-  config->blocks = preset->blocks;
-  config->heads = preset->heads;
-  config->kv_heads = preset->kv_heads;
-  config->mlp = preset->mlp;
-  config->vocabulary = preset->vocabulary;
-  config->context = preset->context;
-  config->norm_eps = 1e-5;
-  config->rope.theta = preset->theta;
-  config->tied = preset->tied;
-  config->begin_id = preset->begin_id;
+  ModelConfig kind;
+  config_defaults(&kind, preset->kind);
+  *config = (ModelConfig){.kind = preset->kind,
+                          .width = preset->width,
+                          .blocks = preset->blocks,
+                          .heads = preset->heads,
+                          .kv_heads = preset->kv_heads,
+                          .mlp = preset->mlp,
+                          .activation = kind.activation,
+                          .norm_eps = 1e-5,
+                          .vocabulary = preset->vocabulary,
+                          .context = preset->context,
+                          .tied = preset->tied,
+                          .rope.theta = preset->theta,
+                          .begin_id = preset->begin_id,
+                          .pad_id = kind.pad_id,
+                          .astra = kind.astra};
   if (preset->end_id >= 0) config->end_id[config->end_ids++] = preset->end_id;
   return classes == 0 ? STATUS_OK : config_set_labels(config, NULL, classes);
 }
@@ -294,11 +135,9 @@ Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
                     name, config_preset_names());
 }
 
-/* ---- Configurations ---- */
+/* ---- Ranges ---- */
 
 static const int64_t MAX_CONTEXT = 1 << 20, MAX_ROPE = 1 << 28;
-
-/* ---- ranges */
 
 static Status check_range(const char *field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return STATUS_OK;
@@ -436,7 +275,13 @@ Status config_check(const ModelConfig *config) {
   return check_astra(config);
 }
 
-/* ---- class names */
+Status config_check_file(const ModelConfig *config, const char *origin) {
+  Status status = config_check(config);
+  if (status == STATUS_BAD_VALUE) return status_wrap(STATUS_BAD_FILE, "%s", origin);
+  return status == STATUS_UNSUPPORTED ? status_wrap(status, "%s", origin) : status;
+}
+
+/* ---- Class names ---- */
 
 static void free_labels(char **labels, int64_t classes) {
   if (!labels) return;
@@ -480,7 +325,7 @@ void config_release(ModelConfig *config) {
   memset(config, 0, sizeof *config);
 }
 
-/* ---- what follows */
+/* ---- What follows ---- */
 
 bool config_is_decoder(const ModelConfig *config) { return config->kind != MODEL_VIT; }
 
@@ -522,4 +367,23 @@ const char *config_compression_text(const ModelConfig *config, char text[CONFIG_
 double config_compression(const ModelConfig *config, int number_bits) {
   double bits = config_bits_per_token(config);
   return bits > 0 ? number_bits * (double)config_site_width(config) * config_sites(config) * (double)config->blocks / bits : 0.0;
+}
+
+/* ---- Rotary positions ---- */
+
+static const double TURN = 6.283185307179586477;
+
+static double slowed(const RopeConfig *rope, double frequency) {
+  double wavelength = TURN / frequency, original = (double)rope->original;
+  if (wavelength < original / rope->high_factor) return frequency;
+  if (wavelength > original / rope->low_factor) return frequency / rope->factor;
+  double share = (original / wavelength - rope->low_factor) / (rope->high_factor - rope->low_factor);
+  return (1 - share) * frequency / rope->factor + share * frequency;
+}
+
+void config_rope_frequencies(const RopeConfig *rope, int64_t head_width, double *frequency) {
+  for (int64_t i = 0; i < head_width / 2; i++) {
+    frequency[i] = pow(rope->theta, -2.0 * (double)i / (double)head_width);
+    if (rope->llama3) frequency[i] = slowed(rope, frequency[i]);
+  }
 }

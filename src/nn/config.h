@@ -24,7 +24,7 @@ typedef struct AstraConfig {
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 
-/* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see positions.h. */
+/* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see config_rope_frequencies. */
 typedef struct RopeConfig {
   double theta;
   bool llama3;                            /* the four below apply */
@@ -68,13 +68,12 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * computed in a way that is not supported are UNSUPPORTED. `architectures` says whether a decoder predicts tokens or classifies. Of
  * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
  * of images is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added.
- * In place of a directory config_load takes a GGUF file (config_files.h). */
+ * In place of a directory config_load takes a GGUF file (gguf_model.h). */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
 Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */
-Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin);              /* config.json's text: fuzzed */
-Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t size, const char *origin); /* into a parsed one */
-Status config_parse_generation(ModelConfig *config, const char *json, size_t size, const char *origin);   /* likewise: a decoder's */
-Status config_check(const ModelConfig *config);                                      /* every range and divisibility; names the field */
+Status config_check(const ModelConfig *config);                       /* every range and divisibility; names the field */
+Status config_check_file(const ModelConfig *config,
+                         const char *origin); /* the same of what a file says: messages name it, BAD_VALUE is BAD_FILE */
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes); /* copies; NULL: LABEL_0... */
 Status config_copy(ModelConfig *to, const ModelConfig *from);
 void config_release(ModelConfig *config);
@@ -98,5 +97,16 @@ int config_paper_bits(const ModelConfig *config);
 /* "76.8-fold compression of 32-bit numbers (the paper's baseline), 38.4-fold of 16-bit ones". Returns text. */
 enum { CONFIG_COMPRESSION = 128 };
 const char *config_compression_text(const ModelConfig *config, char text[CONFIG_COMPRESSION]);
+
+/* Rotary positions (Su et al., 2021) of a head of d = head_width numbers:
+ *
+ *   frequency of pair i of a head of d numbers:  f_i = theta^(-2 i / d),  its wavelength in tokens:  w_i = 2 pi / f_i
+ *
+ * With rope_type "llama3" (Llama 3.1) low frequencies are slowed down so that a context `factor` times as long fits:
+ *
+ *   w_i < original / high_factor:  f_i as it is
+ *   w_i > original / low_factor:   f_i / factor
+ *   between:  (1 - s) f_i / factor + s f_i  with  s = (original / w_i - low_factor) / (high_factor - low_factor) */
+void config_rope_frequencies(const RopeConfig *rope, int64_t head_width, double *frequency); /* [d / 2], radians a token */
 
 #endif

@@ -169,6 +169,37 @@ static void llama_describe(Model *model) {
 
 /* ---- Making ---- */
 
+static void release_rope(RopeTable *table) {
+  free(table->cosine);
+  *table = (RopeTable){0};
+}
+
+/* Angles are computed in double: in float they are off by 1e-3 at position 8192. On one thread, since models are made before processes are
+ * forked, when no pool may run yet. */
+static void fill_rope(RopeTable *table, const double *frequency, int64_t half) {
+  for (int64_t at = 0; at < table->count * half; at++) {
+    double angle = (double)(at / half) * frequency[at % half];
+    table->cosine[at] = (real)cos(angle);
+    table->sine[at] = (real)sin(angle);
+  }
+}
+
+static Status init_rope(RopeTable *table, const ModelConfig *config) {
+  int64_t head_width = config->width / config->heads, half = head_width / 2, numbers = config->context * half;
+  double *frequency = malloc((size_t)half * sizeof *frequency);
+  *table = (RopeTable){malloc(2 * (size_t)numbers * sizeof(real)), NULL, config->context};
+  if (!frequency || !table->cosine) {
+    free(frequency);
+    release_rope(table);
+    return status_set(STATUS_NO_MEMORY, "no memory for the table of %lld rotary positions", (long long)config->context);
+  }
+  table->sine = table->cosine + numbers;
+  config_rope_frequencies(&config->rope, head_width, frequency);
+  fill_rope(table, frequency, half);
+  free(frequency);
+  return STATUS_OK;
+}
+
 static Status describe(Model *model) {
   static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
   model->class_token = model->position = model->patch_weight = model->patch_bias = model->token_table = -1;
@@ -183,7 +214,7 @@ static Status build(Model *model, const ModelConfig *config) {
   model->block = calloc((size_t)config->blocks, sizeof *model->block);
   if (model->block == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a model of %lld blocks", (long long)config->blocks);
   TRY(describe(model));
-  return config->kind == MODEL_LLAMA ? rope_table_init(&model->rope, config) : STATUS_OK;
+  return config->kind == MODEL_LLAMA ? init_rope(&model->rope, config) : STATUS_OK;
 }
 
 Status model_new(Model **out, const ModelConfig *config) {
@@ -203,7 +234,7 @@ void model_free(Model *model) {
   if (model == NULL) return;
   param_release(&model->params);
   config_release(&model->config);
-  rope_table_release(&model->rope);
+  release_rope(&model->rope);
   free(model->block);
   free(model);
 }

@@ -1,6 +1,6 @@
 /* Fuzz target: config.json and preprocessor_config.json or generation_config.json, one after the other in the input with a NUL between. An
  * accepted configuration passes its own check and has a name for every class. */
-#include "nn/config.h"
+#include "nn/config_json.c"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,15 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const uint8_t *split = size ? memchr(data, '\0', size) : NULL;
   size_t first = split ? (size_t)(split - data) : size;
   ModelConfig config;
-  Status status = config_parse(&config, (const char *)data, first, "fuzz");
+  Status status = parse_config(&config, (const char *)data, first, "fuzz");
   if (status != STATUS_OK) {
     if (*status_message() == '\0' || config.labels) abort();
     return 0;
   }
   check(&config);
   bool text = config_is_decoder(&config);
-  if (split &&
-      (text ? config_parse_generation : config_parse_preprocessor)(&config, (const char *)split + 1, size - first - 1, "fuzz") == STATUS_OK)
+  if (split && (text ? parse_generation : parse_preprocessor)(&config, (const char *)split + 1, size - first - 1, "fuzz") == STATUS_OK)
     check(&config);
   config_release(&config);
   return 0;

@@ -1,8 +1,7 @@
 /* Fuzz target: GGUF files. Whatever the bytes, what an accepted file points to lies in it, and configuration, tensors and tokenizer are
  * either refused with a message or can be read in full. */
 #include "fuzz/tokenizer_check.h"
-#include "nn/config_internal.h"
-#include "nn/gguf_tensors.h"
+#include "nn/gguf_model.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +31,7 @@ static void check_status(Status status) {
 
 static void read_tensors(const GgufFile *file) {
   SafeFile tensors;
-  Status status = gguf_tensors_make(&tensors, file);
+  Status status = make_tensors(&tensors, file);
   check_status(status);
   if (status != STATUS_OK) return;
   for (size_t i = 0; i < tensors.count; i++) {
@@ -52,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check_status(status);
   if (status != STATUS_OK) return 0;
   check_inside(&file, data, size);
-  status = config_gguf_read(&config, &file);
+  status = gguf_model_config(&config, &file);
   check_status(status);
   if (status == STATUS_OK) config_release(&config);
   read_tensors(&file);

@@ -4,7 +4,6 @@
 #ifndef UNIT_GGUF_LLAMA_H
 #define UNIT_GGUF_LLAMA_H
 #include "nn/model.h"
-#include "nn/positions.h"
 #include "nn/safetensors.h"
 #include "unit/gguf_writer.h"
 #include <math.h>
@@ -225,8 +224,8 @@ static inline void gguf_llama_add_factors(GgufWriter *writer, const ModelConfig 
   float factor[256];
   RopeConfig without = config->rope;
   without.llama3 = false;
-  rope_table_frequencies(&without, 2 * half, plain);
-  rope_table_frequencies(&config->rope, 2 * half, slowed);
+  config_rope_frequencies(&without, 2 * half, plain);
+  config_rope_frequencies(&config->rope, 2 * half, slowed);
   for (int64_t i = 0; i < half; i++) factor[i] = (float)(plain[i] / slowed[i]);
   gguf_add_tensor(writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){half}, factor, (size_t)half * sizeof *factor);
 }

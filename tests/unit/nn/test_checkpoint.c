@@ -256,7 +256,7 @@ static void test_other_image_size(void **state) {
   assert_true(report.resized_positions && !report.new_head && report.unused == 0);
   const real *resized = param_named(model_params(large), "vit.embeddings.position_embeddings")->tensor.value;
   assert_memory_equal(resized, position, 16 * sizeof(real));
-  assert_true(fabs((double)resized[16] - 0.694717407) < 1e-6); /* as in test_positions.c */
+  assert_true(fabs((double)resized[16] - 0.694717407) < 1e-6); /* as in test_checkpoint_positions.c */
   assert_true(fabs((double)resized[16 * 16] - 5.538467407) < 1e-5);
   model_free(model);
   model_free(large);

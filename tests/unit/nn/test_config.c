@@ -1,5 +1,5 @@
 /* config.json and preprocessor_config.json: presets, there and back, and values that are not accepted. */
-#include "nn/config.h"
+#include "nn/config_json.c" /* texts are parsed where no file is */
 #include "unit/nn/scratch.h"
 #include <cmocka.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #define VIT   "\"model_type\":\"vit\",\"hidden_size\":48,\"num_attention_heads\":4,\"num_hidden_layers\":3,\"intermediate_size\":96,"
 #define SMALL VIT "\"image_size\":32,\"patch_size\":8"
 
-static Status parse(ModelConfig *config, const char *json) { return config_parse(config, json, strlen(json), "config.json"); }
+static Status parse(ModelConfig *config, const char *json) { return parse_config(config, json, strlen(json), "config.json"); }
 
 static void assert_refused(const char *json, Status code, const char *words) {
   ModelConfig config;
@@ -271,7 +271,7 @@ static void test_preprocessor(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ModelConfig config;
     assert_int_equal(parse(&config, "{" SMALL "}"), STATUS_OK);
-    assert_int_equal(config_parse_preprocessor(&config, cases[i].json, strlen(cases[i].json), "pre.json"), cases[i].status);
+    assert_int_equal(parse_preprocessor(&config, cases[i].json, strlen(cases[i].json), "pre.json"), cases[i].status);
     if (cases[i].status != STATUS_OK && !strstr(status_message(), cases[i].words)) fail_msg("%s", status_message());
     if (i == 0) assert_true(config.image_mean[2] == 0.3 && config.image_std[1] == 2 && config.resample == 3);
     if (i == 1) assert_true(config.image_mean[0] == 0 && config.image_std[2] == 1);

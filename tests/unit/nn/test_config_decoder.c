@@ -1,5 +1,5 @@
 /* config.json of GPT-2 and Llama: presets, there and back, Hugging Face's defaults, and what is refused. */
-#include "nn/config.h"
+#include "nn/config_json.c" /* texts are parsed where no file is */
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include <cmocka.h>
@@ -12,7 +12,7 @@
 #define ROPE                                                                                                                               \
   "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\""
 
-static Status parse(ModelConfig *config, const char *json) { return config_parse(config, json, strlen(json), "config.json"); }
+static Status parse(ModelConfig *config, const char *json) { return parse_config(config, json, strlen(json), "config.json"); }
 
 static void assert_refused(const char *json, Status code, const char *words) {
   ModelConfig config;

@@ -1,8 +1,7 @@
 /* GGUF files of Llama models: the configuration is the one that config.json states, parameters are the checkpoint's, number for number
  * where the type holds them and as the format's definition says where it does not, and so are logits. Refusals name what is not taken. */
 #include "nn/checkpoint.h"
-#include "nn/config_internal.h"
-#include "nn/gguf_tensors.h"
+#include "nn/gguf_model.c" /* blocks of numbers by themselves */
 #include "unit/gguf_llama.h"
 #include "unit/nn/small_decoder.h"
 #include "unit/remove_tree.h"
@@ -126,10 +125,10 @@ static void the_configuration_is_that_of_config_json(void **state) {
   model_free(wide);
 }
 
-static Status read_config(GgufWriter *writer, ModelConfig *config) {
+static Status config_of(GgufWriter *writer, ModelConfig *config) {
   GgufFile file;
   uint8_t *data = gguf_writer_parse(writer, &file);
-  Status status = config_gguf_read(config, &file);
+  Status status = gguf_model_config(config, &file);
   gguf_close(&file);
   free(data);
   return status;
@@ -167,7 +166,7 @@ static void ids_and_defaults_are_read(void **state) {
   gguf_add_u32(&writer, "tokenizer.ggml.eom_token_id", 2);
   gguf_add_u32(&writer, "tokenizer.ggml.padding_token_id", 4);
   gguf_add_u32(&writer, "llama.attention.sliding_window", 32);
-  assert_int_equal(read_config(&writer, &config), STATUS_OK);
+  assert_int_equal(config_of(&writer, &config), STATUS_OK);
   assert_true(config.begin_id == 1 && config.pad_id == 4 && config.end_ids == 2 && config.end_id[0] == 2 && config.end_id[1] == 3);
   assert_true(config.kv_heads == 2 && config.rope.theta == 10000 && !config.rope.llama3 && config.tied && config.vocabulary == 5);
   assert_int_equal(config.context, 32);
@@ -176,7 +175,7 @@ static void ids_and_defaults_are_read(void **state) {
 
 static void assert_refused(GgufWriter *writer, Status status, const char *message) {
   ModelConfig config;
-  assert_int_equal(read_config(writer, &config), status);
+  assert_int_equal(config_of(writer, &config), status);
   if (!strstr(status_message(), message)) fail_msg("%s", status_message());
   assert_int_equal(config.width, 0);
 }
@@ -290,7 +289,7 @@ static void blocks_are_widened_as_defined(void **state) {
       for (int i = 0; i < 210; i++) block[i] = (uint8_t)rng_below(&rng, 256);
       gl_put_half(block + (k == 0 ? 0 : 208), (float)rng_normal(&rng) * 0.01f);
       if (k == 0) gl_put_half(block + 2, (float)rng_normal(&rng) * 0.01f);
-      gguf_block_widen(kinds[k], block, value);
+      widen_block(kinds[k], block, value);
       for (int i = 0; i < 256; i++) {
         double expected = gguf_llama_number(kinds[k], block, i);
         assert_true(fabs((double)value[i] - expected) <= 2e-7 * (fabs(expected) + (k == 0 ? 126 * fabs((double)gl_half(block + 2)) : 0)));
@@ -314,8 +313,8 @@ static void eight_bits_add_little(void **state) {
       LowbitQ8Block eight[8];
       for (int i = 0; i < 256; i++) value[i] = (float)(0.02 * rng_normal(&rng));
       gguf_llama_encode(kinds[k], value, 256, block);
-      gguf_block_widen(kinds[k], block, exact);
-      gguf_block_to_q8(exact, 256, eight);
+      widen_block(kinds[k], block, exact);
+      block_to_q8(exact, 256, eight);
       for (int i = 0; i < 256; i++) {
         double x = (double)exact[i], narrow = (double)narrow_bfloat_to_float(safetensors_float_to_bfloat(exact[i]));
         first += (x - (double)value[i]) * (x - (double)value[i]);
@@ -339,7 +338,7 @@ static void eight_bits_take_any_scale(void **state) {
     float value[32], largest = 0;
     LowbitQ8Block block;
     for (int i = 0; i < 32; i++) value[i] = sizes[s] * (float)(2 * rng_uniform(&rng) - 1), largest = fmaxf(largest, fabsf(value[i]));
-    gguf_block_to_q8(value, 32, &block);
+    block_to_q8(value, 32, &block);
     double scale = (double)safetensors_half_to_float(block.scale);
     assert_true(scale * 127.5 >= (double)largest * 0.9999);
     for (int i = 0; i < 32; i++) assert_true(fabs(scale * block.number[i] - (double)value[i]) <= 0.5001 * scale + 1e-12);
@@ -347,9 +346,9 @@ static void eight_bits_take_any_scale(void **state) {
   }
   float bad[32] = {NAN, 1}, huge[32] = {1e9f};
   LowbitQ8Block block;
-  gguf_block_to_q8(bad, 32, &block);
+  block_to_q8(bad, 32, &block);
   assert_false(isfinite(safetensors_half_to_float(block.scale)));
-  gguf_block_to_q8(huge, 32, &block);
+  block_to_q8(huge, 32, &block);
   assert_false(isfinite(safetensors_half_to_float(block.scale)));
 }
 

@@ -51,7 +51,7 @@ static void eigenvalues(void **state) {
 static void same_axes(void **state) {
   (void)state;
   enum { N = 30 };
-  double one[N], two[N], c1[N * N], c2[N * N], mean1[N], mean2[N], want = 0, squared;
+  double one[N], two[N], c1[N * N], c2[N * N], mean1[N], mean2[N], want = 0, squared = 0;
   for (int i = 0; i < N; i++) {
     one[i] = i % 4 == 1 ? 0 : 0.1 + i, two[i] = i % 5 == 2 ? 0 : 3 - 0.05 * i;
     mean1[i] = 0.1 * i, mean2[i] = 1;
@@ -66,7 +66,7 @@ static void same_axes(void **state) {
 static void other_axes(void **state) {
   (void)state;
   const double c1[] = {4, 1, 1, 2}, c2[] = {1, -0.5, -0.5, 3}, mean[] = {0, 0};
-  double trace = 4 * 1 + 2 * 1 * -0.5 + 2 * 3, determinant = 7 * 2.75, squared;
+  double trace = 4 * 1 + 2 * 1 * -0.5 + 2 * 3, determinant = 7 * 2.75, squared = 0;
   assert_int_equal(gaussian_distance(2, mean, c1, mean, c2, &squared), STATUS_OK);
   CHECK_NEAR(squared, 6 + 4 - 2 * sqrt(trace + 2 * sqrt(determinant)), 1e-12);
 }

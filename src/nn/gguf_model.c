@@ -1,18 +1,207 @@
-/* See gguf_tensors.h. Two passes: which tensors there are and which of them need a place of their own, then these are written into one
- * shared block, each on a cache line, which is made read-only: processes that are forked later share it as they share the file. */
-#include "nn/gguf_tensors.h"
+/* A Llama model in a GGUF file: see gguf_model.h. Two passes over the tensors: which there are and which of them need a place of their own,
+ * then these are written into one shared block, each on a cache line, which is made read-only: processes that are forked later share it as
+ * they share the file. Left out: the container (base/gguf.h) and the tokenizer (data/tokenizer/tokenizer_llama.c). */
+#include "nn/gguf_model.h"
 #include "autograd/lowbit.h"
 #include "autograd/narrow.h"
-#include "base/gguf.h"
-#include "nn/config_internal.h"
-#include "nn/safetensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+/* ---- Configuration ---- */
+
+/* What would change the result and is not understood is refused; keys that are not known are ignored, as they are many and mostly say where
+ * the model comes from. */
+
+enum { MAX_HEAD = 4096 }; /* numbers of a head, whose rotary factors are looked at */
+
+static Status missing(const GgufFile *file, const char *key) {
+  return status_set(STATUS_BAD_FILE, "%s: the metadata key %s is missing; is this the file of a whole Llama model?", file->path, key);
+}
+
+static Status required(const GgufFile *file, const char *key, int64_t *out) {
+  return gguf_entry(file, key) ? gguf_whole(file, key, out) : missing(file, key);
+}
+
+static Status check_kind(const GgufFile *file) {
+  GgufText architecture = {0};
+  int64_t parts = 1, experts = 0;
+  TRY(gguf_text(file, "general.architecture", &architecture));
+  TRY(gguf_whole(file, "split.count", &parts));
+  TRY(gguf_whole(file, "llama.expert_count", &experts));
+  if (!architecture.bytes) return missing(file, "general.architecture");
+  if (!gguf_text_is(architecture, "llama"))
+    return status_set(STATUS_UNSUPPORTED, "%s: a model of architecture '%.*s'; of GGUF files those of architecture llama are supported",
+                      file->path, architecture.size < 40 ? (int)architecture.size : 40, architecture.bytes);
+  if (parts > 1)
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: one of %lld parts of a model; join them first: llama-gguf-split --merge FIRST-PART WHOLE.gguf", file->path,
+                      (long long)parts);
+  if (experts > 0) return status_set(STATUS_UNSUPPORTED, "%s: a mixture of %lld experts is not supported", file->path, (long long)experts);
+  return STATUS_OK;
+}
+
+/* ---- rotary positions */
+
+static Status check_scaling(const GgufFile *file) {
+  GgufText type = {0};
+  TRY(gguf_text(file, "llama.rope.scaling.type", &type));
+  if (!type.bytes || gguf_text_is(type, "none")) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "%s: rotary positions scaled by '%.*s' are not supported; Llama 3's (tensor rope_freqs.weight) are",
+                    file->path, type.size < 40 ? (int)type.size : 40, type.bytes);
+}
+
+/* Whether these settings divide the frequencies by the factors of the file, to a float's precision. */
+static bool explains(const RopeConfig *rope, int64_t head, const float *factor) {
+  double plain[MAX_HEAD / 2], slowed[MAX_HEAD / 2];
+  RopeConfig without = *rope;
+  without.llama3 = false;
+  config_rope_frequencies(&without, head, plain);
+  config_rope_frequencies(rope, head, slowed);
+  for (int64_t i = 0; i < head / 2; i++)
+    if (!(fabs(plain[i] / slowed[i] - (double)factor[i]) <= 1e-5 * plain[i] / slowed[i])) return false; /* nor by one that is infinite */
+  return true;
+}
+
+/* The file has a factor for each frequency where config.json has what they follow from: those settings are looked for among the published
+ * ones, since they can be stated exactly. */
+static Status find_llama3(const GgufFile *file, int64_t head, const float *factor, RopeConfig *rope) {
+  double largest = 1;
+  int64_t original = 8192;
+  TRY(gguf_whole(file, "llama.rope.scaling.original_context_length", &original));
+  for (int64_t i = 0; i < head / 2; i++)
+    if ((double)factor[i] > largest) largest = (double)factor[i]; /* with fmax gcc 12 for arm64 fails on this loop */
+  if (largest == 1) return STATUS_OK;
+  const double factors[] = {largest, 8, 32}; /* a small head may have no frequency that is slowed down in full */
+  const int64_t originals[] = {original, 8192};
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+    for (size_t j = 0; j < sizeof originals / sizeof *originals; j++) {
+      RopeConfig tried = {rope->theta, true, factors[i], 1, 4, originals[j]};
+      if (originals[j] > 0 && explains(&tried, head, factor)) return *rope = tried, STATUS_OK;
+    }
+  return status_set(STATUS_UNSUPPORTED,
+                    "%s: the factors of rotary frequencies in tensor rope_freqs.weight are not those of Llama 3 (low_freq_factor 1, "
+                    "high_freq_factor 4)",
+                    file->path);
+}
+
+static Status read_factors(const GgufFile *file, const ModelConfig *config, RopeConfig *rope) {
+  const GgufTensor *tensor = gguf_tensor(file, "rope_freqs.weight");
+  int64_t head = config->width / config->heads;
+  float factor[MAX_HEAD / 2];
+  if (!tensor) return STATUS_OK;
+  if (tensor->type != GGUF_DATA_F32 || tensor->count != head / 2 || head > MAX_HEAD)
+    return status_set(STATUS_BAD_FILE, "%s: tensor rope_freqs.weight has %lld numbers of type %s, expected %lld of F32", file->path,
+                      (long long)tensor->count, gguf_type_name(tensor->type), (long long)head / 2);
+  memcpy(factor, tensor->data, tensor->bytes);
+  return find_llama3(file, head, factor, rope);
+}
+
+/* Keys that must agree with the width of a head. */
+static Status check_heads(const GgufFile *file, const ModelConfig *config) {
+  static const char *const keys[] = {"llama.rope.dimension_count", "llama.attention.key_length", "llama.attention.value_length"};
+  int64_t head = config->width / config->heads;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    int64_t given = head;
+    TRY(gguf_whole(file, keys[i], &given));
+    if (given != head)
+      return status_set(STATUS_UNSUPPORTED, "%s: %s is %lld; only embedding_length / attention.head_count = %lld is supported", file->path,
+                        keys[i], (long long)given, (long long)head);
+  }
+  return STATUS_OK;
+}
+
+static Status read_rope(const GgufFile *file, ModelConfig *config) {
+  if (config->heads < 1 || config->width < config->heads) return STATUS_OK; /* config_check says so */
+  TRY(gguf_number(file, "llama.rope.freq_base", &config->rope.theta));
+  TRY(check_heads(file, config));
+  TRY(check_scaling(file));
+  return read_factors(file, config, &config->rope);
+}
+
+/* ---- the rest */
+
+/* A float that stands for a decimal number, 1e-5 say: that number. */
+static double decimal(double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.7g", value);
+  return strtod(text, NULL);
+}
+
+static Status read_network(const GgufFile *file, ModelConfig *config) {
+  static const char *const eps = "llama.attention.layer_norm_rms_epsilon";
+  int64_t window = 0;
+  TRY(required(file, "llama.embedding_length", &config->width));
+  TRY(required(file, "llama.block_count", &config->blocks));
+  TRY(required(file, "llama.attention.head_count", &config->heads));
+  TRY(required(file, "llama.feed_forward_length", &config->mlp));
+  config->kv_heads = config->heads;
+  TRY(gguf_whole(file, "llama.attention.head_count_kv", &config->kv_heads));
+  TRY(required(file, "llama.context_length", &config->context));
+  TRY(gguf_whole(file, "llama.attention.sliding_window", &window));
+  if (window > 0 && window < config->context) config->context = window; /* within the window attention is the ordinary one */
+  if (!gguf_entry(file, eps)) return missing(file, eps);
+  TRY(gguf_number(file, eps, &config->norm_eps));
+  config->norm_eps = decimal(config->norm_eps);
+  return STATUS_OK;
+}
+
+static Status read_head(const GgufFile *file, ModelConfig *config) {
+  const GgufTensor *table = gguf_tensor(file, "token_embd.weight");
+  if (!table || table->dims != 2)
+    return status_set(STATUS_BAD_FILE, "%s: there is no tensor token_embd.weight of two dimensions", file->path);
+  config->vocabulary = table->shape[1];
+  config->tied = !gguf_tensor(file, "output.weight");
+  return STATUS_OK;
+}
+
+static Status read_ids(const GgufFile *file, ModelConfig *config) {
+  static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+  TRY(gguf_whole(file, "tokenizer.ggml.bos_token_id", &config->begin_id));
+  TRY(gguf_whole(file, "tokenizer.ggml.padding_token_id", &config->pad_id));
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    int64_t id = -1;
+    TRY(gguf_whole(file, ends[i], &id));
+    bool known = id < 0;
+    for (int j = 0; j < config->end_ids; j++) known |= config->end_id[j] == id;
+    if (!known) config->end_id[config->end_ids++] = id;
+  }
+  return STATUS_OK;
+}
+
+static Status read_config(const GgufFile *file, ModelConfig *config) {
+  TRY(check_kind(file));
+  config_defaults(config, MODEL_LLAMA);
+  config->end_ids = 0;
+  TRY(read_network(file, config));
+  TRY(read_rope(file, config));
+  TRY(read_head(file, config));
+  TRY(read_ids(file, config));
+  return config_check_file(config, file->path);
+}
+
+Status gguf_model_config(ModelConfig *config, const GgufFile *file) {
+  memset(config, 0, sizeof *config);
+  Status status = read_config(file, config);
+  if (status != STATUS_OK) config_release(config);
+  return status;
+}
+
 /* ---- Blocks of numbers ---- */
+
+/* Blocks of 256 numbers of GGUF files (ggml's "K-quants"), and their way into blocks that are computed with. Fields in their order in the
+ * file, d and dmin half-precision, little-endian:
+ *
+ *   Q4_K  144 bytes: d, dmin, 12 bytes of scales, 128 bytes of numbers   w = d s q - dmin m     s, m in 0..63 for 32 numbers, q in 0..15
+ *   Q6_K  210 bytes: 128 bytes of low, 64 of high bits, 16 int8 scales, d     w = d s (q - 32)       s for 16 numbers, q in 0..63
+ *
+ *   q of Q4_K, number i:  low nibble of byte 32 (i / 64) + i % 32 where i / 32 is even, else the high one
+ *   q of Q6_K, number i of each half of 128:  low 4 bits from byte 64 half + i % 64, its low nibble where i < 64, else the high one;
+ *                                             high 2 bits from byte 32 half + i % 32, bits 2 (i / 32) and the next
+ *   s_j of Q4_K, bytes b, j < 4:  b[j] & 63, m_j:  b[j + 4] & 63;  j >= 4:  the nibbles of b[j + 4] (s low, m high) with bits 6 and 7 of
+ *   b[j - 4] (s) and of b[j] (m) above them */
 
 /* A few operations a number, once per load: written for reading, the inner loops run over 32 or 16 neighbours. */
 
@@ -58,7 +247,8 @@ static void widen_q6(const uint8_t *block, float *value) {
   }
 }
 
-void gguf_block_widen(uint32_t type, const uint8_t *block, float *value) {
+/* value [GGUF_BLOCK] of one block of type GGUF_DATA_Q4_K or GGUF_DATA_Q6_K, computed in float. */
+static void widen_block(uint32_t type, const uint8_t *block, float *value) {
   if (type == GGUF_DATA_Q4_K)
     widen_q4(block, value);
   else
@@ -71,9 +261,11 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
-/* Magnitudes are compared as whole numbers, which orders infinities and NaNs above all others, and rounded by an addition: every load of a
+/* count numbers, a multiple of LOWBIT_BLOCK, to blocks of 8 bits: the scale is the largest magnitude / 127 as a half, numbers are rounded
+ * to nearest. Numbers that are not finite, or too large for it, make a scale that is not finite.
+ * Magnitudes are compared as whole numbers, which orders infinities and NaNs above all others, and rounded by an addition: every load of a
  * file runs through here for billions of numbers, and such loops become vector instructions. */
-void gguf_block_to_q8(const float *value, int64_t count, LowbitQ8Block *out) {
+static void block_to_q8(const float *value, int64_t count, LowbitQ8Block *out) {
   const float rounding = 0x1.8p23f; /* a float of this size has its last bit at 1 */
   for (; count > 0; count -= LOWBIT_BLOCK, value += LOWBIT_BLOCK, out++) {
     uint32_t bits = 0;
@@ -82,7 +274,7 @@ void gguf_block_to_q8(const float *value, int64_t count, LowbitQ8Block *out) {
       bits = magnitude > bits ? magnitude : bits;
     }
     const float largest = narrow_float_of_bits(bits);
-    out->scale = safetensors_float_to_half(largest / 127);
+    out->scale = narrow_half(largest / 127);
     if (127.49f * narrow_half_to_float(out->scale) < largest) out->scale++; /* a small one was rounded down by much */
     const float scale = narrow_half_to_float(out->scale), per = isfinite(scale) && scale > 0 ? 1 / scale : 0;
     for (int i = 0; i < LOWBIT_BLOCK; i++) out->number[i] = (int8_t)(uint8_t)bits_of(value[i] * per + rounding);
@@ -194,8 +386,8 @@ static int64_t row_in_file(const Source *source, int64_t rows, int64_t row) {
 static void convert_row(const GgufTensor *tensor, const uint8_t *row, LowbitQ8Block *to) {
   float value[GGUF_BLOCK];
   for (int64_t at = 0; at < tensor->shape[0]; at += GGUF_BLOCK, row += gguf_type_bytes(tensor->type), to += GGUF_BLOCK / LOWBIT_BLOCK) {
-    gguf_block_widen(tensor->type, row, value);
-    gguf_block_to_q8(value, GGUF_BLOCK, to);
+    widen_block(tensor->type, row, value);
+    block_to_q8(value, GGUF_BLOCK, to);
   }
 }
 
@@ -257,7 +449,7 @@ static Status gather(SafeFile *file, const GgufFile *gguf, const ModelConfig *co
 
 static Status make(SafeFile *file, const GgufFile *gguf) {
   ModelConfig config;
-  TRY(config_gguf_read(&config, gguf));
+  TRY(gguf_model_config(&config, gguf));
   Source *sources = calloc(gguf->tensor_count + 1, sizeof *sources);
   file->path = strdup(gguf->path);
   file->list = calloc(gguf->tensor_count + 1, sizeof *file->list);
@@ -271,18 +463,19 @@ static Status make(SafeFile *file, const GgufFile *gguf) {
   return status;
 }
 
-Status gguf_tensors_make(SafeFile *file, const GgufFile *source) {
+/* On a parsed file that the caller keeps. */
+static Status make_tensors(SafeFile *file, const GgufFile *source) {
   memset(file, 0, sizeof *file);
   Status status = make(file, source);
   if (status != STATUS_OK) safetensors_close(file);
   return status;
 }
 
-Status gguf_tensors_open(SafeFile *file, const char *path) {
+Status gguf_model_open(SafeFile *file, const char *path) {
   GgufFile source;
   memset(file, 0, sizeof *file);
   TRY(gguf_open(&source, path));
-  Status status = gguf_tensors_make(file, &source);
+  Status status = make_tensors(file, &source);
   if (status == STATUS_OK) {
     file->map = source.map;
     source.map = (FileMap){.data = NULL};

@@ -1,5 +1,5 @@
 /* Frequencies of rotary positions against values worked out by hand, and the tables made of them. */
-#include "nn/positions.h"
+#include "nn/model_internal.h"
 #include <cmocka.h>
 #include <math.h>
 
@@ -8,7 +8,7 @@ static const double TURN = 6.283185307179586;
 static void plain_frequencies(void **state) {
   (void)state;
   double frequency[4];
-  rope_table_frequencies(&(RopeConfig){.theta = 10000}, 8, frequency);
+  config_rope_frequencies(&(RopeConfig){.theta = 10000}, 8, frequency);
   static const double expected[] = {1, 0.1, 0.01, 0.001}; /* 10000^(-2i/8) */
   for (int i = 0; i < 4; i++) assert_float_equal(frequency[i], expected[i], 1e-15);
 }
@@ -19,7 +19,7 @@ static void slowed_frequencies(void **state) {
   (void)state;
   RopeConfig rope = {.theta = 1e8, .llama3 = true, .factor = 8, .low_factor = 1, .high_factor = 4, .original = 8192};
   double frequency[4];
-  rope_table_frequencies(&rope, 8, frequency);
+  config_rope_frequencies(&rope, 8, frequency);
   static const double expected[] = {1, 0.01, 0.0001 / 8, 0.000001 / 8};
   for (int i = 0; i < 4; i++) assert_float_equal(frequency[i] / expected[i], 1, 1e-12);
 }
@@ -30,7 +30,7 @@ static void frequency_between(void **state) {
   double wanted = TURN * 2.5 / 8192, theta = 1 / (wanted * wanted); /* pair 1 of 4 numbers: theta^(-1/2) */
   RopeConfig rope = {.theta = theta, .llama3 = true, .factor = 8, .low_factor = 1, .high_factor = 4, .original = 8192};
   double frequency[2];
-  rope_table_frequencies(&rope, 4, frequency);
+  config_rope_frequencies(&rope, 4, frequency);
   assert_float_equal(frequency[1] / (wanted * 9 / 16), 1, 1e-12);
   assert_float_equal(frequency[0], 1, 1e-15);
 }
@@ -41,7 +41,7 @@ static void llama_31(void **state) {
   (void)state;
   RopeConfig rope = {.theta = 500000, .llama3 = true, .factor = 8, .low_factor = 1, .high_factor = 4, .original = 8192};
   double frequency[64];
-  rope_table_frequencies(&rope, 128, frequency);
+  config_rope_frequencies(&rope, 128, frequency);
   for (int i = 0; i < 64; i++) {
     double plain = pow(500000, -i / 64.0), ratio = frequency[i] / plain;
     if (i <= 28)
@@ -58,9 +58,10 @@ static void llama_31(void **state) {
 static void tables(void **state) {
   (void)state;
   ModelConfig config;
-  RopeTable table;
+  Model *model;
   assert_int_equal(config_preset(&config, "llama-mini", 0), STATUS_OK);
-  assert_int_equal(rope_table_init(&table, &config), STATUS_OK);
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  RopeTable table = model->rope;
   assert_int_equal(table.count, 512);
   for (int64_t position = 0; position < 512; position += 73) /* heads of 32: 16 pairs */
     for (int i = 0; i < 16; i++) {
@@ -68,8 +69,7 @@ static void tables(void **state) {
       assert_float_equal((double)table.cosine[position * 16 + i], cos(angle), 1e-6);
       assert_float_equal((double)table.sine[position * 16 + i], sin(angle), 1e-6);
     }
-  rope_table_release(&table);
-  rope_table_release(&table);
+  model_free(model);
   config_release(&config);
 }
 

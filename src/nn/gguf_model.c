@@ -28,9 +28,11 @@ static Status required(const GgufFile *file, const char *key, int64_t *out) {
 static Status check_kind(const GgufFile *file) {
   GgufText architecture = {0};
   int64_t parts = 1, experts = 0;
+  bool causal = true;
   TRY(gguf_text(file, "general.architecture", &architecture));
   TRY(gguf_whole(file, "split.count", &parts));
   TRY(gguf_whole(file, "llama.expert_count", &experts));
+  TRY(gguf_flag(file, "llama.attention.causal", &causal));
   if (!architecture.bytes) return missing(file, "general.architecture");
   if (!gguf_text_is(architecture, "llama"))
     return status_set(STATUS_UNSUPPORTED, "%s: a model of architecture '%.*s'; of GGUF files those of architecture llama are supported",
@@ -40,15 +42,20 @@ static Status check_kind(const GgufFile *file) {
                       "%s: one of %lld parts of a model; join them first: llama-gguf-split --merge FIRST-PART WHOLE.gguf", file->path,
                       (long long)parts);
   if (experts > 0) return status_set(STATUS_UNSUPPORTED, "%s: a mixture of %lld experts is not supported", file->path, (long long)experts);
-  return STATUS_OK;
+  if (causal) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "%s: attention to later tokens (llama.attention.causal false) is not supported", file->path);
 }
 
 /* ---- rotary positions */
 
+/* A factor by itself, also under its older name, is that of linear scaling; 0 and 1 scale nothing. */
 static Status check_scaling(const GgufFile *file) {
-  GgufText type = {0};
+  GgufText type = {"linear", 6};
+  double factor = 0;
   TRY(gguf_text(file, "llama.rope.scaling.type", &type));
-  if (!type.bytes || gguf_text_is(type, "none")) return STATUS_OK;
+  TRY(gguf_number(file, "llama.rope.scale_linear", &factor));
+  TRY(gguf_number(file, "llama.rope.scaling.factor", &factor));
+  if (gguf_text_is(type, "none") || (gguf_text_is(type, "linear") && (factor == 0 || factor == 1))) return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED, "%s: rotary positions scaled by '%.*s' are not supported; Llama 3's (tensor rope_freqs.weight) are",
                     file->path, type.size < 40 ? (int)type.size : 40, type.bytes);
 }
@@ -360,7 +367,12 @@ static Status check_type(const GgufFile *file, const GgufTensor *tensor, SafeDty
 
 /* ---- tensors */
 
-static bool needs_place(const Source *source) { return source->heads > 0 || is_converted(source->tensor->type); }
+/* Also blocks at an odd address, which the file's general.alignment may ask for: no struct begins there. */
+static bool needs_place(const Source *source) {
+  const GgufTensor *tensor = source->tensor;
+  bool odd = lowbit_of(tensor->type) != LOWBIT_NONE && (uintptr_t)tensor->data % sizeof(uint16_t) != 0;
+  return source->heads > 0 || is_converted(tensor->type) || odd;
+}
 
 static Status describe(const GgufFile *file, const Source *source, SafeTensor *out) {
   const GgufTensor *tensor = source->tensor;

@@ -166,6 +166,9 @@ static void ids_and_defaults_are_read(void **state) {
   gguf_add_u32(&writer, "tokenizer.ggml.eom_token_id", 2);
   gguf_add_u32(&writer, "tokenizer.ggml.padding_token_id", 4);
   gguf_add_u32(&writer, "llama.attention.sliding_window", 32);
+  gguf_add_text(&writer, "llama.rope.scaling.type", "linear"); /* by 1 */
+  gguf_add_f32(&writer, "llama.rope.scaling.factor", 1);
+  gguf_add_flag(&writer, "llama.attention.causal", true);
   assert_int_equal(config_of(&writer, &config), STATUS_OK);
   assert_true(config.begin_id == 1 && config.pad_id == 4 && config.end_ids == 2 && config.end_id[0] == 2 && config.end_id[1] == 3);
   assert_true(config.kv_heads == 2 && config.rope.theta == 10000 && !config.rope.llama3 && config.tied && config.vocabulary == 5);
@@ -202,6 +205,15 @@ static void configurations_that_are_not_understood(void **state) {
   write_keys(&writer, NULL);
   gguf_add_text(&writer, "llama.rope.scaling.type", "yarn");
   assert_refused(&writer, STATUS_UNSUPPORTED, "'yarn'");
+  static const char *const factors[] = {"llama.rope.scaling.factor", "llama.rope.scale_linear"};
+  for (int i = 0; i < 2; i++) {
+    write_keys(&writer, NULL);
+    gguf_add_f32(&writer, factors[i], 4);
+    assert_refused(&writer, STATUS_UNSUPPORTED, "scaled by 'linear'");
+  }
+  write_keys(&writer, NULL);
+  gguf_add_flag(&writer, "llama.attention.causal", false);
+  assert_refused(&writer, STATUS_UNSUPPORTED, "llama.attention.causal false");
   write_keys(&writer, NULL);
   gguf_add_u32(&writer, "llama.rope.dimension_count", 2);
   assert_refused(&writer, STATUS_UNSUPPORTED, "llama.rope.dimension_count is 2; only");
@@ -481,6 +493,44 @@ static void blocks_stay_blocks(void **state) {
   model_free(wide);
 }
 
+/* A file may align its data to a byte: blocks at odd addresses are kept as blocks, at even ones. */
+static void blocks_at_odd_addresses_stay_blocks(void **state) {
+  (void)state;
+  Model *wide = wide_model();
+  int odd = 0;
+  for (int padding = 0; padding < 2; padding++) {
+    char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
+    GgufWriter writer;
+    GgufFile file;
+    CheckpointMapping *mapping;
+    assert_int_equal(make_temporary_folder(folder), 0);
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    gguf_writer_init(&writer);
+    writer.alignment = 1;
+    gguf_add_u32(&writer, "general.alignment", 1);
+    gguf_add_text(&writer, "general.author", padding ? "a" : "");
+    gguf_llama_write(&writer, wide, GL_Q8_0);
+    assert_true(gguf_writer_save(&writer, path));
+    gguf_writer_release(&writer);
+    assert_int_equal(gguf_open(&file, path), STATUS_OK);
+    odd += (int)((uintptr_t)gguf_tensor(&file, "output.weight")->data % 2);
+    gguf_close(&file);
+    Model *mapped = map(path, &mapping), *loaded = load(path);
+    const ParamSet *set = model_params(mapped);
+    for (size_t i = 0; i < set->count; i++) {
+      if (set->list[i].tensor.dims == 1) continue;
+      assert_non_null(set->list[i].tensor.lowbit);
+      assert_int_equal((uintptr_t)set->list[i].tensor.lowbit->numbers % 2, 0);
+    }
+    model_free(mapped);
+    model_free(loaded);
+    checkpoint_unmap(mapping);
+    remove_tree(folder);
+  }
+  assert_int_equal(odd, 1);
+  model_free(wide);
+}
+
 /* ---- refusals */
 
 static Status open_changed(Model *model, const char *path, void change(GgufWriter *writer)) {
@@ -574,6 +624,7 @@ int main(void) {
                                      cmocka_unit_test(logits_of_blocks_are_near),
                                      cmocka_unit_test(floats_stay_in_the_file),
                                      cmocka_unit_test(blocks_stay_blocks),
+                                     cmocka_unit_test(blocks_at_odd_addresses_stay_blocks),
                                      cmocka_unit_test(what_is_not_llama_is_refused),
                                      cmocka_unit_test(other_types_are_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);

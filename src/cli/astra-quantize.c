@@ -41,8 +41,7 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
 /* ---- what stays as it is ---- */
 
 static float back(SafeDtype dtype, float number) {
-  return dtype == SAFE_F16 ? narrow_half_to_float(safetensors_float_to_half(number))
-                           : narrow_bfloat_to_float(safetensors_float_to_bfloat(number));
+  return dtype == SAFE_F16 ? narrow_half_to_float(narrow_half(number)) : narrow_bfloat_to_float(safetensors_float_to_bfloat(number));
 }
 
 static bool exact_in(SafeDtype dtype, int64_t count, const real *numbers) {

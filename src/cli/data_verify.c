@@ -1,4 +1,4 @@
-/* The command line of astra-data verify: which files a directory has, what is said of each. How digests work: nn/safetensors_digest.h. */
+/* The command line of astra-data verify: which files a directory has, what is said of each. How digests work: nn/safetensors.h. */
 #include "base/files.h"
 #include "base/gguf.h"
 #include "cli/cli.h"

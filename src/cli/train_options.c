@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/network_options.h"
 #include "data/text/text_perplexity.h"
-#include "nn/safetensors_digest.h"
+#include "nn/safetensors.h"
 #include <stdlib.h>
 #include <string.h>
 

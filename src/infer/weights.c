@@ -47,7 +47,7 @@ static Status read_codewords(const ModelConfig *config, const char *directory, r
 static bool narrow_exactly(NarrowKind kind, const real *from, int64_t count, uint16_t *to) {
   bool exact = kind != NARROW_NONE;
   for (int64_t i = 0; exact && i < count; i++) {
-    to[i] = kind == NARROW_F16 ? safetensors_float_to_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
+    to[i] = kind == NARROW_F16 ? narrow_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
     exact = (real)narrow_to_float(kind, to[i]) == from[i];
   }
   return exact;

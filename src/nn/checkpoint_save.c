@@ -8,7 +8,6 @@
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
 #include "nn/safetensors.h"
-#include "nn/safetensors_convert.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -10,8 +10,7 @@
 #include "autograd/real.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "nn/safetensors_convert.h"
-#include "nn/safetensors_digest.h"
+#include "nn/safetensors_internal.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -503,7 +502,7 @@ static Status digest_header(const SafeFile *file, uint64_t *number, const char *
     safe_digest_add_tensor(digest, tensor->name, tensor->dtype, tensor->dims, tensor->shape, tensor->digest);
   }
   for (size_t i = 0; i < file->metadata_count; i++) {
-    const char *value, *key = safetensors_metadata(file, i, &value);
+    const char *value, *key = safe_metadata(file, i, &value);
     safe_digest_add_pair(digest, key, value);
   }
   *number = safe_digest_end(digest);
@@ -511,19 +510,25 @@ static Status digest_header(const SafeFile *file, uint64_t *number, const char *
   return STATUS_OK;
 }
 
+static bool parse_digest(const char *text, uint64_t *number) {
+  if (strlen(text) != SAFE_DIGEST_TEXT - 1 || strspn(text, "0123456789abcdef") != SAFE_DIGEST_TEXT - 1) return false;
+  *number = strtoull(text, NULL, 16);
+  return true;
+}
+
 /* Gives each tensor its digest; in *own that of the header, in *given how many there are in all. */
 static bool take_digests(const SafeFile *file, uint64_t *own, size_t *given) {
   bool right = true;
   *given = 0;
   for (size_t i = 0; i < file->metadata_count; i++) {
-    const char *value, *key = safetensors_metadata(file, i, &value);
+    const char *value, *key = safe_metadata(file, i, &value);
     if (!safe_digest_is_key(key)) continue;
     ++*given;
     SafeTensor wanted = {.name = (char *)(uintptr_t)key + strlen(SAFE_DIGEST_PREFIX)}, *tensor = NULL;
     bool whole = strcmp(key, SAFE_DIGEST_KEY) == 0;
     if (!whole && file->count > 0) tensor = bsearch(&wanted, file->list, file->count, sizeof *file->list, by_name);
     if (tensor) tensor->sealed = true;
-    right = right && (whole || tensor) && safe_digest_parse(value, whole ? own : &tensor->digest);
+    right = right && (whole || tensor) && parse_digest(value, whole ? own : &tensor->digest);
   }
   return right && *given == file->count + 1;
 }
@@ -575,7 +580,8 @@ static Status parse(SafeFile *file, const uint8_t *data, size_t size, const char
 
 /* ---- the public side */
 
-Status safetensors_parse(SafeFile *file, const uint8_t *data, size_t size, const char *origin) {
+/* On memory that the caller keeps. */
+static Status parse_memory(SafeFile *file, const uint8_t *data, size_t size, const char *origin) {
   memset(file, 0, sizeof *file);
   file->path = strdup(origin);
   Status status = file->path ? parse(file, data, size, origin) : status_set(STATUS_NO_MEMORY, "%s: no memory for its name", origin);
@@ -587,7 +593,7 @@ Status safetensors_open(SafeFile *file, const char *path) {
   memset(file, 0, sizeof *file);
   FileMap map;
   TRY(files_map(&map, path));
-  Status status = safetensors_parse(file, map.data, map.size, path);
+  Status status = parse_memory(file, map.data, map.size, path);
   if (status == STATUS_OK)
     file->map = map;
   else
@@ -609,12 +615,6 @@ const SafeTensor *safetensors_find(const SafeFile *file, const char *name) {
   if (file->count == 0) return NULL;
   SafeTensor key = {.name = (char *)(uintptr_t)name};
   return bsearch(&key, file->list, file->count, sizeof *file->list, by_name);
-}
-
-const char *safetensors_metadata(const SafeFile *file, size_t index, const char **value) {
-  const char *key = file->text + file->metadata[index];
-  *value = key + strlen(key) + 1;
-  return key;
 }
 
 /* ---- numbers */

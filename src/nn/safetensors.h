@@ -64,12 +64,8 @@ typedef struct SafeFile {
 } SafeFile;
 
 Status safetensors_open(SafeFile *file, const char *path);
-Status safetensors_parse(SafeFile *file, const uint8_t *data, size_t size, const char *origin); /* on memory the caller keeps: fuzzed */
 void safetensors_close(SafeFile *file);
 const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* NULL: absent */
-
-/* A key of the metadata, index from 0 in bytewise order, and its value. */
-const char *safetensors_metadata(const SafeFile *file, size_t index, const char **value);
 
 /* Hands the tensor's bytes to `piece` (NULL: nobody), in order, some whole numbers at a time, hashing each piece just before while it is in
  * the cache; BAD_FILE at the end when the digest is another one. */
@@ -113,9 +109,17 @@ Status safetensors_seal(const SafeFile *file);
 #define SAFE_REAL SAFE_F32
 #endif
 
-/* One number each way: IEEE half and bfloat16, round to nearest even. */
-float safetensors_half_to_float(uint16_t half);
-uint16_t safetensors_float_to_half(float value);
+const char *safe_dtype_name(SafeDtype dtype); /* "F32" */
+size_t safe_dtype_bytes(SafeDtype dtype);
+bool safe_dtype_is_float(SafeDtype dtype); /* one that can be converted */
+
+/* bfloat16, round to nearest even, the payload of a NaN kept. */
 uint16_t safetensors_float_to_bfloat(float value);
+
+/* Digests as these files carry them, for whoever keeps one elsewhere: XXH3-64, seed 0, as 16 small hexadecimal digits, the most significant
+ * first. */
+enum { SAFE_DIGEST_TEXT = 17 };
+uint64_t safe_digest_of(const void *data, size_t bytes);
+void safe_digest_text(uint64_t number, char text[SAFE_DIGEST_TEXT]);
 
 #endif

@@ -1,8 +1,8 @@
 /* Arrays of one safetensors dtype to another: floats through double, integers through int64, a chunk that stays in the cache at a time.
  * Every narrowing is one rounding to nearest even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart.
  * Invariant: no arithmetic on subnormal floats (a thread may flush them to zero), no NaN loses its being one. */
-#include "nn/safetensors_convert.h"
 #include "autograd/narrow.h"
+#include "nn/safetensors_internal.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,17 +14,13 @@ enum { CHUNK = 512 };
 
 /* ---- one number */
 
-static inline uint16_t float_to_bfloat(float value) {
+uint16_t safetensors_float_to_bfloat(float value) {
   uint32_t bits = narrow_bits_of_float(value);
   bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   uint32_t payload = bits >> 16;
   if (nan) return (uint16_t)(payload & 0x7fu ? payload : payload | 0x40u);
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
-
-float safetensors_half_to_float(uint16_t half) { return narrow_half_to_float(half); }
-uint16_t safetensors_float_to_half(float value) { return narrow_half(value); }
-uint16_t safetensors_float_to_bfloat(float value) { return float_to_bfloat(value); }
 
 /* The float next to `value` whose last bit is odd, unless value is a float: rounding this on is rounding `value` once. */
 static inline float round_to_odd(double value) {
@@ -84,7 +80,7 @@ static int64_t store_f16(uint8_t *out, const double *wide, int64_t count) {
 
 static int64_t store_bf16(uint8_t *out, const double *wide, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
-    uint16_t bits = float_to_bfloat(round_to_odd(wide[i]));
+    uint16_t bits = safetensors_float_to_bfloat(round_to_odd(wide[i]));
     memcpy(out + 2 * i, &bits, sizeof bits);
   }
   return first_overflow(wide, count, 0x1.ffp127);

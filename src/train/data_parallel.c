@@ -1,6 +1,6 @@
 /* See data_parallel.h. Leaves out: how sums travel (ranks.c). */
 #include "train/data_parallel.h"
-#include "nn/safetensors_digest.h"
+#include "nn/safetensors.h"
 #include "train/emulate.h"
 #include "train/ranks.h"
 #include "vq/navq.h"

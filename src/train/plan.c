@@ -9,7 +9,7 @@
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/model.h"
-#include "nn/safetensors_convert.h"
+#include "nn/safetensors.h"
 #include "train/codebooks.h"
 #include "train/micro_step.h"
 #include "train/session.h"

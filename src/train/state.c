@@ -3,7 +3,6 @@
 #include "autograd/param.h"
 #include "nn/checkpoint_files.h"
 #include "nn/safetensors.h"
-#include "nn/safetensors_convert.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdlib.h>

@@ -105,7 +105,7 @@ static const uint16_t *narrowed(const real *from, int64_t count, NarrowKind kind
   uint16_t *to = kind != NARROW_NONE ? malloc((size_t)count * sizeof *to) : NULL;
   need(to != NULL || kind == NARROW_NONE);
   for (int64_t i = 0; to && i < count; i++)
-    to[i] = kind == NARROW_F16 ? safetensors_float_to_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
+    to[i] = kind == NARROW_F16 ? narrow_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
   return to;
 }
 

@@ -34,13 +34,13 @@ static inline size_t gguf_llama_bytes(uint32_t type) {
 static inline float gl_half(const uint8_t *at) {
   uint16_t bits;
   memcpy(&bits, at, sizeof bits);
-  return safetensors_half_to_float(bits);
+  return narrow_half_to_float(bits);
 }
 
 static inline float gl_put_half(uint8_t *at, float value) {
-  uint16_t bits = safetensors_float_to_half(value);
+  uint16_t bits = narrow_half(value);
   memcpy(at, &bits, sizeof bits);
-  return safetensors_half_to_float(bits);
+  return narrow_half_to_float(bits);
 }
 
 /* ---- what a block means: number i of it */
@@ -126,7 +126,7 @@ static inline void gl_encode_q6_k(const float *value, uint8_t *block) {
 /* count numbers, whole blocks. */
 static inline void gguf_llama_encode(uint32_t type, const float *value, int64_t count, uint8_t *out) {
   for (int64_t at = 0; at < count; at += gguf_llama_block(type), out += gguf_llama_bytes(type)) {
-    uint16_t bits = type == GL_F16 ? safetensors_float_to_half(value[at]) : safetensors_float_to_bfloat(value[at]);
+    uint16_t bits = type == GL_F16 ? narrow_half(value[at]) : safetensors_float_to_bfloat(value[at]);
     if (type == GL_F32)
       memcpy(out, &value[at], 4);
     else if (type == GL_F16 || type == GL_BF16)

@@ -60,11 +60,11 @@ static Status run(const Fixture *f, SelftestReport *report) {
 static void *tensor_bytes(const Fixture *f, const char *name, char **data, size_t *size, int64_t *count) {
   SafeFile file;
   assert_int_equal(files_read(f->path, 1 << 24, data, size), STATUS_OK);
-  assert_int_equal(safetensors_parse(&file, (const uint8_t *)*data, *size, f->path), STATUS_OK);
+  assert_int_equal(safetensors_open(&file, f->path), STATUS_OK);
   const SafeTensor *tensor = safetensors_find(&file, name);
   assert_non_null(tensor);
   *count = tensor->count;
-  void *bytes = *data + (tensor->data - (const uint8_t *)*data);
+  void *bytes = *data + (tensor->data - file.map.data);
   safetensors_close(&file);
   return bytes;
 }

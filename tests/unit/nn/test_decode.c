@@ -71,7 +71,7 @@ static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *co
     codewords[i] = (KvCodewords){sent->codebook[i], kind == NARROW_NONE ? NULL : narrow[i], kind};
     for (int j = 0; j < ENTRIES * SMALL_WIDTH; j++) {
       float number = (float)sent->codebook[i][j];
-      narrow[i][j] = kind == NARROW_F16 ? safetensors_float_to_half(number) : safetensors_float_to_bfloat(number);
+      narrow[i][j] = kind == NARROW_F16 ? narrow_half(number) : safetensors_float_to_bfloat(number);
     }
   }
   KvCacheSetup setup = {.blocks = SMALL_BLOCKS,

@@ -351,7 +351,7 @@ static void eight_bits_take_any_scale(void **state) {
     LowbitQ8Block block;
     for (int i = 0; i < 32; i++) value[i] = sizes[s] * (float)(2 * rng_uniform(&rng) - 1), largest = fmaxf(largest, fabsf(value[i]));
     block_to_q8(value, 32, &block);
-    double scale = (double)safetensors_half_to_float(block.scale);
+    double scale = (double)narrow_half_to_float(block.scale);
     assert_true(scale * 127.5 >= (double)largest * 0.9999);
     for (int i = 0; i < 32; i++) assert_true(fabs(scale * block.number[i] - (double)value[i]) <= 0.5001 * scale + 1e-12);
     assert_true(scale <= (double)largest / 127 * 1.001 + 0x1p-24);
@@ -359,9 +359,9 @@ static void eight_bits_take_any_scale(void **state) {
   float bad[32] = {NAN, 1}, huge[32] = {1e9f};
   LowbitQ8Block block;
   block_to_q8(bad, 32, &block);
-  assert_false(isfinite(safetensors_half_to_float(block.scale)));
+  assert_false(isfinite(narrow_half_to_float(block.scale)));
   block_to_q8(huge, 32, &block);
-  assert_false(isfinite(safetensors_half_to_float(block.scale)));
+  assert_false(isfinite(narrow_half_to_float(block.scale)));
 }
 
 /* ---- logits: of a file against the checkpoint that it was made from */

@@ -1,5 +1,6 @@
 /* safetensors: every dtype there and back, half and bfloat to the bit, and files that lie. */
-#include "nn/safetensors.h"
+#include "autograd/narrow.h"
+#include "nn/safetensors.c" /* memory is parsed where no file is */
 #include "unit/nn/scratch.h"
 #include <cmocka.h>
 #include <math.h>
@@ -10,36 +11,36 @@
 
 static void test_half_round_trip(void **state) {
   (void)state;
-  for (uint32_t i = 0; i < 65536; i++) assert_int_equal(safetensors_float_to_half(safetensors_half_to_float((uint16_t)i)), i);
+  for (uint32_t i = 0; i < 65536; i++) assert_int_equal(narrow_half(narrow_half_to_float((uint16_t)i)), i);
 }
 
 static void test_half_values(void **state) {
   (void)state;
-  assert_true(safetensors_half_to_float(0x3c00) == 1.0f);
-  assert_true(safetensors_half_to_float(0xc000) == -2.0f);
-  assert_true(safetensors_half_to_float(0x7bff) == 65504.0f);
-  assert_true(safetensors_half_to_float(0x0001) == 0x1p-24f);
-  assert_true(safetensors_half_to_float(0x83ff) == -0x1.ff8p-15f);
-  assert_true(isinf(safetensors_half_to_float(0x7c00)) && isnan(safetensors_half_to_float(0x7e00)));
-  assert_true(signbit(safetensors_half_to_float(0x8000)));
+  assert_true(narrow_half_to_float(0x3c00) == 1.0f);
+  assert_true(narrow_half_to_float(0xc000) == -2.0f);
+  assert_true(narrow_half_to_float(0x7bff) == 65504.0f);
+  assert_true(narrow_half_to_float(0x0001) == 0x1p-24f);
+  assert_true(narrow_half_to_float(0x83ff) == -0x1.ff8p-15f);
+  assert_true(isinf(narrow_half_to_float(0x7c00)) && isnan(narrow_half_to_float(0x7e00)));
+  assert_true(signbit(narrow_half_to_float(0x8000)));
 }
 
 /* Against the definition: the nearest of the two neighbours, the even one on a tie. */
 static void test_half_rounding(void **state) {
   (void)state;
   for (uint16_t i = 0; i < 0x7bff; i++) {
-    float low = safetensors_half_to_float(i), high = safetensors_half_to_float((uint16_t)(i + 1)), middle = (low + high) / 2;
-    assert_int_equal(safetensors_float_to_half(middle), i % 2 ? i + 1 : i);
-    assert_int_equal(safetensors_float_to_half(nextafterf(middle, 0)), i);
-    assert_int_equal(safetensors_float_to_half(nextafterf(middle, high)), i + 1);
-    assert_int_equal(safetensors_float_to_half(-nextafterf(middle, high)), (i + 1) | 0x8000);
+    float low = narrow_half_to_float(i), high = narrow_half_to_float((uint16_t)(i + 1)), middle = (low + high) / 2;
+    assert_int_equal(narrow_half(middle), i % 2 ? i + 1 : i);
+    assert_int_equal(narrow_half(nextafterf(middle, 0)), i);
+    assert_int_equal(narrow_half(nextafterf(middle, high)), i + 1);
+    assert_int_equal(narrow_half(-nextafterf(middle, high)), (i + 1) | 0x8000);
   }
-  assert_int_equal(safetensors_float_to_half(65519.996f), 0x7bff);
-  assert_int_equal(safetensors_float_to_half(65520.0f), 0x7c00);
-  assert_int_equal(safetensors_float_to_half(1e30f), 0x7c00);
-  assert_int_equal(safetensors_float_to_half(-INFINITY), 0xfc00);
-  assert_int_equal(safetensors_float_to_half(1e-30f), 0);
-  assert_true((safetensors_float_to_half(NAN) & 0x7c00) == 0x7c00 && safetensors_float_to_half(NAN) & 0x3ff);
+  assert_int_equal(narrow_half(65519.996f), 0x7bff);
+  assert_int_equal(narrow_half(65520.0f), 0x7c00);
+  assert_int_equal(narrow_half(1e30f), 0x7c00);
+  assert_int_equal(narrow_half(-INFINITY), 0xfc00);
+  assert_int_equal(narrow_half(1e-30f), 0);
+  assert_true((narrow_half(NAN) & 0x7c00) == 0x7c00 && narrow_half(NAN) & 0x3ff);
 }
 
 static float bfloat_value(uint16_t bits) {
@@ -211,7 +212,7 @@ static Status parse_crafted(const char *header, size_t data_bytes) {
   assert_non_null(image);
   size_t size = craft(image, header, data_bytes);
   SafeFile file;
-  Status status = safetensors_parse(&file, image, size, "crafted");
+  Status status = parse_memory(&file, image, size, "crafted");
   if (status == STATUS_OK)
     safetensors_close(&file);
   else {
@@ -288,7 +289,7 @@ static void test_dtypes_that_are_not_converted(void **state) {
     snprintf(header, sizeof header,
              "{\"m.attn.bias\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%zu]}," F32_AT("w", "1", "%zu", "%zu") "}",
              kinds[i].name, bytes, bytes, bytes + 4);
-    assert_int_equal(safetensors_parse(&file, image, craft(image, header, bytes + 4), "kinds"), STATUS_OK);
+    assert_int_equal(parse_memory(&file, image, craft(image, header, bytes + 4), "kinds"), STATUS_OK);
     assert_int_equal(safetensors_to_real(safetensors_find(&file, "w"), &number), STATUS_OK);
     const SafeTensor *mask = safetensors_find(&file, "m.attn.bias");
     assert_int_equal(mask->bytes, bytes);
@@ -315,7 +316,7 @@ static void test_lying_lengths(void **state) {
   SafeFile file;
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     memcpy(image, &lengths[i], 8);
-    assert_int_equal(safetensors_parse(&file, image, size, "lying"), STATUS_BAD_FILE);
+    assert_int_equal(parse_memory(&file, image, size, "lying"), STATUS_BAD_FILE);
   }
 }
 
@@ -330,7 +331,7 @@ static void test_truncated_and_bent(void **state) {
     memcpy(image, whole, cut);
     SafeFile file;
     image = realloc(image, cut ? cut : 1);
-    assert_int_equal(safetensors_parse(&file, image, cut, "cut"), STATUS_BAD_FILE);
+    assert_int_equal(parse_memory(&file, image, cut, "cut"), STATUS_BAD_FILE);
     free(image);
   }
   for (size_t i = 0; i < size; i++)
@@ -338,7 +339,7 @@ static void test_truncated_and_bent(void **state) {
       uint8_t saved = whole[i];
       whole[i] = (uint8_t)byte;
       SafeFile file;
-      Status status = safetensors_parse(&file, whole, size, "bent");
+      Status status = parse_memory(&file, whole, size, "bent");
       assert_true(status == STATUS_OK || status == STATUS_BAD_FILE);
       for (size_t t = 0; status == STATUS_OK && t < file.count; t++)
         assert_true(file.list[t].data >= whole && file.list[t].data + file.list[t].bytes <= whole + size);

@@ -28,9 +28,6 @@ Tensor *block_forward(const BlockContext *context, const BlockParams *block, int
 /* LayerNorm, or RMSNorm where bias is -1. */
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias);
 
-/* As block_forward; on a tape that uses segments, a block is one. */
-Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
-
 typedef struct BlockKeys {
   Tensor *k, *v; /* [B, rows, kv width] */
 } BlockKeys;
@@ -77,5 +74,11 @@ Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, 
 
 /* An exchange's failure becomes the tape's. */
 bool block_steps_went_well(Tape *tape, Status status);
+
+/* x [B, S, D], the input of block 0, through all blocks -> as block_forward of the last one with these rows (pipeline.c). While a tape that
+ * uses segments records, the first `recomputed` blocks are segments; where it does not record all are. Where context->exchange has several
+ * parts, nothing is recorded, nobody watches and nothing is decoded, parts go through the blocks one after another: one sample (B = 1) on
+ * one node, else BAD_VALUE; a part without rows is neither begun nor computed. */
+Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x);
 
 #endif

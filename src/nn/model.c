@@ -4,7 +4,6 @@
 #include "nn/block.h"
 #include "nn/block_internal.h"
 #include "nn/model_internal.h"
-#include "nn/pipeline.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -364,25 +363,6 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
 
 /* ---- Forward pass ---- */
 
-/* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
-static bool in_parts(const BlockContext *context, const Tape *tape) {
-  bool decoding = context->cache != NULL && context->cache->rows > 0;
-  return context->exchange != NULL && context->exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding;
-}
-
-static Tensor *one_block(const Model *model, const BlockContext *context, int index, ModelRows rows, Tape *tape, Tensor *x) {
-  const BlockParams *block = &model->block[index];
-  bool segment = index < model->recomputed || !tape_recording(tape);
-  return segment ? recompute_block(context, block, index, rows, tape, x) : block_forward(context, block, index, rows, tape, x);
-}
-
-static Tensor *whole_blocks(const Model *model, const BlockContext *context, ModelRows rows, Tape *tape, Tensor *x) {
-  int blocks = (int)model->config.blocks;
-  for (int index = 0; index < blocks && x != NULL; index++)
-    x = block_steps_checked(context, tape, index, one_block(model, context, index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x));
-  return x;
-}
-
 Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, Exchange *exchange, ModelRows rows) {
   bool decoder = config_is_decoder(&model->config);
   if (rows == (decoder ? MODEL_ROWS_CLASS : MODEL_ROWS_LAST))
@@ -402,8 +382,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;
   Tensor *x = block_steps_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
-  x = in_parts(&context, tape) ? pipeline_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
-                               : whole_blocks(model, &context, rows, tape, x);
+  x = pipeline_encode(&context, model->block, model->recomputed, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }

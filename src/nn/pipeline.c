@@ -1,4 +1,5 @@
-/* The order of a block's steps, whole or in parts: see pipeline.h. For each block, where h are the rows after its first norm:
+/* The order of a block's steps, whole or in parts. A node's rows are cut into S parts (layout_part), so that codes are under way while the
+ * node still computes; a whole block takes the same steps with one part. For each block, where h are the rows after its first norm:
  *
  *   begin of each part: h; at site kv also k and v; its codes leave
  *   q, k, v of all rows (site kv: q alone)                    the parts' codes are under way
@@ -7,7 +8,6 @@
  *
  * sim/schedule.c states the same for plans and simulations. Rows of a part stand by themselves; where all are wanted in one piece (products
  * that are faster on many rows) they are copied together, which costs a thousandth of such a product. With one part nothing is copied. */
-#include "nn/pipeline.h"
 #include "autograd/tape.h"
 #include "nn/block_internal.h"
 #include <string.h>
@@ -305,7 +305,7 @@ static void run(Tape *tape, void *data, Tensor *const *input, Tensor **output) {
   *carried = before;
 }
 
-Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
+static Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
   BlockRun *job = tape_alloc(tape, sizeof *job);
   Tensor **carried = carried_by(context), *output[TAPE_SEGMENT_ENDS];
   if (job == NULL) return NULL;
@@ -367,7 +367,7 @@ static Tensor *encode(const Parts *parts, const BlockParams *blocks, int count, 
   return block_steps_checked(parts->context, parts->tape, last, end_block(parts, &blocks[last], last, rows));
 }
 
-Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
+static Tensor *encode_in_parts(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
   const bool before = tape_narrow(tape, true); /* as in block_forward */
   const int cuts = context->exchange->parts;
   Part *part = tape_alloc(tape, (size_t)cuts * sizeof *part);
@@ -375,4 +375,25 @@ Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, 
   Tensor *y = x != NULL && part != NULL && cut(&parts, x) ? encode(&parts, blocks, count, rows) : NULL;
   tape_narrow(tape, before);
   return y;
+}
+
+/* ---- all blocks */
+
+/* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
+static bool in_parts(const BlockContext *context, const Tape *tape) {
+  bool decoding = context->cache != NULL && context->cache->rows > 0;
+  return context->exchange != NULL && context->exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding;
+}
+
+Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x) {
+  const int count = (int)context->config->blocks;
+  if (in_parts(context, tape)) return encode_in_parts(context, blocks, count, rows, tape, x);
+  for (int index = 0; index < count && x != NULL; index++) {
+    const ModelRows carried = index == count - 1 ? rows : MODEL_ROWS_ALL;
+    const bool segment = index < recomputed || !tape_recording(tape);
+    Tensor *y = segment ? recompute_block(context, &blocks[index], index, carried, tape, x)
+                        : block_forward(context, &blocks[index], index, carried, tape, x);
+    x = block_steps_checked(context, tape, index, y);
+  }
+  return x;
 }

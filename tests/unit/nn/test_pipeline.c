@@ -1,7 +1,7 @@
 /* Blocks in parts: several give the same as one within rounding, and the same codes; images and texts, both sites, lost tokens, parts
  * without rows; rows that come with and without runs. */
+#include "nn/block_internal.h"
 #include "nn/model_internal.h"
-#include "nn/pipeline.h"
 #include "unit/nn/loop_exchange.h"
 #include "unit/nn/small_decoder.h"
 #include <stdio.h>

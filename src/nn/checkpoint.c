@@ -4,7 +4,6 @@
  * the model must then not be used. */
 #include "nn/checkpoint.h"
 #include "base/gguf.h"
-#include "nn/checkpoint_files.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/model.h"
 #include <math.h>
@@ -117,23 +116,50 @@ static Status lowbit_checkpoint_check(const CheckpointFiles *files, const Param 
   return status_set(STATUS_BAD_FILE, "%s: the scales of tensor %s hold a NaN or an infinity", files->path, param->name);
 }
 
-size_t lowbit_checkpoint_items(const Param *param, char scale_name[LOWBIT_SCALE_NAME], SafeItem items[2]) {
-  const LowbitMatrix *matrix = param->tensor.lowbit;
-  const SafeDtype dtype = matrix->kind == LOWBIT_INT8 ? SAFE_I8 : SAFE_U8;
-  items[0] = (SafeItem){.name = param->name,
-                        .dtype = dtype,
-                        .source = dtype,
-                        .dims = 2,
-                        .shape = {matrix->outputs, (int64_t)lowbit_row_bytes(matrix->kind, matrix->inputs)},
-                        .data = matrix->numbers};
-  if (matrix->kind != LOWBIT_INT8) return 1;
-  items[1] = (SafeItem){.name = lowbit_checkpoint_scale_name(scale_name, param),
-                        .dtype = SAFE_F32,
-                        .source = SAFE_F32,
-                        .dims = 1,
-                        .shape = {matrix->outputs},
-                        .data = matrix->scale};
-  return 2;
+/* ---- The whole set of tensors ---- */
+
+static bool ends_with(const char *name, const char *ending) {
+  size_t length = strlen(name), tail = strlen(ending);
+  return length >= tail && strcmp(name + length - tail, ending) == 0;
+}
+
+static bool says_nothing(const char *name, const ModelConfig *config) {
+  if (!config_is_decoder(config)) return false;
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
+         (config->tied && strcmp(name, "lm_head.weight") == 0);
+}
+
+/* How many tensors say something and are no codebooks. Not counted is what follows from the configuration (masks "attn.bias" and
+ * "attn.masked_bias", "rotary_emb.inv_freq") and, of a model whose head is its token table, a second copy of that. */
+static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *config) {
+  size_t count = 0;
+  for (size_t i = 0; i < files->count; i++)
+    for (size_t j = 0; j < files->list[i].count; j++) {
+      const char *name = files->list[i].list[j].name;
+      count += strncmp(name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) != 0 && !says_nothing(name, config);
+    }
+  return count;
+}
+
+/* BAD_FILE when the files hold more blocks than the model: what is left of a deeper model computes nonsense. */
+static Status check_depth(const CheckpointFiles *files, const ModelConfig *config) {
+  static const char *const first_norm[][2] = {[MODEL_VIT] = {"vit.encoder.layer.", ".layernorm_before.weight"},
+                                              [MODEL_GPT2] = {"transformer.h.", ".ln_1.weight"},
+                                              [MODEL_LLAMA] = {"model.layers.", ".input_layernorm.weight"}};
+  char name[96];
+  snprintf(name, sizeof name, "%s%lld%s", first_norm[config->kind][0], (long long)config->blocks, first_norm[config->kind][1]);
+  if (checkpoint_files_find(files, name) == NULL) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s: there are more than the model's %lld blocks (tensor %s); use the model (config.json or --model) "
+                    "that the checkpoint was made for",
+                    files->path, (long long)config->blocks, name);
+}
+
+/* For a tensor that is in none of the shards that the files' index names. */
+static Status incomplete(const CheckpointFiles *files, const Param *param) {
+  char want[SHAPE_TEXT];
+  return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
+                    files->index, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
 }
 
 /* ---- Mapped tensors ---- */
@@ -184,7 +210,7 @@ static Status find_fitting(const CheckpointFiles *files, const Param *param, con
   TRY(lowbit_checkpoint_find(files, param, *tensor, &matrix));
   if (matrix.kind != LOWBIT_NONE) return STATUS_OK;
   if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
-  if (!*tensor && files->index) return checkpoint_files_incomplete(files, param);
+  if (!*tensor && files->index) return incomplete(files, param);
   if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
   if (gguf_is_file(files->path))
     return status_set(STATUS_BAD_FILE, "%s: its metadata ask for tensor %s of shape %s, the file has %s; is it a whole model's file?",
@@ -303,7 +329,7 @@ static Status place_param(CheckpointMapping *mapping, const ParamSet *set, Param
 static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
   ParamSet *set = model_params(model);
   TRY(checkpoint_files_open(&mapping->files, directory));
-  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)));
+  TRY(check_depth(&mapping->files, model_config(model)));
   TRY(make_block(mapping, set));
   mapping->matrices = malloc((set->count + 1) * sizeof *mapping->matrices);
   if (!mapping->matrices) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
@@ -436,7 +462,7 @@ static Status absent_error(const CheckpointFiles *files, const Param *param) {
   if (strcmp(param->name, "lm_head.weight") == 0)
     question = "is tie_word_embeddings true in its own config.json?";
   else if (files->index)
-    return checkpoint_files_incomplete(files, param);
+    return incomplete(files, param);
   return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
                     checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), question);
 }
@@ -509,7 +535,7 @@ static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, Che
     else
       TRY(load_one(files, param, report, &used));
   }
-  report->unused = (int)(checkpoint_files_parameters(files, model_config(model)) - used);
+  report->unused = (int)(count_parameters(files, model_config(model)) - used);
   return STATUS_OK;
 }
 
@@ -519,7 +545,7 @@ Status checkpoint_load_params(Model *model, const char *path, Rng *rng, Checkpoi
   memset(report, 0, sizeof *report);
   CheckpointFiles files;
   TRY(checkpoint_files_open(&files, path));
-  Status status = checkpoint_files_check_depth(&files, model_config(model));
+  Status status = check_depth(&files, model_config(model));
   if (status == STATUS_OK) status = load_all(&files, model, rng, report);
   checkpoint_files_close(&files);
   return status;

@@ -27,6 +27,9 @@ typedef struct CheckpointReport {
  * tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined. */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
+/* BAD_FILE that names the tensor when a number is not finite. */
+Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count);
+
 /* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
  * the frozen ones alone (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
  * whose operations take them stay there as they are (Tensor.narrow), blocks of GGUF files likewise (Tensor.lowbit); all others are widened
@@ -54,8 +57,6 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
  * names the tensor; nothing is written then. */
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 #define CHECKPOINT_SHARD ((int64_t)5000000000)
-Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
-                               int64_t max_bytes); /* of a shard */
 
 /* The adapters alone, in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors (F32) with
  * "base_model.model.MODULE.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; a head of classes that learns beside them whole. `base` is

@@ -1,22 +1,23 @@
 /* The files of a checkpoint: one model.safetensors or many shards named by an index, opened and searched as one set of tensors.
- * Leaves out what the tensors mean to a model. Invariant: only names that shard_index_parse has let through are opened as shards. */
-#include "nn/checkpoint_files.h"
-#include "base/status.h"
-#include "nn/checkpoint.h"
+ * Leaves out what the tensors mean to a model. Invariant: only names that parse_index has let through are opened as shards. */
+#include "nn/checkpoint_internal.h"
 #include "nn/gguf_model.h"
-#include "nn/safetensors.h"
 #include <jansson.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Index of shards ---- */
 
-/* Leaves out which tensor is in which file: the files themselves say that.
+/* model.safetensors.index.json, which says in which files the tensors of a checkpoint are. Leaves out which tensor is in which file: the
+ * files themselves say that.
  * Invariant: a name is added only when it is a plain file name that does not begin with a dot. */
+
+typedef struct ShardIndex {
+  char **names; /* each once; all are files of the index's own directory */
+  size_t count;
+} ShardIndex;
 
 static bool known(const ShardIndex *index, const char *name) {
   for (size_t i = 0; i < index->count; i++)
@@ -46,27 +47,28 @@ static Status add_all(ShardIndex *index, json_t *map, const char *path) {
   return STATUS_OK;
 }
 
-Status shard_index_parse(ShardIndex *index, const char *text, size_t size, const char *path) {
+static void release_index(ShardIndex *index) {
+  for (size_t i = 0; i < index->count; i++) free(index->names[i]);
+  free(index->names);
+  *index = (ShardIndex){0};
+}
+
+/* From its text; `path` is for messages. BAD_FILE: no JSON, no weight_map, a name that leads elsewhere, more than SHARD_INDEX_MAX shards;
+ * the index is empty then. */
+static Status parse_index(ShardIndex *index, const char *text, size_t size, const char *path) {
   *index = (ShardIndex){0};
   json_error_t error;
   json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
   Status status = root ? add_all(index, json_object_get(root, "weight_map"), path)
                        : status_set(STATUS_BAD_FILE, "%s: line %d: %s", path, error.line, error.text);
   json_decref(root);
-  if (status != STATUS_OK) shard_index_release(index);
+  if (status != STATUS_OK) release_index(index);
   return status;
-}
-
-void shard_index_release(ShardIndex *index) {
-  for (size_t i = 0; i < index->count; i++) free(index->names[i]);
-  free(index->names);
-  *index = (ShardIndex){0};
 }
 
 /* ---- Files ---- */
 
 static const size_t MAX_INDEX_BYTES = (size_t)16 << 20; /* the largest published ones have 9 million */
-static const char codebook_prefix[] = "astra.layers.";
 
 static Status add_file(CheckpointFiles *files, const char *path) {
   SafeFile *list = realloc(files->list, (files->count + 1) * sizeof *list);
@@ -94,9 +96,9 @@ static Status open_index(CheckpointFiles *files, const char *index_path) {
   size_t size = 0;
   TRY(files_read(index_path, MAX_INDEX_BYTES, &text, &size));
   ShardIndex index;
-  Status status = shard_index_parse(&index, text, size, index_path);
+  Status status = parse_index(&index, text, size, index_path);
   for (size_t i = 0; status == STATUS_OK && i < index.count; i++) status = add_shard(files, index.names[i], index_path);
-  shard_index_release(&index);
+  release_index(&index);
   free(text);
   return status;
 }
@@ -181,49 +183,6 @@ const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char
   return !found && prefix > 0 ? find_exactly(files, name + prefix) : found;
 }
 
-static bool is_codebook(const char *name) { return strncmp(name, codebook_prefix, sizeof codebook_prefix - 1) == 0; }
-
-static bool ends_with(const char *name, const char *ending) {
-  size_t length = strlen(name), tail = strlen(ending);
-  return length >= tail && strcmp(name + length - tail, ending) == 0;
-}
-
-static bool says_nothing(const char *name, const ModelConfig *config) {
-  if (!config_is_decoder(config)) return false;
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
-         (config->tied && strcmp(name, "lm_head.weight") == 0);
-}
-
-size_t checkpoint_files_codebooks(const CheckpointFiles *files) {
-  size_t count = 0;
-  for (size_t i = 0; i < files->count; i++)
-    for (size_t j = 0; j < files->list[i].count; j++) count += is_codebook(files->list[i].list[j].name);
-  return count;
-}
-
-size_t checkpoint_files_parameters(const CheckpointFiles *files, const ModelConfig *config) {
-  size_t count = 0;
-  for (size_t i = 0; i < files->count; i++)
-    for (size_t j = 0; j < files->list[i].count; j++) {
-      const char *name = files->list[i].list[j].name;
-      count += !is_codebook(name) && !says_nothing(name, config);
-    }
-  return count;
-}
-
-Status checkpoint_files_check_depth(const CheckpointFiles *files, const ModelConfig *config) {
-  static const char *const first_norm[][2] = {[MODEL_VIT] = {"vit.encoder.layer.", ".layernorm_before.weight"},
-                                              [MODEL_GPT2] = {"transformer.h.", ".ln_1.weight"},
-                                              [MODEL_LLAMA] = {"model.layers.", ".input_layernorm.weight"}};
-  char name[96];
-  snprintf(name, sizeof name, "%s%lld%s", first_norm[config->kind][0], (long long)config->blocks, first_norm[config->kind][1]);
-  if (checkpoint_files_find(files, name) == NULL) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE,
-                    "%s: there are more than the model's %lld blocks (tensor %s); use the model (config.json or --model) "
-                    "that the checkpoint was made for",
-                    files->path, (long long)config->blocks, name);
-}
-
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape) {
   return tensor->dims == dims && memcmp(tensor->shape, shape, (size_t)dims * sizeof *shape) == 0;
 }
@@ -233,12 +192,6 @@ const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t
   for (int i = 0; i < dims; i++) used += snprintf(text + used, SHAPE_TEXT - (size_t)used, "%s%lld", i ? ", " : "", (long long)shape[i]);
   snprintf(text + used, SHAPE_TEXT - (size_t)used, "]");
   return text;
-}
-
-Status checkpoint_files_incomplete(const CheckpointFiles *files, const Param *param) {
-  char want[SHAPE_TEXT];
-  return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
-                    files->index, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
 }
 
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count) {

@@ -1,18 +1,41 @@
-/* Inside of the checkpoint code and its tests only.*/
+/* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors (checkpoint_files.c). */
 #ifndef NN_CHECKPOINT_INTERNAL_H
 #define NN_CHECKPOINT_INTERNAL_H
 #include "nn/checkpoint.h"
-#include "nn/checkpoint_files.h"
+#include "nn/safetensors.h"
 
-/* model.safetensors, or, when the tensors take more than `most` bytes, model-00001-of-0000N.safetensors of at most that (but for a single
- * tensor that is larger) and model.safetensors.index.json. Shards get their names when all are written, and an old index is gone before the
- * first of them does: who stops in between leaves shards that nobody takes for a checkpoint, not a mixture. What the directory held before,
- * in either form, is removed at the end. */
-Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t max);
+enum { SHARD_INDEX_MAX = 1024 };
 
-enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 };
+/* What the names of codebooks begin with: they are in the files, and no parameters. */
+#define CHECKPOINT_CODEBOOKS "astra.layers."
 
-/* The entries of a matrix: 1 or 2 of them in items. scale_name: where its name stands. Returns how many. */
-size_t lowbit_checkpoint_items(const Param *param, char scale_name[LOWBIT_SCALE_NAME], SafeItem items[2]);
+typedef struct CheckpointFiles {
+  char *path;  /* as the user gave it: for messages */
+  char *index; /* the index that named the files, or NULL: for messages */
+  SafeFile *list;
+  size_t count;
+} CheckpointFiles;
+
+enum { SHAPE_TEXT = 200 };
+
+/* The names of one file and of an index of shards; where a directory has both, readers take the first. */
+#define CHECKPOINT_WHOLE "model.safetensors"
+#define CHECKPOINT_INDEX "model.safetensors.index.json"
+
+/* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
+ * NOT_FOUND when there is none of these; a missing shard is BAD_FILE and is named. */
+Status checkpoint_files_open(CheckpointFiles *files, const char *path);
+void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
+
+/* By its Hugging Face name, or without "vit.", "transformer." or "model." (as the bare models save it). NULL: absent. */
+const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name);
+
+bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape);
+const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t *shape); /* "[197, 768]"; returns text */
+
+/* The tensor as real numbers, all finite; errors name the path. out [tensor->count]. */
+Status checkpoint_read(const CheckpointFiles *files, const SafeTensor *tensor, real *out);
+
+enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 }; /* "NAME_scale", of the scales of an 8-bit matrix */
 
 #endif

@@ -1,13 +1,9 @@
 /* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and
  * nothing is written at all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "autograd/narrow.h"
-#include "nn/checkpoint.h"
-#include "nn/checkpoint_files.h"
 #include "nn/checkpoint_internal.h"
-#include "nn/config.h"
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
-#include "nn/safetensors.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -162,7 +158,11 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
   return remove_old_shards(directory, shards);
 }
 
-Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t max) {
+/* model.safetensors, or, when the tensors take more than `max` bytes, model-00001-of-0000N.safetensors of at most that (but for a single
+ * tensor that is larger) and model.safetensors.index.json. Shards get their names when all are written, and an old index is gone before the
+ * first of them does: who stops in between leaves shards that nobody takes for a checkpoint, not a mixture. What the directory held before,
+ * in either form, is removed at the end. */
+static Status save_tensors(const char *directory, const SafeItem *items, size_t count, int64_t max) {
   if (total_bytes(items, count) > max) return save_shards(directory, items, count, max);
   TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
   TRY(remove_file(directory, CHECKPOINT_INDEX));
@@ -221,10 +221,17 @@ static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *co
   return STATUS_OK;
 }
 
+static bool holds_codebooks(const CheckpointFiles *files) {
+  for (size_t i = 0; i < files->count; i++)
+    for (size_t j = 0; j < files->list[i].count; j++)
+      if (strncmp(files->list[i].list[j].name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0) return true;
+  return false;
+}
+
 /* NOT_FOUND, with nothing open, when the files are absent or hold no codebook at all. */
 static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
   TRY(checkpoint_files_open(files, path));
-  if (checkpoint_files_codebooks(files) > 0) return STATUS_OK;
+  if (holds_codebooks(files)) return STATUS_OK;
   checkpoint_files_close(files);
   return status_set(STATUS_NOT_FOUND,
                     "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",
@@ -380,6 +387,23 @@ static SafeItem *next_item(Items *items, const char *name, SafeDtype dtype, int 
 
 /* ---- parameters */
 
+/* The entries of a matrix: 1 or 2 of them in items. scale_name: where its name stands. Returns how many. */
+static size_t lowbit_items(const Param *param, char scale_name[LOWBIT_SCALE_NAME], SafeItem items[2]) {
+  const LowbitMatrix *matrix = param->tensor.lowbit;
+  const SafeDtype dtype = matrix->kind == LOWBIT_INT8 ? SAFE_I8 : SAFE_U8;
+  items[0] = (SafeItem){.name = param->name,
+                        .dtype = dtype,
+                        .source = dtype,
+                        .dims = 2,
+                        .shape = {matrix->outputs, (int64_t)lowbit_row_bytes(matrix->kind, matrix->inputs)},
+                        .data = matrix->numbers};
+  if (matrix->kind != LOWBIT_INT8) return 1;
+  snprintf(scale_name, LOWBIT_SCALE_NAME, "%s_scale", param->name);
+  items[1] =
+      (SafeItem){.name = scale_name, .dtype = SAFE_F32, .source = SAFE_F32, .dims = 1, .shape = {matrix->outputs}, .data = matrix->scale};
+  return 2;
+}
+
 /* A weight with its adapters: 16-bit or real numbers as they are, plus alpha / rank B A. */
 static void fill_folded(void *context, int64_t first, int64_t count, void *out) {
   const Folded *folded = context;
@@ -404,7 +428,7 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
   const Param *param = &model_params(model)->list[index];
   const Tensor *tensor = &param->tensor;
   if (tensor->lowbit) { /* found finite when it was made or mapped */
-    items->count += lowbit_checkpoint_items(param, items->scales[index], &items->list[items->count]);
+    items->count += lowbit_items(param, items->scales[index], &items->list[items->count]);
     return STATUS_OK;
   }
   SafeItem *item = next_item(items, param->name, dtype, tensor->dims, tensor->shape);
@@ -463,8 +487,9 @@ static void release_items(Items *items) {
   free(items->folded);
 }
 
-Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
-                               int64_t max_bytes) {
+/* max_bytes: of a shard. */
+static Status save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
+                           int64_t max_bytes) {
   const ModelConfig *config = model_config(model);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   Items items;
@@ -472,14 +497,14 @@ Status checkpoint_save_sharded(Model *model, const char *directory, const real *
   if (status == STATUS_OK) status = add_params(&items, model, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
   if (status == STATUS_OK) status = files_make_dirs(directory);
-  if (status == STATUS_OK) status = checkpoint_shards_save(directory, items.list, items.count, max_bytes);
+  if (status == STATUS_OK) status = save_tensors(directory, items.list, items.count, max_bytes);
   if (status == STATUS_OK) status = config_save(config, directory);
   release_items(&items);
   return status;
 }
 
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype) {
-  return checkpoint_save_sharded(model, directory, codebooks, values, dtype, CHECKPOINT_SHARD);
+  return save_sharded(model, directory, codebooks, values, dtype, CHECKPOINT_SHARD);
 }
 
 Status checkpoint_refuse_codebooks(const char *directory) {

@@ -1,7 +1,7 @@
 /* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
 #include "train/state.h"
 #include "autograd/param.h"
-#include "nn/checkpoint_files.h"
+#include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include "train/session.h"
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Fuzz target: model.safetensors.index.json. Of an accepted one every shard is a file of the same directory, and is named once. */
-#include "nn/checkpoint_files.h"
+#include "nn/checkpoint_files.c"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ShardIndex index;
-  if (shard_index_parse(&index, (const char *)data, size, "fuzz") != STATUS_OK) {
+  if (parse_index(&index, (const char *)data, size, "fuzz") != STATUS_OK) {
     if (*status_message() == '\0' || index.count != 0 || index.names) abort();
     return 0;
   }
@@ -18,6 +18,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t j = 0; j < i; j++)
       if (strcmp(index.names[i], index.names[j]) == 0) abort();
   }
-  shard_index_release(&index);
+  release_index(&index);
   return 0;
 }

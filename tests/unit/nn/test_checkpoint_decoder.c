@@ -1,7 +1,7 @@
 /* Checkpoints of language models: there and back in every dtype, in shards, without a prefix, with and without a head of its own; what
  * other writers leave in them; numbers that stay 16-bit in the file against the same ones widened. */
 #include "nn/checkpoint.h"
-#include "nn/checkpoint_internal.h"
+#include "nn/checkpoint_save.c" /* shards of a few bytes */
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
@@ -59,7 +59,7 @@ static void every_dtype_and_shards(void **state) {
     for (size_t d = 0; d < 6; d++) {
       Model *model = exact_model(&config), *back = empty_model(&config);
       CheckpointReport report;
-      assert_int_equal(checkpoint_save_sharded(model, scratch_path("trip"), NULL, NULL, dtypes[d / 2], max[d % 2]), STATUS_OK);
+      assert_int_equal(save_sharded(model, scratch_path("trip"), NULL, NULL, dtypes[d / 2], max[d % 2]), STATUS_OK);
       assert_int_equal(files_exists(scratch_path("trip/model.safetensors")), d % 2 == 0);
       assert_int_equal(files_exists(scratch_path("trip/model.safetensors.index.json")), d % 2 == 1);
       assert_int_equal(checkpoint_load_params(back, scratch_path("trip"), NULL, &report), STATUS_OK);
@@ -79,7 +79,7 @@ static void shards_are_limited_and_complete(void **state) {
   size_t count, size, shards = 0;
   small_config(&config, MODEL_LLAMA, 0);
   Model *model = exact_model(&config);
-  assert_int_equal(checkpoint_save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  assert_int_equal(save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
   assert_int_equal(files_list(scratch_path("parts"), &names, &count), STATUS_OK);
   for (size_t i = 0; i < count; i++) {
     assert_null(strstr(names[i], ".part"));
@@ -106,14 +106,14 @@ static void shards_are_limited_and_complete(void **state) {
   assert_int_equal(remove(scratch_path(shard)), 0);
   assert_int_equal(checkpoint_load_params(model, scratch_path("parts"), NULL, NULL), STATUS_BAD_FILE);
   assert_message("model-00002-of-");
-  assert_int_equal(checkpoint_save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 1), STATUS_OK); /* a tensor each */
+  assert_int_equal(save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 1), STATUS_OK); /* a tensor each */
   files_list_free(names, count);
   free(text);
   model_free(model);
   config_release(&config);
 }
 
-static size_t count_shards(const char *directory) {
+static size_t count_shard_files(const char *directory) {
   char **names;
   size_t count, shards = 0;
   assert_int_equal(files_list(scratch_path(directory), &names, &count), STATUS_OK);
@@ -130,18 +130,18 @@ static void old_shards_go(void **state) {
   CheckpointMapping *mapping;
   small_config(&config, MODEL_LLAMA, 0);
   Model *model = exact_model(&config), *other = small_model(&config, false);
-  assert_int_equal(checkpoint_save_sharded(model, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
-  size_t many = count_shards("old");
+  assert_int_equal(save_sharded(model, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  size_t many = count_shard_files("old");
   assert_int_equal(files_write(scratch_path("old/model-1-of-2.safetensors"), "mine", 4), STATUS_OK); /* no shard's name */
   assert_int_equal(model_new(&mapped, &config), STATUS_OK);
   assert_int_equal(checkpoint_map_params(mapped, scratch_path("old"), &mapping), STATUS_OK);
-  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
   assert_true(many > 2);
-  assert_int_equal(count_shards("old"), 2 + 1);
-  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
-  assert_int_equal(count_shards("old"), many + 1);
+  assert_int_equal(count_shard_files("old"), 2 + 1);
+  assert_int_equal(save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  assert_int_equal(count_shard_files("old"), many + 1);
   assert_int_equal(checkpoint_save(other, scratch_path("old"), NULL, NULL, SAFE_F32), STATUS_OK);
-  assert_int_equal(count_shards("old"), 0 + 1);
+  assert_int_equal(count_shard_files("old"), 0 + 1);
   assert_same(model, mapped);
   checkpoint_unmap(mapping);
   model_free(mapped);
@@ -155,15 +155,15 @@ static void no_mixture_of_two(void **state) {
   ModelConfig config;
   small_config(&config, MODEL_LLAMA, 0);
   Model *model = exact_model(&config), *other = empty_model(&config);
-  assert_int_equal(checkpoint_save_sharded(model, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(save_sharded(model, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
   const char *second = "mixed/model-00002-of-00002.safetensors";
   assert_int_equal(rename(scratch_path(second), scratch_path("mixed/kept")), 0);
   assert_int_equal(files_make_dirs(scratch_path(second)), STATUS_OK);
-  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_IO);
+  assert_int_equal(save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_IO);
   assert_int_equal(remove(scratch_path(second)), 0);
   assert_int_equal(rename(scratch_path("mixed/kept"), scratch_path(second)), 0);
   assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_NOT_FOUND);
-  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
   assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_OK);
   assert_same(model, other);
   model_free(other);
@@ -189,13 +189,13 @@ static void no_index_that_is_a_part(void **state) {
   size_t size;
   const char *index = "few/model.safetensors.index.json";
   assert_int_equal(files_make_dirs(scratch_path("few")), STATUS_OK);
-  assert_int_equal(checkpoint_shards_save(scratch_path("few"), items, 2, 8), STATUS_OK);
+  assert_int_equal(save_tensors(scratch_path("few"), items, 2, 8), STATUS_OK);
   assert_int_equal(files_read(scratch_path(index), 1 << 20, &whole, &size), STATUS_OK);
   bool failed = true;
   for (long allocations = 0; failed; allocations++) {
     remove(scratch_path(index));
     failing_json_start(allocations);
-    Status status = checkpoint_shards_save(scratch_path("few"), items, 2, 8);
+    Status status = save_tensors(scratch_path("few"), items, 2, 8);
     failed = failing_json_stop();
     assert_int_equal(files_exists(scratch_path(index)), status == STATUS_OK);
     if (status == STATUS_OK) assert_text(scratch_path(index), whole);
@@ -216,7 +216,7 @@ static void an_index_that_lacks_a_shard(void **state) {
   CheckpointMapping *mapping;
   small_config(&config, MODEL_LLAMA, 0);
   Model *model = exact_model(&config);
-  assert_int_equal(checkpoint_save_sharded(model, scratch_path("lacks"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(save_sharded(model, scratch_path("lacks"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
   assert_true(files_exists(scratch_path("lacks/model-00002-of-00002.safetensors")));
   assert_int_equal(files_write(scratch_path("lacks/model.safetensors.index.json"), index, sizeof index - 1), STATUS_OK);
   assert_int_equal(checkpoint_load_params(model, scratch_path("lacks"), NULL, NULL), STATUS_BAD_FILE);
@@ -245,7 +245,7 @@ static void codebooks_stay_out_of_a_checkpoint(void **state) {
   assert_int_equal(checkpoint_find_weights(scratch_path("nowhere"), &name), STATUS_OK);
   assert_null(name);
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(checkpoint_save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, max[i]), STATUS_OK);
+    assert_int_equal(save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, max[i]), STATUS_OK);
     assert_int_equal(checkpoint_find_weights(scratch_path("taken"), &name), STATUS_OK);
     assert_string_equal(name, names[i]);
     assert_int_equal(checkpoint_save_codebooks(&config, scratch_path("taken"), books, SAFE_F32), STATUS_BAD_VALUE);

@@ -8,7 +8,7 @@
 #include "nn/kv_tables.h"
 #include "nn/strategy.h"
 
-/* ---- one device: the model's own forward pass, with the exchanges of recorder.h */
+/* ---- one device: the model's own forward pass, with the exchanges and sums of recorders */
 
 typedef struct DeviceCase {
   Strategy strategy;

@@ -1,8 +1,7 @@
 /* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
  * numbers as products; what a plan says of it holds; and what cannot be measured is refused. */
 #include "infer/plan/predict.h"
-#include "infer/sim/measure.h"
-#include "infer/sim/recorder.h"
+#include "infer/sim/measure.c" /* with its recorders, of which one test looks at what a device computes */
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
 #include <cmocka.h>
@@ -58,7 +57,7 @@ static DeviceCase case_of(Sample *sample, Strategy strategy, int parts) {
                       .min_packets = 2};
 }
 
-static Timeline measure(Sample *sample, const DeviceCase *device) {
+static Timeline measured(Sample *sample, const DeviceCase *device) {
   Timeline timeline;
   MeasureQuality quality;
   if (measure_timeline(&timeline, &sample->weights, device, 2, &quality) != STATUS_OK) fail_msg("%s", status_message());
@@ -74,7 +73,7 @@ static void the_exchange_of_a_node_is_noted(void **state) {
   open_sample(&sample, 4); /* 16 bits a token */
   for (int parts = 1; parts <= 4; parts *= 2) {
     const DeviceCase device = case_of(&sample, STRATEGY_ASTRA, parts);
-    Timeline timeline = measure(&sample, &device);
+    Timeline timeline = measured(&sample, &device);
     int sends = 0, waits = 0;
     for (int i = 0; i < timeline.count; i++) {
       const Event *event = &timeline.list[i];
@@ -133,7 +132,7 @@ static void whole_rows_and_one_device(void **state) {
   for (int site = SITE_X; site <= SITE_KV; site++) { /* rows of the stream, whichever the model's site is */
     ((ModelConfig *)(uintptr_t)sample.weights.config)->astra.site = (Site)site;
     int sends = 0;
-    timeline = measure(&sample, &device);
+    timeline = measured(&sample, &device);
     for (int i = 0; i < timeline.count; i++) {
       if (timeline.list[i].kind != EVENT_SEND) continue;
       sends++;
@@ -143,7 +142,7 @@ static void whole_rows_and_one_device(void **state) {
     timeline_release(&timeline);
   }
   device.strategy = STRATEGY_SINGLE;
-  timeline = measure(&sample, &device);
+  timeline = measured(&sample, &device);
   assert_int_equal(timeline.count, 1);
   assert_int_equal(timeline.list[0].kind, EVENT_COMPUTE);
   timeline_release(&timeline);
@@ -198,7 +197,7 @@ static const KvTables *build_tables(Sample *sample, int groups, KvTables **table
 }
 
 /* What the device computes from the codes that "came". */
-static void encode(Sample *sample, const KvTables *tables, int parts, real out[17 * WIDTH]) {
+static void compute_rows(Sample *sample, const KvTables *tables, int parts, real out[17 * WIDTH]) {
   TokenLayout layout = {0};
   ExchangeRecorder exchange;
   Timeline timeline = {0};
@@ -241,8 +240,8 @@ static void tables_give_what_products_give(void **state) {
       real products[17 * WIDTH], looked_up[17 * WIDTH];
       double max = 0;
       open_sample(&sample, groups);
-      encode(&sample, NULL, parts, products);
-      encode(&sample, build_tables(&sample, groups, &tables), parts, looked_up);
+      compute_rows(&sample, NULL, parts, products);
+      compute_rows(&sample, build_tables(&sample, groups, &tables), parts, looked_up);
       for (int i = 0; i < 17 * WIDTH; i++) max = fmax(max, fabs((double)(products[i] - looked_up[i])));
       if (max > 1e-4) fail_msg("%d groups, %d parts: a difference of %g", groups, parts, max);
       kv_tables_free(tables);

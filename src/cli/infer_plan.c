@@ -12,7 +12,7 @@
 #include "infer/cluster/leader.h"
 #include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
-#include "infer/plan/split_measured.h"
+#include "infer/plan/split.h"
 #include "infer/sim/measure.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/packet.h"

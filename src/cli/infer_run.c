@@ -12,7 +12,7 @@
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "infer/cluster/leader.h"
-#include "infer/plan/split_measured.h"
+#include "infer/plan/split.h"
 #include "infer/report.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"

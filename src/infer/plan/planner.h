@@ -1,7 +1,7 @@
 /* Which way of dividing a model over devices is fastest: every strategy, number of groups and number of devices is predicted. */
 #ifndef INFER_PLANNER_H
 #define INFER_PLANNER_H
-#include "infer/plan/split_auto.h"
+#include "infer/plan/split.h"
 
 enum { PLANNER_GROUPS_MAX = 16 };
 

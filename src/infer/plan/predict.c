@@ -181,7 +181,8 @@ static Status single_timeline(const PlanCase *plan, Timeline *timeline, int devi
 
 /* ---- all */
 
-Status predict_check(const PlanCase *plan) {
+/* Devices, tokens or parts that make no sense. */
+static Status check(const PlanCase *plan) {
   int64_t sum = 0;
   if (plan->devices < 1 || plan->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
@@ -221,8 +222,9 @@ static Status device_timeline(const PlanCase *plan, Timeline *timeline, int devi
   }
 }
 
-Status predict_timelines(const PlanCase *plan, Timeline *timelines) {
-  TRY(predict_check(plan));
+/* Without the input. timelines are released by the caller also after a failure. */
+static Status make_timelines(const PlanCase *plan, Timeline *timelines) {
+  TRY(check(plan));
   for (int d = 0; d < plan->devices; d++) TRY(device_timeline(plan, &timelines[d], d));
   return STATUS_OK;
 }
@@ -256,7 +258,7 @@ Status predict_latency(const PlanCase *plan, SimResult *result) {
   Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
   bool datagrams = predict_models_loss(plan);
   double input = 0;
-  Status status = predict_timelines(plan, timelines);
+  Status status = make_timelines(plan, timelines);
   if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);
   if (status == STATUS_OK) status = simulate(plan, plan->work ? worked : timelines, datagrams, result);
   if (status == STATUS_OK && plan->with_input) status = predict_input(plan, &input);
@@ -285,7 +287,7 @@ Status predict_input(const PlanCase *plan, double *seconds) {
   Timeline timelines[WIRE_NODES] = {0};
   LinkOptions links = *plan->links;
   SimResult result;
-  TRY(predict_check(plan));
+  TRY(check(plan));
   links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
   links.loss = 0;
   Status status = input_timelines(plan, timelines);

@@ -28,17 +28,12 @@ typedef struct PlanCase {
   const double *input_rates; /* [devices] bits a second on its way there; 0: at once. NULL where input_bytes is 0 */
 } PlanCase;
 
-/* timelines [devices], zeroed; to be released also after a failure. Without the input. */
-Status predict_timelines(const PlanCase *plan, Timeline *timelines);
-
-/* Loss is left out where predict_models_loss says so. With loss or jitter: the median of some requests. */
+/* Loss is left out where predict_models_loss says so. With loss or jitter: the median of some requests. BAD_VALUE: devices, tokens or parts
+ * that make no sense. */
 Status predict_latency(const PlanCase *plan, SimResult *result);
 
 /* Codes in datagrams. What goes over a stream is delayed by loss in a way that is not modelled. */
 bool predict_models_loss(const PlanCase *plan);
-
-/* BAD_VALUE: devices, tokens or parts that make no sense. */
-Status predict_check(const PlanCase *plan);
 
 /* Whether the device takes keys and values from tables where it has them: by kv_tables_pay, with its profile in place of a
  * measurement. */

@@ -386,15 +386,16 @@ static void a_device_that_slows_all_is_left_out(void **state) {
   (void)state;
   const ModelConfig config = encoder(1);
   const LinkOptions links = {.bits_per_second = 1e8};
-  const DeviceProfile profiles[3] = {core(1), core(1e-5), core(1)};
-  int64_t counts[3];
-  int chosen[3], used;
-  SimResult result;
-  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 3, NULL, profiles, &links);
-  assert_int_equal(split_auto_devices(&plan, chosen, &used, counts, &result), STATUS_OK);
-  assert_int_equal(used, 2);
-  assert_true(chosen[0] == 0 && chosen[1] == 2);
-  assert_true(counts[0] == 512 && counts[1] == 512);
+  LeaderMeasure devices[3] = {
+      {.here = true, .profile = core(1)}, {.here = true, .profile = core(1e-5)}, {.here = true, .profile = core(1)}};
+  MeasuredSplit three, two;
+  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 3, NULL, NULL, &links);
+  assert_int_equal(split_measured_run(&plan, devices, 3, &links, &three), STATUS_OK);
+  assert_int_equal(three.fewer, 1 << 0 | 1 << 2);
+  devices[1] = devices[2];
+  assert_int_equal(split_measured_run(&plan, devices, 2, &links, &two), STATUS_OK);
+  assert_true(two.counts[0] == 512 && two.counts[1] == 512);
+  assert_true(three.without == two.predicted && three.without < three.predicted);
 }
 
 /* ---- plans */

@@ -1,5 +1,5 @@
 /* Tokens for devices and links that were measured: whatever is known of them. */
-#include "infer/plan/split_measured.h"
+#include "infer/plan/split.h"
 #include <cmocka.h>
 #include <math.h>
 
@@ -106,11 +106,13 @@ static void a_device_half_as_fast_gets_fewer_tokens(void **state) {
 static void one_that_is_not_here_counts_as_the_slowest(void **state) {
   (void)state;
   LeaderMeasure three[] = {device(10, 0, 0), device(2, 100, 0), device(500, 100, 0)};
-  DeviceProfile profiles[3];
+  const MeasuredSplit here = run(three, 3, NULL);
   three[2].here = false;
-  split_measured_profiles(three, 3, profiles);
-  assert_true(profiles[2].linear[0] == profiles[1].linear[0]);
-  assert_true(profiles[0].linear[0] == three[0].profile.linear[0]);
+  const MeasuredSplit gone = run(three, 3, NULL);
+  three[2] = three[1];
+  const MeasuredSplit slow = run(three, 3, NULL);
+  for (int d = 0; d < 3; d++) assert_int_equal(gone.counts[d], slow.counts[d]);
+  assert_true(gone.predicted == slow.predicted && gone.counts[2] < here.counts[2] / 2);
 }
 
 /* The input of a token takes longer than computing it: the device that has it at once gets more. (Where computing takes longer an even

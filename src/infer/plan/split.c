@@ -1,6 +1,6 @@
 /* Bisection on the time that every device may take, then a hill-climb with the simulation. The simulation alone knows what is hidden; the
  * bisection only has to begin near by. */
-#include "infer/plan/split_auto.h"
+#include "infer/plan/split.h"
 #include <math.h>
 #include <string.h>
 
@@ -149,7 +149,8 @@ static Status begin(const PlanCase *plan, int64_t *counts) {
   return layout_weighted_counts(plan->tokens, plan->devices, weights, counts);
 }
 
-Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+/* Where the climb begins: devices take as long as each other by themselves. */
+static Status start(const PlanCase *plan, int64_t *counts, SimResult *result) {
   TRY(begin(plan, counts));
   return predict_counts(plan, counts, result);
 }
@@ -171,7 +172,7 @@ Status split_auto_parts(PlanCase *plan, int wanted) {
   for (size_t i = 0; cut && wanted == 0 && i < sizeof choices / sizeof *choices; i++) {
     SimResult result;
     plan->parts = choices[i];
-    TRY(split_auto_start(plan, counts, &result));
+    TRY(start(plan, counts, &result));
     if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
   }
   plan->parts = chosen;
@@ -203,7 +204,9 @@ static int fewest(const int64_t *counts, int used) {
   return min;
 }
 
-Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
+/* As split_auto_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, the best of the sets that remain
+ * when the device with the fewest tokens is dropped again and again; counts [*used] belongs to them. */
+static Status split_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
   int rest[WIRE_NODES];
   int64_t fewer[WIRE_NODES];
   *used = plan->devices;
@@ -220,5 +223,84 @@ Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t 
     *used = left;
     *result = without;
   }
+  return STATUS_OK;
+}
+
+/* ---- devices that were measured just now */
+
+LinkEnd split_measured_slowest(const LinkEnd *ends, int nodes) {
+  LinkEnd slowest = {0};
+  for (int d = 0; d < nodes; d++)
+    slowest = (LinkEnd){.out = link_slower(slowest.out, ends[d].out),
+                        .in = link_slower(slowest.in, ends[d].in),
+                        .latency = fmax(slowest.latency, ends[d].latency)};
+  return slowest;
+}
+
+void split_measured_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) {
+  LinkEnd leader = {0};
+  for (int d = 0; d < nodes; d++) {
+    bool known = measured[d].here && measured[d].linked;
+    ends[d] = (LinkEnd){0};
+    if (known) ends[d] = (LinkEnd){.out = measured[d].from, .in = measured[d].to, .latency = measured[d].round_trip / 2};
+    leader = (LinkEnd){.out = fmax(leader.out, ends[d].in), .in = fmax(leader.in, ends[d].out)};
+  }
+  const LinkEnd slowest = split_measured_slowest(ends, nodes);
+  for (int d = 0; d < nodes; d++)
+    if (!measured[d].here)
+      ends[d] = slowest;
+    else if (!measured[d].linked)
+      ends[d] = leader;
+}
+
+static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
+
+/* Of all nodes: one that is not here is taken to be as slow as the slowest that is. */
+static void known_profiles(const LeaderMeasure *measured, int nodes, DeviceProfile *profiles) {
+  int slowest = -1;
+  for (int d = 0; d < nodes; d++)
+    if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
+  for (int d = 0; d < nodes; d++) profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
+}
+
+static void take_links(const LeaderMeasure *measured, int nodes, MeasuredSplit *split) {
+  split_measured_ends(measured, nodes, split->ends);
+  const LinkEnd slowest = split_measured_slowest(split->ends, nodes);
+  split->bits_per_second = link_slower(slowest.out, slowest.in);
+  split->latency = slowest.latency;
+}
+
+/* Of a device that is not here as of the slowest; one beside the leader has its input at once. */
+static void input_rates(const LeaderMeasure *measured, int nodes, double *rates) {
+  double slowest = 0;
+  for (int d = 0; d < nodes; d++)
+    if (measured[d].here && measured[d].linked) slowest = link_slower(slowest, measured[d].to);
+  for (int d = 0; d < nodes; d++) rates[d] = !measured[d].here ? slowest : measured[d].linked ? measured[d].to : 0;
+}
+
+Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
+  DeviceProfile profiles[WIRE_NODES];
+  double rates[WIRE_NODES];
+  const LinkOptions links = given ? *given : (LinkOptions){.topology = LINK_SWITCH};
+  PlanCase all = *plan;
+  int chosen[WIRE_NODES], used;
+  int64_t counts[WIRE_NODES];
+  SimResult result;
+  *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
+  known_profiles(measured, nodes, profiles);
+  if (!given) take_links(measured, nodes, split);
+  all.devices = nodes;
+  all.profiles = profiles;
+  all.links = &links;
+  all.ends = given ? NULL : split->ends;
+  all.input_rates = rates;
+  input_rates(measured, nodes, rates);
+  TRY(split_auto_parts(&all, plan->parts));
+  split->parts = all.parts;
+  TRY(split_auto_counts(&all, split->counts, &result));
+  split->predicted = result.latency;
+  TRY(split_devices(&all, chosen, &used, counts, &result));
+  split->without = result.latency;
+  for (int i = 0; i < used; i++) split->fewer |= 1ull << chosen[i];
   return STATUS_OK;
 }

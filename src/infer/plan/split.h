@@ -1,8 +1,19 @@
-/* Tokens for devices that were measured just now (LeaderMeasure): --split auto. */
-#ifndef INFER_SPLIT_MEASURED_H
-#define INFER_SPLIT_MEASURED_H
+/* How many tokens each device gets, so that the predicted latency is least (predict.h): an even share of time first, then small moves
+ * while they help, on links without loss and jitter, so that no split is chosen for the luck of one request. Deterministic. */
+#ifndef INFER_SPLIT_H
+#define INFER_SPLIT_H
 #include "infer/cluster/leader.h"
-#include "infer/plan/split_auto.h"
+#include "infer/plan/predict.h"
+
+/* plan->counts is not read. counts [plan->devices] receives how many tokens each of the devices gets, in their order, each 1 at least;
+ * *result what is predicted for them. BAD_VALUE: more devices than tokens. */
+Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result);
+
+/* plan->parts becomes `wanted`, or where that is 0 the best of 1, 2, 4 and 8 for the split that a climb begins with, more only where that
+ * is a fiftieth faster; 1 where blocks are not cut. */
+Status split_auto_parts(PlanCase *plan, int wanted);
+
+/* ---- --split auto: tokens for devices that were measured just now (LeaderMeasure) */
 
 typedef struct MeasuredSplit {
   int64_t counts[WIRE_NODES];      /* [nodes] */
@@ -20,9 +31,6 @@ void split_measured_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends
 
 /* The slowest rates and the longest way of them. */
 LinkEnd split_measured_slowest(const LinkEnd *ends, int nodes);
-
-/* Profiles of all nodes: one that is not here is taken to be as slow as the slowest that is. */
-void split_measured_profiles(const LeaderMeasure *measured, int nodes, DeviceProfile *profiles);
 
 /* plan: profiles, links, ends, devices, counts and input_rates are not read; parts 0: the best number. given: links to plan for; NULL:
  * those measured, each device behind a way of its own (LINK_SWITCH). */

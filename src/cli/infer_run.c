@@ -94,7 +94,7 @@ Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
 
 /* ---- --split auto ---- */
 
-LeaderDivide infer_split_divide; /* its context is the InferSplit */
+static LeaderDivide divide_by_speed; /* its context is the InferSplit */
 
 static const double worth_leaving_out = 0.95; /* less than a twentieth may be the noise of what was measured */
 
@@ -123,7 +123,7 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
   return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
-Status infer_split_divide(void *context, const LeaderMeasure *measured, int nodes) {
+static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes) {
   InferSplit *s = context;
   PlanCase plan = plan_of(s);
   PacketWork work;
@@ -308,7 +308,7 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
   run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
   run->divided.partition = text ? NULL : &run->partition;
   run->divided.split = text ? &run->split : NULL;
-  options->divide = infer_split_divide;
+  options->divide = divide_by_speed;
   options->divide_context = &run->divided;
 }
 

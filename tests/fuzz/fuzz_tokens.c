@@ -1,6 +1,6 @@
 /* Any bytes as a cache of tokens. What must hold of an accepted one: its size is the header's and every id, read through the facts alone,
  * is in the vocabulary. */
-#include "data/text/token_cache.h"
+#include "data/text/token_cache.c" /* its check of bytes in memory */
 #include <stdlib.h>
 #include <string.h>
 

@@ -43,7 +43,8 @@ static void strip(const char **text, size_t *size) {
   for (size_t n; *size > 0 && (n = space_before(*text, *size)) > 0;) *size -= n;
 }
 
-int64_t wikitext_words(const char *page, size_t bytes) {
+/* Parts between runs of white space; an empty one before leading and behind trailing white space counts. At least 1. */
+static int64_t wikitext_words(const char *page, size_t bytes) {
   int64_t words = 1;
   bool inside = false; /* of a run of white space */
   for (size_t i = 0; i < bytes;) {
@@ -115,7 +116,9 @@ static void close_up(Buffer *buffer, char opening, char closing) {
   buffer->size = written;
 }
 
-Status wikitext_detokenise(const char *page, size_t bytes, char **plain, size_t *plain_bytes) {
+/* The page without WikiText's spaces: " @-@ " becomes "-", " , " becomes ", ", "( a )" becomes "(a)"... *plain is malloc'd (caller frees),
+ * with a NUL behind its *plain_bytes bytes. */
+static Status wikitext_detokenise(const char *page, size_t bytes, char **plain, size_t *plain_bytes) {
   static const char *const before[][2] = {{" @-@ ", "-"}, {" @,@ ", ","}, {" @.@ ", "."}, {" : ", ": "}, {" ; ", "; "},
                                           {" . ", ". "},  {" ! ", "! "},  {" ? ", "? "},  {" , ", ", "}};
   static const char pairs[] = "()[]{}\"\"''";
@@ -145,7 +148,10 @@ static bool is_title(const char *line, size_t size) {
   return !(size >= 3 && memcmp(line, "= =", 3) == 0) && !(size >= 3 && memcmp(line + size - 3, "= =", 3) == 0);
 }
 
-Status wikitext_pages(const char *text, size_t bytes, Status (*page)(void *context, const char *text, size_t bytes), void *context) {
+/* Calls `page` for each page of text [bytes]: a new one begins with a line "= Title =" of one sign each (not "= = Section = ="). What
+ * stands before the first such line is a page if it is more than white space; the last page always is one. Lines end with LF, which the
+ * last line of a page but the last of the text does not have. Ends with the first status that is not OK. */
+static Status wikitext_pages(const char *text, size_t bytes, Status (*page)(void *context, const char *text, size_t bytes), void *context) {
   size_t begin = 0;
   for (size_t line = 0; line <= bytes;) {
     const char *end = memchr(text + line, '\n', bytes - line);
@@ -185,7 +191,7 @@ static Status add_page(void *context, const char *page, size_t bytes) {
   Reading *reading = context;
   RollingText *rolling = reading->rolling;
   char *plain;
-  size_t plain_bytes;
+  size_t plain_bytes = 0;
   TRY(add_document(reading));
   TRY(wikitext_detokenise(page, bytes, &plain, &plain_bytes));
   size_t before = rolling->ids.count;
@@ -256,7 +262,8 @@ static int64_t document_of(const RollingText *rolling, int64_t index) {
   return low;
 }
 
-int64_t rolling_text_fill(const RollingText *rolling, int64_t index, int32_t *ids, int32_t *labels) {
+/* As text_windows_fill. */
+static int64_t rolling_text_fill(const RollingText *rolling, int64_t index, int32_t *ids, int32_t *labels) {
   int64_t d = document_of(rolling, index), context = rolling->context, length = length_of(rolling, d);
   const int32_t *document = rolling->ids.ids + rolling->first[d];
   int64_t from = (index - rolling->windows[d]) * context, to = length < from + context ? length : from + context;
@@ -289,7 +296,8 @@ void text_windows_roll(TextWindows *windows, const RollingText *rolling) {
       (TextWindows){.rolling = rolling, .context = rolling->context, .stride = rolling->context, .count = rolling_text_windows(rolling)};
 }
 
-int64_t text_windows_labels(const TextWindows *windows) {
+/* In all windows together: tokens - 1, or those of the documents. */
+static int64_t text_windows_labels(const TextWindows *windows) {
   return windows->rolling ? windows->rolling->tokens : token_cache_facts(windows->cache)->tokens - 1;
 }
 

@@ -14,27 +14,15 @@
  * place of the spaced-out one, and the words that a perplexity is divided by. Texts are UTF-8; white space is Unicode's, as in Python's \s.
  */
 
-/* Calls `page` for each page of text [bytes]: a new one begins with a line "= Title =" of one sign each (not "= = Section = ="). What
- * stands before the first such line is a page if it is more than white space; the last page always is one. Lines end with LF, which the
- * last line of a page but the last of the text does not have. Ends with the first status that is not OK. */
-Status wikitext_pages(const char *text, size_t bytes, Status (*page)(void *context, const char *text, size_t bytes), void *context);
-
-/* The page without WikiText's spaces: " @-@ " becomes "-", " , " becomes ", ", "( a )" becomes "(a)"... *plain is malloc'd (caller frees),
- * with a NUL behind its *plain_bytes bytes. */
-Status wikitext_detokenise(const char *page, size_t bytes, char **plain, size_t *plain_bytes);
-
-/* Parts between runs of white space; an empty one before leading and behind trailing white space counts. At least 1. */
-int64_t wikitext_words(const char *page, size_t bytes);
-
 /* A text as the rolling log-likelihood of EleutherAI's lm-evaluation-harness sees it: documents by themselves, WikiText's pages among them
- * (wikitext_pages), detokenised; each token is predicted once, the first of a document from the token for the beginning (of text, or its
+ *, detokenised; each token is predicted once, the first of a document from the token for the beginning (of text, or its
  * end where there is none), a window from at least the token before it. A document's last window, where it is not the first, is moved back
  * so that it is full: what an earlier one has counted is context there. */
 
 typedef struct RollingText {
   int64_t context;
   int64_t documents, tokens; /* tokens: predicted ones, in all documents */
-  int64_t words, bytes;      /* of the pages as they stand, before they are detokenised (wikitext_words) */
+  int64_t words, bytes;      /* of the pages as they stand, before they are detokenised */
   int64_t *first;            /* [documents + 1] where the ids of a document begin, one for the beginning in front */
   int64_t *windows;          /* [documents + 1] windows of the documents before it; the last: of all */
   TokenList ids;
@@ -45,12 +33,9 @@ typedef struct RollingText {
 Status rolling_text_read(RollingText *rolling, TextSource *source, Tokenizer *tokenizer, int64_t context);
 void rolling_text_release(RollingText *rolling);
 
-/* As text_windows_fill. */
-int64_t rolling_text_fill(const RollingText *rolling, int64_t index, int32_t *ids, int32_t *labels);
-
 /* Windows over a corpus of tokens for its perplexity, in order: inputs of `context` tokens that advance by `stride`. Every token but the
  * first is a label exactly once, with at least context - stride tokens before it (fewer at the beginning); with stride == context the
- * windows do not overlap. Perplexity = exp(sum of -ln p(label) / n) with n of text_windows_labels (per token), or words or bytes of
+ * windows do not overlap. Perplexity = exp(sum of -ln p(label) / n) with n the labels in all windows (per token), or words or bytes of
  * token_cache_facts. A plain value; any thread may fill. */
 
 typedef struct TextWindows {
@@ -66,8 +51,6 @@ Status text_windows_init(TextWindows *windows, const TokenCache *cache, int64_t 
 /* Of documents by themselves, as rolling_text_read divides them; the stride is the context. rolling must outlive it. */
 void text_windows_roll(TextWindows *windows, const RollingText *rolling);
 
-int64_t text_windows_labels(const TextWindows *windows); /* in all windows together: tokens - 1, or those of the documents */
-
 /* Window `index`: ids [context], labels [context] (-1: not counted, because an earlier window has counted it or because it is padding). The
  * last window may be short; its tail is padded with id 0, which a causal model's counted rows do not see. Returns the rows that are not
  * padding. */
@@ -80,7 +63,7 @@ typedef enum PerplexityUnit {
   PERPLEXITY_BYTE,       /* bytes of text behind the predicted tokens */
   PERPLEXITY_GPT2_PAPER, /* words as above and one unit for each line end, the units of the word-level models that Radford et al. (2019)
                           * compare with (WikiText's <eos>); the text is not detokenised, which the paper does first */
-  PERPLEXITY_LM_EVAL     /* the word perplexity of lm-evaluation-harness on WikiText: RollingText; n: wikitext_words of the pages */
+  PERPLEXITY_LM_EVAL     /* the word perplexity of lm-evaluation-harness on WikiText: RollingText; n: words of the pages */
 } PerplexityUnit;
 
 #define PERPLEXITY_CHOICES "auto|token|word|byte|gpt2-paper|lm-eval"

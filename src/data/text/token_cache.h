@@ -42,14 +42,8 @@ typedef struct TokenCacheOptions {
 Status token_cache_open(TokenCache **cache, TextSource *source, const TextEncoder *encoder, const TokenCacheOptions *options);
 void token_cache_close(TokenCache *cache); /* accepts NULL */
 
-/* Tokens that are there already, of any vocabulary up to 2^31 ids: for tests. The cache owns a copy. */
-Status token_cache_of(TokenCache **cache, const int32_t *ids /* [count] */, int64_t count, int64_t vocabulary);
-
 const TokenCacheFacts *token_cache_facts(const TokenCache *cache);
 /* Ids [first, first + count) to out; the range must lie within [0, tokens). Any thread. */
 void token_cache_copy(const TokenCache *cache, int64_t first, int64_t count, int32_t *out);
-
-/* Header and ids of a cache file in memory; BAD_FILE names `origin` and what is wrong. Fuzzed. */
-Status token_cache_check(TokenCacheFacts *facts, const uint8_t *data, size_t size, const char *origin);
 
 #endif

@@ -1,7 +1,8 @@
 /* Training windows and evaluation windows: every token is covered, labels are the next tokens, and a position says all. */
 #include "data/text/text_loader.h"
-#include "data/text/text_perplexity.h"
+#include "data/text/text_perplexity.c" /* windows are inside of it */
 #include "data_testing.h"
+#include "unit/token_cache_of.h"
 
 enum { VOCABULARY = 1 << 20 };
 

@@ -1,5 +1,5 @@
 /* WikiText as lm-evaluation-harness takes it: pages, words, detokenisation by hand, and the rolling windows over its documents. */
-#include "data/text/text_perplexity.h"
+#include "data/text/text_perplexity.c" /* pages and windows are inside of it */
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The cache of tokens: what it holds, that it is made once for each text and tokenizer, and that a hostile one is never believed. */
-#include "data/text/token_cache.h"
+#include "data/text/token_cache.c" /* its check of bytes in memory */
 #include "text_testing.h"
 
 static int calls; /* of the encoder */

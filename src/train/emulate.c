@@ -145,7 +145,7 @@ static void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t strea
 
 /* ---- The exchange of emulated devices ---- */
 
-enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* of a step: at least so many rows, a quarter of a larger batch */
+enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* minimum number of rows of a step; share of a larger batch */
 
 static EmulateSite *site_of(Emulation *emulation, int block, int site) { return &emulation->site[block * emulation->sites + site]; }
 

@@ -21,7 +21,7 @@ typedef struct TokenLoss {
 } TokenLoss;
 
 /* "P" or "P,span:S", "0.05,span:8": P of all tokens, in runs of S on the mean (a two-state chain: Gilbert, 1960). BAD_USAGE says what is
- * accepted; a run cannot be so short that so many tokens would not be lost. NULL: none. */
+ * accepted; a run has a minimum length, below which that share cannot be lost. NULL: none. */
 Status token_loss_parse(TokenLoss *loss, const char *text);
 
 /* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
@@ -78,9 +78,8 @@ typedef struct Emulation {
   EmulateSite *site;             /* [blocks * sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */
   uint64_t step;                 /* numbers noise and losses */
-  uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; 0 where one begins, which loses the same tokens
-                                  * every time */
-  int64_t first_sample, samples; /* of a batch that is a rank's share: where it begins in the whole one, of so many; 0, 0: it is whole */
+  uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; each begins with 0 and loses the same tokens */
+  int64_t first_sample, samples; /* of a batch that is a rank's share: its place in the whole one and the samples of that; 0, 0: whole */
   Tensor *commitment;            /* sum over sites of the step under way; NULL before the first site */
   int64_t revived;               /* codewords since the last emulate_clear_usage */
   real *codewords;               /* all codebooks in one block: [blocks * sites][G, K, W/G] */

@@ -49,7 +49,7 @@ typedef struct TrainOptions {
   int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults_batch */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
   int precision;                     /* TrainPrecision */
-  int64_t recompute;                 /* the first so many blocks a second time in backward, in place of keeping their values */
+  int64_t recompute;                 /* blocks, from the first on, that the backward pass recomputes instead of keeping their values */
   double memory;                     /* bytes that the run may take: plan_fit chooses `recompute`; 0: what it takes */
   double rate_floor;
   bool shard_optimizer;       /* of a job of several ranks: each keeps the optimizer's states of its part alone (ZeRO-1) */
@@ -73,7 +73,7 @@ typedef struct TrainOptions {
                                           * each batch; of evaluation NULL: as in training, or the configuration's */
   const char *token_loss;                /* token_loss_parse; NULL: none */
   double eval_token_loss;                /* share */
-  /* codebooks initialised with K-means */
+  /* K-means initialisation of the codebooks */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
   double kmeans_tolerance;
   int kmeans_start;

@@ -96,7 +96,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(infer_run_require_options(s, run));
   run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));
-  TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
+  TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
@@ -113,9 +113,19 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   return STATUS_OK;
 }
 
-static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
+static Status evaluate_any(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   if (infer_text_eval_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
   return text_labels_knows(s->dataset) ? infer_classify_eval(s, run, arguments, count) : evaluate_images(s, run);
+}
+
+static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
+  if (s->per_sample == NULL) return evaluate_any(s, run, arguments, count);
+  TRY(files_create(&run->rows, s->per_sample));
+  evaluate_rows_head(run->rows.stream);
+  Status status = evaluate_any(s, run, arguments, count);
+  if (status == STATUS_OK) return files_commit(&run->rows);
+  files_abort(&run->rows);
+  return status;
 }
 
 /* ---- astra-infer selftest ---- */

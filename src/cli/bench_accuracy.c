@@ -1,17 +1,20 @@
 /* The command accuracy: an experiment of the paper, or one of your own, from a file (docs/FORMATS.md, "Experiments"): every row is trained
  * and evaluated by the programs beside this one, with each seed, and the figures become a CSV, a table and a chart. What is done is kept,
  * so that a run which was interrupted goes on where it was. */
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/process.h"
+#include "base/rng.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "data/data_paths.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -303,7 +306,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
 }
 
 static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
-  char *program = process_beside("astra-infer"), *model = NULL;
+  char *program = process_beside("astra-infer"), *samples = place(e, c, row, seed, ".samples.csv"), *model = NULL;
   a->status = model_of(e, c, row, seed, &model);
   json_t *settings = merged_settings(e, c, "eval", e->row[row].eval);
   add(a, program);
@@ -311,9 +314,10 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
   add_option(a, "checkpoint", model);
   add_settings(c, a, settings, e->seeds[seed]);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
+  add_option(a, "per-sample", samples);
   add_option(a, "json", NULL);
   json_decref(settings);
-  free(program), free(model);
+  free(program), free(model), free(samples);
 }
 
 /* As a person would type it; without what holds for all runs on this machine alone. */
@@ -507,6 +511,88 @@ static Mean mean_of(const Experiment *e, int row, int minus) {
   return (Mean){mean, variance > 0 ? sqrt(variance) : n > 1 ? 0 : NAN, n};
 }
 
+/* ---- the difference from the baseline, bootstrapped over the samples of the test part */
+
+enum { RESAMPLES = 1000 };
+
+typedef struct Sample {
+  double items, correct, loss; /* as infer/evaluate.h writes them */
+} Sample;
+
+typedef struct Samples {
+  Sample *list;
+  size_t count, room;
+} Samples;
+
+static Status read_samples(const char *path, Samples *samples) {
+  char line[256];
+  FILE *file = fopen(path, "r");
+  *samples = (Samples){0};
+  if (file == NULL) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && fgets(line, sizeof line, file)) {
+    double items, correct, loss;
+    if (sscanf(line, "%*d,%lf,%lf,%lf", &items, &correct, &loss) != 3) continue; /* the head */
+    status = ARRAY_RESERVE(samples->list, samples->count, 1, samples->room, "samples");
+    if (status == STATUS_OK) samples->list[samples->count++] = (Sample){items, correct, loss};
+  }
+  fclose(file);
+  return status;
+}
+
+/* What the experiment's figure is of sums over samples; NAN for one that is none. */
+static double figure_of(const Experiment *e, Sample sum) {
+  if (strcmp(e->figure, "top1") == 0 || strcmp(e->figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
+  return strcmp(e->figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
+}
+
+/* Of one resampling: the same samples are drawn for both. */
+static double resampled_difference(const Experiment *e, const Samples *a, const Samples *b, Rng *rng) {
+  Sample of_a = {0}, of_b = {0};
+  for (size_t i = 0; i < a->count; i++) {
+    size_t at = (size_t)rng_below(rng, a->count);
+    of_a.items += a->list[at].items, of_a.correct += a->list[at].correct, of_a.loss += a->list[at].loss;
+    of_b.items += b->list[at].items, of_b.correct += b->list[at].correct, of_b.loss += b->list[at].loss;
+  }
+  return figure_of(e, of_a) - figure_of(e, of_b);
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+typedef struct Interval {
+  double low, high; /* NAN: none */
+} Interval;
+
+/* The middle 95% of the mean over seeds of row minus baseline. None where a figure is not of single samples, or samples are not the same.
+ */
+static Status bootstrap(const Experiment *e, const AccuracyCommand *c, int row, Interval *interval) {
+  double mean[RESAMPLES] = {0};
+  int seeds = 0;
+  Rng rng;
+  rng_init(&rng, 1, 0);
+  *interval = (Interval){NAN, NAN};
+  for (int s = 0; s < e->seed_count; s++) {
+    if (isnan(e->run[row][s].value) || isnan(e->run[e->baseline][s].value)) continue;
+    char *path = place(e, c, row, s, ".samples.csv"), *base_path = place(e, c, e->baseline, s, ".samples.csv");
+    Samples ours = {0}, base = {0};
+    Status status = path && base_path ? read_samples(path, &ours) : status_no_memory(NULL, "a path");
+    if (status == STATUS_OK) status = read_samples(base_path, &base);
+    bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
+    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, &ours, &base, &rng);
+    seeds += alike;
+    free(path), free(base_path), free(ours.list), free(base.list);
+    TRY(status);
+    if (!alike) return STATUS_OK;
+  }
+  if (seeds == 0 || isnan(mean[0])) return STATUS_OK;
+  qsort(mean, RESAMPLES, sizeof *mean, by_size);
+  *interval = (Interval){mean[RESAMPLES / 40] / seeds, mean[RESAMPLES - 1 - RESAMPLES / 40] / seeds};
+  return STATUS_OK;
+}
+
 static void write_quoted(FILE *out, const char *text) { /* as CSV wants it */
   putc('"', out);
   for (; *text; text++) {
@@ -557,17 +643,22 @@ static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *o
   fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", c->table,
           c->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
   fprintf(out, "| row | %s | ours |", e->x_label);
-  if (e->baseline >= 0) fprintf(out, " against %s, same seed |", e->row[e->baseline].name);
+  if (e->baseline >= 0) fprintf(out, " against %s, same seed | 95%% of samples |", e->row[e->baseline].name);
   fprintf(out, " paper%s%s |", e->paper[0] ? ": " : "", e->paper);
   if (e->baseline >= 0) fprintf(out, " paper, against its baseline |");
-  fputs(e->baseline >= 0 ? " seeds |\n|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
+  fputs(e->baseline >= 0 ? " seeds |\n|---|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
     const Row *row = &e->row[i];
     fprintf(out, "| %s |", row->name);
     isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
     write_mean(out, m, false);
-    if (e->baseline >= 0) write_mean(out, i == e->baseline ? (Mean){0} : mean_of(e, i, e->baseline), true);
+    if (e->baseline >= 0) {
+      Interval interval = {NAN, NAN};
+      if (i != e->baseline) TRY(bootstrap(e, c, i, &interval));
+      write_mean(out, i == e->baseline ? (Mean){0} : mean_of(e, i, e->baseline), true);
+      isnan(interval.low) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f to %+.2f |", interval.low, interval.high);
+    }
     isnan(row->paper) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.2f |", row->paper);
     if (e->baseline >= 0) {
       double difference = i == e->baseline ? NAN : row->paper - e->row[e->baseline].paper;
@@ -635,7 +726,14 @@ static Status print_json(const Experiment *e, const AccuracyCommand *c) {
     Mean m = mean_of(e, i, -1), difference = mean_of(e, i, e->baseline);
     json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
                             json_build_number(m.deviation));
-    if (e->baseline >= 0) json_build_put(&row, "difference", json_build_number(difference.mean));
+    if (e->baseline >= 0) {
+      Interval interval = {NAN, NAN};
+      Status status = bootstrap(e, c, i, &interval);
+      if (status != STATUS_OK) return json_decref(row), json_decref(rows), status;
+      json_build_put(&row, "difference", json_build_number(difference.mean));
+      json_build_put(&row, "difference_low", json_build_number(interval.low));
+      json_build_put(&row, "difference_high", json_build_number(interval.high));
+    }
     json_build_put(&row, "paper", json_build_number(e->row[i].paper));
     json_build_append(&rows, row);
   }

@@ -82,7 +82,8 @@ static Status run_images(Running *r) {
   const LeaderOptions options = leader_options(r, IMAGE_BATCH);
   TRY(leader_start(&r->leader, &r->weights, &r->partition, &options));
   TRY(dataset_open(&set, r->bench->dataset, r->bench->data_dir, DATASET_TEST));
-  Status status = evaluate_run(r->leader, set, r->bench->samples > 0 ? r->bench->samples : DEFAULT_IMAGES, IMAGE_BATCH, true, &evaluation);
+  Status status =
+      evaluate_run(r->leader, set, r->bench->samples > 0 ? r->bench->samples : DEFAULT_IMAGES, IMAGE_BATCH, true, NULL, &evaluation);
   dataset_close(set);
   if (status != STATUS_OK) return status;
   r->cell->samples = evaluation.samples;
@@ -121,7 +122,7 @@ static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWi
   TRY(token_split_init(&r->split, r->cell->nodes, NULL));
   TRY(leader_start_text(&r->leader, &r->weights, &r->split, &options));
   const int64_t samples = r->bench->samples > 0 ? r->bench->samples : DEFAULT_WINDOWS;
-  TRY(evaluate_text_run(r->leader, vocabulary, windows, samples, batch, true, &evaluation));
+  TRY(evaluate_text_run(r->leader, vocabulary, windows, samples, batch, true, NULL, &evaluation));
   r->cell->samples = evaluation.windows;
   r->cell->quality = evaluate_text_perplexity(&evaluation);
   return time_text(r, context);

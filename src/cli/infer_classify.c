@@ -219,7 +219,7 @@ static Status evaluate(Job *job) {
   job->run->divided.ahead = true;
   TRY(start(job, batch));
   const Leader *leader = job->run->leader;
-  TRY(evaluate_labels_run(job->run->leader, &job->texts, job->labels, batch, s->quiet, &evaluation));
+  TRY(evaluate_labels_run(job->run->leader, &job->texts, job->labels, batch, s->quiet, job->run->rows.stream, &evaluation));
   if (s->json) {
     json_t *value = report_label_evaluation_json(leader, &job->texts, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));

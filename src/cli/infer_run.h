@@ -1,6 +1,7 @@
 /* What all commands of astra-infer do: find and load the checkpoint, start the nodes, print JSON, and clean up however it ends. */
 #ifndef CLI_INFER_RUN_H
 #define CLI_INFER_RUN_H
+#include "base/files.h"
 #include "base/status.h"
 #include "cli/infer_settings.h"
 #include "data/dataset.h"
@@ -56,6 +57,7 @@ typedef struct InferRun {
   ClusterSetup network; /* how codes travel */
   InferSplit divided;   /* --split auto */
   int devices;          /* that --split auto keeps; 0: all */
+  FileWriter rows;      /* --per-sample; its stream is NULL: none */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);

@@ -336,6 +336,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_INT, "top", 0, &s->top, "N", .min = 1, .max = RANKING_MAX, .help = "classes to print per image or text"}},
       {TEXT | OF_LANGUAGE, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt before its continuation"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "print one JSON object instead of text"}},
+      {INFER_EVAL, {OPTION_TEXT, "per-sample", 0, &s->per_sample, "FILE", .help = "write loss and correctness of each sample as CSV"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress and no table of nodes"}},
       {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
   };

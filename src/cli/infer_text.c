@@ -342,7 +342,7 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   int64_t batch = choose_batch(s, &text->windows);
   run->divided.all_rows = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch, .tokens_max = text->windows.context}));
-  TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, &evaluation));
+  TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   return print(s, run, text, &evaluation);
 }
 

@@ -10,6 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- rows of samples ---- */
+
+void evaluate_rows_head(FILE *rows) { fputs("sample,items,correct,loss\n", rows); }
+
+static void write_row(FILE *rows, int64_t sample, int64_t items, int64_t correct, double loss) {
+  if (rows) fprintf(rows, "%lld,%lld,%lld,%.9g\n", (long long)sample, (long long)items, (long long)correct, loss);
+}
+
+/* -ln of the label's probability. */
+static double loss_of(const real *logits, int64_t classes, int32_t label, int32_t best) {
+  double sum = 0;
+  for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
+  return log(sum) + (double)logits[best] - (double)logits[label];
+}
+
 /* ---- images: labels of requests under way wait in a ring as deep as the leader's ---- */
 
 typedef struct ImageRun {
@@ -18,6 +33,7 @@ typedef struct ImageRun {
   int64_t batch, samples, submitted; /* images */
   int32_t *labels[LEADER_DEPTH];     /* [batch] */
   int place;                         /* in the ring, of the next to submit */
+  FILE *rows;
 } ImageRun;
 
 static Status submit_images(ImageRun *sheet) {
@@ -30,12 +46,14 @@ static Status submit_images(ImageRun *sheet) {
   return leader_submit(sheet->leader, batch.pixels, count);
 }
 
-static void judge_images(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, Evaluation *evaluation) {
+static void count_images(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, FILE *rows, Evaluation *evaluation) {
   int count = classes < 5 ? (int)classes : 5;
   for (int64_t b = 0; b < answer->batch; b++) {
     int32_t best[5];
-    ranking_top(answer->logits + b * classes, classes, count, best, NULL);
+    const real *logits = answer->logits + b * classes;
+    ranking_top(logits, classes, count, best, NULL);
     evaluation->correct1 += best[0] == labels[b];
+    write_row(rows, evaluation->samples + b, 1, best[0] == labels[b], loss_of(logits, classes, labels[b], best[0]));
     for (int i = 0; i < count; i++) evaluation->correct5 += best[i] == labels[b];
   }
   evaluation->samples += answer->batch;
@@ -45,7 +63,7 @@ static Status collect_images(ImageRun *sheet, Evaluation *evaluation) {
   int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
   LeaderAnswer answer;
   TRY(leader_collect(sheet->leader, &answer));
-  judge_images(&answer, sheet->labels[oldest], leader_weights(sheet->leader)->config->classes, evaluation);
+  count_images(&answer, sheet->labels[oldest], leader_weights(sheet->leader)->config->classes, sheet->rows, evaluation);
   return STATUS_OK;
 }
 
@@ -72,10 +90,10 @@ static Status check_classes(const Weights *weights, const Dataset *set) {
                     (long long)dataset_classes(set), dataset_describe(set));
 }
 
-Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, Evaluation *evaluation) {
+Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation) {
   LoaderOptions options;
   int64_t count = dataset_count(set);
-  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
+  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count, .rows = rows};
   *evaluation = (Evaluation){0};
   TRY(check_classes(leader_weights(leader), set));
   weights_loader_options(leader_weights(leader), &options);
@@ -95,17 +113,11 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
 typedef struct LabelSheet {
   const int32_t *labels;
   int64_t classes;
+  FILE *rows;
   LabelEvaluation *evaluation;
 } LabelSheet;
 
-/* -ln of the label's probability. */
-static double loss_of(const real *logits, int64_t classes, int32_t label, int32_t best) {
-  double sum = 0;
-  for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
-  return log(sum) + (double)logits[best] - (double)logits[label];
-}
-
-static Status judge_text(void *context, int64_t index, const real *logits, double seconds) {
+static Status count_text(void *context, int64_t index, const real *logits, double seconds) {
   LabelSheet *sheet = context;
   LabelEvaluation *e = sheet->evaluation;
   int32_t label = sheet->labels[index], best;
@@ -113,16 +125,18 @@ static Status judge_text(void *context, int64_t index, const real *logits, doubl
   ranking_top(logits, sheet->classes, 1, &best, NULL);
   e->samples++;
   e->correct += best == label;
-  e->loss += loss_of(logits, sheet->classes, label, best);
+  double loss = loss_of(logits, sheet->classes, label, best);
+  e->loss += loss;
+  write_row(sheet->rows, index, 1, best == label, loss);
   if (sheet->classes == 2) e->answers[label][best]++;
   return STATUS_OK;
 }
 
-Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet,
+Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet, FILE *rows,
                            LabelEvaluation *evaluation) {
-  LabelSheet sheet = {.labels = labels, .classes = leader_weights(leader)->config->classes, .evaluation = evaluation};
+  LabelSheet sheet = {.labels = labels, .classes = leader_weights(leader)->config->classes, .rows = rows, .evaluation = evaluation};
   *evaluation = (LabelEvaluation){.samples = 0};
-  return texts_classify(leader, texts, batch, quiet, judge_text, &sheet, &evaluation->seconds);
+  return texts_classify(leader, texts, batch, quiet, count_text, &sheet, &evaluation->seconds);
 }
 
 double evaluate_labels_accuracy(const LabelEvaluation *e) { return e->samples > 0 ? (double)e->correct / (double)e->samples : 0; }
@@ -141,6 +155,7 @@ typedef struct WindowRun {
   const TextWindows *windows;
   int64_t batch, samples, submitted, collected; /* windows */
   int32_t *ids, *labels;                        /* [batch, context]: the leader copies them */
+  FILE *rows;
 } WindowRun;
 
 static Status submit_windows(WindowRun *sheet, TextEvaluation *evaluation) {
@@ -156,6 +171,7 @@ static Status submit_windows(WindowRun *sheet, TextEvaluation *evaluation) {
 static Status collect_windows(WindowRun *sheet, TextEvaluation *evaluation) {
   LeaderAnswer answer;
   TRY(leader_collect(sheet->leader, &answer));
+  write_row(sheet->rows, sheet->collected, (int64_t)answer.score.counted, (int64_t)answer.score.correct, answer.score.loss);
   sheet->collected += answer.batch;
   evaluation->score.loss += answer.score.loss;
   evaluation->score.counted += answer.score.counted;
@@ -182,11 +198,12 @@ static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluati
 }
 
 Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const TextWindows *windows, int64_t samples, int64_t batch,
-                         bool quiet, TextEvaluation *evaluation) {
+                         bool quiet, FILE *rows, TextEvaluation *evaluation) {
   size_t numbers = (size_t)(batch * windows->context);
   WindowRun sheet = {.leader = leader,
                      .tokenizer = vocabulary->tokenizer,
                      .windows = windows,
+                     .rows = rows,
                      .batch = batch,
                      .samples = samples > 0 && samples < windows->count ? samples : windows->count,
                      .ids = malloc(numbers * sizeof *sheet.ids),

@@ -6,6 +6,12 @@
 #include "infer/classify.h"
 #include "infer/cluster/leader.h"
 #include "infer/vocabulary.h"
+#include <stdio.h>
+
+/* Every evaluation writes, where `rows` is not NULL, a CSV row for each sample (of windows of a text for each request, which has some), so
+ * that two evaluations can be compared sample by sample: sample (number of the first), items (images, texts or predicted tokens), correct
+ * ones, loss (nats, their sum). */
+void evaluate_rows_head(FILE *rows);
 
 /* ---- images ---- */
 
@@ -18,7 +24,7 @@ typedef struct Evaluation {
 
 /* The first `samples` (0: all) images of the set in batches; the next batch is decoded and sent while the last one is computed.
  * A data set whose classes are not as many as the model's is BAD_VALUE. */
-Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, Evaluation *evaluation);
+Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation);
 
 /* ---- texts with classes ---- */
 
@@ -31,7 +37,7 @@ typedef struct LabelEvaluation {
 
 /* labels [texts->count], each one of the model's classes. The likeliest class is the answer, of equals the first. Otherwise as
  * texts_classify. */
-Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet,
+Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet, FILE *rows,
                            LabelEvaluation *evaluation);
 
 double evaluate_labels_accuracy(const LabelEvaluation *evaluation);
@@ -51,7 +57,7 @@ typedef struct TextEvaluation {
  * first is predicted once. A window at the end that is not full is filled up, so that every window is divided among the nodes alike; what
  * fills it counts nowhere and is seen by no token that does. The leader's tokens_max must be at least the windows' context. */
 Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const TextWindows *windows, int64_t samples, int64_t batch,
-                         bool quiet, TextEvaluation *evaluation);
+                         bool quiet, FILE *rows, TextEvaluation *evaluation);
 
 double evaluate_text_perplexity(const TextEvaluation *evaluation);    /* exp(nats / predicted tokens) */
 double evaluate_text_bits_per_byte(const TextEvaluation *evaluation); /* nats / (ln 2 bytes); 0 without bytes */

@@ -110,7 +110,7 @@ static void what_is_counted_follows_from_the_logits(void **state) {
     answers[labels[i]][answer]++;
     loss += log(exp((double)z[0]) + exp((double)z[1])) - (double)z[labels[i]];
   }
-  assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, &e), STATUS_OK);
+  assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, NULL, &e), STATUS_OK);
   assert_int_equal(e.samples, TEXTS);
   assert_int_equal(e.correct, correct);
   for (int i = 0; i < 4; i++) assert_int_equal(e.answers[i / 2][i % 2], answers[i / 2][i % 2]);

@@ -90,7 +90,7 @@ static void windows_through_processes_equal_the_emulation(void **state) {
     double loss = emulate(&f, cases[i].nodes, cases[i].stride, &counted);
     assert_int_equal(text_windows_init(&windows, f.cache, CONTEXT, cases[i].stride), STATUS_OK);
     Leader *leader = start(&f, cases[i].nodes, cases[i].batch);
-    if (evaluate_text_run(leader, &f.vocabulary, &windows, 0, cases[i].batch, true, &evaluation) != STATUS_OK)
+    if (evaluate_text_run(leader, &f.vocabulary, &windows, 0, cases[i].batch, true, NULL, &evaluation) != STATUS_OK)
       fail_msg("%s", status_message());
     leader_stop(leader);
     assert_int_equal(counted, TOKENS - 1);
@@ -120,7 +120,7 @@ static void only_some_windows(void **state) {
   open_fixture(&f);
   assert_int_equal(text_windows_init(&windows, f.cache, CONTEXT, CONTEXT), STATUS_OK);
   Leader *leader = start(&f, 2, 2);
-  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &windows, 3, 2, true, &evaluation), STATUS_OK);
+  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &windows, 3, 2, true, NULL, &evaluation), STATUS_OK);
   assert_int_equal(evaluation.windows, 3);
   assert_int_equal(evaluation.score.counted, 3 * CONTEXT);
   leader_stop(leader);

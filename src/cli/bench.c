@@ -118,33 +118,31 @@ static MatmulLowbit lowbit_product(const Call *call, LowbitMatrix *weight) {
       .weight = weight, .outputs = call->n, .inputs = call->k, .rows = call->m, .x = f->a, .ldx = call->k, .c = f->c, .ldc = call->n};
 }
 
-/* threads_for body of a single item: what it calls stays on this thread. */
-static void multiply_lowbit(void *context, int64_t begin, int64_t end, int thread) {
+/* Over the pool, or, as a threads_for body of a single item, on its thread alone. */
+static void multiply(void *context, int64_t begin, int64_t end, int thread) {
   const Call *call = context;
-  LowbitMatrix weight;
-  MatmulLowbit product = lowbit_product(call, &weight);
-  (void)begin, (void)end, (void)thread;
-  matmul_lowbit(&product, call->factors->scratch);
-}
-
-static void multiply(bool all, Call *call) {
   const Factors *f = call->factors;
-  const uint16_t *a = (const uint16_t *)f->a, *b = (const uint16_t *)f->b;
   const int64_t m = call->m, n = call->n, k = call->k;
-  if (f->numbers == PEAK_F32)
-    (all ? matmul : matmul_single)(false, true, m, n, k, 1, f->a, k, f->b, k, 0, f->c, n);
-  else if (f->numbers == PEAK_BF16)
-    (all ? matmul_bf16 : matmul_bf16_single)(false, true, m, n, k, a, k, b, k, NULL, false, (Numbers){.wide = f->c}, n);
-  else if (all)
-    multiply_lowbit(call, 0, 1, 0);
-  else
-    threads_for(1, 1, multiply_lowbit, call);
+  LowbitMatrix weight;
+  (void)begin, (void)end, (void)thread;
+  if (f->numbers == PEAK_INT8) {
+    const MatmulLowbit product = lowbit_product(call, &weight);
+    matmul_lowbit(&product, f->scratch);
+  } else if (f->numbers == PEAK_BF16) {
+    const Numbers c = {.wide = f->c};
+    matmul_bf16(false, true, m, n, k, (const uint16_t *)f->a, k, (const uint16_t *)f->b, k, NULL, false, c, n);
+  } else {
+    matmul(false, true, m, n, k, 1, f->a, k, f->b, k, 0, f->c, n);
+  }
 }
 
 static double product_rate(const Factors *f, bool all, const int64_t *size) {
   Call call = {f, size[0], size[1], size[2]};
   double begun = clock_now();
-  multiply(all, &call);
+  if (all)
+    multiply(&call, 0, 1, 0);
+  else
+    threads_for(1, 1, multiply, &call);
   return 2.0 * (double)size[0] * (double)size[1] * (double)size[2] / (clock_now() - begun);
 }
 

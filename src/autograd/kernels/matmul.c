@@ -389,14 +389,6 @@ void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
   matmul_count_end(m, n, k, begun);
 }
 
-void matmul_bf16_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
-                        const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc) {
-  if (m <= 0 || n <= 0) return;
-  const double begun = matmul_count_begin();
-  run_bf16(&(Bf16Product){transpose_a, transpose_b, add, m, n, k, a, lda, b, ldb, bias, c, ldc});
-  matmul_count_end(m, n, k, begun);
-}
-
 /* Is it worth it? */
 
 enum { PROBE = 512, PROBES = 5 };

@@ -47,13 +47,9 @@ int64_t matmul_narrow_scratch(void); /* numbers, for all threads of the pool tog
 
 /* C [M, N] = op(A) op(B) + bias, added to C or not, over the pool, with A and B in bf16 and C in either width: sums are in float, and a C
  * in bf16 is rounded once. bias [N] or NULL. Where the processor has no bf16 instructions, or oneDNN is not there, panels are widened and
- * multiplied in float: equal but for the order of the sums. */
+ * multiplied in float: equal but for the order of the sums. Inside a threads_for body on the calling thread alone. */
 void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b,
                  int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
-
-/* The same on the calling thread alone: for use inside a threads_for body. */
-void matmul_bf16_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
-                        const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
 
 /* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
  * kernels()->nearest_words, d <= NEAREST_MAX_WIDTH. On the calling thread; counted as a product. */

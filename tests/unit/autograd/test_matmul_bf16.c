@@ -30,6 +30,22 @@ typedef struct Case {
   bool transpose_a, transpose_b, add, bias, narrow, single;
 } Case;
 
+typedef struct Call {
+  const Case *product;
+  const uint16_t *a, *b;
+  const real *bias;
+  Numbers to;
+  int64_t lda, ldb, ldc;
+} Call;
+
+static void multiply(void *context, int64_t begin, int64_t end, int thread) {
+  const Call *call = context;
+  const Case *c = call->product;
+  (void)begin, (void)end, (void)thread;
+  matmul_bf16(c->transpose_a, c->transpose_b, c->shape.m, c->shape.n, c->shape.k, call->a, call->lda, call->b, call->ldb, call->bias,
+              c->add, call->to, call->ldc);
+}
+
 static void check(const Case *c) {
   const int64_t m = c->shape.m, n = c->shape.n, k = c->shape.k, lda = (c->transpose_a ? m : k) + 3, ldb = (c->transpose_b ? k : n) + 1;
   const int64_t ldc = n + 2;
@@ -43,8 +59,11 @@ static void check(const Case *c) {
   for (int64_t i = 0; i < m * ldc; i++) wide[i] = (real)number(narrow[i]);
   for (int64_t i = 0; i < n; i++) bias[i] = (real)rng_normal(&rng);
   const Numbers to = c->narrow ? (Numbers){.narrow = narrow} : (Numbers){.wide = wide};
-  (c->single ? matmul_bf16_single : matmul_bf16)(c->transpose_a, c->transpose_b, m, n, k, a, lda, b, ldb, c->bias ? bias : NULL, c->add, to,
-                                                 ldc);
+  Call call = {c, a, b, c->bias ? bias : NULL, to, lda, ldb, ldc};
+  if (c->single)
+    threads_for(1, 1, multiply, &call); /* inside a body: on one thread */
+  else
+    multiply(&call, 0, 1, 0);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < ldc; j++) {
       const double old = number(before[i * ldc + j]);

@@ -1,10 +1,15 @@
-/* Arrays of one safetensors dtype to another: floats through double, integers through int64, a chunk that stays in the cache at a time.
- * Every narrowing is one rounding to nearest even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart.
- * Invariant: no arithmetic on subnormal floats (a thread may flush them to zero), no NaN loses its being one. */
+/* What reader and writer both do with the bytes of tensors: hash them (libxxhash's XXH3), and convert arrays of one dtype to another:
+ * floats through double, integers through int64, a chunk that stays in the cache at a time. Every narrowing is one rounding to nearest
+ * even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart. Invariant: no arithmetic on subnormal floats (a
+ * thread may flush them to zero), no NaN loses its being one. */
 #include "autograd/narrow.h"
 #include "nn/safetensors_internal.h"
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian and so must this machine be"
@@ -12,7 +17,7 @@
 
 enum { CHUNK = 512 };
 
-/* ---- one number */
+/* ---- Conversion ---- */
 
 uint16_t safetensors_float_to_bfloat(float value) {
   uint32_t bits = narrow_bits_of_float(value);
@@ -188,16 +193,6 @@ bool safe_dtype_agree(SafeDtype a, SafeDtype b) {
   return (dtypes[a].load_float && dtypes[b].load_float) || (dtypes[a].load_whole && dtypes[b].load_whole);
 }
 
-const char *safe_dtype_names(void) {
-  return "F32, F16, BF16, F64, I32, I64, U8, BOOL, I8, I16, U16, U32, U64, C64, F8_E4M3, F8_E5M2, F8_E8M0";
-}
-
-bool safe_dtype_find(const char *name, SafeDtype *dtype) {
-  for (int i = 0; i < SAFE_DTYPES; i++)
-    if (strcmp(dtypes[i].name, name) == 0) return *dtype = (SafeDtype)i, true;
-  return false;
-}
-
 void safe_convert(SafeDtype to, void *out, SafeDtype from, const void *in, int64_t count, int64_t *at) {
   const Dtype *target = &dtypes[to], *source = &dtypes[from];
   const uint8_t *read = in;
@@ -222,4 +217,58 @@ void safe_convert(SafeDtype to, void *out, SafeDtype from, const void *in, int64
     }
     if (bad >= 0) *at = done + bad;
   }
+}
+
+/* ---- Digests ---- */
+
+struct SafeDigest {
+  XXH3_state_t *state;
+};
+
+SafeDigest *safe_digest_new(void) {
+  SafeDigest *digest = malloc(sizeof *digest);
+  if (digest) digest->state = XXH3_createState();
+  if (digest && digest->state) return digest;
+  free(digest);
+  return NULL;
+}
+
+void safe_digest_free(SafeDigest *digest) {
+  if (!digest) return;
+  XXH3_freeState(digest->state);
+  free(digest);
+}
+
+void safe_digest_begin(SafeDigest *digest) { XXH3_64bits_reset(digest->state); }
+
+void safe_digest_add(SafeDigest *digest, const void *data, size_t bytes) {
+  if (bytes > 0) XXH3_64bits_update(digest->state, data, bytes);
+}
+
+uint64_t safe_digest_end(SafeDigest *digest) { return XXH3_64bits_digest(digest->state); }
+
+uint64_t safe_digest_of(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+void safe_digest_text(uint64_t number, char text[SAFE_DIGEST_TEXT]) { snprintf(text, SAFE_DIGEST_TEXT, "%016" PRIx64, number); }
+
+bool safe_digest_is_key(const char *key) {
+  size_t length = strlen(SAFE_DIGEST_KEY);
+  return strncmp(key, SAFE_DIGEST_KEY, length) == 0 && (key[length] == 0 || key[length] == '.');
+}
+
+static void add_text(SafeDigest *digest, const char *text) { safe_digest_add(digest, text, strlen(text) + 1); }
+
+void safe_digest_add_tensor(SafeDigest *digest, const char *name, SafeDtype dtype, int dims, const int64_t *shape, uint64_t own) {
+  uint64_t numbers[SAFE_DIMS + 2] = {(uint64_t)dims};
+  for (int i = 0; i < dims; i++) numbers[1 + i] = (uint64_t)shape[i];
+  numbers[1 + dims] = own;
+  add_text(digest, name);
+  add_text(digest, safe_dtype_name(dtype));
+  safe_digest_add(digest, numbers, ((size_t)dims + 2) * sizeof *numbers);
+}
+
+void safe_digest_add_pair(SafeDigest *digest, const char *key, const char *value) {
+  if (safe_digest_is_key(key)) return;
+  add_text(digest, key);
+  add_text(digest, value);
 }

@@ -7,9 +7,7 @@
 
 enum { SAFE_DTYPES = SAFE_F8_E8M0 + 1 };
 
-bool safe_dtype_agree(SafeDtype a, SafeDtype b);          /* both floats or both integers that can be converted */
-bool safe_dtype_find(const char *name, SafeDtype *dtype); /* false: not one of ours */
-const char *safe_dtype_names(void);                       /* "F32, F16, ..." for messages */
+bool safe_dtype_agree(SafeDtype a, SafeDtype b); /* both floats or both integers that can be converted */
 
 /* count numbers, unaligned at both ends. Floats go to floats (round to nearest even) and integers to integers: *at gets the index of the
  * first number that does not fit (a finite one that would become infinite, an integer out of range), or -1. They must agree. */

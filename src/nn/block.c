@@ -164,7 +164,6 @@ static DecodeProjection projection(const BlockContext *context, const Projection
 
 /* Fills in what concerns the other devices' tokens. */
 static bool see_remote(const BlockContext *context, const BlockParams *block, int index, Tape *tape, DecodeAttention *options) {
-  options->lost = kv_cache_lost(context->cache, index);
   options->positions = context->cache->positions;
   if (context->config->astra.site == SITE_KV)
     return read_codes(context, index, 0, tape, &options->k) && read_codes(context, index, 1, tape, &options->v);
@@ -180,13 +179,15 @@ Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block
   const RopeTable *table = context->rope;
   const KvCache *cache = context->cache;
   Rope rope = table ? (Rope){table->cosine, table->sine, table->count, (int)config->heads} : (Rope){.count = 0};
+  const KvCacheBlock held = kv_cache_block(cache, index);
   DecodeAttention options = {.heads = (int)config->heads,
                              .kv_heads = (int)config->kv_heads,
-                             .keys = kv_cache_keys(cache, index),
-                             .values = kv_cache_values(cache, index),
+                             .keys = held.keys,
+                             .values = held.values,
                              .kind = cache->setup.kind,
                              .rows = cache->rows + 1,
                              .remote = cache->remote,
+                             .lost = held.lost,
                              .rope = table ? &rope : NULL};
   if (cache->remote > 0 && !see_remote(context, block, index, tape, &options)) return NULL;
   return op_decode_attention(tape, q, &options);

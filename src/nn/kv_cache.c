@@ -93,10 +93,11 @@ Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, c
 
 void kv_cache_advance(KvCache *cache, int64_t count) { cache->rows += count; }
 
-const void *kv_cache_keys(const KvCache *cache, int block) { return (const uint8_t *)cache->keys + block_start(cache, block); }
-const void *kv_cache_values(const KvCache *cache, int block) { return (const uint8_t *)cache->values + block_start(cache, block); }
-const uint8_t *kv_cache_lost(const KvCache *cache, int block) {
-  return cache->any_lost && cache->any_lost[block] ? cache->lost + block * cache->setup.max : NULL;
+KvCacheBlock kv_cache_block(const KvCache *cache, int block) {
+  const size_t at = block_start(cache, block);
+  const bool any_lost = cache->any_lost && cache->any_lost[block];
+  return (KvCacheBlock){(const uint8_t *)cache->keys + at, (const uint8_t *)cache->values + at,
+                        any_lost ? cache->lost + block * cache->setup.max : NULL};
 }
 
 Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes) {

@@ -64,9 +64,12 @@ uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
 void kv_cache_advance(KvCache *cache, int64_t count);
 
-const void *kv_cache_keys(const KvCache *cache, int block); /* [rows..., width] of setup.kind */
-const void *kv_cache_values(const KvCache *cache, int block);
-const uint8_t *kv_cache_lost(const KvCache *cache, int block); /* [remote] or NULL */
+/* What it holds of a block. */
+typedef struct KvCacheBlock {
+  const void *keys, *values; /* [rows..., width] of setup.kind */
+  const uint8_t *lost;       /* [remote] or NULL */
+} KvCacheBlock;
+KvCacheBlock kv_cache_block(const KvCache *cache, int block);
 
 /* The codes of a block's site [remote, G], until the next call for the same site. */
 Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes);

@@ -235,8 +235,9 @@ static void the_cache_is_filled_alike(void **state) {
     assert_int_equal(cache[i].rows, counts[DEVICES - 1]);
   }
   for (int block = 0; block < BLOCKS; block++) {
-    small_assert_close(kv_cache_keys(&cache[1], block), kv_cache_keys(&cache[0], block), cache[0].rows * width, CLOSE);
-    small_assert_close(kv_cache_values(&cache[1], block), kv_cache_values(&cache[0], block), cache[0].rows * width, CLOSE);
+    const KvCacheBlock one = kv_cache_block(&cache[1], block), other = kv_cache_block(&cache[0], block);
+    small_assert_close(one.keys, other.keys, cache[0].rows * width, CLOSE);
+    small_assert_close(one.values, other.values, cache[0].rows * width, CLOSE);
   }
   kv_cache_release(&cache[0]), kv_cache_release(&cache[1]);
   layout_release(&layout), layout_release(&all);

@@ -1,11 +1,11 @@
-/* Keys and values that a decoder keeps for the tokens to come. Those of its own device's tokens and of the tokens it makes stand in full,
- * keys turned; of the other devices' tokens, which all come before these, only the packed codes are kept, and their keys and values are
- * never stored (paper, appendix "Memory Cost Analysis").
+/* The KV cache of a decoder. Keys (after rotation) and values of its own device's tokens and of generated tokens are kept in full; of the
+ * other devices' tokens, which all precede these, only the packed codes are kept, and their keys and values are never stored (paper,
+ * appendix "Memory Cost Analysis").
  *
  *   position   0 ............ remote | remote ............... remote + rows
  *              codes of each site    | rows in full: own part of the prompt, then new tokens
  *
- * All memory is asked for once, for the longest sequence; the system gives its pages as they are touched. One thread. */
+ * All memory is allocated once, for the longest sequence; the system commits pages when they are touched. Single-threaded. */
 #ifndef NN_KV_CACHE_H
 #define NN_KV_CACHE_H
 #include "autograd/narrow.h"
@@ -38,7 +38,7 @@ typedef struct KvCacheSetup {
 
 typedef struct KvCache {
   KvCacheSetup setup;
-  int64_t remote, rows;   /* of the sequence it holds now */
+  int64_t remote, rows;   /* of the sequence it currently holds */
   void *keys, *values;    /* [blocks][max, width] of setup.kind */
   uint8_t *codes;         /* [blocks * sites][max, token_bytes] */
   uint8_t *lost;          /* [blocks][max], 1: this token's codes never arrived */
@@ -51,15 +51,15 @@ typedef struct KvCache {
 Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup);
 void kv_cache_release(KvCache *cache); /* accepts a zeroed one */
 
-/* Empties it for a sequence whose first `remote` tokens are kept as codes. BAD_VALUE when they do not fit, or there is no room for codes.
+/* Empties it for a sequence whose first `remote` tokens are kept as codes. BAD_VALUE when they do not fit or the cache holds no codes.
  */
 Status kv_cache_start(KvCache *cache, int64_t remote);
 
-/* Where the packed codes of remote token `position` and those behind it belong, token_bytes each. */
+/* Where the packed codes of remote token `position` and its successors are stored, token_bytes each. */
 uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
 
-/* Rows k, v [count, width] of a block behind those that are there, and which of the remote tokens were lost there (NULL: none; [remote]).
- * They count once all blocks have theirs: kv_cache_advance. Numbers of 16 bits are rounded to nearest even. BAD_VALUE when there is no
+/* Appends rows k, v [count, width] to a block, and notes which remote tokens were lost there (NULL: none; [remote]). They count once all
+ * blocks have theirs (kv_cache_advance). Numbers of 16 bits are rounded to nearest even. BAD_VALUE when there is no
  * room, NUMERIC when a number is too large for float16. */
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
 void kv_cache_advance(KvCache *cache, int64_t count);
@@ -80,7 +80,7 @@ int64_t kv_cache_room(const KvCache *cache); /* tokens that can still be added *
 int64_t kv_cache_row_bytes(const KvCache *cache);
 int64_t kv_cache_code_bytes(const KvCache *cache);
 
-/* What the paper's appendix says such a cache takes:
+/* The size of such a cache by the paper's appendix:
  *   2 local L d b + sites (tokens - local) L ceil(G ceil(log2 K) / 8)
  * With local = tokens that is the full cache, 2 N L d b; with sites = 2 and local = N / n_d the paper's M_KV^ASTRA. */
 typedef struct KvShape {

@@ -1,6 +1,6 @@
-/* A model's matrices in 8 or 4 bits, made when it is loaded for inference: all matrices of the blocks and, of language models, the table of
- * tokens and the head of the vocabulary. Norms, biases, positions, patches, codebooks and heads of classes stay as they are. In 4 bits the
- * table of tokens and the head, which decide between tokens directly, are kept in blocks of 8 bits. */
+/* A model's matrices quantised to 8 or 4 bits at load time, for inference: all matrices of the blocks and, of language models, the table of
+ * tokens and the head of the vocabulary. Norms, biases, positions, patches, codebooks and heads of classes stay as they are. With 4 bits
+ * the token table and the output head, which decide between tokens directly, are kept in blocks of 8 bits. */
 #ifndef NN_LOWBIT_WEIGHTS_H
 #define NN_LOWBIT_WEIGHTS_H
 #include "nn/model.h"
@@ -13,10 +13,10 @@ typedef struct LowbitWeights LowbitWeights;
 Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made);
 void lowbit_weights_free(LowbitWeights *weights); /* accepts NULL */
 
-/* Bytes that a tensor's numbers take, in whatever form they are. */
+/* Bytes of a tensor's numbers in their current form. */
 int64_t lowbit_weights_bytes(const Tensor *tensor);
 
-/* The kind of the first matrix that has 8 or 4 bits; LOWBIT_NONE: none has. */
+/* The kind of the first block matrix with 8 or 4 bits; LOWBIT_NONE: there is none. */
 LowbitKind lowbit_weights_of(const Model *model);
 
 #endif

@@ -1,5 +1,5 @@
 /* Grouped codebooks (paper section 2, Grouped VQ): a vector of width W is cut into G equal groups, each with its own K codewords.
- * A set per quantisation site of a model. */
+ * One set per quantisation site of a model. */
 #ifndef VQ_CODEBOOK_H
 #define VQ_CODEBOOK_H
 #include "autograd/narrow.h"
@@ -31,7 +31,7 @@ void codebook_refresh(Codebook *book); /* after the codewords changed */
 
 /* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.
  * distortion (may be NULL) receives the sum over rows of |x - q|^2, computed from the differences, so it is never negative. Over the pool;
- * the result does not depend on the thread count. Many rows are searched in 8 bits where the processor can, which finds the same codewords
+ * the result does not depend on the thread count. Many rows are searched in 8 bits where the processor supports it, with the same result
  * (nearest_packed.h). Allocates nothing: `scratch` must hold codebook_assign_scratch(book, max_rows) bytes for calls of up to max_rows
  * rows, asked for after threads_start, and be aligned to 8 bytes. */
 size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows);

@@ -39,7 +39,7 @@ typedef struct NavqSampler {
   const real *columns; /* [G, W/G, W/G] the factors transposed, of narrow groups */
 } NavqSampler;
 
-/* scratch: navq_sampler_scratch bytes, aligned to 8, for as long as the sampler is used. The moments must not change meanwhile. */
+/* scratch: navq_sampler_scratch bytes, aligned to 8, which must outlive the sampler. The moments must not change meanwhile. */
 size_t navq_sampler_scratch(const Navq *navq);
 void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch);
 /* noise [rows, W] of rows from `first` on, by one thread: the same numbers however rows are cut into calls, but for roundings where `first`
@@ -51,17 +51,17 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
 uint64_t navq_counters(const Navq *navq, int64_t rows);
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch);
 
-/* For planning: counts the products of navq_update (but those of the factorisation, which is not of every step) and of navq_sample. */
+/* For planning: counts the products of navq_update (without the factorisation, which is not part of every step) and of navq_sample. */
 void navq_count_update(const Navq *navq, int64_t rows);
 void navq_count_sample(const Navq *navq, int64_t rows);
 
-/* The noise moments of a batch of which several processes hold a share each: sums about a point that all of them have, which are added up
- * and then move the averages as navq_update does.
+/* The noise moments of a batch that is shared out over several processes: sums about a common point p, which are added up and then move the
+ * averages as navq_update does.
  *
  *   S1 = sum (x - q - p), S2_g = sum (x_g - q_g - p_g)(x_g - q_g - p_g)^T (or its diagonal),  p = navq->mean
  *   mean = p + S1 / n, covariance = S2 / n - (S1 / n)(S1 / n)^T
  *
- * p is the moving mean, near the batch's own: little is lost in the difference. */
+ * p is the moving mean, close to that of the batch, so the subtraction loses little precision. */
 
 int64_t residual_sums_count(const Navq *navq); /* numbers of a share's sums: W + those of the covariance */
 

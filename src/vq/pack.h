@@ -10,7 +10,7 @@
 int pack_bits(int64_t entries); /* ceil(log2 K), K >= 2 */
 size_t pack_bytes_per_token(int64_t groups, int64_t entries);
 void pack_codes(const int32_t *codes, int64_t tokens, int64_t groups, int64_t entries, uint8_t *bytes);
-/* Hostile bytes: a code >= K or a padding bit that is set is BAD_VALUE. */
+/* Untrusted bytes: a code >= K or a padding bit that is set is BAD_VALUE. */
 Status pack_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
 
 /* The same without padding between tokens: all codes of a packet are one stream of bits, ceil(tokens G bits / 8) bytes, padding behind the
@@ -19,13 +19,13 @@ size_t pack_dense_bytes(int64_t tokens, int64_t groups, int64_t entries);
 void pack_dense(const int32_t *codes, int64_t tokens, int64_t groups, int64_t entries, uint8_t *bytes);
 Status pack_dense_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
 
-/* Codes as bits, each in about -log2 of its frequency (range asymmetric numeral systems: Duda, 2013): pure integers, so that all machines
- * agree. Frequencies are 16 bits wide, the state stays in [2^23, 2^31) and is refilled by bytes.
+/* Entropy coding: each code takes about -log2 of its frequency in bits (range asymmetric numeral systems: Duda, 2013). Integer arithmetic
+ * only, so that all machines agree. Frequencies are 16 bits wide, the state stays in [2^23, 2^31) and is refilled by bytes.
  *
  *   bytes   the state after the last symbol coded, 4, little-endian | bytes that refill it
  *
  * Symbols are the codes of token 0's groups, then of token 1's...; they are coded from the last to the first and read from the first. A
- * stream has one form alone: what rans_decode accepts is what rans_encode makes of the codes. Threads: anybody's. */
+ * stream is canonical: rans_decode accepts only what rans_encode makes of the codes. Thread-safe. */
 
 enum { RANS_BITS = 16, RANS_TOTAL = 1 << RANS_BITS, RANS_STATE = 4 /* bytes before the first symbol */, RANS_BUCKETS = 256 };
 
@@ -40,27 +40,27 @@ typedef struct RansTable {
 Status rans_tables_new(RansTable **tables, const uint16_t *frequencies, int64_t count, int64_t entries);
 void rans_tables_free(RansTable *tables); /* accepts NULL */
 
-/* codes [tokens, groups], tables [groups] -> the bytes it takes; 0: more than `room`, whose contents are then undefined. No tokens take
- * RANS_STATE bytes. */
+/* codes [tokens, groups], tables [groups] -> number of bytes written; 0: more than `room` (the contents of out are undefined). Zero tokens
+ * take RANS_STATE bytes. */
 size_t rans_encode(const RansTable *tables, const int32_t *codes, int64_t tokens, int64_t groups, uint8_t *out, size_t room);
 
-/* Hostile bytes: BAD_VALUE unless they are exactly what rans_encode makes of so many tokens. */
+/* Untrusted bytes: BAD_VALUE unless they are exactly what rans_encode makes of this many tokens. */
 Status rans_decode(const RansTable *tables, int64_t tokens, int64_t groups, const uint8_t *in, size_t bytes, int32_t *codes);
 
-/* How often each code comes, as the numbers that entropy coding goes by: of each group K numbers of 16 bits that sum to 2^16, each
- * at least 1, so that every code can be sent. They belong to a codebook, as both sides need the same ones. */
+/* Code frequencies for entropy coding: for each group K 16-bit numbers that sum to 2^16, each at least 1, so that every code can be sent.
+ * They belong to a codebook: both sides need the same ones. */
 
-enum { CODE_FREQUENCIES_MAX = 16384 /* K: beyond it the least frequency of 1 costs more than coding gains */ };
+enum { CODE_FREQUENCIES_MAX = 16384 /* K: beyond it the minimum frequency of 1 costs more than coding gains */ };
 
 bool code_frequencies_possible(int64_t entries);
 
 /* counts [K], not negative (all 0: equally often) -> frequencies [K], by largest remainders, the lowest code first among equals. */
 Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *frequencies);
 
-/* Mean bits of a code where codes come as counted: sum of p log2(2^16 / frequency); 0 for no counts. */
+/* Mean bits per code for the counted distribution: sum of p log2(2^16 / frequency); 0 for no counts. */
 double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries);
 
-/* The same where codes come as the frequencies say: their entropy. */
+/* The same for the distribution that the frequencies state: its entropy. */
 double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries);
 
 #endif

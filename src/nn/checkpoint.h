@@ -5,26 +5,26 @@
 #define NN_CHECKPOINT_H
 #include "nn/model.h"
 
-/* Whether a path is what checkpoints are taken from, rather than the name of a preset or of an installed one: a directory that is there, or
- * a GGUF file (nn/gguf_model.h), which is a Llama model with its tokenizer in one file and takes the directory's place wherever one is
- * read. */
+/* Whether a path names a checkpoint rather than a preset or an installed model: an existing directory or a GGUF file (nn/gguf_model.h),
+ * which holds a Llama model and its tokenizer and is accepted wherever a checkpoint directory is read. */
 bool checkpoint_is_path(const char *path);
 
-/* The file that a directory's weights begin with, model.safetensors or else model.safetensors.index.json, in *name, or NULL: it holds none.
- * What a reader of the directory would open; the file itself is not looked at. NO_MEMORY is the only failure. */
+/* *name: the file with a directory's weights that a reader would open first, model.safetensors or else model.safetensors.index.json; NULL:
+ * there is neither. Does not open the file. NO_MEMORY is the only failure. */
 Status checkpoint_find_weights(const char *directory, const char **name);
 
 typedef struct CheckpointReport {
-  bool new_head;          /* the head was absent or of another class count and has been initialised anew */
+  bool new_head;          /* the head was absent or had another number of classes and was initialised */
   bool resized_positions; /* position embeddings were interpolated (bicubic) to another image size */
-  int missing, unused;    /* optional tensors absent; tensors in the file that no parameter takes */
+  int missing, unused;    /* optional tensors that are absent; tensors of the file that no parameter uses */
 } CheckpointReport;
 
 /* Reads parameters of `model` (allocated) from path: a directory, a .safetensors or a GGUF file. Accepts F32, F16, BF16, of GGUF files also
  * blocks; names with and without the "vit.", "transformer." or "model." in front; with and without a classifier. Adapters are in no file
- * and are left alone, and so are frozen parameters that have no memory of their own (checkpoint_map_params). A second copy of a tied head
- * ("lm_head.weight") is not looked at. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE, naming the
- * tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined. */
+ * and are left alone, as are frozen parameters without memory of their own (checkpoint_map_params). A second copy of a tied head
+ * ("lm_head.weight") is ignored. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE; the message
+ * names the tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined.
+ */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
 /* BAD_FILE that names the tensor when a number is not finite. */
@@ -39,10 +39,10 @@ typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);
 void checkpoint_unmap(CheckpointMapping *mapping);
 
-/* Whether the files that were mapped are as they were: BAD_FILE names the one that was written meanwhile, in which case numbers that were
- * computed since may be wrong. Costs a stat for each file. */
+/* Whether the mapped files are unchanged: BAD_FILE names one that was modified, in which case results computed since then may be wrong.
+ * Costs a stat per file. */
 Status checkpoint_unchanged(const CheckpointMapping *mapping);
-/* The file that this address is mapped from, or NULL. Safe in a signal handler. */
+/* The file that this address is mapped from, or NULL. Async-signal-safe. */
 const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address);
 
 /* codebooks[block * sites + site] -> [G, K, W/G] in one block of memory, which must hold blocks * sites * K * W numbers; NOT_FOUND when
@@ -63,7 +63,7 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
  * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
 
-/* How often each code comes (vq/pack.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
+/* Code frequencies (vq/pack.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
  * file; NULL removes it. */
@@ -74,6 +74,6 @@ Status checkpoint_save_frequencies(const ModelConfig *config, const char *direct
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds weights (checkpoint_find_weights) is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
-Status checkpoint_refuse_codebooks(const char *directory); /* that check alone, for before the work */
+Status checkpoint_refuse_codebooks(const char *directory); /* that check alone, before the work starts */
 
 #endif

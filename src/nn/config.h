@@ -1,5 +1,5 @@
-/* What a checkpoint's config.json says of the model: Hugging Face's fields and, under "astra", ours. Vision transformers classify images;
- * GPT-2 and Llama (the decoders) say which token comes next or, as ...ForSequenceClassification, classify a text. */
+/* The model configuration in a checkpoint's config.json: Hugging Face's fields and, under "astra", ours. Vision transformers classify
+ * images; GPT-2 and Llama (the decoders) predict the next token or, as ...ForSequenceClassification, classify a text. */
 #ifndef NN_CONFIG_H
 #define NN_CONFIG_H
 #include "autograd/ops/ops.h"
@@ -55,11 +55,11 @@ typedef struct ModelConfig {
 } ModelConfig;
 
 /* A preset by name ("vit-base", "gpt2", "llama-mini"...), with `classes` unnamed classes; 0, for decoders alone: it predicts tokens. The
- * small decoders have a vocabulary of 4,096 and no ids of special tokens, which are the tokenizer's to say. NOT_FOUND lists the names. */
+ * small decoders have a vocabulary of 4,096 and no special token ids: these come from the tokenizer. NOT_FOUND lists the names. */
 Status config_preset(ModelConfig *config, const char *name, int64_t classes);
 const char *config_preset_names(void); /* "vit-base, vit-small, ..." */
 
-/* What Hugging Face and the paper say of this kind where nothing else is said (all sizes of the network itself 0, no classes). */
+/* The defaults of Hugging Face and the paper for this kind (all sizes of the network itself 0, no classes). */
 void config_defaults(ModelConfig *config, ModelKind kind);
 
 /* Reading. The configuration is filled anew (release an old one first) and is all zeroes after a failure. Required of config.json:
@@ -71,7 +71,7 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * In place of a directory config_load takes a GGUF file (gguf_model.h). */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
 Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */
-Status config_check(const ModelConfig *config);                       /* every range and divisibility; names the field */
+Status config_check(const ModelConfig *config);                       /* all ranges and divisibilities; names the field */
 Status config_check_file(const ModelConfig *config,
                          const char *origin); /* the same of what a file says: messages name it, BAD_VALUE is BAD_FILE */
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes); /* copies; NULL: LABEL_0... */
@@ -82,8 +82,8 @@ bool config_is_decoder(const ModelConfig *config);
 int64_t config_tokens(const ModelConfig *config);     /* content tokens of one image; of a decoder's longest sequence */
 int config_sites(const ModelConfig *config);          /* codebook sets per block: 1 for x, 2 for kv */
 int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a site */
-/* What a token sends in full in a block under sequence parallelism, whatever the model's site: the row after the first norm or, where they
- * are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Sites as above, and numbers at each. */
+/* What a token sends in full precision per block under sequence parallelism, whatever the model's site: the row after the first norm or, if
+ * they are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Number of sites, and numbers at each. */
 int config_whole_sites(const ModelConfig *config);
 int64_t config_whole_width(const ModelConfig *config);
 int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */

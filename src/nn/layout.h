@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which device holds which token of an image: maps from a grid of tokens to devices, by name. A map is a pure function of its name, the
- * grid and the number of tokens of each device, so every process and machine computes the same one, and codes travel without token numbers.
- * Rows and spans that follow from a map are layout.h's. Decoders have no map: their devices hold contiguous spans of the text, in order.
+/* Which device holds which token of an image: named maps from a grid of tokens to devices. A map is a pure function of its name, the grid
+ * and the number of tokens per device, so all processes and machines compute the same one, and codes are sent without token numbers.
+ * Decoders have no map: their devices hold contiguous spans of the text, in order.
  *
  *   raster        contiguous spans in reading order
  *   strided       tokens in reading order are dealt to the devices in turn, those with more tokens more often (Sainte-Lague's divisors)
@@ -37,7 +37,7 @@ enum { TOKEN_MAP_DEVICES = 1024, TOKEN_MAP_NAME = 32 };
  * there was a choice, and trained with a new permutation for each batch). Measured: docs/results/cifar100.md, "Where tokens live". */
 enum { TOKEN_MAP_DEFAULT = TOKEN_MAP_CHECKERBOARD };
 
-/* What messages say is accepted. */
+/* The accepted names, for messages. */
 extern const char *const token_map_names;
 
 /* A name as above -> *map; false, and *map as it was, for any other text. */
@@ -49,7 +49,7 @@ void token_map_name(const TokenMap *map, char name[TOKEN_MAP_NAME]); /* what tok
  * counts that do not sum to the tokens. Allocates nothing. */
 Status token_map_order(const TokenMap *map, int64_t height, int64_t width, int devices, const int64_t *counts, int32_t *order);
 
-/* The same for a permutation that is drawn from *rng: any token anywhere. counts [devices] sum to `tokens`. */
+/* The same for a random permutation drawn from *rng. counts [devices] sum to `tokens`. */
 void token_map_draw(Rng *rng, int64_t tokens, int devices, const int64_t *counts, int32_t *order);
 
 typedef enum ClassToken { CLASS_DISTRIBUTED, CLASS_SINGLE, CLASS_NONE } ClassToken;

@@ -21,14 +21,14 @@ ParamSet *model_params(Model *model);
  * residual stream are divided by sqrt(2 L), adapters as model_initialise_adapters has them. The parameters must be allocated. */
 void model_initialise(Model *model, Rng *rng);
 
-/* For inference, once the weights do not change any more and before any fork: packs the matrices where the processor multiplies packed ones
+/* For inference, once the weights are final and before any fork: packs the matrices where the processor multiplies packed ones
  * faster (param_pack), and with bf16 gives the others shadows. In full packed weights take as much memory once more; in bf16 they take the
  * place of the shadows; those of int8 are packed with AMX, and take as much memory once more. Matrices of 16 and 4 bits stay as they are.
  */
 Status model_pack_weights(Model *model, bool bf16);
 
 /* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
- * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
+ * query and key weights alike, so that tokens initially attend to similar tokens; the output weight minus the transposed value weight;
  * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). BAD_VALUE, and nothing
  * changed, for another kind of model. */
 Status model_initialise_mimetic(Model *model, Rng *rng);
@@ -43,7 +43,7 @@ Status model_add_adapters(Model *model, int rank, double alpha, const char *targ
 void model_initialise_adapters(Model *model, Rng *rng);
 bool model_is_adapter(const Model *model, size_t index); /* parameter `index` is an A or a B */
 
-/* What a forward pass begins with: pixels of a ViT, ids of a decoder, or the rows themselves. */
+/* The input of a forward pass: pixels of a ViT, ids of a decoder, or the rows themselves. */
 typedef struct ModelInput {
   Tensor *rows;       /* [B, S, D] in place of the embedding: for measurements, with any number of tokens; NULL: pixels or ids */
   Tensor *pixels;     /* [B, C, H, W]; NULL for a decoder */
@@ -77,8 +77,8 @@ Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabL
  * devices is exchanged all the same. */
 void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first);
 
-/* Where the last forward pass, from model_encode on, first had a value that is not finite (block_place); BLOCK_NONE: nowhere. A pass that
- * is not recorded has failed then, NUMERIC with a message that names the place. */
+/* Where the last forward pass (from model_encode on) first produced a value that is not finite (block_place); BLOCK_NONE: nowhere. A pass
+ * that is not recorded fails in that case, NUMERIC with a message that names the place. */
 int model_not_finite(const Model *model);
 
 /* While a tape that uses segments (autograd/tape.h) records, the first `blocks` blocks are segments; all of them, as a model

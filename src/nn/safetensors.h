@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Those from SAFE_BOOL on, but for SAFE_U16, are known, so that a file that holds them is read, but not converted. Published ones that are
- * not here have several numbers in a byte. */
+/* Dtypes from SAFE_BOOL on, except SAFE_U16, are recognised, so that files with them can be read, but not converted. Published dtypes that
+ * are missing here pack several numbers into a byte. */
 typedef enum SafeDtype {
   SAFE_F32,
   SAFE_F16,
@@ -73,8 +73,8 @@ typedef void SafePiece(void *context, const uint8_t *data, size_t bytes);
 Status safetensors_walk(const SafeTensor *tensor, SafePiece *piece, void *context);
 Status safetensors_verify(const SafeTensor *tensor); /* that alone */
 
-/* Widens (or narrows) any float type to real, I32/I64/U8/U16 to int32: BAD_FILE when the kind does not fit, a value does not, or the
- * bytes are damaged. out holds tensor->count. */
+/* Converts any float type to real, and I32/I64/U8/U16 to int32: BAD_FILE for a dtype of the other kind, a value out of range, or damaged
+ * bytes. out holds tensor->count numbers. */
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
@@ -99,8 +99,8 @@ typedef struct SafeItem {
  * dtype. Names must be unique. */
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata);
 
-/* Writes an open file again in its place, with digests; its tensors keep their bytes, the file keeps its other metadata. The mapping stays
- * that of the old file. */
+/* Rewrites an open file in place, with digests; tensors keep their bytes, the file its other metadata. The mapping remains that of the old
+ * file. */
 Status safetensors_seal(const SafeFile *file);
 
 #if REAL_IS_DOUBLE

@@ -1,5 +1,5 @@
-/* The ways in which devices can divide a model among themselves: ASTRA and what it is compared with. Facts about each; the computation is
- * in pipeline.c and tensor_parallel.c, what travels in src/infer. */
+/* Strategies for dividing a model among devices: ASTRA and the baselines it is compared with. Facts about each; the computation is in
+ * pipeline.c and tensor_parallel.c, communication in src/infer. */
 #ifndef NN_STRATEGY_H
 #define NN_STRATEGY_H
 #include "base/status.h"
@@ -18,11 +18,11 @@ typedef enum Strategy {
 
 typedef struct StrategyFacts {
   const char *name;     /* of --strategy: "bp-ag" */
-  bool needs_codebooks; /* a plain model cannot */
-  bool divides_tokens;  /* each device has the rows of its own tokens alone */
-  bool sends_codes;     /* else numbers in full, which need a backend that loses nothing */
-  bool decodes;         /* can go on from a prompt, token by token */
-  bool right_answers;   /* without training of its own; else only its latency means something */
+  bool needs_codebooks; /* a plain model cannot use it */
+  bool divides_tokens;  /* each device has only the rows of its own tokens */
+  bool sends_codes;     /* else numbers in full precision, which need a lossless backend */
+  bool decodes;         /* can generate text from a prompt */
+  bool right_answers;   /* without training for it; else only its latency is meaningful */
 } StrategyFacts;
 
 const StrategyFacts *strategy_facts(Strategy strategy);

@@ -14,7 +14,7 @@
 #include "nn/reduce.h"
 #include "nn/strategy.h"
 
-/* One device's share of a block. */
+/* The part of a block that one device computes. */
 typedef struct HeadShare {
   int64_t first_kv, kv_heads;  /* key and value heads, with the query heads that they serve */
   int64_t first_mlp, mlp;      /* columns of the MLP's hidden rows */

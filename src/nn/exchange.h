@@ -5,6 +5,7 @@
 #define NN_EXCHANGE_H
 #include "autograd/tape.h"
 #include "nn/layout.h"
+#include <stdbool.h>
 
 enum { EXCHANGE_SITES = 2 }; /* of a block at most: site 0 alone or, for `site kv`, 0 = k and 1 = v */
 
@@ -45,6 +46,28 @@ struct Exchange {
   /* Rows after the first norm, or keys and values where they are fewer numbers, travel in full, whatever the model's site: sequence
    * parallelism (strategy.h; config_whole_sites). */
   bool whole_rows;
+};
+
+/* Sums and joins of whole tensors over all devices, for strategies that divide a block by heads and columns (tensor_parallel.h).
+ * Implemented in src/infer/strategy/collective.h. All devices make the same calls in the same order. */
+
+typedef struct Reduce Reduce;
+
+/* One of the calls below, as it is known in advance: the implementation refuses any other. */
+typedef struct ReduceStep {
+  bool sum;            /* else a gather */
+  int64_t samples;     /* of a gather: B; a sum takes the rows of all samples together: 1 */
+  int64_t rows, width; /* of each sample, over all devices */
+} ReduceStep;
+
+struct Reduce {
+  int self, devices;
+  /* partial [B, rows, W] becomes the sum of all devices' partial tensors, added in the order of the devices: equal bits everywhere. which:
+   * a number that tells the sums of one block apart, from 0. */
+  Status (*sum)(Reduce *self, Tape *tape, int block, int which, Tensor *partial);
+  /* own [B, this device's share of `rows`, W] -> *all [B, rows, W], in the order of the devices, on the tape. The shares are those of
+   * layout_even_counts(rows, devices). which: a number that tells the joins of one block apart, from 0. */
+  Status (*gather)(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all);
 };
 
 #endif

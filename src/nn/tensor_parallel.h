@@ -10,8 +10,8 @@
  * The last of each `blocks / retained` blocks is a retained one. */
 #ifndef NN_TENSOR_PARALLEL_H
 #define NN_TENSOR_PARALLEL_H
+#include "nn/exchange.h"
 #include "nn/model.h"
-#include "nn/reduce.h"
 #include "nn/strategy.h"
 
 /* The part of a block that one device computes. */

@@ -6,7 +6,7 @@
 #ifndef INFER_SCHEDULE_H
 #define INFER_SCHEDULE_H
 #include "base/status.h"
-#include "nn/reduce.h"
+#include "nn/exchange.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -173,7 +173,7 @@ static Status take_others(Collective *c, const ReduceStep *step, real *all) {
   return STATUS_OK;
 }
 
-/* ---- nn/reduce.h */
+/* ---- nn/exchange.h */
 
 static Status next_step(const Collective *c, const ReduceStep *asked, const ReduceStep **step) {
   *step = &c->plan[c->request & 1].steps[c->step < c->setup.steps ? c->step : 0];

@@ -1,4 +1,4 @@
-/* Sums and gathers of whole rows over all devices (nn/reduce.h) by a transport whose backend loses nothing. What they will be is said
+/* Sums and gathers of whole rows over all devices (nn/exchange.h) by a transport whose backend loses nothing. What they will be is said
  * before each request, so that every length on the wire follows from it.
  *
  *   sum     site 0, part d: each device sends d its share of the rows that d adds up        (reduce-scatter)
@@ -11,7 +11,7 @@
 #define INFER_COLLECTIVE_H
 #include "infer/transport/transport_thread.h"
 #include "infer/wire.h"
-#include "nn/reduce.h"
+#include "nn/exchange.h"
 
 enum { COLLECTIVE_STEPS = 255, COLLECTIVE_NODES = MAX_PARTS };
 

@@ -122,9 +122,10 @@ static Status write_header(FILE *stream, const Plan *plan) {
   char *text = NULL;
   uint64_t length = 0;
   TRY(header_text(plan, &text, &length));
-  if (fseek(stream, 0, SEEK_SET) != 0) return STATUS_OK; /* where nothing can be written: the commit says why */
-  fwrite(&length, sizeof length, 1, stream);
-  fwrite(text, 1, length, stream);
+  if (fseek(stream, 0, SEEK_SET) == 0) { /* else nothing can be written, and the commit says why */
+    fwrite(&length, sizeof length, 1, stream);
+    fwrite(text, 1, length, stream);
+  }
   free(text);
   return STATUS_OK;
 }

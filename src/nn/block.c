@@ -10,36 +10,36 @@
 #include "nn/kv_cache.h"
 #include <stdio.h>
 
-Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
+Tensor *block_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
 
 /* ---- linear maps */
 
 /* base + scale B A x; no base: 0. */
 static Tensor *adapter(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Tensor *base) {
-  Tensor *inner = op_linear(tape, x, block_steps_param(context, projection->lora_a), NULL, ACTIVATION_NONE, NULL);
-  Tensor *outer = op_linear(tape, inner, block_steps_param(context, projection->lora_b), NULL, ACTIVATION_NONE, NULL);
+  Tensor *inner = op_linear(tape, x, block_param(context, projection->lora_a), NULL, ACTIVATION_NONE, NULL);
+  Tensor *outer = op_linear(tape, inner, block_param(context, projection->lora_b), NULL, ACTIVATION_NONE, NULL);
   return base ? op_add_scaled(tape, base, outer, context->adapter_scale) : op_scale(tape, outer, context->adapter_scale);
 }
 
-static Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
-                                   Tensor *residual) {
-  Tensor *weight = block_steps_param(context, projection->weight), *bias = block_steps_param(context, projection->bias);
+static Tensor *block_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
+                             Tensor *residual) {
+  Tensor *weight = block_param(context, projection->weight), *bias = block_param(context, projection->bias);
   if (projection->lora_a < 0) return op_linear_part(tape, x, weight, bias, &projection->part, activation, residual);
   residual = adapter(context, tape, x, projection, residual);
   if (residual == NULL) return NULL;
   return op_activate(tape, op_linear_part(tape, x, weight, bias, &projection->part, ACTIVATION_NONE, residual), activation);
 }
 
-Tensor *block_steps_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection) {
-  return block_steps_project(context, tape, x, projection, ACTIVATION_NONE, NULL);
+Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection) {
+  return block_project(context, tape, x, projection, ACTIVATION_NONE, NULL);
 }
 
-BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x) {
-  Tensor *k = block_steps_map(context, tape, x, &block->key);
-  return (BlockKeys){k, block_steps_map(context, tape, x, &block->value)};
+BlockKeys block_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x) {
+  Tensor *k = block_map(context, tape, x, &block->key);
+  return (BlockKeys){k, block_map(context, tape, x, &block->value)};
 }
 
-Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions) {
+Tensor *block_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions) {
   const RopeTable *table = context->rope;
   if (table == NULL || x == NULL) return x;
   return op_rope(tape, x, &(Rope){table->cosine, table->sine, table->count, (int)heads}, positions);
@@ -47,21 +47,21 @@ Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, i
 
 /* ---- the rows that are wanted */
 
-void block_steps_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted) {
+void block_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted) {
   *wanted = (BlockWanted){.token = layout->row_token, .count = layout->rows};
   if (rows == MODEL_ROWS_CLASS) *wanted = (BlockWanted){layout->class_row, layout->class_of_span, NULL, layout->class_rows, false, 0};
   if (rows == MODEL_ROWS_LAST)
     *wanted = (BlockWanted){layout->last_row, layout->last_of_span, layout->last_token, layout->last_rows, false, 0};
 }
 
-Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
+Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
   if (wanted->row == NULL) return x;
   return wanted->count > 0 ? op_gather_rows(tape, x, wanted->row, wanted->count) : NULL;
 }
 
 /* ---- values that are not finite */
 
-Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, Tensor *x) {
+Tensor *block_checked(const BlockContext *context, Tape *tape, int index, Tensor *x) {
   char place[BLOCK_PLACE];
   if (x == NULL || (x->value == NULL && x->narrow == NULL) || tape_planning(tape) || tensor_is_finite(x)) return x;
   if (context->not_finite != NULL && *context->not_finite == BLOCK_NONE) *context->not_finite = index;
@@ -73,15 +73,15 @@ Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, 
   return NULL;
 }
 
-bool block_steps_went_well(Tape *tape, Status status) {
+bool block_status(Tape *tape, Status status) {
   if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
   return status == STATUS_OK;
 }
 
 /* ---- attention and what follows */
 
-Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
-                           const BlockWanted *wanted) {
+Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
+                     const BlockWanted *wanted) {
   const ModelConfig *config = context->config;
   const TokenLayout *layout = context->layout;
   if (q == NULL) return NULL;
@@ -100,7 +100,7 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
 }
 
 static LinearMap map_of(const BlockContext *context, const Projection *projection) {
-  return (LinearMap){block_steps_param(context, projection->weight), block_steps_param(context, projection->bias), &projection->part};
+  return (LinearMap){block_param(context, projection->weight), block_param(context, projection->bias), &projection->part};
 }
 
 static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *h, Tensor *residual) {
@@ -110,10 +110,10 @@ static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *
     return op_mlp(tape, h, &up, context->config->activation, &down, residual);
   }
   if (block->gate.weight >= 0)
-    hidden = op_swiglu(tape, block_steps_map(context, tape, h, &block->gate), block_steps_map(context, tape, h, &block->up));
+    hidden = op_swiglu(tape, block_map(context, tape, h, &block->gate), block_map(context, tape, h, &block->up));
   else
-    hidden = block_steps_project(context, tape, h, &block->up, context->config->activation, NULL);
-  return hidden == NULL ? NULL : block_steps_project(context, tape, hidden, &block->down, ACTIVATION_NONE, residual);
+    hidden = block_project(context, tape, h, &block->up, context->config->activation, NULL);
+  return hidden == NULL ? NULL : block_project(context, tape, hidden, &block->down, ACTIVATION_NONE, residual);
 }
 
 /* residual + branch as `sum` has it, or stochastic depth: the branch is left out of a sample with a probability that rises linearly from 0
@@ -133,9 +133,9 @@ static Tensor *drop_branch(const BlockContext *context, int index, int branch, T
   return op_drop_path(tape, residual, sum, scale);
 }
 
-Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual) {
+Tensor *block_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual) {
   if (mixed == NULL) return NULL;
-  Tensor *x = block_steps_project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
+  Tensor *x = block_project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
   x = drop_branch(context, index, 0, tape, residual, x);
   if (x == NULL) return NULL;
   Tensor *y = mlp(context, block, tape, block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), x);
@@ -174,7 +174,7 @@ static bool see_remote(const BlockContext *context, const BlockParams *block, in
   return read_codes(context, index, 0, tape, &options->x);
 }
 
-Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
+Tensor *block_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
   const ModelConfig *config = context->config;
   const RopeTable *table = context->rope;
   const KvCache *cache = context->cache;
@@ -197,9 +197,9 @@ Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block
 
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {
   double eps = context->config->norm_eps;
-  Tensor *scale = block_steps_param(context, weight);
+  Tensor *scale = block_param(context, weight);
   if (bias < 0) return op_rms_norm(tape, x, scale, eps);
-  return op_layer_norm(tape, x, scale, block_steps_param(context, bias), eps);
+  return op_layer_norm(tape, x, scale, block_param(context, bias), eps);
 }
 
 const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]) {

@@ -42,38 +42,38 @@ typedef struct BlockWanted {
   int64_t first;
 } BlockWanted;
 
-void block_steps_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted);
+void block_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted);
 
 /* x's wanted rows; NULL, without a failure, where there are none. */
-Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
+Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
 
-Tensor *block_steps_param(const BlockContext *context, int index); /* NULL for -1 */
+Tensor *block_param(const BlockContext *context, int index); /* NULL for -1 */
 
 /* act(W x + b) + residual; not both an activation and a residual. */
-Tensor *block_steps_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b */
-BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);
+Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b */
+BlockKeys block_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);
 
 /* Rotary positions, where the model has them; NULL for NULL. */
-Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions);
+Tensor *block_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions);
 
 /* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost as the exchange says it, or NULL. */
-Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
-                           const BlockWanted *wanted);
+Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
+                     const BlockWanted *wanted);
 
 /* Attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value projections must
  * have been folded in where there are remote tokens. */
-Tensor *block_steps_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q);
+Tensor *block_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q);
 
 /* What follows attention in block `index`: output projection + residual, then + mlp(norm), each branch with stochastic depth where the
  * context asks for it. NULL for mixed NULL. */
-Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual);
+Tensor *block_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual);
 
 /* x, the output of a block or of what else block_place knows. Values that are not finite fail a tape that does not
  * record, NUMERIC with a message that names the block; of training they are noted alone (model_not_finite), since the loss tells more. */
-Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, Tensor *x);
+Tensor *block_checked(const BlockContext *context, Tape *tape, int index, Tensor *x);
 
 /* An exchange's failure becomes the tape's. */
-bool block_steps_went_well(Tape *tape, Status status);
+bool block_status(Tape *tape, Status status);
 
 /* x [B, S, D], the input of block 0, through all blocks -> as block_forward of the last one with these rows (pipeline.c). While a tape that
  * uses segments records, the first `recomputed` blocks are segments; where it does not record all are. Where context->exchange has several

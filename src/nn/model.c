@@ -381,7 +381,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .not_finite = &model->not_finite,
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;
-  Tensor *x = block_steps_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
+  Tensor *x = block_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
   x = pipeline_encode(&context, model->block, model->recomputed, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
@@ -399,7 +399,7 @@ int model_not_finite(const Model *model) { return model->not_finite; }
 
 static Tensor *checked_head(Model *model, Tape *tape, Tensor *logits) {
   const BlockContext context = {.config = &model->config, .not_finite = &model->not_finite};
-  return block_steps_checked(&context, tape, (int)model->config.blocks, logits);
+  return block_checked(&context, tape, (int)model->config.blocks, logits);
 }
 
 Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {

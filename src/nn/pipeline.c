@@ -83,14 +83,13 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
   Exchange *const told[] = {context->watch, exchange_of(context)};
   part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
   if (part->h != NULL && parts->kv) {
-    BlockKeys keys = block_steps_keys(context, block, parts->tape, part->h);
+    BlockKeys keys = block_keys(context, block, parts->tape, part->h);
     part->k = keys.k, part->v = keys.v;
   }
   if (tape_status(parts->tape) != STATUS_OK) return false;
   Tensor *const h[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
   for (int i = 0; i < 2; i++)
-    if (told[i] != NULL && !block_steps_went_well(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h)))
-      return false;
+    if (told[i] != NULL && !block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
   return true;
 }
 
@@ -173,7 +172,7 @@ static bool keys_of_rows(const Parts *parts, const BlockParams *block, const Exc
   if (parts->kv)
     *keys = (BlockKeys){rows[0].x, rows[1].x};
   else if (rows[0].x != NULL)
-    *keys = block_steps_keys(parts->context, block, parts->tape, rows[0].x);
+    *keys = block_keys(parts->context, block, parts->tape, rows[0].x);
   else
     *keys = (BlockKeys){rows[0].k, rows[0].v};
   if (tape_status(parts->tape) != STATUS_OK) return false;
@@ -186,7 +185,7 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
   Exchange *exchange = exchange_of(parts->context);
   ExchangeRows rows[EXCHANGE_SITES] = {{.runs = 0}, {.runs = 0}};
   BlockKeys keys;
-  if (!block_steps_went_well(parts->tape, exchange->finish(exchange, parts->tape, layout, index, p, rows))) return false;
+  if (!block_status(parts->tape, exchange->finish(exchange, parts->tape, layout, index, p, rows))) return false;
   if (!runs_fit(parts->tape, &rows[0], layout->remote)) return false;
   if (rows[0].run != NULL && count_runs(&rows[0]) == 0) return true;
   return keys_of_rows(parts, block, rows, &keys) && take_tensor(parts, &rows[0], keys.k, &arrived->keys.k) &&
@@ -223,7 +222,7 @@ static bool keep(const BlockContext *context, Tape *tape, int index, const Seen 
   if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
   const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
   if (k == NULL || v == NULL) return false;
-  return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
+  return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
 }
 
 /* Everything up to attention, of a block that has begun. Queries of the wanted rows, and at site x own keys and values, are computed while
@@ -234,13 +233,13 @@ static bool see(const Parts *parts, const BlockParams *block, int index, const B
   Tape *tape = parts->tape;
   Tensor *h = any ? joined(parts, member_h) : NULL;
   seen->own = (BlockKeys){NULL, NULL};
-  *q = any ? block_steps_map(context, tape, block_steps_wanted_of(wanted, tape, h), &block->query) : NULL;
+  *q = any ? block_map(context, tape, block_wanted_of(wanted, tape, h), &block->query) : NULL;
   if (any && parts->kv) seen->own = (BlockKeys){joined(parts, member_k), joined(parts, member_v)};
-  if (any && !parts->kv) seen->own = block_steps_keys(context, block, tape, h);
+  if (any && !parts->kv) seen->own = block_keys(context, block, tape, h);
   if (!finish_all(parts, block, index, &seen->arrived) || !any) return false;
-  *q = block_steps_rotate(context, tape, *q, context->config->heads, wanted->token);
-  seen->own.k = block_steps_rotate(context, tape, seen->own.k, context->config->kv_heads, context->layout->row_token);
-  seen->arrived.keys.k = block_steps_rotate(context, tape, seen->arrived.keys.k, context->config->kv_heads, context->layout->remote_token);
+  *q = block_rotate(context, tape, *q, context->config->heads, wanted->token);
+  seen->own.k = block_rotate(context, tape, seen->own.k, context->config->kv_heads, context->layout->row_token);
+  seen->arrived.keys.k = block_rotate(context, tape, seen->arrived.keys.k, context->config->kv_heads, context->layout->remote_token);
   return keep(context, tape, index, seen);
 }
 
@@ -249,9 +248,9 @@ static Tensor *rest(const Parts *parts, const BlockParams *block, int index, con
                     Tensor *residual) {
   const BlockContext *context = parts->context;
   bool cached = context->cache != NULL && context->cache->rows > 0;
-  Tensor *mixed = cached ? block_steps_decode(context, block, index, parts->tape, q)
-                         : block_steps_attend(context, parts->tape, q, seen->own, seen->arrived.keys, seen->arrived.lost, wanted);
-  return block_steps_tail(context, block, index, parts->tape, mixed, residual);
+  Tensor *mixed = cached ? block_decode(context, block, index, parts->tape, q)
+                         : block_attend(context, parts->tape, q, seen->own, seen->arrived.keys, seen->arrived.lost, wanted);
+  return block_tail(context, block, index, parts->tape, mixed, residual);
 }
 
 /* A block that has begun, of the wanted rows in one piece; NULL, without a failure, where there are none. */
@@ -259,9 +258,9 @@ static Tensor *end_block(const Parts *parts, const BlockParams *block, int index
   BlockWanted wanted;
   Tensor *q;
   Seen seen;
-  block_steps_wanted(parts->context->layout, rows, &wanted);
+  block_wanted(parts->context->layout, rows, &wanted);
   bool any = wanted.count > 0;
-  Tensor *residual = any ? block_steps_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
+  Tensor *residual = any ? block_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
   if (!see(parts, block, index, &wanted, any, &q, &seen)) return NULL;
   return rest(parts, block, index, &seen, q, &wanted, residual);
 }
@@ -322,7 +321,7 @@ static bool advance_part(const Parts *parts, const BlockParams *block, int index
   Part *part = &parts->part[p];
   const BlockWanted wanted = {.of_span = &part->rows, .part = true, .first = part->first, .count = part->rows};
   Tensor *x = rest(parts, block, index, seen, view(parts->tape, q, part->first, part->rows), &wanted, part->x);
-  part->x = block_steps_checked(parts->context, parts->tape, index, x);
+  part->x = block_checked(parts->context, parts->tape, index, x);
   return part->x != NULL;
 }
 
@@ -331,7 +330,7 @@ static bool advance(const Parts *parts, const BlockParams *block, const BlockPar
   BlockWanted all;
   Tensor *q;
   Seen seen;
-  block_steps_wanted(parts->context->layout, MODEL_ROWS_ALL, &all);
+  block_wanted(parts->context->layout, MODEL_ROWS_ALL, &all);
   if (!see(parts, block, index, &all, true, &q, &seen) || q == NULL) return false;
   for (int p = 0; p < parts->count; p++) {
     if (parts->part[p].rows == 0) continue;
@@ -364,7 +363,7 @@ static Tensor *encode(const Parts *parts, const BlockParams *blocks, int count, 
   for (int index = 0; index < whole; index++)
     if (!advance(parts, &blocks[index], index < last ? &blocks[index + 1] : NULL, index)) return NULL;
   if (rows == MODEL_ROWS_ALL) return joined(parts, member_x);
-  return block_steps_checked(parts->context, parts->tape, last, end_block(parts, &blocks[last], last, rows));
+  return block_checked(parts->context, parts->tape, last, end_block(parts, &blocks[last], last, rows));
 }
 
 static Tensor *encode_in_parts(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
@@ -393,7 +392,7 @@ Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, 
     const bool segment = index < recomputed || !tape_recording(tape);
     Tensor *y = segment ? recompute_block(context, &blocks[index], index, carried, tape, x)
                         : block_forward(context, &blocks[index], index, carried, tape, x);
-    x = block_steps_checked(context, tape, index, y);
+    x = block_checked(context, tape, index, y);
   }
   return x;
 }

@@ -41,25 +41,24 @@ static int64_t queries_per_key(const Division *d) { return d->context.config->he
 /* Some outputs of a projection. */
 static Tensor *outputs_of(const Division *d, Tensor *x, const Projection *p, int64_t first, int64_t count, Activation activation) {
   LinearPart part = {p->part.first + first, count, p->part.transposed};
-  return op_linear_part(d->tape, x, block_steps_param(&d->context, p->weight), block_steps_param(&d->context, p->bias), &part, activation,
-                        NULL);
+  return op_linear_part(d->tape, x, block_param(&d->context, p->weight), block_param(&d->context, p->bias), &part, activation, NULL);
 }
 
 /* Some inputs of a projection, and the sum over all devices: + bias + residual. which: 0 attention, 1 MLP. */
 static Tensor *inputs_of(const Division *d, Tensor *x, const Projection *p, int64_t first, Tensor *residual, int which) {
   bool starts = !d->summed || d->reduce->self == 0;
-  Tensor *bias = starts ? block_steps_param(&d->context, p->bias) : NULL;
-  Tensor *y = op_linear_columns(d->tape, x, block_steps_param(&d->context, p->weight), bias, &p->part, first, starts ? residual : NULL);
+  Tensor *bias = starts ? block_param(&d->context, p->bias) : NULL;
+  Tensor *y = op_linear_columns(d->tape, x, block_param(&d->context, p->weight), bias, &p->part, first, starts ? residual : NULL);
   if (y == NULL || !d->summed) return y;
-  if (block_steps_checked(&d->context, d->tape, d->index, y) == NULL) return NULL; /* or others would be told of it, and blame this one */
-  return block_steps_went_well(d->tape, d->reduce->sum(d->reduce, d->tape, d->index, which, y)) ? y : NULL;
+  if (block_checked(&d->context, d->tape, d->index, y) == NULL) return NULL; /* or others would be told of it, and blame this one */
+  return block_status(d->tape, d->reduce->sum(d->reduce, d->tape, d->index, which, y)) ? y : NULL;
 }
 
 static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted, Tensor *residual) {
   const ModelConfig *config = d->context.config;
   const TokenLayout *layout = d->context.layout;
   int64_t width = head_width(d), kv = d->share.kv_heads, heads = kv * queries_per_key(d), first = d->share.first_kv * queries_per_key(d);
-  Tensor *asking = block_steps_wanted_of(wanted, d->tape, h);
+  Tensor *asking = block_wanted_of(wanted, d->tape, h);
   Tensor *q = outputs_of(d, asking, &d->block->query, first * width, heads * width, ACTIVATION_NONE);
   Tensor *k = outputs_of(d, h, &d->block->key, d->share.first_kv * width, kv * width, ACTIVATION_NONE);
   Tensor *v = outputs_of(d, h, &d->block->value, d->share.first_kv * width, kv * width, ACTIVATION_NONE);
@@ -67,9 +66,9 @@ static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted
   mine.heads = heads, mine.kv_heads = kv;
   BlockContext context = d->context;
   context.config = &mine;
-  q = block_steps_rotate(&context, d->tape, q, heads, wanted->token);
-  k = block_steps_rotate(&context, d->tape, k, kv, layout->row_token);
-  Tensor *mixed = block_steps_attend(&context, d->tape, q, (BlockKeys){k, v}, (BlockKeys){NULL, NULL}, NULL, wanted);
+  q = block_rotate(&context, d->tape, q, heads, wanted->token);
+  k = block_rotate(&context, d->tape, k, kv, layout->row_token);
+  Tensor *mixed = block_attend(&context, d->tape, q, (BlockKeys){k, v}, (BlockKeys){NULL, NULL}, NULL, wanted);
   return inputs_of(d, mixed, &d->block->output, first * width, residual, 0);
 }
 
@@ -83,10 +82,10 @@ static Tensor *mlp(const Division *d, Tensor *h, Tensor *residual) {
 
 static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
   BlockWanted wanted;
-  block_steps_wanted(d->context.layout, rows, &wanted);
+  block_wanted(d->context.layout, rows, &wanted);
   Tensor *h = block_norm(&d->context, d->tape, x, d->block->norm1_weight, d->block->norm1_bias);
   if (h == NULL) return NULL;
-  x = attention(d, h, &wanted, block_steps_wanted_of(&wanted, d->tape, x));
+  x = attention(d, h, &wanted, block_wanted_of(&wanted, d->tape, x));
   if (x == NULL) return NULL;
   return mlp(d, block_norm(&d->context, d->tape, x, d->block->norm2_weight, d->block->norm2_bias), x);
 }
@@ -96,8 +95,8 @@ static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
 static Tensor *gather(const Division *d, int which, Tensor *own, int64_t rows) {
   Tensor *all = NULL;
   if (own == NULL || tape_status(d->tape) != STATUS_OK) return NULL;
-  if (block_steps_checked(&d->context, d->tape, d->index, own) == NULL) return NULL;
-  return block_steps_went_well(d->tape, d->reduce->gather(d->reduce, d->tape, d->index, which, own, rows, &all)) ? all : NULL;
+  if (block_checked(&d->context, d->tape, d->index, own) == NULL) return NULL;
+  return block_status(d->tape, d->reduce->gather(d->reduce, d->tape, d->index, which, own, rows, &all)) ? all : NULL;
 }
 
 /* to [B, columns, rows] = columns [first, first + columns) of from [B, rows, width], or the way back with the whole width. */
@@ -128,17 +127,17 @@ static Tensor *block_by_rows(const Division *d, Tensor *x) {
   for (int64_t i = 0; i < mine.count; i++) row[i] = (int32_t)(mine.first + i);
   mine.row = row, mine.of_span = &mine.count, mine.token = layout->row_token + mine.first;
   Tensor *h = block_norm(&d->context, d->tape, x, d->block->norm1_weight, d->block->norm1_bias);
-  BlockKeys own = block_steps_keys(&d->context, d->block, d->tape, h);
+  BlockKeys own = block_keys(&d->context, d->block, d->tape, h);
   Tensor *q = NULL, *residual = NULL;
   if (mine.count > 0) {
-    q = block_steps_map(&d->context, d->tape, block_steps_wanted_of(&mine, d->tape, h), &d->block->query);
-    residual = block_steps_wanted_of(&mine, d->tape, x);
+    q = block_map(&d->context, d->tape, block_wanted_of(&mine, d->tape, h), &d->block->query);
+    residual = block_wanted_of(&mine, d->tape, x);
   }
-  q = block_steps_rotate(&d->context, d->tape, q, d->context.config->heads, mine.token);
-  own.k = block_steps_rotate(&d->context, d->tape, own.k, d->context.config->kv_heads, layout->row_token);
+  q = block_rotate(&d->context, d->tape, q, d->context.config->heads, mine.token);
+  own.k = block_rotate(&d->context, d->tape, own.k, d->context.config->kv_heads, layout->row_token);
   if (q == NULL) return gather(d, 1, tape_tensor(d->tape, 3, (int64_t[]){x->shape[0], 0, x->shape[2]}), layout->rows);
-  Tensor *mixed = block_steps_attend(&d->context, d->tape, q, own, (BlockKeys){NULL, NULL}, NULL, &mine);
-  return gather(d, 1, block_steps_tail(&d->context, d->block, d->index, d->tape, mixed, residual), layout->rows);
+  Tensor *mixed = block_attend(&d->context, d->tape, q, own, (BlockKeys){NULL, NULL}, NULL, &mine);
+  return gather(d, 1, block_tail(&d->context, d->block, d->index, d->tape, mixed, residual), layout->rows);
 }
 
 static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, ModelRows rows) {
@@ -146,9 +145,9 @@ static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, M
   if (x == NULL) return NULL;
   if (strategy == STRATEGY_BP_AG) return block_forward(&d->context, d->block, d->index, rows, d->tape, x);
   BlockWanted wanted;
-  block_steps_wanted(d->context.layout, rows, &wanted);
+  block_wanted(d->context.layout, rows, &wanted);
   x = block_by_rows(d, x);
-  return x == NULL ? NULL : block_steps_wanted_of(&wanted, d->tape, x);
+  return x == NULL ? NULL : block_wanted_of(&wanted, d->tape, x);
 }
 
 /* ---- the whole */
@@ -174,7 +173,7 @@ int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, 
   for (int64_t index = 0; index < config->blocks; index++) {
     BlockWanted wanted;
     ReduceStep of_block[TENSOR_PARALLEL_STEPS];
-    block_steps_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL, &wanted);
+    block_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL, &wanted);
     int here = tensor_parallel_block_steps(config, how, index, batch, layout->rows, wanted.row ? wanted.count : layout->rows, of_block);
     for (int i = 0; steps != NULL && i < here; i++) steps[count + i] = of_block[i];
     count += here;
@@ -214,8 +213,7 @@ static Status check(const Model *model, const Tape *tape, const ModelInput *inpu
 
 static bool tell_watch(const Division *d, const Model *model, Tensor *x) {
   Exchange *watch = model->watch;
-  return watch == NULL ||
-         block_steps_went_well(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, (Tensor *[]){x, NULL}));
+  return watch == NULL || block_status(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, (Tensor *[]){x, NULL}));
 }
 
 typedef struct BlockJob {
@@ -244,7 +242,7 @@ static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel 
     bool whole = !d->summed && is_retained(index, blocks, how->retained);
     *job = (BlockJob){*d, how, index == blocks - 1 ? rows : MODEL_ROWS_ALL, whole};
     tape_segment(d->tape, &(TapeSegment){.run = run_block, .context = job, .input = {x}}, output);
-    x = block_steps_checked(&d->context, d->tape, (int)index, output[0]);
+    x = block_checked(&d->context, d->tape, (int)index, output[0]);
   }
   return x;
 }
@@ -260,10 +258,10 @@ Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input
                 .reduce = how->reduce,
                 .summed = how->strategy == STRATEGY_TP,
                 .tape = tape};
-  if (!block_steps_went_well(tape, check(model, tape, input, layout, how))) return NULL;
-  if (!block_steps_went_well(tape, tensor_parallel_share(&model->config, how->reduce->self, how->reduce->devices, &d.share))) return NULL;
+  if (!block_status(tape, check(model, tape, input, layout, how))) return NULL;
+  if (!block_status(tape, tensor_parallel_share(&model->config, how->reduce->self, how->reduce->devices, &d.share))) return NULL;
   model->not_finite = BLOCK_NONE;
-  Tensor *x = block_steps_checked(&d.context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
+  Tensor *x = block_checked(&d.context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
   if (x != NULL) x = all_blocks(&d, model, how, rows, x);
   return x == NULL ? NULL : block_norm(&d.context, tape, x, model->norm_weight, model->norm_bias);
 }

@@ -10,7 +10,8 @@
 enum { TOKENS = 17, PATCHES = 16 };
 
 static void require_packing(bool bf16) {
-  if (!REAL_IS_DOUBLE && matmul_choose_backend("onednn") == STATUS_OK && matmul_packs(bf16, 64)) return;
+  const PackedMatrix matrix = {.outputs = 64, .inputs = 64, .bf16 = bf16};
+  if (!REAL_IS_DOUBLE && matmul_choose_backend("onednn") == STATUS_OK && matmul_packs(&matrix)) return;
   printf("skipped: this processor, build or backend multiplies plain weights%s\n", bf16 ? " in bf16" : "");
   skip();
 }

@@ -191,7 +191,8 @@ static Status read_codebooks(Session *session) {
   const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
   if (!session_astra(session)) return STATUS_OK;
   if (!files_exists(path))
-    return status_set(STATUS_BAD_USAGE, "--eval-only with --groups %d needs codebooks: --codebooks DIR, or weights that come with some",
+    return status_set(STATUS_BAD_USAGE,
+                      "--eval-only with --groups %d needs codebooks: give --codebooks DIR, or a checkpoint that contains them",
                       session->config->astra.groups);
   return codebooks_read(session, path);
 }
@@ -222,10 +223,10 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
   session->task->report->measure(&best->score, values);
   if (values[0] > 1.5 * chance) return;
   bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
-  log_warning("the %lld held-out %s are told apart no better than by guessing (%.1f%%, %lld classes), those of the training at %.1f%%: %s",
+  log_warning("accuracy on the %lld held-out %s is no better than guessing (%.1f%%, %lld classes), on those of the training %.1f%%: %s",
               (long long)best->samples, session->task->source->name.samples, 100 * values[0], (long long)session->classes,
               100 * result->accuracy,
-              by_heart ? "they are learnt by heart. More of them help most; a larger pretrained model or stronger augmentation (--mixup, "
+              by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, "
                          "--crop-least) may"
                        : "more steps (--epochs) or another --learning-rate may help");
 }
@@ -239,7 +240,7 @@ static void describe_job(const Session *session) {
   if (ranks_count() == 1) return;
   log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
            ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
-           session->options.wire == WIRE_BF16 ? "bf16" : "fp32", session->options.shard_optimizer ? ", optimizer states are divided" : "");
+           session->options.wire == WIRE_BF16 ? "bf16" : "fp32", session->options.shard_optimizer ? ", optimizer states are sharded" : "");
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
@@ -288,10 +289,11 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
 
 static Status check_evaluation(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
-  if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run says what a training would take: leave it or --eval-only out");
-  if (command->memory >= 0) return status_set(STATUS_BAD_USAGE, "--memory is of a training: leave it or --eval-only out");
+  if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run cannot be combined with --eval-only; give one of them");
+  if (command->memory >= 0) return status_set(STATUS_BAD_USAGE, "--memory is for training; it cannot be combined with --eval-only");
   if (train->lora_rank > 0)
-    return status_set(STATUS_BAD_USAGE, "--lora %lld is for training: what a run with it exports has its adapters folded in already",
+    return status_set(STATUS_BAD_USAGE,
+                      "--lora %lld is for training; it cannot be combined with --eval-only: exported weights have the adapters folded in",
                       (long long)train->lora_rank);
   return STATUS_OK;
 }
@@ -321,7 +323,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
 static Status refuse_finished(const TrainCommand *command) {
   char *path = files_join(command->train.out, "training/options.txt"), also[512] = "";
   if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` goes on with the run that left it", command->train.out);
+  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", command->train.out);
   free(path);
   bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
   return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
@@ -331,7 +333,7 @@ static Status refuse_finished(const TrainCommand *command) {
 static Status check_job(TrainCommand *command) {
   if (ranks_count() == 1) return STATUS_OK;
   if (command->dry_run || command->eval_only)
-    return status_set(STATUS_BAD_USAGE, "--%s is for one process: leave mpirun out", command->dry_run ? "dry-run" : "eval-only");
+    return status_set(STATUS_BAD_USAGE, "--%s runs in one process: start it without mpirun", command->dry_run ? "dry-run" : "eval-only");
   if (ranks_self() == 0) return STATUS_OK;
   command->train.quiet = true;
   log_errors_only(true);

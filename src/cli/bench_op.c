@@ -76,8 +76,8 @@ static Status check_sizes(const OpSizes *s) {
   if (s->rows % s->tokens != 0)
     return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
   if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
-    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be so many heads of an even width", (long long)s->heads,
-                      (long long)s->width);
+    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be a multiple of it, with an even width per head",
+                      (long long)s->heads, (long long)s->width);
   return STATUS_OK;
 }
 

@@ -85,7 +85,7 @@ static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
                          .seed = (uint64_t)o->link_seed,
                          .lose_tokens = o->loss_unit == 1};
   if (o->loss) TRY(read_share(o->loss, &links->loss));
-  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace says what the rate is: leave out --bandwidth");
+  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
   return STATUS_OK;
 }
@@ -427,8 +427,7 @@ static Status check_drawing(const InferSettings *s, const Option *options) {
   for (size_t i = 0; i < sizeof names / sizeof *names && s->temperature <= 0; i++) {
     const Option *option = options_find(options, names[i]);
     if (option && option->given)
-      return status_set(STATUS_BAD_USAGE, "--%s: tokens are drawn only with a --temperature above 0; without it the likeliest is taken",
-                        names[i]);
+      return status_set(STATUS_BAD_USAGE, "--%s: sampling needs a --temperature above 0; without it decoding is greedy", names[i]);
   }
   return STATUS_OK;
 }

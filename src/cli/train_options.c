@@ -175,7 +175,7 @@ Status train_options_memory(TrainCommand *command) {
   TRY(read_recompute(command->recompute, &train->recompute));
   if (command->memory >= 0) train->memory = command->memory;
   if (train->memory > 0 && train->recompute > 0)
-    return status_set(STATUS_BAD_USAGE, "--memory chooses how many blocks are computed twice: leave it or --recompute out");
+    return status_set(STATUS_BAD_USAGE, "--memory chooses the number of recomputed blocks itself; it cannot be combined with --recompute");
   return STATUS_OK;
 }
 
@@ -286,7 +286,7 @@ static Status check_harmless(const Option *table) {
     if (!fine)
       return status_set(
           STATUS_BAD_USAGE,
-          "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
+          "--%s cannot be changed on --resume: the run keeps its own options. Accepted with it are --epochs, --max-steps, "
           "--data-dir, --threads, --workers, --dtype, --backend, --recompute, --memory, --wire, --shard-optimizer and the options of "
           "evaluation and output",
           table->name);

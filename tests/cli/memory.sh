@@ -63,7 +63,7 @@ err 'with all 12 blocks computed twice the run takes [0-9]* MiB'
 expect "a budget that K-means breaks" 2 "${short[@]}" "${tiny[@]}" --groups 8 --kmeans-samples 200000 --memory 500M --dry-run --out small
 err 'kmeans-samples'
 expect "two that choose the blocks" 2 "${tiny[@]}" --memory 1G --recompute 3
-err 'leave it or --recompute out'
+err 'cannot be combined with --recompute'
 expect "blocks that are no number" 2 "${tiny[@]}" --recompute some
 err "'some' is not accepted"
 expect "a size that is none" 2 "${tiny[@]}" --memory much

@@ -118,7 +118,7 @@ refused() { # NAME CODE WORDS ARGUMENTS...
   [ "$(grep -c 'error:' "$work/err")" = 1 ] || report "$1: said by more than one"
 }
 refused "a batch of one" 2 "--batch 1: each of 2 ranks" "${plain[@]}" --batch 1 --out "$work/no"
-refused "a plan" 2 "--dry-run is for one process" "${plain[@]}" --dry-run
+refused "a plan" 2 "--dry-run runs in one process" "${plain[@]}" --dry-run
 refused "no such option" 2 "unknown option --zzz" --zzz
 refused "no such data" 1 "nowhere" "${plain[@]}" --dataset folder:nowhere --out "$work/no"
 refused "a finished run" 1 "two" "${plain[@]}" --out "$work/two"

@@ -151,10 +151,10 @@ void planner_release(Plan *plan) {
   *plan = (Plan){0};
 }
 
-enum { VERDICT = 160, PART = 64 };
+enum { DECISION = 160, PART = 64 };
 
 /* "astra with 16 groups on 4 devices" */
-static const char *way_of(const PlanRow *row, char text[PART]) {
+static const char *describe(const PlanRow *row, char text[PART]) {
   char groups[24] = "";
   if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, row->groups == 1 ? "" : "s");
   snprintf(text, PART, "%s%s on %d devices", strategy_facts(row->strategy)->name, groups, row->devices);
@@ -163,11 +163,12 @@ static const char *way_of(const PlanRow *row, char text[PART]) {
 
 const char *planner_decision(const Plan *plan, char text[160]) {
   const PlanRow *best = plan->best, *trained = plan->trained;
-  char way[PART], more[PART + 40] = "";
-  if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", way_of(trained, way), 1e3 * trained->latency);
+  char name[PART], more[PART + 40] = "";
+  if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", describe(trained, name), 1e3 * trained->latency);
   if (best->devices == 1)
-    snprintf(text, VERDICT, "one device is faster%s: %.1f ms%s", trained ? " than what needs no training" : "", 1e3 * best->latency, more);
+    snprintf(text, DECISION, "one device is faster%s: %.1f ms%s", trained ? " than what needs no training" : "", 1e3 * best->latency, more);
   else
-    snprintf(text, VERDICT, "use %s: %.1f ms, %.2f times as fast as one%s", way_of(best, way), 1e3 * best->latency, best->speedup, more);
+    snprintf(text, DECISION, "use %s: %.1f ms, %.2f times as fast as one%s", describe(best, name), 1e3 * best->latency, best->speedup,
+             more);
   return text;
 }

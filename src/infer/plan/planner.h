@@ -1,4 +1,4 @@
-/* Which way of dividing a model over devices is fastest: every strategy, number of groups and number of devices is predicted. */
+/* Which strategy is fastest on the devices that there are: every strategy, number of groups and number of devices is predicted. */
 #ifndef INFER_PLANNER_H
 #define INFER_PLANNER_H
 #include "infer/plan/split.h"
@@ -14,7 +14,7 @@ typedef struct PlannerSetup {
   int groups[PLANNER_GROUPS_MAX], group_count;
   uint32_t strategies; /* bits of Strategy */
   const LinkOptions *links;
-  const LinkEnd *ends; /* [devices] where their links differ (sim_network.h); NULL */
+  const LinkEnd *ends; /* [devices] where their links differ (netem.h); NULL */
   const Reliability *reliability;
   const PacketWork *work; /* NULL: packets cost nothing */
   int parts;              /* of a block's codes; 0: the best of 1, 2, 4, 8 */
@@ -24,7 +24,7 @@ typedef struct PlannerSetup {
   bool even;          /* tokens are divided evenly, not to measure */
   bool all_rows;
   bool untrained;  /* a preset: nothing has been trained, so that no number of groups needs other training than any other */
-  bool with_input; /* latencies count the input's way to the devices, which the paper's leave out */
+  bool with_input; /* latencies count the transfer of the input to the devices, which the paper's leave out */
 } PlannerSetup;
 
 typedef struct PlanRow {
@@ -39,7 +39,7 @@ typedef struct PlanRow {
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
   double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
-  double input;                          /* seconds of the input's way to the devices (predict_input), in latency only with_input */
+  double input;                          /* seconds of the transfer of the input (predict_input), in latency only with_input */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */
   double fpar;                           /* full-precision attention rate */

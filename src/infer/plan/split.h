@@ -18,22 +18,22 @@ Status split_auto_parts(PlanCase *plan, int wanted);
 typedef struct MeasuredSplit {
   int64_t counts[WIRE_NODES];      /* [nodes] */
   int parts;                       /* of a block's codes: plan->parts, or the best number */
-  double predicted;                /* seconds of one sample, with plan->input_bytes on their way; embedding and head left out */
+  double predicted;                /* seconds of one sample, the transfer of plan->input_bytes included; embedding and head left out */
   double without;                  /* the same by the devices of `fewer` alone; as `predicted` where all are needed */
   uint64_t fewer;                  /* nodes, as bits, that are fastest among themselves */
   LinkEnd ends[WIRE_NODES];        /* [nodes] links as they were measured; all zero where they were given */
   double bits_per_second, latency; /* the slowest and the longest of the links; 0: no limit */
 } MeasuredSplit;
 
-/* What each device's own way allows, by what the leader saw of it: ends [nodes]. A device beside the leader has the best of the leader's
- * ways, one that is not here is as slow as the slowest. */
+/* What each device's own link allows, by what the leader measured of it: ends [nodes]. A device beside the leader has the best of the
+ * leader's links, one that is not here is as slow as the slowest. */
 void split_measured_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends);
 
-/* The slowest rates and the longest way of them. */
+/* The slowest rates and the longest latency of them. */
 LinkEnd split_measured_slowest(const LinkEnd *ends, int nodes);
 
 /* plan: profiles, links, ends, devices, counts and input_rates are not read; parts 0: the best number. given: links to plan for; NULL:
- * those measured, each device behind a way of its own (LINK_SWITCH). */
+ * those measured, each device behind a link of its own (LINK_SWITCH). */
 Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split);
 
 #endif

@@ -42,7 +42,7 @@ typedef struct MeasuredCase {
   DeviceCase device; /* of all devices; self is not read */
   int repeats;
   const LinkOptions *links;       /* overhead is not read: it follows from what travels */
-  const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
+  const LinkEnd *ends;            /* [devices] where their links differ (netem.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
   const PacketWork *work;         /* counted as computation; NULL: packets take nothing of the processor */
   double scale;                   /* of computation; 0: 1 */

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHORT = 128, LONG = 1200, RECORD = 16384, TIMES = 150, RUNS = 3, PATIENCE_MS = 5000 };
+enum { SHORT = 128, LONG = 1200, RECORD = 16384, TIMES = 150, RUNS = 3, TIMEOUT_MS = 5000 };
 
 /* One path: what it costs on either side, seconds a packet. */
 typedef struct Path {
@@ -92,7 +92,7 @@ static void *take_all(void *context) {
     struct pollfd wait = {.fd = path->in, .events = POLLIN};
     ssize_t n = 1;
     for (size_t got = 0; got < size && n > 0; got += (size_t)n) {
-      if (poll(&wait, 1, PATIENCE_MS) != 1) return NULL;
+      if (poll(&wait, 1, TIMEOUT_MS) != 1) return NULL;
       n = recv(path->in, path->came + got, size - got, 0);
     }
     if (n <= 0 || !datagram_open(&path->receiver, path->came, size, &opened)) return NULL;
@@ -105,7 +105,7 @@ static void *take_all(void *context) {
 /* Until it has been taken, and the receiver sleeps again: none is lost, however little of a processor the receiver has. */
 static bool wait_for(const Path *path, int count) {
   const struct timespec pause = {.tv_nsec = 50000};
-  double until = clock_now() + 1e-3 * PATIENCE_MS;
+  double until = clock_now() + 1e-3 * TIMEOUT_MS;
   do nanosleep(&pause, NULL);
   while (atomic_load(&path->taken) < count && clock_now() < until);
   return atomic_load(&path->taken) >= count;

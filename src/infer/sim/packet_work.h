@@ -1,5 +1,5 @@
 /* Processor time that packets take: sealing and sending, waking up, receiving and opening. A node's transport does that beside the
- * computation, on the same core where a device has but one; timelines measured with nobody to talk to (measure_timeline.h) lack it. */
+ * computation, on the same core where a device has but one; timelines measured with nobody to talk to (measure.h) lack it. */
 #ifndef INFER_PACKET_WORK_H
 #define INFER_PACKET_WORK_H
 #include "infer/sim/schedule.h"

@@ -54,8 +54,7 @@ uint64_t schedule_partners(int device, int devices, bool causal, bool to) {
 }
 
 Status schedule_send(Timeline *timeline, int block, int site, int part, MessageSize size, uint64_t peers) {
-  if (size.packets == 0)
-    return status_set(STATUS_BAD_VALUE, "block %d, part %d: no group of packets can hold what is to be sent", block, part);
+  if (size.packets == 0) return status_set(STATUS_BAD_VALUE, "block %d, part %d: no message can hold what is to be sent", block, part);
   return timeline_add(timeline, &(Event){.kind = EVENT_SEND,
                                          .block = (uint8_t)block,
                                          .site = (uint8_t)site,

@@ -13,16 +13,16 @@
 
 typedef enum EventKind {
   EVENT_COMPUTE, /* `seconds` of the model's arithmetic */
-  EVENT_FIXED,   /* `seconds` that do not become fewer on a device that computes faster: packets through the system, input on its way */
-  EVENT_SEND,    /* a group to `peers` */
-  EVENT_WAIT     /* until the same group of each of `peers` is there */
+  EVENT_FIXED, /* `seconds` that do not become fewer on a device that computes faster: packets through the system, transfer of the input */
+  EVENT_SEND,  /* a message to `peers` */
+  EVENT_WAIT   /* until the same message of each of `peers` is there */
 } EventKind;
 
 typedef struct Event {
   EventKind kind;
   double seconds;
   uint8_t block, site, part;
-  uint32_t packets, bytes; /* EVENT_SEND: of the group, to each receiver; bytes with the packets' headers, without lower layers */
+  uint32_t packets, bytes; /* EVENT_SEND: of the message, to each receiver; bytes with the packets' headers, without lower layers */
   uint64_t peers;          /* bits of nodes */
 } Event;
 

@@ -19,23 +19,23 @@ enum { WORD = 8 + UDP_KEY_BYTES };
 static const double look_seconds = 0.05;
 static const char label[] = "EXPORTER-astra-2 data";
 
-typedef struct Meeting {
+typedef struct Agreement {
   const BackendPeers *peers;
   UdpAddress *all;        /* [nodes] */
   uint8_t (*said)[WORD];  /* [nodes] to each */
   uint8_t (*heard)[WORD]; /* [nodes] from each */
   size_t out[WIRE_NODES], in[WIRE_NODES];
   int socket, fault;
-} Meeting;
+} Agreement;
 
 /* ---- words both ways, with all peers at once ---- */
 
-static Status break_off(Meeting *m, int peer, const char *what) {
+static Status break_off(Agreement *m, int peer, const char *what) {
   m->fault = peer;
   return status_set(STATUS_PEER, "node %d: %s while datagrams were agreed on", peer, what);
 }
 
-static Status step(Meeting *m, int d) {
+static Status step(Agreement *m, int d) {
   Connection *channel = m->peers->channels[d];
   ssize_t n = m->out[d] < (size_t)WORD ? connection_write(channel, m->said[d] + m->out[d], (size_t)WORD - m->out[d]) : 0;
   if (n < 0 && errno != EAGAIN && errno != EINTR) return break_off(m, d, "went away");
@@ -46,7 +46,7 @@ static Status step(Meeting *m, int d) {
   return STATUS_OK;
 }
 
-static Status exchange_words(Meeting *m) {
+static Status exchange_words(Agreement *m) {
   const BackendPeers *p = m->peers;
   for (double until = clock_now() + p->seconds;;) {
     struct pollfd polls[WIRE_NODES];
@@ -74,7 +74,7 @@ static Status exchange_words(Meeting *m) {
 
 /* context: who the two are, so that a pair's keys are no other pair's, and what they have agreed on. Both directions in one: of the lower
  * number first. */
-static Status derive_keys(Meeting *m, int d) {
+static Status derive_keys(Agreement *m, int d) {
   const BackendPeers *p = m->peers;
   bool lower = p->self < d;
   uint8_t keys[2 * UDP_KEY_BYTES], context[2 + BACKEND_MAX_AGREED] = {(uint8_t)(lower ? p->self : d), (uint8_t)(lower ? d : p->self)};
@@ -87,7 +87,7 @@ static Status derive_keys(Meeting *m, int d) {
   return STATUS_OK;
 }
 
-static Status draw_key(Meeting *m, int d) {
+static Status draw_key(Agreement *m, int d) {
   if (RAND_bytes(m->all[d].seal, UDP_KEY_BYTES) != 1) return status_set(STATUS_IO, "no random numbers for a key");
   memcpy(m->said[d] + 8, m->all[d].seal, UDP_KEY_BYTES);
   return STATUS_OK;
@@ -131,7 +131,7 @@ static void widen(struct sockaddr_storage *address, socklen_t *bytes) {
   *bytes = sizeof v6;
 }
 
-static Status open_socket(Meeting *m) {
+static Status open_socket(Agreement *m) {
   const BackendPeers *p = m->peers;
   bool v6 = false, far = false;
   for (int d = 0; d < p->nodes; d++) {
@@ -157,7 +157,7 @@ static Status open_socket(Meeting *m) {
 
 /* ---- all of it ---- */
 
-static Status prepare_words(Meeting *m) {
+static Status prepare_words(Agreement *m) {
   struct sockaddr_storage own;
   socklen_t bytes = sizeof own;
   if (getsockname(m->socket, (struct sockaddr *)&own, &bytes) != 0)
@@ -173,7 +173,7 @@ static Status prepare_words(Meeting *m) {
 }
 
 /* The smallest MTU that anybody asks for; 0: nobody does. */
-static Status take_words(Meeting *m, uint32_t *mtu) {
+static Status take_words(Agreement *m, uint32_t *mtu) {
   *mtu = m->peers->mtu;
   for (int d = 0; d < m->peers->nodes; d++) {
     const uint8_t *word = m->heard[d];
@@ -191,7 +191,7 @@ static Status take_words(Meeting *m, uint32_t *mtu) {
   return STATUS_OK;
 }
 
-static Status agree(Meeting *m, uint32_t *mtu) {
+static Status agree(Agreement *m, uint32_t *mtu) {
   TRY(open_socket(m));
   TRY(prepare_words(m));
   TRY(exchange_words(m));
@@ -201,12 +201,12 @@ static Status agree(Meeting *m, uint32_t *mtu) {
 static Status open_datagrams(BackendPeers *p, Backend **backend) {
   size_t nodes = (size_t)p->nodes;
   uint32_t mtu = 0;
-  Meeting m = {.peers = p,
-               .all = calloc(nodes, sizeof *m.all),
-               .said = calloc(nodes, WORD),
-               .heard = calloc(nodes, WORD),
-               .socket = -1,
-               .fault = -1};
+  Agreement m = {.peers = p,
+                 .all = calloc(nodes, sizeof *m.all),
+                 .said = calloc(nodes, WORD),
+                 .heard = calloc(nodes, WORD),
+                 .socket = -1,
+                 .fault = -1};
   Status status = m.all && m.said && m.heard ? agree(&m, &mtu) : status_set(STATUS_NO_MEMORY, "no memory for %d peers", p->nodes);
   if (status == STATUS_OK) {
     for (int d = 0; d < p->nodes; d++) m.all[d].channel = p->channels[d];

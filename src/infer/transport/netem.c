@@ -246,8 +246,8 @@ double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool plann
   *left = ready;
   if (!netem->active) return ready;
   LinkModel *link = &netem->links[peer];
-  LinkModel *const way[] = {[LINK_MESH] = link, [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
-  double out = leave(way[netem->options.topology], ready - netem->start, bytes);
+  LinkModel *const path[] = {[LINK_MESH] = link, [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
+  double out = leave(path[netem->options.topology], ready - netem->start, bytes);
   *left = netem->start + out;
   LinkModel *chance = planned ? link : &netem->chances[peer];
   *lost = link_model_loses(chance);

@@ -62,7 +62,7 @@ typedef struct LinkOptions {
   size_t overhead;  /* bytes of lower layers that count with each packet */
 } LinkOptions;
 
-/* What one device's own way into the network allows. */
+/* What one device's own link into the network allows. */
 typedef struct LinkEnd {
   double out, in; /* bits a second that leave the device, and that reach it; 0: as many as the link carries */
   double latency; /* seconds one way; of two devices the longer counts */
@@ -100,7 +100,7 @@ typedef struct Netem {
 } Netem;
 
 /* options NULL: links as they are, every packet arrives when it is ready. The trace stays the caller's. ends [nodes]: what each device's
- * own way allows, of a mesh's pairs the narrower of two, through a switch of its port; a shared medium has one rate for all. NULL: as the
+ * own link allows, of a mesh's pairs the narrower of two, through a switch of its port; a shared medium has one rate for all. NULL: as the
  * options say. medium: of LINK_SHARED, the caller's, one for all devices (link_model_init); NULL otherwise. BAD_VALUE, NO_MEMORY;
  * UNSUPPORTED: a shared medium without one, of which no device can know alone when it is free. */
 Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends, LinkModel *medium, int self, int nodes, double start);

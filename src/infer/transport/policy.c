@@ -2,7 +2,7 @@
 #include "infer/transport/policy.h"
 #include <math.h>
 
-static const double min_grace = 1e-3, max_grace = 0.1, min_pause = 2e-3, min_patience = 5e-3, first_patience = 20e-3, max_patience = 0.5;
+static const double min_grace = 1e-3, max_grace = 0.1, min_pause = 2e-3, min_timeout = 5e-3, first_timeout = 20e-3, max_timeout = 0.5;
 
 static double earlier(double a, double b) { return a < b ? a : b; } /* fmin and fmax look for what is no number, and are called often */
 static double later(double a, double b) { return a > b ? a : b; }
@@ -23,29 +23,29 @@ static double lost_from(const Reliability *r, const MessageState *g, double grac
   return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
 }
 
-bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + earlier(max_patience, round_trip); }
+bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + earlier(max_timeout, round_trip); }
 
 static double between(double min, double value, double max) { return earlier(max, later(min, value)); }
 
 /* How long an answer may take before the question is repeated. */
-static double answer_patience(const MessageState *g) {
-  double first = g->round_trip > 0 ? between(min_patience, 2 * g->round_trip, max_patience) : first_patience;
-  return earlier(max_patience, first * pow(1.5, g->unanswered - 1));
+static double answer_timeout(const MessageState *g) {
+  double first = g->round_trip > 0 ? between(min_timeout, 2 * g->round_trip, max_timeout) : first_timeout;
+  return earlier(max_timeout, first * pow(1.5, g->unanswered - 1));
 }
 
 /* What was sent should be there a grace after its sender said so; what was not takes its time. */
 static double after_answer(const MessageState *g, double grace) {
-  double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_patience);
+  double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_timeout);
   return later(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
 }
 
 /* When to ask, if nothing comes before. */
 static double question_at(const MessageState *g, double grace) {
   if (g->asking) return INFINITY;
-  if (g->unanswered > 0) return g->asked + answer_patience(g);
+  if (g->unanswered > 0) return g->asked + answer_timeout(g);
   if (g->told >= g->waiting) return after_answer(g, grace);
   if (g->arrived > 0) return later(g->heard, g->waiting) + grace;
-  return g->waiting + later(g->block_time, between(min_patience, 2 * g->round_trip, max_patience));
+  return g->waiting + later(g->block_time, between(min_timeout, 2 * g->round_trip, max_timeout));
 }
 
 Decision policy_decide(const Reliability *r, const MessageState *g, double now, bool *ask, double *again) {

@@ -108,14 +108,6 @@ Status model_add_adapters(Model *model, int rank, double alpha, const char *targ
   return STATUS_OK;
 }
 
-void model_initialise_adapters(Model *model, Rng *rng) {
-  for (size_t i = model->adapters_first; model->adapters_first > 0 && i < model->params.count; i++) {
-    Param *param = &model->params.list[i];
-    double deviation = param->init == PARAM_NORMAL ? 1 / sqrt(3 * (double)tensor_width(&param->tensor)) : 0;
-    for (int64_t j = 0; j < tensor_count(&param->tensor); j++) param->tensor.value[j] = (real)(deviation * rng_normal(rng));
-  }
-}
-
 /* ---- Folding into the weights ---- */
 
 bool model_is_adapter(const Model *model, size_t index) { return model->adapters_first > 0 && index >= model->adapters_first; }

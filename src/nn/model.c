@@ -249,6 +249,14 @@ static void scale(Tensor *tensor, double factor) {
   for (int64_t i = 0; tensor->value && i < tensor_count(tensor); i++) tensor->value[i] = (real)(factor * (double)tensor->value[i]);
 }
 
+void model_initialise_adapters(Model *model, Rng *rng) {
+  for (size_t i = model->adapters_first; model->adapters_first > 0 && i < model->params.count; i++) {
+    Param *param = &model->params.list[i];
+    double deviation = param->init == PARAM_NORMAL ? 1 / sqrt(3 * (double)tensor_width(&param->tensor)) : 0;
+    for (int64_t j = 0; j < tensor_count(&param->tensor); j++) param->tensor.value[j] = (real)(deviation * rng_normal(rng));
+  }
+}
+
 void model_initialise(Model *model, Rng *rng) {
   param_initialise(&model->params, rng);
   double residual = 1 / sqrt(2 * (double)model->config.blocks);

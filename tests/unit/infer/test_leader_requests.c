@@ -1,7 +1,7 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the connections would bring them. */
-#include "infer/cluster/leader_internal.h"
 #include "infer/cluster/leader.h"
+#include "infer/cluster/leader_internal.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>

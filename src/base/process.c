@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,9 +66,14 @@ static void restore_signals(const Signals *old) {
 
 /* ---- the program */
 
-static _Noreturn void become(const char *const *argv, int out, int log, const Signals *old) {
+/* In a process group of its own: a signal to the whole group of this process, as a terminal sends it, would otherwise arrive twice, and
+ * programs that save their state at the first end at the second. It must not outlive this process, though. */
+static _Noreturn void become(const char *const *argv, int out, int log, const Signals *old, pid_t parent) {
   int none = open("/dev/null", O_RDONLY);
   restore_signals(old);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);
   if (none >= 0 && dup2(none, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
     sigprocmask(SIG_SETMASK, &old->mask, NULL);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
@@ -75,14 +81,15 @@ static _Noreturn void become(const char *const *argv, int out, int log, const Si
   _exit(127);
 }
 
-/* What a program said last that explains its end: the last line of the file with an error, or else the last line; what was in `line` where
- * there is none. */
-static void last_line(const char *path, char *line, size_t room) {
+/* What a program said last that explains its end: the last line with an error that it wrote (from byte `start` of the file on), or else its
+ * last line; what was in `line` where there is none. */
+static void last_line(const char *path, off_t start, char *line, size_t room) {
   FILE *file = fopen(path, "r");
   char next[512];
   bool found = false;
   if (file == NULL) return;
-  while (fgets(next, sizeof next, file)) {
+  bool placed = fseeko(file, start, SEEK_SET) == 0;
+  while (placed && fgets(next, sizeof next, file)) {
     next[strcspn(next, "\r\n")] = '\0';
     bool error = strstr(next, "error:") != NULL;
     if (next[0] == '\0' || (found && !error)) continue;
@@ -92,9 +99,9 @@ static void last_line(const char *path, char *line, size_t room) {
   fclose(file);
 }
 
-static Status say_end(const char *program, int state, const char *log) {
+static Status say_end(const char *program, int state, const char *log, off_t start) {
   char line[512] = "it said nothing";
-  last_line(log, line, sizeof line);
+  last_line(log, start, line, sizeof line);
   if (interrupted) return status_set(STATUS_INTERRUPTED, "%s: interrupted", program);
   if (WIFSIGNALED(state)) return status_set(STATUS_PEER, "%s: killed by signal %d; see %s", program, WTERMSIG(state), log);
   if (WEXITSTATUS(state) == 127)
@@ -104,19 +111,25 @@ static Status say_end(const char *program, int state, const char *log) {
 
 static Status run_child(const char *const *argv, int out, int log, const char *log_path) {
   Signals old;
+  siginfo_t end;
   int state = 0;
+  const off_t said = lseek(log, 0, SEEK_END);
+  const pid_t self = getpid();
   take_signals(&old);
   child = fork();
-  if (child == 0) become(argv, out, log, &old);
+  if (child == 0) become(argv, out, log, &old, self);
   child_running = child > 0;
   sigprocmask(SIG_SETMASK, &old.mask, NULL);
-  pid_t ended;
-  do ended = child > 0 ? waitpid(child, &state, 0) : child;
-  while (ended < 0 && child > 0 && errno == EINTR);
-  child_running = 0;
+  if (child < 0) {
+    Status status = status_set(STATUS_IO, "%s: no new process: %s", argv[0], strerror(errno));
+    restore_signals(&old);
+    return status;
+  }
+  while (waitid(P_PID, (id_t)child, &end, WEXITED | WNOWAIT) < 0 && errno == EINTR) continue;
+  child_running = 0; /* before its number can become another process's */
+  bool ended = waitpid(child, &state, 0) == child;
   restore_signals(&old);
-  if (child < 0) return status_set(STATUS_IO, "%s: no new process: %s", argv[0], strerror(errno));
-  return ended == child && state == 0 && !interrupted ? STATUS_OK : say_end(argv[0], state, log_path);
+  return ended && state == 0 && !interrupted ? STATUS_OK : say_end(argv[0], state, log_path, said > 0 ? said : 0);
 }
 
 Status process_run(const char *const *argv, const char *out, const char *log) {

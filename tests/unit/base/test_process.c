@@ -54,6 +54,10 @@ static void a_failure_leaves_no_output(void **state) {
   assert_non_null(strstr(status_message(), p.log));
   assert_int_equal(shell(&p, "echo 'sh: error: none left' >&2; echo 'Try sh --help' >&2; exit 2"), STATUS_PEER);
   assert_non_null(strstr(status_message(), "exit code 2: sh: error: none left; see"));
+  assert_int_equal(shell(&p, "echo 'of this run' >&2; exit 4"), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "exit code 4: of this run; see"));
+  assert_int_equal(shell(&p, "exit 5"), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "exit code 5: it said nothing; see"));
   assert_int_equal(shell(&p, "kill -KILL $$"), STATUS_PEER);
   assert_non_null(strstr(status_message(), "signal 9"));
   const char *argv[] = {"/no/such/program", NULL};
@@ -74,11 +78,19 @@ static void a_signal_is_passed_on(void **state) {
   assert_true(action.sa_handler == SIG_DFL); /* as it was before */
 }
 
+/* What is sent to this process's group is passed on, and must not arrive twice. */
+static void a_program_has_a_group_of_its_own(void **state) {
+  (void)state;
+  Places p = make_places();
+  assert_int_equal(shell(&p, "read id name letter parent group rest </proc/$$/stat; test $group = $$"), STATUS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(output_is_kept_and_errors_are_logged),
       cmocka_unit_test(a_failure_leaves_no_output),
       cmocka_unit_test(a_signal_is_passed_on),
+      cmocka_unit_test(a_program_has_a_group_of_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

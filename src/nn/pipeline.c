@@ -378,10 +378,11 @@ static Tensor *encode_in_parts(const BlockContext *context, const BlockParams *b
 
 /* ---- all blocks */
 
-/* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
+/* Parts are a matter of waiting for others: not of a node alone, of training, nor of a step of decoding. */
 static bool in_parts(const BlockContext *context, const Tape *tape) {
   bool decoding = context->cache != NULL && context->cache->rows > 0;
-  return context->exchange != NULL && context->exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding;
+  const Exchange *exchange = exchange_of(context);
+  return exchange != NULL && exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding;
 }
 
 Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x) {

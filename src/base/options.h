@@ -34,10 +34,10 @@ typedef struct Option {
   OptionKind kind;
   const char *name; /* without the dashes */
   char letter;      /* short form or 0 */
-  void *target; /* holds the default; see OptionKind. A number below `least` is shown as "auto", a negative rate, time or size not at all */
+  void *target; /* holds the default; see OptionKind. A number below `min` is shown as "auto", a negative rate, time or size not at all */
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
-  double min, max;     /* numbers only; least == most == 0 means any (finite) value */
+  double min, max;     /* numbers only; min == max == 0 means any (finite) value */
   const char *help;    /* one line; the default is added by options_help */
   bool given;          /* out: was on the command line */
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */

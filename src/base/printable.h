@@ -17,7 +17,7 @@ char *printable_copy(char *to, size_t room, const char *text, size_t size);
 /* A string, ready to be printed; valid until the fourth next call on this thread. NULL gives "". */
 const char *printable(const char *text);
 
-/* At most `most` of the bytes of text [bytes], whole characters of UTF-8 alone, with "..." behind them where something is left out. Control
+/* At most `max` of the bytes of text [bytes], whole characters of UTF-8 alone, with "..." behind them where something is left out. Control
  * characters and the others that base/printable.h does not show are spaces, and each byte that belongs to no character
  * is U+FFFD. A fresh string (caller frees); NULL when out of memory. */
 char *printable_excerpt(const char *text, size_t bytes, size_t max);

@@ -17,8 +17,7 @@ typedef struct BlockContext {
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
   int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
-  KvCache
-      *cache; /* takes the keys and values of the rows; rows that it holds already are what a new one sees (decode_attend); NULL: none */
+  KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (block_decode); NULL: none */
 } BlockContext;
 
 /* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the

@@ -14,7 +14,7 @@
 
 /* ---- Weights of few bits ---- */
 
-/* Inside the checkpoint code only: matrices of 8 and 4 bits in safetensors files (docs/FORMATS.md). NAME is the matrix's own name:
+/* Matrices of 8 and 4 bits in safetensors files (docs/FORMATS.md). NAME is the matrix's own name:
  *
  *   LOWBIT_INT8          NAME I8 [out, in] and NAME_scale F32 [out]
  *   LOWBIT_Q8_0, Q4_0    NAME U8 [out, bytes of a row], whole blocks */

@@ -15,7 +15,7 @@
 
 /* ---- Shards ---- */
 
-/* Inside the checkpoint code only: the tensors of a checkpoint, in one file or in several with an index. */
+/* The tensors of a checkpoint, in one file or in several with an index. */
 enum { NAME = 64 };
 static const char *const metadata[] = {"format", "pt", NULL};
 
@@ -171,8 +171,7 @@ static Status save_tensors(const char *directory, const SafeItem *items, size_t 
 
 /* ---- Codebooks ---- */
 
-/* Inside the checkpoint code only: what the codebooks of a configuration are called and how they are shaped. */
-/* Codebooks in a checkpoint: tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. */
+/* Tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. */
 
 enum { CODEBOOK_NAME = 64, CODEBOOK_DIMS = 3 };
 

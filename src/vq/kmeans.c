@@ -134,11 +134,11 @@ static void copy_sample(const Drawing *drawing, int64_t index, real *to /* [d] *
 /* The candidate that leaves the smallest sum of distances; the first among equals. */
 static int64_t best_candidate(const Drawing *drawing) {
   int64_t best = 0;
-  double min = INFINITY;
+  double lowest = INFINITY;
   for (int64_t c = 0; c < drawing->tried; c++) {
     double sum = 0;
     for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
-    if (sum < min) min = sum, best = c;
+    if (sum < lowest) lowest = sum, best = c;
   }
   return best;
 }

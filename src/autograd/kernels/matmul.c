@@ -389,7 +389,7 @@ void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
   matmul_count_end(m, n, k, begun);
 }
 
-/* Is it worth it? */
+/* ---- whether bf16 is worth it ---- */
 
 enum { PROBE = 512, PROBES = 5 };
 

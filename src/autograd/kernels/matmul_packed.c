@@ -19,6 +19,8 @@ static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) {
   return matrix->bf16 ? inputs / 2 : inputs;
 }
 
+_Static_assert((int)PACKED_STRIP == (int)ONEDNN_STRIP && LOWBIT_PIECE % 64 == 0, "int8 strips are laid out as onednn.h asks");
+
 /* Tried, for another version of oneDNN may take no strips of int8. */
 static bool strips_multiply(void) {
   enum { SIZE = 64 };

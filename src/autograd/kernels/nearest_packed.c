@@ -440,7 +440,7 @@ static void score_words(const Tile *tile, __m512i best[WIDE_VECTORS]) {
 /* ---- candidates, compared in float ---- */
 
 /* Lists which of `count` chunks or words may hold the nearest for the rows of one vector, in ascending order: those whose scores are not
- * below `least`. */
+ * below `min`. */
 static int64_t list_candidates(const Tile *tile, int64_t vector, int64_t count, __m512i min) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __mmask16 rows = lanes_of(rows_of(tile, vector));

@@ -90,8 +90,8 @@ static inline Vector v_sigmoid(Vector x, Vector *slope) {
 
 /* ---- normal numbers ---- */
 
-/* Normal numbers on vectors: Philox4x32-10 on one counter a lane, Box and Muller on the words. The same bits as philox.h. */
-/* Lane 4 l + k runs counter WIDTH/4 k + l, so that transposing 4 x 4 numbers within 128-bit lanes puts them in order. */
+/* Philox4x32-10 on one counter a lane, Box and Muller on the words: the same bits as philox.h. Lane 4 l + k runs counter WIDTH/4 k + l, so
+ * that transposing 4 x 4 numbers within 128-bit lanes puts them in order. */
 static inline void v_philox(uint64_t key, uint64_t counter, Words word[PHILOX_WORDS]) {
   uint32_t offset[VECTOR_WIDTH];
   for (uint32_t lane = 0; lane < VECTOR_WIDTH; lane++) offset[lane] = VECTOR_WIDTH / 4 * (lane % 4) + lane / 4;

@@ -1,7 +1,8 @@
-/* Models with packed weights compute what they compute with plain ones: all kinds, in full and in bf16, also where a projection is a part
- * of a matrix that does not begin with a whole strip of packed outputs. */
+/* Models with packed weights compute what they compute with plain ones: all kinds, in full, in bf16 and in int8, also where a projection is
+ * a part of a matrix that does not begin with a whole strip of packed outputs. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_packed.h"
+#include "nn/lowbit_weights.h"
 #include "nn/model_internal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
@@ -120,8 +121,39 @@ static void in_bf16(void **state) {
   check_kinds(true);
 }
 
+/* The same bits: in int8 the sums are whole numbers. */
+static void in_int8(void **state) {
+  (void)state;
+  static const int64_t widths[] = {128, 96};
+  static real plain[TOKENS * 128], packed[TOKENS * 128];
+  if (matmul_choose_backend("onednn-int8") != STATUS_OK || !matmul_packs(&(PackedMatrix){.outputs = 64, .inputs = 64, .int8 = true})) {
+    printf("skipped: this processor, build or table of kernels multiplies int8 in its own kernels alone\n");
+    skip();
+  }
+  for (int kind = MODEL_VIT; kind <= MODEL_LLAMA; kind++)
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+      Model *model = make((ModelKind)kind, widths[w]);
+      LowbitWeights *made;
+      assert_int_equal(lowbit_weights_make(model, LOWBIT_INT8, &made), STATUS_OK);
+      int64_t count = compute(model, false, plain);
+      assert_int_equal(model_pack_weights(model, false), STATUS_OK);
+      for (size_t i = 0; i < model->params.count; i++) {
+        const Tensor *tensor = &model->params.list[i].tensor;
+        if (tensor->lowbit) assert_int_equal(tensor->packed != NULL && tensor->packed->int8, !model_is_vocabulary(model, i));
+      }
+      assert_int_equal(compute(model, false, packed), count);
+      assert_memory_equal(packed, plain, (size_t)count * sizeof *plain);
+      PackedMatrix *down = &model->params.list[model->block[0].down.weight].packed;
+      memset(down->words, 0, matmul_packed_bytes(down)); /* it is what is multiplied */
+      compute(model, false, packed);
+      assert_true(distance(packed, plain, count) > 0.05);
+      model_free(model);
+      lowbit_weights_free(made);
+    }
+}
+
 int main(void) {
   matmul_start();
-  const struct CMUnitTest tests[] = {cmocka_unit_test(in_full), cmocka_unit_test(in_bf16)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_full), cmocka_unit_test(in_bf16), cmocka_unit_test(in_int8)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,12 +62,22 @@ static Status bad_file(const char *path, const char *what) {
   return status_set(STATUS_BAD_FILE, "%s: %s; see docs/FORMATS.md, \"Experiments\"", path, what);
 }
 
-/* Names are folders, too. */
-static bool is_name(const char *name) {
-  if (name == NULL || name[0] == '\0' || name[0] == '.' || strlen(name) > NAME_MAX_LENGTH) return false;
-  for (const char *c = name; *c; c++)
-    if (!isalnum((unsigned char)*c) && strchr("._=-+", *c) == NULL) return false;
+/* The first `length` characters. Names are folders, too. */
+static bool is_name_part(const char *name, size_t length) {
+  if (length == 0 || name[0] == '.' || length > NAME_MAX_LENGTH) return false;
+  for (size_t i = 0; i < length; i++)
+    if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("._=-+", name[i]) == NULL)) return false;
   return true;
+}
+
+static bool is_name(const char *name) { return is_name_part(name, strlen(name)); }
+
+/* Whether it holds nothing that a terminal obeys: it is printed as it is. */
+static bool is_printable(const char *text) {
+  char *blanked = strdup(text);
+  bool fine = blanked && !printable_blank(blanked, strlen(blanked));
+  free(blanked);
+  return fine;
 }
 
 static int find_row(const Experiment *e, const char *name) {
@@ -76,6 +86,8 @@ static int find_row(const Experiment *e, const char *name) {
   return -1;
 }
 
+static Status bad_settings(const char *path) { return bad_file(path, "settings are options and their values: numbers, texts, true"); }
+
 static bool are_settings(const json_t *settings) {
   const char *key;
   json_t *value;
@@ -83,6 +95,7 @@ static bool are_settings(const json_t *settings) {
   if (!json_is_object(settings)) return false;
   json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
     if (!is_name(key) || !(json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value))) return false;
+    if (json_is_string(value) && !is_printable(json_string_value(value))) return false;
   }
   return true;
 }
@@ -98,9 +111,10 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
     return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
   if (!is_name(row->name) || find_row(e, row->name) >= 0)
     return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
+  if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
+  if (row->model && !is_printable(row->model)) return bad_file(path, "a model with control characters");
   if (row->from && find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
-  if (!are_settings(row->train) || !are_settings(row->eval))
-    return bad_file(path, "settings are options and their values: numbers, texts, true");
+  if (!are_settings(row->train) || !are_settings(row->eval)) return bad_settings(path);
   if (row->train == NULL && row->from == NULL && row->model == NULL)
     return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
   if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
@@ -117,6 +131,13 @@ static Status read_rows(Experiment *e, const char *path, const json_t *rows) {
   return STATUS_OK;
 }
 
+/* Among those that are there so far. */
+static bool has_seed(const Experiment *e, int64_t seed) {
+  for (int s = 0; s < e->seed_count; s++)
+    if (e->seeds[s] == seed) return true;
+  return false;
+}
+
 static Status read_seeds(Experiment *e, const char *path, const json_t *seeds) {
   if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
     return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
@@ -124,6 +145,7 @@ static Status read_seeds(Experiment *e, const char *path, const json_t *seeds) {
     const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
     if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
     e->seeds[e->seed_count] = json_integer_value(seed);
+    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
   }
   return STATUS_OK;
 }
@@ -140,9 +162,14 @@ static Status understand(Experiment *e, const char *path) {
                      &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval, "quick", &quick, "rows",
                      &rows) != 0)
     return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
-  if (!are_settings(train) || !are_settings(eval) || !are_settings(json_object_get(quick, "train")) ||
-      !are_settings(json_object_get(quick, "eval")))
-    return bad_file(path, "settings are options and their values: numbers, texts, true");
+  json_t *quick_train = NULL, *quick_eval = NULL;
+  if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
+  if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
+  if (!is_name(e->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
+  const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");
   TRY(read_seeds(e, path, seeds));
   TRY(read_rows(e, path, rows));
   e->baseline = find_row(e, baseline);
@@ -153,7 +180,7 @@ static Status read_experiment(Experiment *e, const char *name) {
   char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
   size_t size;
   json_error_t error;
-  if (is_name(name) && !strstr(name, ".json")) {
+  if (is_name(name) && !strchr(name, '.')) {
     snprintf(relative, sizeof relative, "%s.json", name);
     TRY(data_paths_find("experiments", relative, NULL, &path));
   } else if ((path = strdup(name)) == NULL) {
@@ -219,7 +246,8 @@ static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, c
       fputs(c->data_dir, out);
     else if (strncmp(at, "{data}", 6) == 0)
       status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
-    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < length)
+    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < length && is_name_part(at + 5, name - 5) &&
+             is_name_part(at + name + 1, length - name - 1))
       fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - c->folder) + 1 : 0, c->folder, (int)(name - 5), at + 5, suffix_of(c),
               (long long)seed, (int)(length - name - 1), at + name + 1);
     else
@@ -297,7 +325,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
   add_option(a, "seed", number);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
   snprintf(number, sizeof number, "%lld", (long long)c->threads);
-  add_option(a, "threads", number);
+  if (c->threads > 0 || !json_object_get(settings, "threads")) add_option(a, "threads", number);
   add_option(a, "out", out);
   add_option(a, "overwrite", NULL);
   add_option(a, "json", NULL);
@@ -320,16 +348,30 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
   free(program), free(model), free(samples);
 }
 
-/* As a person would type it; without what holds for all runs on this machine alone. */
+static bool is_plain(const char *word) {
+  for (const char *c = word; *c; c++)
+    if (!isalnum((unsigned char)*c) && strchr("._=-+/:,@%", *c) == NULL) return false;
+  return *word != '\0';
+}
+
+/* As a shell takes it; programs by their names alone, wherever they lie. */
 static char *command_line(const Arguments *a) {
-  size_t length = 1;
-  for (int i = 0; i < a->count; i++) length += strlen(a->list[i]) + 3;
-  char *line = calloc(1, length), *to = line;
-  for (int i = 0; line && i < a->count; i++) {
+  char *line = NULL;
+  size_t size;
+  FILE *out = open_memstream(&line, &size);
+  if (out == NULL) return NULL;
+  for (int i = 0; i < a->count; i++) {
     const char *word = a->list[i], *slash = i == 0 ? strrchr(word, '/') : NULL;
-    to += sprintf(to, strpbrk(word, " *?&;'\"") ? "%s'%s'" : "%s%s", i ? " " : "", slash ? slash + 1 : word);
+    if (i > 0) putc(' ', out);
+    if (slash) word = slash + 1;
+    const char *quote = is_plain(word) ? "" : "'";
+    fputs(quote, out);
+    for (; *word; word++) *word == '\'' ? (void)fputs("'\\''", out) : (void)putc(*word, out);
+    fputs(quote, out);
   }
-  return line;
+  if (fclose(out) == 0) return line;
+  free(line);
+  return NULL;
 }
 
 /* ---------------------------------------------------------------- a run */
@@ -536,6 +578,7 @@ static Status read_samples(const char *path, Samples *samples) {
     status = ARRAY_RESERVE(samples->list, samples->count, 1, samples->room, "samples");
     if (status == STATUS_OK) samples->list[samples->count++] = (Sample){items, correct, loss};
   }
+  if (status == STATUS_OK && ferror(file)) status = status_set(STATUS_IO, "%s: cannot be read", path);
   fclose(file);
   return status;
 }
@@ -546,11 +589,13 @@ static double figure_of(const Experiment *e, Sample sum) {
   return strcmp(e->figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
 }
 
-/* Of one resampling: the same samples are drawn for both. */
-static double resampled_difference(const Experiment *e, const Samples *a, const Samples *b, Rng *rng) {
+/* Of one resampling, by its number: the same samples are drawn for both, and for all seeds, which share the test part. */
+static double resampled_difference(const Experiment *e, const Samples *a, const Samples *b, int number) {
   Sample of_a = {0}, of_b = {0};
+  Rng rng;
+  rng_init(&rng, 1, (uint64_t)number);
   for (size_t i = 0; i < a->count; i++) {
-    size_t at = (size_t)rng_below(rng, a->count);
+    size_t at = (size_t)rng_below(&rng, a->count);
     of_a.items += a->list[at].items, of_a.correct += a->list[at].correct, of_a.loss += a->list[at].loss;
     of_b.items += b->list[at].items, of_b.correct += b->list[at].correct, of_b.loss += b->list[at].loss;
   }
@@ -571,8 +616,6 @@ typedef struct Interval {
 static Status bootstrap(const Experiment *e, const AccuracyCommand *c, int row, Interval *interval) {
   double mean[RESAMPLES] = {0};
   int seeds = 0;
-  Rng rng;
-  rng_init(&rng, 1, 0);
   *interval = (Interval){NAN, NAN};
   for (int s = 0; s < e->seed_count; s++) {
     if (isnan(e->run[row][s].value) || isnan(e->run[e->baseline][s].value)) continue;
@@ -581,13 +624,15 @@ static Status bootstrap(const Experiment *e, const AccuracyCommand *c, int row, 
     Status status = path && base_path ? read_samples(path, &ours) : status_no_memory(NULL, "a path");
     if (status == STATUS_OK) status = read_samples(base_path, &base);
     bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
-    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, &ours, &base, &rng);
+    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, &ours, &base, i);
     seeds += alike;
     free(path), free(base_path), free(ours.list), free(base.list);
     TRY(status);
     if (!alike) return STATUS_OK;
   }
-  if (seeds == 0 || isnan(mean[0])) return STATUS_OK;
+  for (int i = 0; i < RESAMPLES; i++)
+    if (isnan(mean[i])) return STATUS_OK;
+  if (seeds == 0) return STATUS_OK;
   qsort(mean, RESAMPLES, sizeof *mean, by_size);
   *interval = (Interval){mean[RESAMPLES / 40] / seeds, mean[RESAMPLES - 1 - RESAMPLES / 40] / seeds};
   return STATUS_OK;
@@ -602,6 +647,12 @@ static void write_quoted(FILE *out, const char *text) { /* as CSV wants it */
   putc('"', out);
 }
 
+/* Nothing where they are not known: of a program that ended before the bench could note them. */
+static void write_seconds(FILE *out, double seconds) {
+  if (!isnan(seconds)) fprintf(out, "%.1f", seconds);
+  putc(',', out);
+}
+
 static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE *out, int row, int seed) {
   const Run *run = &e->run[row][seed];
   Job job;
@@ -610,7 +661,10 @@ static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE 
   if (status == STATUS_OK) {
     fprintf(out, "%s,%lld,", e->row[row].name, (long long)e->seeds[seed]);
     if (!isnan(e->row[row].x)) fprintf(out, "%.9g", e->row[row].x);
-    fprintf(out, ",%s,%.9g,%.1f,%.1f,%d,", e->figure, run->value, run->train_seconds, run->eval_seconds, (int)c->quick);
+    fprintf(out, ",%s,%.9g,", e->figure, run->value);
+    write_seconds(out, run->train_seconds);
+    write_seconds(out, run->eval_seconds);
+    fprintf(out, "%d,", (int)c->quick);
     write_quoted(out, json_string_value(json_object_get(job.lines, "train")));
     putc(',', out);
     write_quoted(out, json_string_value(json_object_get(job.lines, "eval")));
@@ -749,9 +803,11 @@ static Status choose_seeds(Experiment *e, const AccuracyCommand *c) {
   const char *at = c->seeds;
   for (e->seed_count = 0;; at++) {
     char *end;
+    errno = 0;
     long long seed = strtoll(at, &end, 10);
-    if (!isdigit((unsigned char)*at) || (*end && *end != ',') || e->seed_count == SEEDS_MAX)
-      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d whole numbers are accepted, as in 1,2,3", c->seeds, SEEDS_MAX);
+    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
+      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", c->seeds,
+                        SEEDS_MAX);
     e->seeds[e->seed_count++] = seed;
     at = end;
     if (*at == '\0') return STATUS_OK;

@@ -30,6 +30,18 @@ experiment ', {"name": "x", "from": "y"}' >from.json
 expect "a row from nowhere" 1 --table ./from.json; err '"from" must name an earlier row'
 experiment ', {"name": "../x", "from": "plain"}' >path.json
 expect "a name that is a path" 1 --table ./path.json; err "letters, digits"
+experiment ', {"name": "x", "from": "plain", "model": "tiny"}' >both.json
+expect "two origins" 1 --table ./both.json; err '"from" or "model", not both'
+experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a\u001b[2J"}}' >escape.json
+expect "what a terminal obeys" 1 --table ./escape.json; err "escape.json: settings are options"
+experiment "" | sed 's/"figure": "top1"/"figure": "top1,x"/' >figure.json
+expect "a figure that CSV obeys" 1 --table ./figure.json; err '"figure" is a name'
+experiment "" | sed 's/\[3, 5\]/[3, 3]/' >seeds.json
+expect "a seed twice" 1 --table ./seeds.json; err "is there twice"
+experiment "" | sed 's/"rows"/"quick": {"trian": {}}, "rows"/' >quick.json
+expect "an unknown member of quick" 1 --table ./quick.json; err '"quick": .*trian'
+expect "a seed twice on the command line" 2 --table ./small.json --seeds 1,1; err '--seeds "1,1"'
+expect "a seed that is too large" 2 --table ./small.json --seeds 99999999999999999999; err 'different whole numbers'
 expect "bad seeds" 2 --table ./small.json --seeds 1,x; err '--seeds "1,x"'
 head -c 100 small.json >half.json
 expect "half a file" 1 --table ./half.json; err "half.json: line"
@@ -40,6 +52,11 @@ out "^astra-infer eval --checkpoint here/other/seed-7/plain "; out "^astra-infer
 expect "no data directory" 2 --table ./braces.json --seeds 7 --dry-run; err "y: --data-dir DIR is missing"
 experiment ', {"name": "x", "model": "{home}"}' >other.json
 expect "other braces" 1 --table ./other.json --dry-run; err '"{home}": accepted in braces'
+experiment ', {"name": "x", "model": "{run:../../plain}"}' >outside.json
+expect "a run elsewhere" 1 --table ./outside.json --dry-run; err 'accepted in braces'
+experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a b$(c)'\''d"}}' >quotes.json
+expect "what a shell obeys" 0 --table ./quotes.json --dry-run
+grep -qF -e "--layout 'a b\$(c)'\\''d' " "$work/out" || report "a command line that a shell reads differently"
 expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/plain is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
 for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
@@ -48,6 +65,7 @@ done
 expect "dry run" 0 --table ./small.json --dry-run; silent err
 [ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
 out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "
+out "^astra-train .*--threads 1 "; ! grep -q -e "--threads 0" "$work/out" || report "the experiment's threads are not kept"
 [ ! -e runs/small ] || report "a dry run left files"
 
 expect "the experiment" 0 --table ./small.json --out run
@@ -58,12 +76,22 @@ for seed in 3 5; do
   holds "$(awk -F, 'NR > 1 { n += $2; right += $3 } END { print right / n }' run/seed-$seed/plain.samples.csv) == $(jq .top1 run/seed-$seed/plain.eval.json)"
   grep -q "^plain,$seed,,top1,$(jq '100 * .top1' run/seed-$seed/plain.eval.json)," run/results.csv || report "another figure than the evaluation's, seed $seed"
 done
-[ "$(head -c 8 run/results.png | tail -c 3)" = PNG ] || [ "$(head -c 4 run/results.png | tail -c 3)" = PNG ] || report "no chart"
+[ "$(head -c 4 run/results.png | tail -c 3)" = PNG ] || report "no chart"
 before=$(stat -c %Y%i run/seed-3/G=4/model.safetensors)
 expect "again" 0 --table ./small.json --out run --json
 jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .rows[1].seeds == 2 and .rows[1].paper == 88.5 and .rows[2].paper == null and
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
+
+# Seeds share the test samples: two that answer alike say no more than one.
+interval() { jq -c '.rows[1] | [.difference_low, .difference_high]' "$work/out"; }
+samples() { awk "BEGIN { print \"sample,items,correct,loss\"; for (i = 0; i < 60; i++) print i \",1,\" ($1) \",1\" }"; } # WHETHER i IS RIGHT
+for seed in 3 5; do samples "i % 2" >run/seed-$seed/plain.samples.csv; samples "i % 3 == 0" >run/seed-$seed/G=4.samples.csv; done
+expect "one seed" 0 --table ./small.json --out run --seeds 3 --json
+one=$(interval)
+jq -e '.rows[1] | .difference_low < .difference_high' "$work/out" >/dev/null || report "an interval of one number"
+expect "two alike" 0 --table ./small.json --out run --json
+[ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"

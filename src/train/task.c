@@ -108,6 +108,7 @@ static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const
   target->mix = mix;
   return mixed;
 }
+
 /* ---- The head of classes ---- */
 
 /* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and
@@ -122,6 +123,7 @@ static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logi
   score->loss = (double)loss->value[0] * batch->count;
   int64_t classes = tensor_width(logits);
   for (int i = 0; (classes == 2 || score->confusion != NULL) && i < batch->count; i++) {
+    if (batch->labels[i] < 0) continue; /* not counted; op_cross_entropy has refused one above the classes */
     const real *row = logits->value + i * classes;
     int64_t answer = 0;
     for (int64_t c = 1; c < classes; c++)

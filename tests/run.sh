@@ -7,8 +7,8 @@
 # command, runs programs (of another processor, for example).
 # JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
 # after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places. A test that failed
-# beside others, but neither crashed nor was stopped by a sanitizer, is run once more at the end, alone, and that run counts: its neighbours may have
-# taken the time that it had. The last lines name those that passed only then.
+# beside others is run once more at the end, alone, and that run counts: its neighbours may have taken the time that it had. Not so one that
+# crashed (what cmocka catches included) or that a sanitizer stopped. The last lines name those that passed only then.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
@@ -82,7 +82,7 @@ run() { # PROGRAM
 # Sets good, bad, left_out, crashed (0 or 1) and why. What a test that failed leaves behind does not count twice.
 decide() { # PROGRAM
   why='' crashed=0
-  if [ $status -gt 128 ] || grep -q 'Sanitizer\|runtime error:' "$output"; then crashed=1; fi
+  if [ $status -gt 128 ] || grep -q 'Sanitizer\|runtime error:\|failed with exception:\|Segmentation fault\|Aborted' "$output"; then crashed=1; fi
   if [[ $1 == *.sh ]]; then
     good=0 bad=0 left_out=0
     case $status in

@@ -24,9 +24,10 @@ run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
 # What fails beside others runs once more, alone; what crashes, or fails again, is a failure.
 echo '[ -e "'"$work"'/seen" ] || { touch "'"$work"'/seen"; exit 1; }' >"$work/crowded.sh"
 echo 'echo again >>"'"$work"'/crashes"; kill -SEGV $$' >"$work/crash.sh"
-run "again" 1 tests/run.sh "$work/crowded.sh" "$work/crash.sh" "$work/broken.sh"
-out "^passed only alone, after a failure beside others: $work/crowded.sh$"; out "^1 passed, 2 failed, 0 skipped$"
-[ "$(wc -l <"$work/crashes")" = 1 ] || report "a crash was tried again"
+echo 'echo again >>"'"$work"'/crashes"; echo "Test failed with exception: Segmentation fault(11)"; exit 1' >"$work/caught.sh"
+run "again" 1 tests/run.sh "$work/crowded.sh" "$work/crash.sh" "$work/caught.sh" "$work/broken.sh"
+out "^passed only alone, after a failure beside others: $work/crowded.sh$"; out "^1 passed, 3 failed, 0 skipped$"
+[ "$(wc -l <"$work/crashes")" = 2 ] || report "a crash was tried again"
 
 # Two wait for each other, which only tests that run at a time can; a third asks not to be run beside them.
 for me in one two; do

@@ -10,7 +10,6 @@
 #include "train/bench_step.h"
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- What astra-bench step prints ---- */

@@ -9,7 +9,6 @@
 #include "cli/train_options.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
-#include "train/data_parallel.h"
 #include "train/plan.h"
 #include "train/ranks.h"
 #include "train/session.h"

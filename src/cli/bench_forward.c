@@ -4,7 +4,6 @@
 #include "autograd/kernels/matmul.h"
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/files.h"
 #include "base/memory.h"
 #include "base/printable.h"
 #include "base/threads.h"

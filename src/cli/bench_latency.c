@@ -11,7 +11,6 @@
 #include "infer/transport/packet.h"
 #include "nn/json_build.h"
 #include <jansson.h>
-#include <stdlib.h>
 
 static const char USAGE[] = "astra-bench latency [--figure NAME] [--quick] [OPTION...]";
 static const char ABOUT[] = "The paper's latency figures from this runner: computation measured device by device, the network computed.";

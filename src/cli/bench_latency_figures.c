@@ -283,7 +283,7 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
   return STATUS_OK;
 }
 
-/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace.h draws it */
+/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace_draw (netem.h) draws it */
 
 /* Seconds of a request that begins then. Within one step of the trace it is that of the step's rate, simulated once. */
 static Status request_at(const LatencyPlan *plan, const LinkTrace *trace, double start, LatencyRow known[TRACE_STATES], LatencyRow *row) {

@@ -2,7 +2,6 @@
  * are, computed in 32 bits, of 8 and of 4 bits; accuracy or perplexity through the real processes, and the time of one image or window.
  * All nodes are processes of this machine and share its cores: latency compares widths of numbers, not numbers of devices
  * (astra-bench latency does). */
-#include "autograd/kernels/matmul.h"
 #include "base/clock.h"
 #include "base/printable.h"
 #include "cli/bench.h"

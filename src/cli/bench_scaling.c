@@ -1,6 +1,5 @@
 /* The command scaling: how fast training would be on R ranks over a given link, from a measured step of one rank (train/bench_step.h).
  * Under mpirun the ranks are there: their link and their steps are measured, and stand beside what the model says of them. */
-#include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "cli/bench.h"

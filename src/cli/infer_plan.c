@@ -1,6 +1,5 @@
 /* The command plan: measures this device on the model's shapes and takes its speed as that of all, or measures all of --peers, and predicts
  * every way of dividing the model over these devices and links. */
-#include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"

@@ -3,7 +3,6 @@
 #include "cli/network_options.h"
 #include "base/options.h"
 #include "base/status.h"
-#include "cli/infer_settings.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/policy.h"
 #include <jansson.h>

@@ -2,7 +2,6 @@
 #include "cli/train_options.h"
 #include "base/files.h"
 #include "cli/cli.h"
-#include "cli/network_options.h"
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
 #include <stdlib.h>

@@ -57,7 +57,7 @@ Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]);
  * after a failure. */
 Status bench_session_open(Session *session, const TrainOptions *options, bool forward);
 
-/* Room for `most` samples of steps of that session, which outlives the bench. The bench must not be moved while it is in use. */
+/* Room for `max` samples of steps of that session, which outlives the bench. The bench must not be moved while it is in use. */
 Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t max);
 void bench_step_close(BenchStep *bench); /* fine on a zeroed one */
 

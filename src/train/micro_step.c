@@ -4,7 +4,6 @@
 #include "train/data_parallel.h"
 #include "train/validate.h"
 #include <math.h>
-#include <stdlib.h>
 
 static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
 

@@ -5,7 +5,6 @@
 #include "base/files.h"
 #include "base/gguf.h"
 #include "base/memory.h"
-#include "base/share.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/text/text_labels.h"
@@ -26,6 +25,7 @@
 /* ---- Tokens on devices ---- */
 
 /* Where tokens live: in training --devices, --map, --counts, --concentration and --layout, in evaluation --eval-layout. */
+
 /* --counts: as many positive numbers as devices, which sum to the tokens. */
 static Status read_counts(Session *session) {
   const TrainOptions *options = &session->options;
@@ -95,9 +95,8 @@ static Status map_options_set(Session *session) {
   return read_counts(session);
 }
 
-/* ---- Weights to start from ---- */
+/* ---- The weights a run starts from: random ones, or those of a checkpoint ---- */
 
-/* The weights a run starts from: random ones, or those of a checkpoint. */
 enum { STREAM_INIT = 1 };
 
 /* Sets session->origin: a path, "random" or "mimetic"; NULL where there are none for a plan, which needs none. */

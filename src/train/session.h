@@ -127,9 +127,8 @@ struct Session {
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
  * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
- * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of images, ids of special
- * tokens. But for SESSION_TRAIN there
- * are no gradients and no optimizer. */
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of images, ids of special tokens. Only
+ * SESSION_TRAIN has gradients and an optimizer. */
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */
 

@@ -1,7 +1,6 @@
 /* What a run teaches its model: to classify images, to predict the next token, to classify texts. A Task is three small tables: where the
- * samples come from (TaskSource), what the model computes of them (TaskHead) and how its answers are
- * reported (TaskReport). Trainer, validation, K-means, plan and self-test go through them and know no other difference between images and
- * texts. */
+ * samples come from (TaskSource), what the model computes of them (TaskHead) and how its answers are reported (TaskReport). Trainer,
+ * validation, K-means, plan and self-test go through them and know no other difference between images and texts. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
 #include "nn/model.h"
@@ -19,7 +18,7 @@ typedef struct TaskBatch {
   float *pixels;          /* [B, 3, H, W]; NULL for texts */
   const int32_t *ids;     /* [B, T]; NULL for images */
   const int32_t *lengths; /* [B] tokens that are not padding; NULL: all T */
-  int32_t *labels;        /* classes [B], or next tokens [B, T], -1: not counted */
+  int32_t *labels;        /* classes [B], or next tokens [B, T]; -1: not counted */
 } TaskBatch;
 
 /* ---- Where samples come from */

@@ -40,7 +40,7 @@ static void counts_become_rows_of_labels(void **state) {
   free(text);
 }
 
-static void many_classes_have_a_image_still(void **state) {
+static void many_classes_still_have_an_image(void **state) {
   (void)state;
   static char *names[METRICS_CLASSES];
   static const int sizes[] = {2, 41, METRICS_CLASSES};
@@ -68,7 +68,7 @@ static void too_many_or_too_few_are_not_counted(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(counts_become_rows_of_labels), cmocka_unit_test(many_classes_have_a_image_still),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(counts_become_rows_of_labels), cmocka_unit_test(many_classes_still_have_an_image),
                                      cmocka_unit_test(too_many_or_too_few_are_not_counted)};
   return cmocka_run_group_tests(tests, make, clear);
 }

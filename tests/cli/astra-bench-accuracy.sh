@@ -108,6 +108,7 @@ kill -TERM $started
 wait $started
 [ $? = 1 ] || report "not exit code 1"
 err "interrupted"; err "the same command goes on"
+grep -q "interrupted after step" long/seed-3/plain.log || report "the training did not save its state"
 [ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
 expect "goes on" 0 --table ./long.json --seeds 3 --out long
 grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/seed-3/plain.log)" = 1 ] || report "the training began anew"

@@ -157,7 +157,7 @@ static void print_quality(const LatencyPlan *plan, double seconds) {
          " as they are here, whatever computation is scaled by\n",
          1e6 * (work->out.packet + 1200 * work->out.byte), 1e6 * (work->in.packet + 1200 * work->in.byte), 1e12 * work->stream_out.byte,
          1e12 * work->stream_in.byte);
-  printf("left out: the input's way to the devices, embedding and head\n");
+  printf("left out: sending the input to the devices, embedding and head\n");
 }
 
 /* All that the figures need, and the single device once more behind it, so that a core that becomes slower slows both sides. */

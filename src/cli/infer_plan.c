@@ -204,7 +204,7 @@ static Status plan_peers_measure(const PlanPeersOptions *options, const char *ch
 /* ---- Report ---- */
 
 /* What astra-infer plan says: a table, one JSON object, a chart. */
-/* The table of a plan. Latencies are of one sample: embedding and head are left out, the input's way to the devices stands apart. */
+/* The table of a plan. Latencies are of one sample: embedding and head are left out, sending the input to the devices is listed apart. */
 
 typedef struct PlanReport {
   const char *model;
@@ -301,7 +301,7 @@ static void plan_report_text(const PlanReport *report) {
            groups, row->devices, row->parts, row->table_blocks, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup,
            1e3 * row->wait, 100 * row->hidden, row->fpar, row->bytes_per_token, 1e3 * row->input, notes_of(row, notes, sizeof notes));
   }
-  printf("\nthe input's way to the devices is %s what is predicted; embedding and head are left out\n",
+  printf("\nsending the input to the devices is %s the prediction; embedding and head are left out\n",
          report->setup->with_input ? "part of" : "not part of");
   printf("%s\n", planner_decision(report->plan, text));
 }

@@ -141,7 +141,7 @@ static Status divide_by_speed(void *context, const LeaderMeasure *measured, int 
 
 /* ---- what it came to */
 
-/* "; links of 20 Mbit/s, 2 ms" as given, or "; ways to and from a node at 50/20, 48/48 Mbit/s, 2 ms" as the leader saw them. */
+/* "; links of 20 Mbit/s, 2 ms" as given, or "; links to and from a node at 50/20, 48/48 Mbit/s, 2 ms" as the leader saw them. */
 static void report_links(FILE *out, const InferSplit *s) {
   const MeasuredSplit *r = &s->result;
   if (r->bits_per_second <= 0) return;
@@ -149,7 +149,7 @@ static void report_links(FILE *out, const InferSplit *s) {
     fprintf(out, "; links of %.4g Mbit/s, %.3g ms", r->bits_per_second / 1e6, 1e3 * r->latency);
     return;
   }
-  fputs("; ways to and from a node at", out);
+  fputs("; links to and from a node at", out);
   for (int d = 0, first = 1; d < s->nodes; d++)
     if (s->measured[d].linked) fprintf(out, "%s %.4g/%.4g", first ? "" : ",", r->ends[d].in / 1e6, r->ends[d].out / 1e6), first = 0;
   fprintf(out, " Mbit/s, %.3g ms", 1e3 * r->latency);

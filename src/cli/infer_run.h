@@ -94,7 +94,7 @@ bool infer_text_eval_knows(const char *dataset); /* text:..., text-lines:... */
 
 InferBody infer_text_eval;
 
-/* astra-infer plan: which way of dividing a model over devices is fastest. */
+/* astra-infer plan: find the fastest division of a model over devices. */
 Status infer_plan_run(int argc, char **argv);
 
 /* astra-infer worker: this machine as a device of clusters that others lead. */

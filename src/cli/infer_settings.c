@@ -460,7 +460,7 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
 
 /* One machine, or several. */
 static Status check_devices(const InferSettings *s) {
-  if (!s->peers && !s->local) return status_set(STATUS_BAD_USAGE, "--no-local: without --peers nobody would compute");
+  if (!s->peers && !s->local) return status_set(STATUS_BAD_USAGE, "--no-local: without --peers no device is left");
   if (!s->peers && s->key_file) return status_set(STATUS_BAD_USAGE, "--key-file: the key is for --peers, of which none are given");
   if (s->peers && s->nodes > 0)
     return status_set(STATUS_BAD_USAGE, "--nodes and --peers: processes of this machine, or devices with a worker each, not both");

@@ -21,15 +21,15 @@
 /* A place is evaluated by the names in it; nothing is opened.
  * Invariant: what is suggested is a name that data sets of that kind accept, and not the one that was given. */
 
-typedef bool Judge(const char *folder, const char *name);
+typedef bool NameTest(const char *folder, const char *name);
 
 /* Whether one of the names in the folder is such a one. */
-static bool any_name(const char *folder, Judge *judge) {
+static bool any_name(const char *folder, NameTest *accepts) {
   char **names;
   size_t count;
   bool found = false;
   if (files_list(folder, &names, &count) != STATUS_OK) return false;
-  for (size_t i = 0; i < count && !found; i++) found = names[i][0] != '.' && judge(folder, names[i]);
+  for (size_t i = 0; i < count && !found; i++) found = names[i][0] != '.' && accepts(folder, names[i]);
   files_list_free(names, count);
   return found;
 }

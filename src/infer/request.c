@@ -61,7 +61,7 @@ static const RequestForm *form_of(const NodeSetup *setup, uint8_t message) {
   return kind < 0 ? NULL : &forms[kind];
 }
 
-const char *request_unit(const NodeSetup *setup) { return setup->split ? "sequences" : "pictures"; }
+const char *request_unit(const NodeSetup *setup) { return setup->split ? "sequences" : "images"; }
 
 /* ---- sizes ---- */
 

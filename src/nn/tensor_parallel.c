@@ -50,7 +50,7 @@ static Tensor *inputs_of(const Division *d, Tensor *x, const Projection *p, int6
   Tensor *bias = starts ? block_param(&d->context, p->bias) : NULL;
   Tensor *y = op_linear_columns(d->tape, x, block_param(&d->context, p->weight), bias, &p->part, first, starts ? residual : NULL);
   if (y == NULL || !d->summed) return y;
-  if (block_checked(&d->context, d->tape, d->index, y) == NULL) return NULL; /* or others would be told of it, and blame this one */
+  if (block_checked(&d->context, d->tape, d->index, y) == NULL) return NULL; /* or others would be told of it, and report this one */
   return block_status(d->tape, d->reduce->sum(d->reduce, d->tape, d->index, which, y)) ? y : NULL;
 }
 

@@ -153,7 +153,7 @@ lead "in the queue" 1 -c "$work/text" --peers "${address[t]}" "${key[@]}" --wait
 "$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>"$work/second.err" 3>&- &
 second=$!
 for ((i = 0; i < 200; i++)); do ! grep -q "number 1 in its queue" "$work/second.err" || break; sleep 0.1; done
-grep -q "node 1 (worker ${address[t]}) serves somebody else; this run is number 1 in its queue" "$work/second.err" ||
+grep -q "node 1 (worker ${address[t]}) is busy with another leader; this run is number 1 in its queue" "$work/second.err" ||
   report "the second leader does not say that it waits: $(cat "$work/second.err")"
 [ -s "$work/second" ] && report "the second leader did not wait"
 echo "Once upon" >&3
@@ -186,7 +186,7 @@ done
 start_worker r 127.0.0.1:0 -c "$work/text" "${key[@]}" --busy refuse
 swap=${address[t]} address[t]=${address[r]}
 hold
-lead "refused" 1 -c "$work/text" --peers "${address[r]}" "${key[@]}" --prompt Once -m 2; err "serves somebody else"
+lead "refused" 1 -c "$work/text" --peers "${address[r]}" "${key[@]}" --prompt Once -m 2; err "is busy with another leader"
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "the holder of r failed"

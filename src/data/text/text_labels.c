@@ -219,7 +219,7 @@ static Status read_csv_line(TableReader *reader, struct csv_parser *parser, cons
   }
   if (at >= length || reader->status != STATUS_OK) return STATUS_OK;
   if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "its rows");
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote stands in the middle of a field)", reader->file,
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is in the middle of a field)", reader->file,
                     (long long)reader->line);
 }
 

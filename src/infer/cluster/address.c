@@ -242,7 +242,7 @@ static Status cannot_call(const Address *address) {
   char text[ADDRESS_TEXT];
   address_text(address, text);
   if (errno == ECONNREFUSED || errno == ENOENT)
-    return status_set(STATUS_PEER, "%s: nobody listens there; astra-infer worker must run on that device", text);
+    return status_set(STATUS_PEER, "%s: connection refused; astra-infer worker must run on that device", text);
   return status_set(STATUS_IO, "%s: cannot connect: %s", text, strerror(errno));
 }
 

@@ -41,7 +41,7 @@ uint16_t address_port(int socket); /* of a listening socket; 0 for a UNIX socket
  * a name server. */
 Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
 
-/* Starts a non-blocking connect to a number or a path. PEER: nobody listens there; IO. */
+/* Starts a non-blocking connect to a number or a path. PEER: connection refused; IO. */
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* *done: it is connected; the socket stays the caller's */
 

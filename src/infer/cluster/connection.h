@@ -94,7 +94,7 @@ void connection_forget(Connection *connection);
 Status connection_pair(int fd[2]); /* connected stream sockets */
 
 /* Goes on with the beginning; *done: it is over, as it is from the start on a plain one. BAD_VALUE: the other side has another key, none,
- * or another version; PEER: nobody listens there, it went away, or speaks something else. The message says which, as far as this side can
+ * or another version; PEER: connection refused, it went away, or speaks something else. The message says which, as far as this side can
  * know. */
 Status connection_step(Connection *connection, bool *done);
 bool connection_is_open(const Connection *connection);

@@ -30,7 +30,7 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   if (header->kind != WIRE_PROFILE) return others->place(others->context, from, header, payload);
   uint32_t bytes = due->request == PROBE_COMPUTE ? PROFILE_BYTES : due->count;
   if (due->kind != WIRE_PROBE || header->request != due->request || header->count != due->count || header->bytes != bytes)
-    return status_set(STATUS_BAD_VALUE, "sent a measurement of %u bytes that nobody asked for", header->bytes);
+    return status_set(STATUS_BAD_VALUE, "sent a measurement of %u bytes that was not requested", header->bytes);
   *payload = due->request == PROBE_COMPUTE ? p->profiles[from->peer] : p->payload;
   return STATUS_OK;
 }

@@ -227,7 +227,7 @@ static LeaderRequest *find_request(Leader *leader, uint32_t number) {
 
 static Status place_result(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
   LeaderRequest *slot = find_request(leader, header->request);
-  if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which nobody waits for", header->request);
+  if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which was not expected", header->request);
   size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
   if (header->block > leader->epoch.nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
@@ -242,7 +242,7 @@ static Status place_token(Leader *leader, int node, const WireHeader *header, ui
   const LeaderRequest *slot = find_request(leader, header->request);
   bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
   if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_max)
-    return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which nobody waits for", header->count, header->request);
+    return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which was not expected", header->count, header->request);
   *payload = leader->queue.token;
   return STATUS_OK;
 }

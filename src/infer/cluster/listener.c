@@ -402,8 +402,8 @@ static int place_of(const Listener *l, const Pending *pending) {
 
 static void make_busy(Pending *pending, int place) {
   char text[MAX_TEXT];
-  int length = place ? snprintf(text, sizeof text, "serves somebody else; this run is number %d in its queue", place)
-                     : snprintf(text, sizeof text, "serves somebody else, and its queue is full");
+  int length = place ? snprintf(text, sizeof text, "is busy with another leader; this run is number %d in its queue", place)
+                     : snprintf(text, sizeof text, "is busy with another leader, and its queue is full");
   wire_pack(&(WireHeader){.kind = WIRE_BUSY, .count = (uint32_t)place, .bytes = (uint32_t)length}, pending->message);
   memcpy(pending->message + WIRE_HEADER, text, (size_t)length);
   pending->size = WIRE_HEADER + (size_t)length;

@@ -240,7 +240,7 @@ static Status step_handshake(Membership *membership, int m) {
   if (status == STATUS_OK && !done && clock_now() - member->since >= call_seconds) {
     address_text(&member->numbers[member->turn], text);
     status = member->answered ? status_set(STATUS_TIMEOUT, "did not answer within %g s", call_seconds)
-                              : status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", text, call_seconds);
+                              : status_set(STATUS_TIMEOUT, "%s: no answer within %g s", text, call_seconds);
   }
   if (status != STATUS_OK && calling) { /* the next address */
     connection_close(connection);
@@ -343,8 +343,9 @@ static Status check_idle_timeout(Membership *membership, int m) {
   if (member->state != MEMBER_GREETED || waited <= max) return STATUS_OK;
   membership_name(membership, m, name);
   if (member->place)
-    return status_set(STATUS_TIMEOUT, "%s serves somebody else, and after %g s this run is number %u in its queue; --wait gives it longer",
-                      name, max, member->place);
+    return status_set(STATUS_TIMEOUT,
+                      "%s is busy with another leader, and after %g s this run is number %u in its queue; --wait gives it longer", name,
+                      max, member->place);
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, max);
 }
 

@@ -273,7 +273,7 @@ static void what_a_device_says_of_itself(void **state) {
 static void a_worker_that_is_busy_or_refuses(void **state) {
   (void)state;
   Fixture f;
-  const uint8_t text[] = "serves somebody else";
+  const uint8_t text[] = "is busy with another leader";
   WireHeader busy = {.kind = WIRE_BUSY, .count = 2, .bytes = sizeof text - 1};
   open_fixture(&f, WIRE_PROMPT);
   f.members[1].state = MEMBER_GREETED;
@@ -281,7 +281,7 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   assert_int_equal(f.members[1].place, 2);
   busy.count = 0;
   assert_int_equal(hand_over(&f, 1, busy, text), STATUS_BAD_VALUE);
-  assert_string_equal(status_message(), "serves somebody else");
+  assert_string_equal(status_message(), "is busy with another leader");
   assert_false(f.members[1].refused);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_BAD_VALUE);
   assert_true(f.members[1].refused);

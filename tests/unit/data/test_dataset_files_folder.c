@@ -24,7 +24,7 @@ static void test_split(void **state) {
   testing_image("s/train/dog/a.PNG", 6, 4, 2, 0, 0);
   testing_image("s/train/cat/deeper/x.png", 5, 9, 3, 0, 0);
   testing_image("s/train/.hidden/x.png", 5, 4, 4, 0, 0);
-  testing_write("s/train/cat/notes.txt", "no image", 10);
+  testing_write("s/train/cat/notes.txt", "no image", 8);
   testing_write("s/train/readme.png", "no folder", 9);
   testing_image("s/val/dog/c.png", 5, 4, 5, 0, 0);
   Dataset *train, *test;

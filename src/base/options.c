@@ -131,7 +131,8 @@ static int index_of(const char *choice, const char *value) {
 
 static Status parse_choice(const Use *use, const char *value) {
   const Option *option = use->option;
-  int index = index_of(option->choices, value);
+  int index = *value ? index_of(option->choices, value) : -1;
+  if (index < 0 && *value && option->old_choices) index = index_of(option->old_choices, value);
   if (index >= 0) {
     *(int *)option->target = index;
     return STATUS_OK;
@@ -165,9 +166,14 @@ static ParseValue *const parse_value[] = {
     [OPTION_RATE] = parse_unit,     [OPTION_TIME] = parse_unit,   [OPTION_SIZE] = parse_unit,
 };
 
+static bool is_name(const char *known, const char *name, size_t length) {
+  return known && strlen(known) == length && !memcmp(known, name, length);
+}
+
 static Option *find(Option *options, const char *name, size_t length) {
   for (Option *option = options; !at_end(option); option++) {
-    if (option->kind != OPTION_GROUP && strlen(option->name) == length && !memcmp(option->name, name, length)) return option;
+    if (option->kind == OPTION_GROUP) continue;
+    if (is_name(option->name, name, length) || is_name(option->old_name, name, length)) return option;
   }
   return NULL;
 }

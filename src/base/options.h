@@ -12,11 +12,11 @@
 typedef enum OptionKind {
   OPTION_GROUP,  /* a heading in --help: only `help` is used */
   OPTION_FLAG,   /* bool *      : --name sets it, --no-name clears it */
-  OPTION_INT,    /* int64_t *   : decimal, within [least, most] */
-  OPTION_REAL,   /* double *    : within [least, most]; a trailing % divides by 100 */
+  OPTION_INT,    /* int64_t *   : decimal, within [min, max] */
+  OPTION_REAL,   /* double *    : within [min, max]; a trailing % divides by 100 */
   OPTION_TEXT,   /* const char **: points into argv */
   OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
-  OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [least, most] */
+  OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [min, max] */
   OPTION_TEXTS,  /* OptionTexts *: every use adds one, which may be empty; they point into argv */
   OPTION_RATE,   /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
   OPTION_TIME,   /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
@@ -43,6 +43,8 @@ typedef struct Option {
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */
   const char *bare, *off;
   const char *removed; /* OPTION_CHOICE only: choices that no longer exist, as in `choices`; may be NULL */
+  /* Earlier spellings, which are accepted and not listed; NULL: none. Of the name; of choices, each in its place: "||shared-air". */
+  const char *old_name, *old_choices;
 } Option;
 
 /* Parses argv[1..]; `options` ends with an entry whose kind is OPTION_GROUP and help is NULL.

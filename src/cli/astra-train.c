@@ -226,7 +226,7 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
               (long long)best->samples, session->task->source->name.samples, 100 * values[0], (long long)session->classes,
               100 * result->accuracy,
               by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, "
-                         "--crop-least) may"
+                         "--crop-min) may"
                        : "more steps (--epochs) or another --learning-rate may help");
 }
 

@@ -50,7 +50,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
        .help = "independent losses, or bursts of 4"},
       {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "unit of loss"},
       {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "bandwidth trace: lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
-      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
+      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-medium", .old_choices = "||shared-air",
        .help = "a link for each pair, or for each node"},
       {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .min = 0, .max = 9e15, .help = "seed of losses, jitter and traces"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
@@ -106,7 +106,7 @@ static Status read_reliability(const InferLinkOptions *o, TransportKind transpor
 static Status check_together(const ClusterSetup *setup) {
   const LinkOptions *links = &setup->links;
   if (links->topology == LINK_SHARED)
-    return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
+    return status_set(STATUS_BAD_USAGE, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
   if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
   return STATUS_OK;

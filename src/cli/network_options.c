@@ -49,10 +49,11 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 
 /* ---- The options of a network ---- */
 
-#define TOPOLOGIES "mesh|switch|shared-air"
+#define TOPOLOGIES     "mesh|switch|shared-medium"
+#define OLD_TOPOLOGIES "||shared-air"
 
 const char *network_options_topology(LinkTopology topology) {
-  static const char *const names[] = {[LINK_MESH] = "mesh", [LINK_SWITCH] = "switch", [LINK_SHARED] = "shared-air"};
+  static const char *const names[] = {[LINK_MESH] = "mesh", [LINK_SWITCH] = "switch", [LINK_SHARED] = "shared-medium"};
   return names[topology];
 }
 
@@ -60,7 +61,8 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
   *o = (NetworkOptions){.bandwidth = 20e6, .loss_burst = 4, .datagrams = 2};
   const Option table[NETWORK_OPTIONS_COUNT] = {
       {OPTION_GROUP, .help = "Simulated network"},
-      {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = TOPOLOGIES, .help = "one link per pair, per device, or shared by all"},
+      {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = TOPOLOGIES, .old_choices = OLD_TOPOLOGIES,
+       .help = "one link per pair, per device, or shared by all"},
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},

@@ -105,7 +105,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "augment", 0, &t->augment, "HOW", .bare = "crop", .off = "none",
        .help = "image augmentation: none, crop, trivial (TrivialAugment), randaugment[:N,M]"},
       {OPTION_REAL, "random-erasing", 0, &t->erase, "P", .min = 0, .max = 1, .help = "probability of erasing a random box of an image"},
-      {OPTION_REAL, "crop-least", 0, &t->crop_min, "AREA", .min = 0, .max = 1,
+      {OPTION_REAL, "crop-min", 0, &t->crop_min, "AREA", .min = 0, .max = 1, .old_name = "crop-least",
        .help = "minimum area of random resized crops; 0: pad and crop"},
       {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .min = 0, .max = 0.95,
        .help = "share of patches dropped in the first 80% of the steps (plain model)"},

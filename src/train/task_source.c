@@ -253,7 +253,7 @@ static Status refuse_image_options(const TrainOptions *options) {
     const char *name;
   } list[] = {{options->image_size > 0, "image-size"},
               {options->mixup > 0, "mixup"},
-              {options->crop_min > 0, "crop-least"},
+              {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)

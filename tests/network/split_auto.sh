@@ -59,7 +59,7 @@ out '^peers: .*this device'; out '^network: mesh, 10 Mbit/s'
 lead "plan for the links that there are" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra
 out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links of their own$'
 lead "plan for the air" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --link-model shared-air --json
-holds '.link_model == "shared-air" and .links == null and .bits_per_second > 1e6'
+holds '.link_model == "shared-medium" and .links == null and .bits_per_second > 1e6'
 kill "$loop"
 wait "$loop" 2>/dev/null
 

@@ -212,7 +212,7 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
   if (!options) return STATUS_OK;
   TRY(check_links(options));
   if (options->topology == LINK_SHARED && !medium)
-    return status_set(STATUS_UNSUPPORTED, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
+    return status_set(STATUS_UNSUPPORTED, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
   netem->options = *options;
   netem->links = malloc((size_t)nodes * sizeof *netem->links);
   netem->chances = malloc((size_t)nodes * sizeof *netem->chances);

@@ -31,10 +31,10 @@ static void reset(void) {
       {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, .help = "passes over the data"},
       {OPTION_INT, "offset", 0, &values.offset, "N", NULL, 0, 0, .help = "any whole number"},
       {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, .help = "learning rate"},
-      {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, .help = "any number"},
+      {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, .help = "any number", .old_name = "quotient"},
       {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, .help = "devices"},
       {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, .help = "shares of the tokens",
-       .removed = "odd-even|prime"},
+       .removed = "odd-even|prime", .old_choices = "||drawn"},
       {.kind = OPTION_GROUP, .help = "Other"},
       {OPTION_TEXT, "data-dir", 'd', &values.data, "DIR", NULL, 0, 0, .help = "where the data is"},
       {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, .help = "say less"},
@@ -127,6 +127,21 @@ static void removed_options_say_so(void **state) {
   (void)state;
   check_refused("--moment 3", "--moment was removed", "it changed nothing");
   check_refused("--moments", "unknown option --moments", "--help lists all"); /* nor is it suggested */
+}
+
+static void earlier_spellings_are_accepted_and_not_listed(void **state) {
+  (void)state;
+  assert_int_equal(parse("--quotient 0.25 --split drawn"), STATUS_OK);
+  assert_true(values.ratio == 0.25);
+  assert_int_equal(values.split, 2);
+  check_refused("--quotien 1", "unknown option --quotien", "--help lists all"); /* nor is it suggested */
+  char text[4096] = "";
+  FILE *stream = fmemopen(text, sizeof text, "w");
+  options_help(options, "program [options]", "It is tested.", stream);
+  fclose(stream);
+  assert_non_null(strstr(text, "--ratio"));
+  assert_null(strstr(text, "quotient"));
+  assert_null(strstr(text, "drawn"));
 }
 
 static void the_rest_is_positional(void **state) {
@@ -296,6 +311,7 @@ int main(void) {
       cmocka_unit_test(flags_that_became_texts_keep_their_forms),
       cmocka_unit_test(short_forms_work),
       cmocka_unit_test(the_rest_is_positional),
+      cmocka_unit_test(earlier_spellings_are_accepted_and_not_listed),
       cmocka_unit_test(wrong_numbers_are_told_the_range),
       cmocka_unit_test(wrong_ranges_are_refused),
       cmocka_unit_test(wrong_choices_are_told_the_others),

@@ -256,7 +256,7 @@ static void a_medium_of_all_is_refused(void **state) {
   (void)state;
   Netem netem;
   assert_int_equal(netem_init(&netem, &(LinkOptions){.topology = LINK_SHARED}, NULL, NULL, 0, 2, 0), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_message(), "--link-model shared-air needs virtual time"));
+  assert_non_null(strstr(status_message(), "--link-model shared-medium needs virtual time"));
 }
 
 int main(void) {

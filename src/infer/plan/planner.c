@@ -2,7 +2,6 @@
 #include "infer/plan/planner.h"
 #include "infer/plan/predict.h"
 #include "nn/kv_tables.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -51,7 +51,7 @@ typedef struct MessageSize {
   uint32_t packets, bytes;
 } MessageSize;
 
-/* Codes of so many tokens in datagrams, interleaved, at least `least` of them; nothing at all without tokens. packets 0: it cannot be sent
+/* Codes of so many tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
  * so. */
 MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int min);
 

@@ -39,7 +39,7 @@ struct Backend {
 enum { STREAM_MAX_PACKET = 1 << 18 };
 Status backend_stream(Backend **backend, int nodes, Connection *const *channels, size_t max_packet);
 
-/* ---- sealed datagrams (datagram.h) */
+/* ---- sealed datagrams (seal.h) */
 
 enum { UDP_KEY_BYTES = 44 /* a key of 32, an iv of 12 */, UDP_MIN_MTU = 576, UDP_MAX_MTU = 9000 /* MTU that is used */ };
 

@@ -28,7 +28,7 @@ Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed);
  * BAD_FILE names the line: no numbers, times that do not rise from 0, rates below 0, a last rate of 0, more than MAX_TRACE_POINTS. */
 Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes);
 
-/* Steps of a second; the rate moves between `least` and `most` in states of 10 Mbit/s, to another one with a probability that falls with
+/* Steps of a second; the rate moves between `min` and `max` in states of 10 Mbit/s, to another one with a probability that falls with
  * their distance. */
 Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed);
 

@@ -66,11 +66,11 @@ static inline size_t packet_bits_bytes(int count) { return ((size_t)count + 7) /
 
 /* ---- interleaving */
 
-/* F, so that no packet's tokens take more than `most` bytes, at least `least` of them where there are tokens enough. 0: a single token does
- * not fit, or there would be more than MAX_PACKETS. */
+/* F, so that no packet's tokens take more than `max` bytes, and at least `min` where there are tokens enough. 0: a single token does not
+ * fit, or there would be more than MAX_PACKETS. */
 int interleave_packets(int64_t tokens, double token_bits, size_t max, int min);
 
-/* The least number of packets of a part, of a block that has at least `least` to a receiver: never one alone where a block's would not be,
+/* The least number of packets of a part, of a block that has at least `min` to a receiver: never one alone where a block's would not be,
  * or a lost one would be a hole. */
 static inline int interleave_min(int min, int parts) {
   int each = (min + parts - 1) / parts;

@@ -1,7 +1,6 @@
 /* Memory, peers, and what leaves: from the queue through the simulated links into flight, and from there, when it is due, out. */
 #include "infer/transport/transport_internal.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +42,7 @@ static void lay_out_slots(Transport *t, Peer *peer) {
   uint8_t *flags = part(t, places * packets, sizeof *flags);
   for (size_t i = 0; t->block && i < places; i++) {
     Slot *slot = &peer->slots[i];
-    slot->bytes = peer->slot_bytes + i * t->slot_room;
+    if (t->slot_room) slot->bytes = peer->slot_bytes + i * t->slot_room;
     slot->there = bits + 2 * i * words;
     slot->said = slot->there + words;
     slot->length = lengths + i * packets;

@@ -115,8 +115,8 @@ typedef struct TransportOutput {
 bool transport_output(Transport *transport, double now, uint64_t blocked, TransportOutput *output);
 void transport_sent(Transport *transport, int peer);
 
-double transport_deadline(const Transport *transport,
-                          uint64_t blocked);        /* when to come again with output or caught_up; INFINITY: nothing is in flight */
+/* When to come again with output or caught_up; INFINITY: nothing is in flight. */
+double transport_deadline(const Transport *transport, uint64_t blocked);
 bool transport_is_idle(const Transport *transport); /* nothing is left to be sent */
 
 /* ---- peers */

@@ -13,7 +13,7 @@ typedef struct Slot {
   int count, arrived; /* packets; count 0: not known */
   size_t early;       /* bytes of packets that came before their request began: as they came, each behind its length */
   double last;        /* when the last packet came */
-  uint8_t *bytes;     /* [slot_room] */
+  uint8_t *bytes;     /* [slot_room]; NULL where that is 0 */
   uint64_t *there;    /* [words] bits of packets that are there */
   uint64_t *said;     /* [words] bits of packets that the sender says it has sent */
   uint32_t *length;   /* [max_packets] payload bytes */

@@ -1,4 +1,4 @@
-/* Image augmentation: the operations, the policies that draw them. Leaves out: crops, mirroring, erasing and the order of images
+/* Image augmentation: the operations and the policies that draw them. Leaves out: crops, mirroring, erasing and the order of images
  * (loader.c). Every draw comes from the Rng given: same state, same image. */
 #include "data/augment.h"
 #include "base/rng.h"

@@ -18,8 +18,8 @@ typedef struct AugmentPolicy {
 /* "none", "crop", "trivial", "randaugment" (2 operations of strength 9) or "randaugment:N,M". BAD_VALUE names what is accepted. */
 Status augment_policy_parse(AugmentPolicy *policy, const char *text);
 
-/* The policy's operations on `image`, as drawn from rng. `spare` (zeroed or used) is scratch memory of the
- * caller's: buffers are exchanged with it. Crops and mirroring are not done here. */
+/* The policy's operations on `image`, as drawn from rng. `spare` (zeroed or used) is scratch memory of the caller's: buffers
+ * are exchanged with it. Crops and mirroring are not done here. */
 Status augment_policy_apply(const AugmentPolicy *policy, Rng *rng, Image *image, Image *spare);
 
 #endif

@@ -18,7 +18,7 @@
 
 /* ---- What may have been meant by a name ---- */
 
-/* A place is evaluated by the names in it; nothing is opened.
+/* What a place holds is told by the names in it; nothing is opened.
  * Invariant: what is suggested is a name that data sets of that kind accept, and not the one that was given. */
 
 typedef bool NameTest(const char *folder, const char *name);

@@ -38,7 +38,7 @@ static CropBox centre_crop(int width, int height) {
   return (CropBox){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-/* A random box within width x height: its area is uniform in [least, 1] of the whole, the logarithm of its aspect uniform between
+/* A random box within width x height: its area is uniform in [min, 1] of the whole, the logarithm of its aspect uniform between
  * 3/4 and 4/3; when ten draws do not fit, the largest centred box of an aspect in that range (as torchvision's RandomResizedCrop). */
 static CropBox random_crop(Rng *rng, int width, int height, double min) {
   for (int i = 0; i < CROP_TRIES; i++) {

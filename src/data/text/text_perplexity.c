@@ -15,8 +15,11 @@
 
 /* ---- Pages and plain text of WikiText ---- */
 
-/* The replacements and their order are the harness's. What it writes as patterns,
- * "\(\s*([^\)]*?)\s*\)" and its like, always ends at the first closing sign, so that it takes away white space inside of a pair. */
+/* WikiText as the wikitext task of EleutherAI's lm-evaluation-harness takes it: its pages, the text that a model is given in place of the
+ * spaced-out one, and the words that a perplexity is divided by. Texts are UTF-8; white space is Unicode's, as in Python's \s.
+ *
+ * The replacements and their order are the harness's. What it writes as patterns, "\(\s*([^\)]*?)\s*\)" and its like, always ends at the
+ * first closing sign, so that it takes away white space inside of a pair. */
 
 /* Bytes of the white space character at text [left >= 1], or 0. */
 static size_t space_size(const char *text, size_t left) {

@@ -10,14 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* WikiText as the wikitext task of EleutherAI's lm-evaluation-harness (lm-eval) takes it: its pages, the text that a model is given in
- * place of the spaced-out one, and the words that a perplexity is divided by. Texts are UTF-8; white space is Unicode's, as in Python's \s.
- */
-
-/* A text as the rolling log-likelihood of EleutherAI's lm-evaluation-harness sees it: documents by themselves, WikiText's pages among them
- *, detokenised; each token is predicted once, the first of a document from the token for the beginning (of text, or its
- * end where there is none), a window from at least the token before it. A document's last window, where it is not the first, is moved back
- * so that it is full: what an earlier one has counted is context there. */
+/* A text as the rolling log-likelihood of EleutherAI's lm-evaluation-harness (lm-eval) sees it: documents by themselves, WikiText's pages
+ * among them, detokenised; each token is predicted once, the first of a document from the token for the beginning (of text, or its end
+ * where there is none), a window from at least the token before it. A document's last window, where it is not the first, is moved back so
+ * that it is full: what an earlier one has counted is context there. */
 
 typedef struct RollingText {
   int64_t context;

@@ -170,9 +170,9 @@ static void bpe_cache_keep(BpeCached *place, const char *bytes, size_t size, con
 
 /* ---- Working memory ---- */
 
-/* A call takes a state of its own and gives it back, so that any number of
- * threads can encode at once and what one call has cached serves the next. A list of states that are not in use, behind a lock that is held
- * for a moment only. There are never more states than calls at once. */
+/* A call takes a state of its own and gives it back, so that any number of threads can encode at once and what one call has cached serves
+ * the next. A list of states that are not in use, behind a lock that is held for a moment only. There are never more states than calls at
+ * once. */
 
 typedef struct TokenizerState {
   BpeWalk *walk; /* NULL without a split */

@@ -79,14 +79,14 @@ static size_t spell(const Tokenizer *tokenizer, int32_t id, char *text) {
   return size;
 }
 
+/* Fresh; NULL: no memory. */
 static char *spell_piece(const Tokenizer *tokenizer, int32_t id) {
   char *text = malloc(2 * (size_t)tokenizer->pieces.sizes[id] + 1);
   if (text) spell(tokenizer, id, text);
   return text;
 }
 
-/* What the two JSON files share: the vocabulary as an object, a merge as "LEFT RIGHT", a piece (fresh; NULL: no memory); writing an object,
- * which is released. */
+/* From pieces to ids; NULL: no memory. */
 static json_t *vocab_object(const Tokenizer *tokenizer) {
   json_t *vocab = json_object();
   for (int32_t id = 0; id < tokenizer->pieces.count && vocab; id++) {
@@ -100,6 +100,7 @@ static json_t *vocab_object(const Tokenizer *tokenizer) {
   return vocab;
 }
 
+/* Releases the object, of which NULL is out of memory. */
 static Status write_object(json_t *object, size_t flags, const char *path) {
   char *text = object ? json_dumps(object, flags) : NULL;
   json_decref(object);
@@ -111,6 +112,7 @@ static Status write_object(json_t *object, size_t flags, const char *path) {
 
 static Status write_vocab(const Tokenizer *tokenizer, const char *path) { return write_object(vocab_object(tokenizer), 0, path); }
 
+/* "LEFT RIGHT", fresh; NULL: no memory. */
 static char *spell_merge(const Tokenizer *tokenizer, int64_t merge) {
   TokenizerMerge pair = tokenizer->merges[merge];
   char *text = malloc(2 * ((size_t)tokenizer->pieces.sizes[pair.left] + tokenizer->pieces.sizes[pair.right]) + 2);
@@ -388,10 +390,12 @@ static const Layout endings[] = {
 enum { LAYOUTS = sizeof layouts / sizeof *layouts, ENDINGS = sizeof endings / sizeof *endings };
 static const char accepted[] = "tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, tokenizer.model or tok*.bin";
 
+static const size_t file_max = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
+
 static Status open_one(Tokenizer **tokenizer, Parse *parse, const char *path) {
   char *text = NULL;
   size_t size;
-  TRY(files_read(path, tokenizer_file_max, &text, &size));
+  TRY(files_read(path, file_max, &text, &size));
   Status status = parse(tokenizer, text, size, path);
   free(text);
   return status;
@@ -400,8 +404,8 @@ static Status open_one(Tokenizer **tokenizer, Parse *parse, const char *path) {
 static Status open_pair(Tokenizer **tokenizer, const char *vocab_path, const char *merges_path) {
   char *vocab = NULL, *merges = NULL;
   size_t vocab_size, merges_size;
-  TRY(files_read(vocab_path, tokenizer_file_max, &vocab, &vocab_size));
-  Status status = files_read(merges_path, tokenizer_file_max, &merges, &merges_size);
+  TRY(files_read(vocab_path, file_max, &vocab, &vocab_size));
+  Status status = files_read(merges_path, file_max, &merges, &merges_size);
   if (status == STATUS_OK) status = parse_pair(tokenizer, vocab, vocab_size, vocab_path, merges, merges_size, merges_path);
   free(vocab);
   free(merges);

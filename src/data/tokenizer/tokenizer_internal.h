@@ -129,8 +129,7 @@ Status bpe_split_next(BpeWalk *walk, const char **piece, size_t *size);
 
 typedef struct TokenizerStates TokenizerStates; /* tokenizer.c */
 
-enum { TOKENIZER_DIGEST_TEXT = 65 /* 64 hexadecimal digits and a NUL */, TOKENIZER_SPLIT_MAX = 512 };
-static const size_t tokenizer_file_max = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
+enum { TOKENIZER_DIGEST_TEXT = 65 }; /* 64 hexadecimal digits and a NUL */
 
 typedef enum TokenizerKind {
   TOKENIZER_MERGES, /* byte-level, merges in the order of a list */

@@ -241,7 +241,7 @@ static Status bpe_counts_new(BpeCounts **counts, const BpeWords *words, const in
   return lay_out(*counts, words, byte_ids);
 }
 
-/* accepts NULL */
+/* Accepts NULL. */
 static void bpe_counts_free(BpeCounts *counts) {
   if (!counts) return;
   for (size_t i = 0; i < counts->pair_count; i++) free(counts->pairs[i].places);

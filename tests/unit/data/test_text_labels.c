@@ -183,6 +183,15 @@ static void test_options(void **state) {
   text_labels_close(set);
   text_testing_put("t.csv", "id,body,kind\n3,d,unknown\n");
   refused(name, DATASET_TEST, STATUS_BAD_FILE, "t.csv, line 2: label \"unknown\"");
+  text_testing_put("n.tsv", "9\ta\n10\tb\n-1\tc\n");
+  snprintf(name, sizeof name, "%s:text=2:label=1:test=%s", text_testing_name("tsv", "n.tsv"), testing_path("nt.tsv"));
+  static const char *const other_labels[] = {"0", "-2", "11", "09", "+9", "9.0", "nine", "10000000000000000000"};
+  for (size_t i = 0; i < sizeof other_labels / sizeof *other_labels; i++) { /* also what has the value of a class */
+    char row[64];
+    snprintf(row, sizeof row, "10\tb\n%s\td\n", other_labels[i]);
+    text_testing_put("nt.tsv", row);
+    refused(name, DATASET_TEST, STATUS_BAD_FILE, "nt.tsv, line 2: label");
+  }
   text_testing_put("h.tsv", "1\t2\nno\tyes\nno\tyes\nno\tyes\nno\tyes\nno\tno\n");
   snprintf(name, sizeof name, "%s:text=1:label=2:header=yes", text_testing_name("tsv", "h.tsv"));
   set = open_set(name, DATASET_TRAIN);

@@ -40,7 +40,7 @@ static void packets_leave_at_the_rate(void **state) {
   netem_release(&netem);
 }
 
-/* What a device's own way allows narrows its links, and never widens them. */
+/* What a device's own link allows narrows its links to the others, and never widens them. */
 static void ends_only_narrow(void **state) {
   (void)state;
   static const struct {

@@ -181,7 +181,7 @@ static void a_decoder_sends_to_those_behind(void **state) {
 }
 
 /* 12 heads on 8 devices: the slowest has 2 of them, 1/6 of the attention, not 1/8. */
-static void the_device_with_max_heads_decides(void **state) {
+static void the_device_with_the_most_heads_decides(void **state) {
   (void)state;
   const ModelConfig config = encoder(1);
   DeviceProfile attention = core(1);
@@ -543,7 +543,7 @@ int main(void) {
                                      cmocka_unit_test(what_is_sent_takes_its_time),
                                      cmocka_unit_test(parts_hide_what_is_sent),
                                      cmocka_unit_test(a_decoder_sends_to_those_behind),
-                                     cmocka_unit_test(the_device_with_max_heads_decides),
+                                     cmocka_unit_test(the_device_with_the_most_heads_decides),
                                      cmocka_unit_test(the_last_block_is_short_for_all),
                                      cmocka_unit_test(tables_are_used_where_they_help),
                                      cmocka_unit_test(packets_take_time),

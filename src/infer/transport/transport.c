@@ -403,7 +403,7 @@ double transport_deadline(const Transport *t, uint64_t blocked) {
 /* One of these peers for whom packets have not left yet; -1: none. */
 static int waits_for(const Transport *t, uint64_t peers) {
   for (int d = 0; d < t->setup.nodes; d++) {
-    if (is_in(peers, d) && t->due[d] < INFINITY) return d;
+    if (is_in(peers, d) && t->peers[d].flying) return d;
   }
   return -1;
 }

@@ -482,6 +482,23 @@ static void memory_is_lent_until_it_has_left(void **state) {
   close_world();
 }
 
+/* Packets that will never be out: the wait for their memory is the peer's fault, and ends as such. */
+static void a_link_without_speed_holds_up(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e-308};
+  int holds_up = -1;
+  open_world(2, deadline, NULL, &links, false, false);
+  begin(1);
+  submit(0, 1, 0);
+  let_leave(0);
+  assert_int_equal(w.count, 0);
+  assert_false(isfinite(transport_deadline(w.transport[0], 0)));
+  assert_true(transport_reserve(w.transport[0], (MessageKey){.request = 1, .block = 2}, &holds_up) > 0);
+  assert_int_equal(holds_up, 1);
+  assert_false(transport_is_idle(w.transport[0]));
+  close_world();
+}
+
 static void a_message_has_as_many_packets_as_there_is_room_for(void **state) {
   (void)state;
   static TransportPacket packets[TOKENS + 1];
@@ -509,6 +526,7 @@ int main(void) {
                                      cmocka_unit_test(who_takes_no_part_sends_nothing),
                                      cmocka_unit_test(rules_are_kept),
                                      cmocka_unit_test(memory_is_lent_until_it_has_left),
+                                     cmocka_unit_test(a_link_without_speed_holds_up),
                                      cmocka_unit_test(a_message_has_as_many_packets_as_there_is_room_for)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

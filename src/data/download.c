@@ -1,6 +1,6 @@
 /* The way of one file: into NAME.part (resumed, locked), checked against its digest, renamed to NAME, unpacked if it is an archive.
- * Invariant: what bears its final name is complete and has passed its check. Archives are opened by
- * download_unpack.c; names come from the catalogue, never from a server. */
+ * Invariant: what bears its final name is complete and has passed its check. Archives are opened by download_unpack.c; names come from the
+ * catalogue, never from a server. */
 #include "data/download.h"
 #include "base/files.h"
 #include "base/log.h"

@@ -24,11 +24,12 @@ static int64_t rows_of_message(const PacketRules *rules, int sender, int block, 
   return sender == part ? 0 : 2 * block + 3 * site;
 }
 
-/* The bytes of a packet's rows; one that is entropy-coded is shorter. */
+/* The bytes of a packet's rows; one that is entropy-coded is shorter. A code has 8 bits, or 10, so that a packet's last byte is not full.
+ */
 static size_t payload_of(const PacketRules *rules, int64_t rows, int count, int index) {
   int64_t own = interleave_count(rows, count, index);
   need(own >= 1);
-  return (size_t)own * (rules->raw ? ROW_BYTES : GROUPS);
+  return rules->raw ? (size_t)own * ROW_BYTES : ((size_t)own * GROUPS * (rules->entries > 256 ? 10 : 8) + 7) / 8;
 }
 
 typedef struct Script {
@@ -206,13 +207,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const int64_t part_rows[2] = {ROWS, ROWS};
   if (size < 2) return 0;
   const uint8_t how = data[0], link = data[1];
-  const bool raw = how & 64, by_message = how & 128;
+  const bool raw = how & 64, by_message = how & 128, wide = how & 2 && how & (1 | 8);
   const PacketRules rules = {.nodes = 2,
                              .blocks = BLOCKS,
                              .sites = by_message ? SITES : 1,
                              .parts = by_message ? PARTS : 1,
                              .groups = GROUPS,
-                             .entries = 256,
+                             .entries = wide ? 1000 : 256,
                              .width = ROW_BYTES / 4,
                              .part_rows = part_rows,
                              .raw = raw,
@@ -234,7 +235,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                 .blocks = BLOCKS,
                                 .sites = rules.sites,
                                 .parts = rules.parts,
-                                .max_message_bytes = ROWS * (raw ? ROW_BYTES : GROUPS),
+                                .max_message_bytes = ROWS * (raw    ? ROW_BYTES
+                                                             : wide ? GROUPS + 1
+                                                                    : GROUPS),
                                 .max_packets = ROWS,
                                 .ahead = how & 16,
                                 .reliability = &reliability,

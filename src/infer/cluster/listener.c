@@ -366,6 +366,7 @@ static void start_session(Listener *l, Pending *pending) {
     served->began = clock_now();
     memcpy(served->caller, pending->caller, sizeof served->caller);
     memcpy(served->session, pending->session, HELLO_SESSION);
+    loop_unwatch(&l->loop, &pending->watch); /* closing alone would leave it on the loop: the session has it open */
     connection_forget(pending->connection);
     pending->connection = NULL;
     log_info("serving the leader at %s (session pid %d)", served->caller, (int)pid);

@@ -1,6 +1,6 @@
 /* A listener in a process of its own, with the test as callers without a key and as a leader: callers without a key shut nobody out,
- * neither with many connections nor when descriptors run out, and the end of a session is noticed whatever the listener's parent did with
- * SIGCHLD. */
+ * neither with many connections nor when descriptors run out; the end of a session is noticed whatever the listener's parent did with
+ * SIGCHLD; and the connection of a session is none of the listener's business. */
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/listener.h"
@@ -101,6 +101,18 @@ static double computed(pid_t pid) {
   return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
+/* The process that it has started; 0: the system does not tell. */
+static pid_t child_of(pid_t pid) {
+  char path[64];
+  int child = 0;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+  FILE *file = fopen(path, "r");
+  if (!file) return 0;
+  if (fscanf(file, "%d", &child) != 1) child = 0;
+  fclose(file);
+  return (pid_t)child;
+}
+
 /* ---- callers */
 
 /* Once it listens. */
@@ -144,7 +156,7 @@ static bool is_welcome(Connection *connection) {
 
 /* ---- what callers without a key cannot do */
 
-/* A handshake is given up after 5 s, and somebody silent after 2: if a leader had to wait for their places, it would be for longer. */
+/* Whoever says nothing, or has another key, is given up after 5 s: a leader that had to wait for their places would wait longer. */
 static void many_callers_shut_nobody_out(void **state) {
   (void)state;
   pid_t listener = start((Listener){.once = false});
@@ -156,7 +168,7 @@ static void many_callers_shut_nobody_out(void **state) {
     assert_int_equal(hello_pack(&(Hello){.role = HELLO_LEADER}, &wrong, hello), STATUS_OK);
     if (i % 2) assert_int_equal(write(crowd[i], hello, sizeof hello), sizeof hello);
   }
-  Connection *leader = lead(10);
+  Connection *leader = lead(4);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   for (int i = 0; i < CROWD; i++) close(crowd[i]);
@@ -195,8 +207,27 @@ static void ignored_children_are_noticed_to_end(void **state) {
   connection_free(leader);
 }
 
+/* The connection is the session's by then, open for as long as that is busy: nothing of it may wake the listener. */
+static void a_leader_that_has_left_wakes_the_session_alone(void **state) {
+  (void)state;
+  pid_t listener = start((Listener){.once = true});
+  Connection *leader = lead(20);
+  assert_non_null(leader);
+  assert_true(is_welcome(leader));
+  pid_t child = child_of(listener);
+  if (child > 0) assert_int_equal(kill(child, SIGSTOP), 0);
+  connection_free(leader);
+  double before = computed(listener);
+  if (child > 0) nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+  double more = computed(listener) - before;
+  if (child > 0) kill(child, SIGCONT);
+  assert_ends(listener);
+  assert_true(more < 0.1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(many_callers_shut_nobody_out), cmocka_unit_test(without_descriptors_it_waits),
-                                     cmocka_unit_test(ignored_children_are_noticed_to_end)};
+                                     cmocka_unit_test(ignored_children_are_noticed_to_end),
+                                     cmocka_unit_test(a_leader_that_has_left_wakes_the_session_alone)};
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -71,7 +71,10 @@ static Status fork_one(Membership *membership, int m, pid_t parent) {
   int control[2] = {-1, -1}, passed[2] = {-1, -1};
   Status status = connection_pair(control);
   if (status == STATUS_OK) status = fd_passing_pair(passed);
-  if (status == STATUS_OK) status = connection_open(&member->connection, control[0]);
+  if (status == STATUS_OK)
+    status = connection_open(&member->connection, control[0]);
+  else if (control[0] >= 0)
+    close(control[0]);
   member->passed = passed[0];
   pid_t pid = status == STATUS_OK ? fork() : -1;
   if (pid == 0) run_child(membership, m, control[1], passed[1], parent);

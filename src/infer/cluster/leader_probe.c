@@ -39,6 +39,7 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   Probe *p = context;
   const ConnectionSink *others = &p->membership->sink;
   if (header->kind != WIRE_PROFILE) return others->deliver(others->context, from, header, payload);
+  p->membership->members[from->peer].heard = clock_now();
   p->due[from->peer].kind = 0;
   return STATUS_OK;
 }

@@ -93,9 +93,30 @@ static void each_text_is_answered_as_by_itself(void **state) {
   }
 }
 
+/* A row of each text, in whatever order they were answered. */
+static void check_rows(const Fixture *f, const char *rows, const int32_t *labels) {
+  bool seen[TEXTS] = {false};
+  for (int i = 0; i < TEXTS; i++) {
+    int sample, items, correct, read = 0;
+    double loss;
+    assert_int_equal(sscanf(rows, "%d,%d,%d,%lf\n%n", &sample, &items, &correct, &loss, &read), 4);
+    assert_in_range(sample, 0, TEXTS - 1);
+    assert_false(seen[sample]);
+    seen[sample] = true;
+    const real *z = f->logits + sample * CLASSES;
+    assert_int_equal(items, 1);
+    assert_int_equal(correct, (z[1] > z[0]) == labels[sample]);
+    assert_float_equal(loss, log(exp((double)z[0]) + exp((double)z[1])) - (double)z[labels[sample]], 1e-5);
+    rows += read;
+  }
+  assert_string_equal(rows, "");
+}
+
 static void what_is_counted_follows_from_the_logits(void **state) {
   (void)state;
   Fixture f;
+  char *text;
+  size_t size;
   LabelEvaluation e;
   int32_t labels[TEXTS];
   int64_t correct = 0, answers[2][2] = {{0}};
@@ -110,7 +131,12 @@ static void what_is_counted_follows_from_the_logits(void **state) {
     answers[labels[i]][answer]++;
     loss += log(exp((double)z[0]) + exp((double)z[1])) - (double)z[labels[i]];
   }
-  assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, NULL, &e), STATUS_OK);
+  FILE *rows = open_memstream(&text, &size);
+  assert_non_null(rows);
+  assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, rows, &e), STATUS_OK);
+  assert_int_equal(fclose(rows), 0);
+  check_rows(&f, text, labels);
+  free(text);
   assert_int_equal(e.samples, TEXTS);
   assert_int_equal(e.correct, correct);
   for (int i = 0; i < 4; i++) assert_int_equal(e.answers[i / 2][i % 2], answers[i / 2][i % 2]);

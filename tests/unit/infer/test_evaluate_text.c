@@ -112,17 +112,45 @@ static void windows_through_processes_equal_the_emulation(void **state) {
   close_fixture(&f);
 }
 
+/* Rows of requests, each behind the other, whose sums are the evaluation's. */
+static void check_rows(const char *rows, int64_t windows, int64_t batch, const TextEvaluation *evaluation) {
+  int64_t sample = 0, items = 0, correct = 0;
+  double loss = 0;
+  for (; sample < windows; sample += batch) {
+    long long numbers[3];
+    double nats;
+    int read = 0;
+    assert_int_equal(sscanf(rows, "%lld,%lld,%lld,%lf\n%n", &numbers[0], &numbers[1], &numbers[2], &nats, &read), 4);
+    assert_int_equal(numbers[0], sample);
+    items += numbers[1];
+    correct += numbers[2];
+    loss += nats;
+    rows += read;
+  }
+  assert_string_equal(rows, "");
+  assert_int_equal(items, evaluation->score.counted);
+  assert_int_equal(correct, evaluation->score.correct);
+  assert_float_equal(loss, evaluation->score.loss, 1e-6 * loss);
+}
+
 static void only_some_windows(void **state) {
   (void)state;
   Fixture f;
   TextWindows windows;
   TextEvaluation evaluation;
+  char *text;
+  size_t size;
   open_fixture(&f);
   assert_int_equal(text_windows_init(&windows, f.cache, CONTEXT, CONTEXT), STATUS_OK);
   Leader *leader = start(&f, 2, 2);
-  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &windows, 3, 2, true, NULL, &evaluation), STATUS_OK);
+  FILE *rows = open_memstream(&text, &size);
+  assert_non_null(rows);
+  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &windows, 3, 2, true, rows, &evaluation), STATUS_OK);
+  assert_int_equal(fclose(rows), 0);
   assert_int_equal(evaluation.windows, 3);
   assert_int_equal(evaluation.score.counted, 3 * CONTEXT);
+  check_rows(text, 3, 2, &evaluation);
+  free(text);
   leader_stop(leader);
   close_fixture(&f);
 }

@@ -53,7 +53,7 @@ typedef struct TextEvaluation {
   double seconds;
 } TextEvaluation;
 
-/* The first `windows` (0: all) windows, `batch` to a request; the next request is sent while the last one is computed. Each token but the
+/* The first `samples` (0: all) windows, `batch` to a request; the next request is sent while the last one is computed. Each token but the
  * first is predicted once. A window at the end that is not full is filled up, so that every window is divided among the nodes alike; what
  * fills it counts nowhere and is seen by no token that does. The leader's tokens_max must be at least the windows' context. */
 Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const TextWindows *windows, int64_t samples, int64_t batch,

@@ -52,7 +52,7 @@ static double token_bits(const Leader *leader, int64_t samples, bool coded) {
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
-static double bytes_a_image(const Leader *leader, int64_t samples) {
+static double bytes_per_image(const Leader *leader, int64_t samples) {
   return samples > 0 ? (double)sum_of_nodes(leader).bytes_sent / (double)samples : 0;
 }
 static double rate(const Evaluation *evaluation) { return evaluation->seconds > 0 ? (double)evaluation->samples / evaluation->seconds : 0; }
@@ -162,7 +162,7 @@ void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
   if (leader_nodes(leader) > 1 && sends_codes(leader))
     fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n",
-            bytes_a_image(leader, e->samples), token_bytes(leader, e->samples));
+            bytes_per_image(leader, e->samples), token_bytes(leader, e->samples));
   report_bits(out, leader, e->samples);
   if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
 }
@@ -324,7 +324,7 @@ json_t *report_nodes_json(const Leader *leader) {
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
   return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
-                   rate(e), "bytes_per_picture", bytes_a_image(leader, e->samples), "bytes_per_token_block_receiver",
+                   rate(e), "bytes_per_picture", bytes_per_image(leader, e->samples), "bytes_per_token_block_receiver",
                    token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver", token_bits(leader, e->samples, true),
                    "packed_bits_per_token_block_receiver", token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped,
                    "nodes", report_nodes_json(leader));

@@ -155,7 +155,7 @@ Status request_read(Request *request, const NodeSetup *setup, const RequestShare
 
 /* ---- fixed parts ---- */
 
-/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
+/* offset 0 max u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
  * ends i32 [8] */
 static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
 static double get_float(const uint8_t *bytes) {

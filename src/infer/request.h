@@ -53,7 +53,7 @@ enum { REQUEST_SAMPLING = 64 };
 void request_pack_sampling(const Sampling *sampling, uint8_t bytes[REQUEST_SAMPLING]);
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *sampling);
 
-/* Ids as int32. Of hostile bytes one outside of [least, vocabulary) is BAD_VALUE. */
+/* Ids as int32. Of hostile bytes one outside of [min, vocabulary) is BAD_VALUE. */
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);
 Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64_t vocabulary, int32_t *ids);
 

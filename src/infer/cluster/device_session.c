@@ -222,7 +222,7 @@ static Status check_possible(const ClusterSetup *setup) {
   return STATUS_OK;
 }
 
-/* The shares, as partition.h and token_split.h have them. */
+/* The shares, as partition.h has them. */
 static Status take_shares(Session *s) {
   const ClusterSetup *setup = &s->setup;
   s->split = (TokenSplit){.nodes = setup->nodes};

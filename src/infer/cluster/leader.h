@@ -58,7 +58,7 @@ typedef struct LeaderOptions {
   double timeout;                    /* seconds of silence before a device counts as hung */
   int threads;                       /* of each device; 0: one per core */
   bool codes;                        /* answers include the devices' codes */
-  const ClusterSetup *network;       /* how codes travel (node_setup.h); outlives the leader; NULL: over streams */
+  const ClusterSetup *network;       /* how codes travel (setup_message.h); outlives the leader; NULL: over streams */
   const volatile sig_atomic_t *stop; /* set by a signal handler: stop with STATUS_INTERRUPTED; NULL: never */
   const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
                                       * processes of this machine, and a failure ends it */

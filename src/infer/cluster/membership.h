@@ -43,7 +43,6 @@ typedef struct LeaderMember {
   int node;                /* of the epoch; -1: takes no part */
   char name[WELCOME_NAME]; /* from its WELCOME */
   bool asked;              /* CANCEL was sent and not yet answered */
-  bool failed;             /* has sent an ERROR in this epoch */
   int faults;              /* failures attributed to it since it last took part in an answer */
   double since;            /* when the state began */
   double heard;            /* when its last message arrived */

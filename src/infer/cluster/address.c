@@ -1,10 +1,8 @@
 /* Address parsing, name resolution, listening and connecting. */
 #include "infer/cluster/address.h"
-#include "base/clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

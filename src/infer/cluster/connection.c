@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/sockios.h>
 #include <math.h>
 #include <netinet/in.h>

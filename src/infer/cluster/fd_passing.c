@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* Both ends run the same program: the struct is its own format. */
 typedef struct Note {

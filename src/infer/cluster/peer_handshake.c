@@ -6,7 +6,6 @@
 #include "infer/cluster/hello.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <unistd.h>
 
 enum { MEET_BYTES = WIRE_MEET_BYTES, MESSAGE = WIRE_HEADER + MEET_BYTES, CALLERS = WIRE_NODES + 8 };

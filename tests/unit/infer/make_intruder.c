@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { NOISE = 300 };
 static const double handshake_seconds = 5, quiet_seconds = 1;

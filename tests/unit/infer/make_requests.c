@@ -5,7 +5,6 @@
  *
  * right: its logits are, bit for bit, those that as many devices as took part give when nobody disturbs them, computed beforehand. masked:
  * it says itself that tokens are missing. error: there was no answer, but a message (on stderr). Anything else is wrong: exit code 1. */
-#include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/leader.h"
 #include "sample_cluster.h"

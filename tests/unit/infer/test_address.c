@@ -3,7 +3,6 @@
 #include "infer/cluster/address.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>

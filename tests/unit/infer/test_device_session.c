@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 enum { BATCH = 2, PIXELS = 3 * 16 * 16, MAX = 4096 };
 

@@ -3,7 +3,6 @@
 #include "infer/cluster/hello.h"
 #include <cmocka.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static const uint8_t session[HELLO_SESSION] = "fifteen letters";

@@ -3,7 +3,6 @@
 #include "infer/cluster/hello.h"
 #include <cmocka.h>
 #include <math.h>
-#include <string.h>
 
 static Status check(uint32_t what, uint32_t count, uint32_t bytes) {
   return hello_check_probe(&(WireHeader){.kind = WIRE_PROBE, .request = what, .count = count, .bytes = bytes}, 256);

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "fake_worker.h"
 #include "infer/cluster/leader_internal.h"
-#include <math.h>
 
 enum { MAX = 4, PIXELS = 3 * 16 * 16 };
 

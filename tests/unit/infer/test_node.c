@@ -5,7 +5,6 @@
 #include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PIXELS = 3 * 16 * 16, WIDTH = 32, BATCH = 3, IMAGE = 4 * PIXELS };

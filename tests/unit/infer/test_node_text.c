@@ -5,7 +5,6 @@
 #include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MAX = 4096, SLICE_ROWS = 256 };

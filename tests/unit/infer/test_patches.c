@@ -4,7 +4,6 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SIDE = 8, PATCH = 4, TOKENS = 4, PIXELS = 3 * SIDE * SIDE, BATCH = 2, DEPTH = 3 * PATCH * PATCH };
 static const ModelConfig config = {

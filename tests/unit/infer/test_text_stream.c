@@ -1,8 +1,6 @@
 /* Text as it comes: whole characters, nothing of a stop string, whatever pieces it comes in. */
 #include "infer/text_stream.h"
 #include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct Shown {

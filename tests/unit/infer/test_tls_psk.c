@@ -5,7 +5,6 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <openssl/ssl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -81,7 +81,7 @@ static inline bool fake_worker_set_up(FakeSession *s, size_t bytes) {
   return fake_worker_say(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch}, NULL);
 }
 
-/* Of an image: a replica of zeroes. Of a prompt: nothing made, or, of the last node, a token each half second. */
+/* A replica of zeroes for each image. */
 static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   const FakeWorker *w = s->worker;
   size_t bytes = WIRE_STATISTICS + (size_t)asked->count * (size_t)s->weights->config->width * 4;

@@ -21,7 +21,7 @@ static double row_loss(const real *logits, int64_t classes, int32_t label) {
 /* Tokens of the test part, as its description ends: "NAME, 123 tokens". */
 static int64_t tokens_of_test(const Session *session) {
   const char *number = strrchr(session->data.about[TASK_TEST], ',');
-  long long tokens;
+  long long tokens = 0;
   assert_true(number != NULL && sscanf(number, ", %lld tokens", &tokens) == 1);
   return tokens;
 }

@@ -496,7 +496,7 @@ static const CliCommand COMMANDS[] = {{"init", "initialise codebooks with K-mean
                                       {NULL, NULL, NULL}};
 
 static void help(FILE *stream) {
-  fputs("usage: astra-kmeans COMMAND [options]\nMakes, judges and prints the codebooks that devices exchange.\n\nCommands\n", stream);
+  fputs("usage: astra-kmeans COMMAND [options]\nMakes, evaluates and prints the codebooks that devices exchange.\n\nCommands\n", stream);
   cli_commands_help(COMMANDS, stream);
   fputs("\n'astra-kmeans COMMAND --help' prints its options. Start a training from codebooks with 'astra-train --codebooks DIR'.\n",
         stream);

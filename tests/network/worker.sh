@@ -98,7 +98,7 @@ lead "a key of zeroes" 1 -c "$work/model" --peers "${address[a]}" --key-file "$w
 lead "no key for others" 2 -c "$work/model" --peers "${address[open]},203.0.113.1:7433" "${pictures[0]}"; err "peers 203.0.113.1:7433 needs --key-file"
 lead "open to all, before a model is looked for" 2 worker -c "$work/none" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "no such key, before a model is looked for" 1 worker -c "$work/none" --key-file "$work/no-key"; err "no-key: cannot open the key file"
-lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
+lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: connection refused"
 lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" "${key[@]}" --no-local "${pictures[0]}"; err "no device is left"
 lead "the same worker twice" 1 -c "$work/model" --peers "${address[a]},localhost:${address[a]##*:}" "${key[@]}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"

@@ -87,7 +87,7 @@ list() { # FILE WHAT
 }
 printf '\n==== Done in %d s. What it made\n\n' $((SECONDS - began))
 list "$out/" "checkpoint: config.json, model.safetensors (weights, codebooks)"
-list "$out/selftest.safetensors" "sample pictures with codes and logits of the emulated devices"
+list "$out/selftest.safetensors" "sample images with codes and logits of the emulated devices"
 list "$out/curves.png" "loss, accuracy, codebook use over the steps"
 list "$out/metrics.csv" "the same as numbers"
 list "$text_out/" "checkpoint of the language model, with its tokenizer"

@@ -134,6 +134,18 @@ static void run(const Product *p) {
             (int)p->k, p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, p->beta, p->c, (int)p->ldc);
 }
 
+/* Computes a product [m, n] over k on the pool, by the longer of its sides; a small one on the calling thread alone. Counts it. */
+static void divide(int64_t m, int64_t n, int64_t k, ThreadsBody *rows, ThreadsBody *columns, void *product) {
+  const double begun = matmul_count_begin();
+  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
+    rows(product, 0, m, 0);
+  else if (m >= n)
+    threads_for(m, GRAIN, rows, product);
+  else
+    threads_for(n, GRAIN, columns, product);
+  matmul_count_end(m, n, k, begun);
+}
+
 static void run_rows(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Product piece = *(const Product *)context;
@@ -156,14 +168,7 @@ void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
             int64_t ldb, real beta, real *c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
   Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
-  const double begun = matmul_count_begin();
-  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
-    run(&product);
-  else if (m >= n)
-    threads_for(m, GRAIN, run_rows, &product);
-  else
-    threads_for(n, GRAIN, run_columns, &product);
-  matmul_count_end(m, n, k, begun);
+  divide(m, n, k, run_rows, run_columns, &product);
 }
 
 void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
@@ -379,14 +384,7 @@ void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
                  int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
   Bf16Product product = {transpose_a, transpose_b, add, m, n, k, a, lda, b, ldb, bias, c, ldc};
-  const double begun = matmul_count_begin();
-  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
-    run_bf16(&product);
-  else if (m >= n)
-    threads_for(m, GRAIN, run_bf16_rows, &product);
-  else
-    threads_for(n, GRAIN, run_bf16_columns, &product);
-  matmul_count_end(m, n, k, begun);
+  divide(m, n, k, run_bf16_rows, run_bf16_columns, &product);
 }
 
 /* ---- whether bf16 is worth it ---- */

@@ -297,8 +297,8 @@ bool membership_poll(Membership *membership) {
 
 /* ---- start */
 
-/* A worker that cannot be reached, or is silent, is lost for now, if the cluster may continue without failed devices. A worker that
- * refuses, or is busy for too long, is an error. */
+/* A worker that cannot be reached, or is silent, is left out until it answers a later call (membership.h), if the cluster may continue
+ * without failed devices. A worker that refuses, or is busy for too long, is an error. */
 static Status miss(Membership *membership, int m, Status status) {
   const LeaderMember *member = &membership->members[m];
   bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;

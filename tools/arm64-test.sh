@@ -2,7 +2,7 @@
 # Builds unit tests for arm64 and runs them under qemu, on a Debian machine of another kind:
 #   tools/arm64-test.sh WORD...      tests whose name contains one of the words
 # Needs gcc-aarch64-linux-gnu and qemu-user-static. The arm64 libraries are downloaded by apt-get and unpacked into build-arm64-root; no
-# package of the machine changes. oneDNN, MPI and the optional picture formats are left out.
+# package of the machine changes. oneDNN, MPI and the optional image formats are left out.
 set -eu
 export BUILD=build-arm64
 root=$PWD/$BUILD-root
@@ -21,6 +21,7 @@ fetch() { # a package index of our own, in which nothing is installed
     libjansson-dev libcurl4-openssl-dev libarchive-dev zlib1g-dev libpcre2-dev libxxhash-dev libssl-dev
   rm "$apt"/cache/archives/libc6-dev_*.deb # the cross compiler has its own
   for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
+  find "$root/usr/lib" -type l -lname '/*' -printf '%l %p\n' | while read -r target link; do ln -sf "$root$target" "$link"; done # not this machine's
   rm -rf "$apt"
 }
 

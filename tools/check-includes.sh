@@ -17,7 +17,8 @@ declare -A may_use=(
   [data]="data base"
   [train]="train nn vq data autograd base"
   [infer]="infer nn vq data autograd base"
-  [cli]="cli infer train nn vq data autograd base"
+  [serve]="serve infer nn vq data autograd base"
+  [cli]="cli serve infer train nn vq data autograd base"
 )
 
 # A system header that only some files may include: pattern of the header, pattern of the files, in words.
@@ -31,7 +32,9 @@ restricted=(
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
   '^zlib\.h$' '^src/data/' 'unpacking of texts belongs to data'
   '^pcre2\.h$' '^src/data/' 'patterns of tokenizers belong to data'
-  '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
+  '^microhttpd\.h$' '^src/serve/' 'HTTP belongs to serve'
+  '^histedit\.h$' '^src/cli/' 'line editing belongs to cli'
+  '^jansson\.h$' '^src/(nn|data|train|infer|serve|cli)/' 'JSON stays out of base, autograd and vq'
   '^mpi\.h$' '^src/train/ranks\.c$' 'MPI belongs to train/ranks.c'
   '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
   '^xxh' '^src/nn/safetensors_convert\.c$' 'digests of tensors belong to nn/safetensors_convert.c'

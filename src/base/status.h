@@ -19,7 +19,8 @@
   X(PEER, "a peer failed")                                                                                                                 \
   X(NUMERIC, "not a finite number")                                                                                                        \
   X(INTERRUPTED, "interrupted")                                                                                                            \
-  X(UNSUPPORTED, "not supported")
+  X(UNSUPPORTED, "not supported")                                                                                                          \
+  X(BUSY, "busy")
 
 typedef enum Status {
 #define STATUS_ENUM(name, text) STATUS_##name,

@@ -291,6 +291,20 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {TEXT | OF_LANGUAGE,
        {OPTION_REAL, "top-p", 0, &s->top_p, "P", .min = 1e-6, .max = 1,
         .help = "sample from the most likely tokens with total probability P"}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_REAL, "min-p", 0, &s->min_p, "P", .min = 0, .max = 0.999999,
+        .help = "sample from tokens at least P times as probable as the most likely one"}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_REAL, "repetition-penalty", 0, &s->repetition_penalty, "R", .min = 0.01, .max = 100,
+        .help = "divide the logits of tokens of the prompt and text by R; 1: none"}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_REAL, "frequency-penalty", 0, &s->frequency_penalty, "F", .min = -2, .max = 2,
+        .help = "subtract F from a token's logit for each time it is in the new text"}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_REAL, "presence-penalty", 0, &s->presence_penalty, "F", .min = -2, .max = 2,
+        .help = "subtract F from the logits of all tokens of the new text"}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_TEXTS, "logit-bias", 0, &s->biases, "ID=BIAS", .help = "add BIAS (-100 to 100) to the logit of token ID; may be repeated"}},
       {TEXT | OF_LANGUAGE, {OPTION_INT, "seed", 0, &s->seed, "N", .min = 0, .max = 9e15, .help = "sampling seed"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "stop before this text (\\n, \\t, \\\\ as in C); may be repeated"}},
@@ -357,6 +371,7 @@ static void set_defaults(InferSettings *s, InferCommand command) {
                        .timeout = 30,
                        .new_tokens = 64,
                        .top_p = 1,
+                       .repetition_penalty = 1,
                        .seed = 42,
                        .local = true,
                        .wait = 30,
@@ -423,7 +438,7 @@ void infer_settings_help_links(FILE *stream) {
 
 /* Of an option that says how to draw, where nothing is drawn. */
 static Status check_drawing(const InferSettings *s, const Option *options) {
-  static const char *const names[] = {"top-k", "top-p", "seed"};
+  static const char *const names[] = {"top-k", "top-p", "min-p", "seed"};
   for (size_t i = 0; i < sizeof names / sizeof *names && s->temperature <= 0; i++) {
     const Option *option = options_find(options, names[i]);
     if (option && option->given)

@@ -37,7 +37,7 @@ typedef struct InferSettings {
   int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
   const char *per_sample;  /* CSV file of an evaluation; NULL: none */
   int64_t validation_part; /* samples held out of the training part, to be evaluated; 0: the test part */
-  double timeout, temperature, top_p;
+  double timeout, temperature, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty;
   int strategy;     /* Strategy */
   int64_t retained; /* blocks of bp-* */
   int weights;      /* WeightsBits */
@@ -45,7 +45,7 @@ typedef struct InferSettings {
   const char *backend;
   int perplexity; /* PerplexityUnit */
   int part;       /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
-  OptionTexts prompts, stops, texts, pairs;
+  OptionTexts prompts, stops, biases, texts, pairs;
   InferLinkOptions links;
   bool json, quiet, verbose, echo, special;
   const char *peers, *key_file;

@@ -11,6 +11,7 @@
 #include "infer/generate.h"
 #include "infer/report.h"
 #include "nn/json_build.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,35 @@ static void infer_stops_release(InferStops *stops) {
   *stops = (InferStops){.count = 0};
 }
 
+/* ---- Sampling ---- */
+
+/* What the options say of sampling. */
+static Status read_sampling(const InferSettings *s, int64_t vocabulary, Sampling *sampling) {
+  *sampling = (Sampling){.max = s->new_tokens,
+                         .temperature = s->temperature,
+                         .top_k = s->top_k,
+                         .top_p = s->top_p,
+                         .min_p = s->min_p,
+                         .repetition_penalty = s->repetition_penalty,
+                         .frequency_penalty = s->frequency_penalty,
+                         .presence_penalty = s->presence_penalty,
+                         .seed = (uint64_t)s->seed};
+  if (s->biases.count > SAMPLING_BIASES)
+    return status_set(STATUS_BAD_USAGE, "--logit-bias: given %d times; at most %d are taken", s->biases.count, SAMPLING_BIASES);
+  for (int i = 0; i < s->biases.count; i++) {
+    char *at, *end = NULL;
+    errno = 0;
+    const long long id = strtoll(s->biases.list[i], &at, 10);
+    const double add = at > s->biases.list[i] && *at == '=' ? strtod(at + 1, &end) : 0;
+    if (errno || end == NULL || end == at + 1 || *end || !(fabs(add) <= 100) || id < 0 || id >= vocabulary)
+      return status_set(STATUS_BAD_USAGE,
+                        "--logit-bias: '%s' is not accepted; give ID=BIAS with an id from 0 to %lld and a bias from -100 to 100",
+                        s->biases.list[i], (long long)vocabulary - 1);
+    sampling->bias[sampling->biases++] = (SamplingBias){(int32_t)id, (float)add};
+  }
+  return STATUS_OK;
+}
+
 /* ---- New tokens ---- */
 
 typedef struct Job {
@@ -67,6 +97,7 @@ typedef struct Job {
   Vocabulary vocabulary;
   InferPrompts prompts;
   InferStops stops;
+  Sampling sampling;
   json_t *results; /* with --json */
   bool line_open;  /* text stands on the last line of stdout, which no end follows yet */
 } Job;
@@ -137,16 +168,12 @@ static Status go_on(Job *job, int index) {
   const InferSettings *s = job->settings;
   InferPrompt *prompt = &job->prompts.list[index];
   Generation generation = {.nodes = 0};
-  GenerateOptions options = {.sampling = {.max = s->new_tokens,
-                                          .temperature = s->temperature,
-                                          .top_k = s->top_k,
-                                          .top_p = s->top_p,
-                                          .seed = (uint64_t)s->seed,
-                                          .stream = (uint16_t)index},
+  GenerateOptions options = {.sampling = job->sampling,
                              .stops = (const char *const *)job->stops.list,
                              .stop_count = job->stops.count,
                              .write = s->json ? NULL : write_text,
                              .context = job};
+  options.sampling.stream = (uint16_t)index;
   TRY(infer_prompts_complete(&job->prompts, prompt));
   if (s->echo && !s->json) write_text(job, prompt->text, prompt->bytes);
   Status status = generate_run(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);
@@ -172,6 +199,7 @@ static Status run_job(Job *job) {
   TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
   TRY(choose_context(s, run->weights.config, &max));
+  TRY(read_sampling(s, run->weights.config->vocabulary, &job->sampling));
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
   TRY(infer_prompts_open(&job->prompts, s, &job->vocabulary, max));
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = 1, .tokens_max = max}));

@@ -382,10 +382,11 @@ static Status decode(Node *node, const NodeRequest *request, Tensor *last, Reque
   return STATUS_OK;
 }
 
-static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
+static Status prefill(Node *node, const NodeRequest *request, const Sampling *sampling, Tensor **last) {
   bool decodes = node->layout.last_rows > 0;
   int32_t *ids;
   TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
+  TRY(sampler_start(&node->text.sampler, sampling, ids, request->request.tokens));
   if (decodes && !node->text.cache.keys) TRY(start_cache(node));
   if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
   node->exchange.heard = decodes ? hear : NULL;
@@ -410,8 +411,7 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   Sampling sampling;
   Tensor *last;
   TRY(request_parse_sampling(request->payload, node->setup, &sampling));
-  sampler_start(&node->text.sampler, &sampling);
-  TRY(prefill(node, request, &last));
+  TRY(prefill(node, request, &sampling, &last));
   finish_statistics(node);
   if (last) TRY(decode(node, request, last, &decoding));
   decoding.buffer_bytes = (uint64_t)buffer_bytes(node);

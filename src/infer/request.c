@@ -156,7 +156,8 @@ Status request_read(Request *request, const NodeSetup *setup, const RequestShare
 /* ---- fixed parts ---- */
 
 /* offset 0 max u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
- * ends i32 [8] */
+ * ends i32 [8] | 64 min p f32 | 68 repetition penalty f32 | 72 frequency penalty f32 | 76 presence penalty f32 | 80 drawn u64 | 88 made u32
+ * | 92 biases u32 | 96 (id i32, bias f32) [32] */
 static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
 static double get_float(const uint8_t *bytes) {
   real value;
@@ -173,22 +174,54 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
   put_float(bytes + 24, s->temperature);
   put_float(bytes + 28, s->top_p);
   for (int i = 0; i < CONFIG_ENDS; i++) wire_put_u32(bytes + 32 + 4 * i, i < s->ends ? (uint32_t)s->end[i] : 0);
+  put_float(bytes + 64, s->min_p);
+  put_float(bytes + 68, s->repetition_penalty);
+  put_float(bytes + 72, s->frequency_penalty);
+  put_float(bytes + 76, s->presence_penalty);
+  wire_put_u64(bytes + 80, s->drawn);
+  wire_put_u32(bytes + 88, (uint32_t)s->made);
+  wire_put_u32(bytes + 92, (uint32_t)s->biases);
+  for (int i = 0; i < SAMPLING_BIASES; i++) {
+    wire_put_u32(bytes + 96 + 8 * i, i < s->biases ? (uint32_t)s->bias[i].id : 0);
+    put_float(bytes + 100 + 8 * i, i < s->biases ? (double)s->bias[i].add : 0);
+  }
 }
 
+enum { MAX_PENALTY = 100 }; /* more than logits differ by; a product of tokens and penalty stays finite */
+static bool is_penalty(double value) { return isfinite(value) && fabs(value) <= MAX_PENALTY; }
+
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
-  uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
+  const int64_t vocabulary = setup->weights->config->vocabulary;
+  uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX, biases = wire_get_u32(bytes + 92);
   *s = (Sampling){.max = wire_get_u32(bytes),
                   .vocabulary = wire_get_u32(bytes + 4),
                   .top_k = wire_get_u32(bytes + 8),
                   .seed = wire_get_u64(bytes + 16),
                   .stream = (uint16_t)(wire_get_u32(bytes + 12) >> 16),
                   .temperature = get_float(bytes + 24),
-                  .top_p = get_float(bytes + 28)};
-  bool sound = s->max <= setup->tokens_max && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&
-               isfinite(s->temperature) && s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS;
+                  .top_p = get_float(bytes + 28),
+                  .min_p = get_float(bytes + 64),
+                  .repetition_penalty = get_float(bytes + 68),
+                  .frequency_penalty = get_float(bytes + 72),
+                  .presence_penalty = get_float(bytes + 76),
+                  .drawn = wire_get_u64(bytes + 80),
+                  .made = wire_get_u32(bytes + 88)};
+  bool sound = s->max <= setup->tokens_max && s->vocabulary >= 1 && s->vocabulary <= vocabulary && isfinite(s->temperature) &&
+               s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS && s->min_p >= 0 && s->min_p < 1 &&
+               s->repetition_penalty >= 0 && is_penalty(s->repetition_penalty) && is_penalty(s->frequency_penalty) &&
+               is_penalty(s->presence_penalty) && s->made <= setup->tokens_max && s->drawn <= 2 * (uint64_t)s->made &&
+               biases <= SAMPLING_BIASES;
   if (!sound) return status_set(STATUS_BAD_VALUE, "sent a prompt with settings out of range");
   s->ends = (int)ends;
   for (int i = 0; i < s->ends; i++) s->end[i] = (int32_t)wire_get_u32(bytes + 32 + 4 * i);
+  s->biases = (int)biases;
+  for (int i = 0; i < s->biases; i++) {
+    const double add = get_float(bytes + 100 + 8 * i);
+    s->bias[i] = (SamplingBias){(int32_t)wire_get_u32(bytes + 96 + 8 * i), (float)add};
+    if (s->bias[i].id < 0 || s->bias[i].id >= vocabulary || !is_penalty(add))
+      return status_set(STATUS_BAD_VALUE, "sent a bias of %g for id %d; the model's vocabulary has %lld tokens", add, (int)s->bias[i].id,
+                        (long long)vocabulary);
+  }
   return STATUS_OK;
 }
 

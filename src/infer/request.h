@@ -49,7 +49,8 @@ const char *request_unit(const NodeSetup *setup);
 
 /* ---- the fixed part of a WIRE_PROMPT: how to go on */
 
-enum { REQUEST_SAMPLING = 64 };
+enum { REQUEST_SAMPLING = 96 + 8 * SAMPLING_BIASES };
+/* Of hostile bytes BAD_VALUE: a number out of range. That there are as many ids as new tokens is sampler_start's to check. */
 void request_pack_sampling(const Sampling *sampling, uint8_t bytes[REQUEST_SAMPLING]);
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *sampling);
 

@@ -2,29 +2,51 @@
 #include "infer/sampler.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STREAM = 7 }; /* of the generator: new tokens */
 
 Status sampler_init(Sampler *sampler, int64_t vocabulary) {
+  const size_t count = (size_t)vocabulary;
   *sampler = (Sampler){.capacity = vocabulary};
-  sampler->order = malloc((size_t)vocabulary * sizeof *sampler->order);
-  sampler->weight = malloc((size_t)vocabulary * sizeof *sampler->weight);
-  if (sampler->order && sampler->weight) return STATUS_OK;
+  sampler->order = malloc(count * sizeof *sampler->order);
+  sampler->weight = malloc(count * sizeof *sampler->weight);
+  sampler->adjusted = malloc(count * sizeof *sampler->adjusted);
+  sampler->made = malloc(count * sizeof *sampler->made);
+  sampler->prompted = malloc(count * sizeof *sampler->prompted);
+  if (sampler->order && sampler->weight && sampler->adjusted && sampler->made && sampler->prompted) return STATUS_OK;
   sampler_release(sampler);
   return status_set(STATUS_NO_MEMORY, "no memory to choose among %lld tokens", (long long)vocabulary);
 }
 
-size_t sampler_bytes(const Sampler *s) { return (size_t)s->capacity * (sizeof *s->order + sizeof *s->weight); }
+size_t sampler_bytes(const Sampler *s) {
+  return (size_t)s->capacity * (sizeof *s->order + sizeof *s->weight + sizeof *s->adjusted + sizeof *s->made + sizeof *s->prompted);
+}
 
 void sampler_release(Sampler *sampler) {
   free(sampler->order);
   free(sampler->weight);
+  free(sampler->adjusted);
+  free(sampler->made);
+  free(sampler->prompted);
   *sampler = (Sampler){.capacity = 0};
 }
 
-void sampler_start(Sampler *sampler, const Sampling *sampling) {
-  sampler->sampling = *sampling;
-  rng_init(&sampler->rng, sampling->seed, STREAM + ((uint64_t)sampling->stream << 32));
+Status sampler_start(Sampler *s, const Sampling *sampling, const int32_t *ids, int64_t count) {
+  if (sampling->made < 0 || sampling->made > count)
+    return status_set(STATUS_BAD_VALUE, "%lld new tokens are not among %lld", (long long)sampling->made, (long long)count);
+  s->sampling = *sampling;
+  if (s->sampling.repetition_penalty == 0) s->sampling.repetition_penalty = 1;
+  s->penalised =
+      s->sampling.repetition_penalty != 1 || sampling->frequency_penalty != 0 || sampling->presence_penalty != 0 || sampling->biases;
+  rng_init(&s->rng, sampling->seed, STREAM + ((uint64_t)sampling->stream << 32));
+  for (s->drawn = 0; s->drawn < sampling->drawn; s->drawn++) (void)rng_next(&s->rng);
+  if (!s->penalised) return STATUS_OK;
+  memset(s->made, 0, (size_t)s->capacity * sizeof *s->made);
+  memset(s->prompted, 0, (size_t)s->capacity * sizeof *s->prompted);
+  for (int64_t i = 0; i < count - sampling->made; i++) s->prompted[ids[i]] = 1;
+  for (int64_t i = count - sampling->made; i < count; i++) s->made[ids[i]]++;
+  return STATUS_OK;
 }
 
 static int32_t likeliest(const real *logits, int64_t count) {
@@ -33,6 +55,23 @@ static int32_t likeliest(const real *logits, int64_t count) {
     if (logits[i] > logits[best] || isnan((double)logits[best])) best = (int32_t)i;
   }
   return best;
+}
+
+/* Biases and penalties; the logits as they are where there are none. */
+static const real *adjust(Sampler *s, const real *logits) {
+  const Sampling *how = &s->sampling;
+  if (!s->penalised) return logits;
+  memcpy(s->adjusted, logits, (size_t)how->vocabulary * sizeof *logits);
+  for (int i = 0; i < how->biases; i++) {
+    if (how->bias[i].id >= 0 && how->bias[i].id < how->vocabulary) s->adjusted[how->bias[i].id] += (real)how->bias[i].add;
+  }
+  for (int64_t j = 0; j < how->vocabulary; j++) {
+    if (!s->made[j] && !s->prompted[j]) continue;
+    double l = (double)s->adjusted[j];
+    l = l > 0 ? l / how->repetition_penalty : l * how->repetition_penalty;
+    s->adjusted[j] = (real)(l - how->frequency_penalty * s->made[j] - (s->made[j] ? how->presence_penalty : 0));
+  }
+  return s->adjusted;
 }
 
 /* ---- the heap ---- */
@@ -60,51 +99,120 @@ static int32_t take(Sampler *s, int64_t *count) {
   return top;
 }
 
-/* ---- drawing ---- */
+/* ---- what is left to draw from ---- */
+
+/* ids [at order + first], the last of them the likeliest, whose weights sum to `sum`. */
+typedef struct Candidates {
+  int64_t first, count;
+  double sum;
+} Candidates;
 
 static double weigh(Sampler *s, const real *logits, double largest) {
   double sum = 0;
   for (int64_t i = 0; i < s->sampling.vocabulary; i++) {
     double weight = exp(((double)logits[i] - largest) / s->sampling.temperature);
     s->order[i] = (int32_t)i;
-    sum += s->weight[i] = isnan(weight) ? 0 : weight;
+    sum += s->weight[i] = isnan(weight) || weight < s->sampling.min_p ? 0 : weight;
   }
   return sum;
 }
 
-/* One of `count` ids [at order + first], the last of them the likeliest, whose weights sum to `sum`. */
-static int32_t draw(Sampler *s, int64_t first, int64_t count, double sum) {
-  double left = rng_uniform(&s->rng) * sum;
-  for (int64_t i = first + count - 1; i > first; i--) {
-    left -= s->weight[s->order[i]];
-    if (left < 0) return s->order[i];
-  }
-  return s->order[first];
-}
-
 /* First the k likeliest, then of these as many as make up the share p. */
-static int32_t draw_from_best(Sampler *s, double sum) {
+static Candidates best_of(Sampler *s, double sum) {
   int64_t all = s->sampling.vocabulary, max = s->sampling.top_k > 0 && s->sampling.top_k < all ? s->sampling.top_k : all, heap = all;
   double whole = max < all ? 0 : sum, held = 0;
   for (int64_t i = all / 2; i-- > 0;) sink(s, i, all);
   for (int64_t i = 0; i < max && max < all; i++) whole += s->weight[take(s, &heap)];
-  if (max < all && s->sampling.top_p >= 1) return draw(s, heap, max, whole);
+  if (max < all && s->sampling.top_p >= 1) return (Candidates){heap, max, whole};
   int64_t taken = 0, sorted = all - heap;
   while (taken < max && held < s->sampling.top_p * whole) {
     int32_t id = taken < sorted ? s->order[all - 1 - taken] : take(s, &heap);
     held += s->weight[id];
     taken++;
   }
-  return draw(s, all - taken, taken, held);
+  return (Candidates){all - taken, taken, held};
+}
+
+/* Without a temperature the likeliest alone. */
+static Status find_candidates(Sampler *s, const real *raw, Candidates *found) {
+  const real *logits = adjust(s, raw);
+  const int32_t largest = likeliest(logits, s->sampling.vocabulary);
+  if (!isfinite((double)logits[largest])) return status_set(STATUS_NUMERIC, "the model's output holds no finite number");
+  if (s->sampling.temperature <= 0) {
+    s->order[0] = largest;
+    s->weight[largest] = 1;
+    *found = (Candidates){0, 1, 1};
+    return STATUS_OK;
+  }
+  double sum = weigh(s, logits, (double)logits[largest]);
+  bool all = s->sampling.top_p >= 1 && (s->sampling.top_k <= 0 || s->sampling.top_k >= s->sampling.vocabulary);
+  *found = all ? (Candidates){0, s->sampling.vocabulary, sum} : best_of(s, sum);
+  return STATUS_OK;
+}
+
+/* ---- drawing ---- */
+
+static double uniform(Sampler *s) {
+  s->drawn++;
+  return rng_uniform(&s->rng);
+}
+
+static int32_t draw(Sampler *s, const Candidates *from) {
+  double left = uniform(s) * from->sum;
+  int32_t id = s->order[from->first];
+  for (int64_t i = from->first + from->count; i-- > from->first;) {
+    if (s->weight[s->order[i]] <= 0) continue;
+    left -= s->weight[id = s->order[i]]; /* the last one takes what rounding leaves */
+    if (left < 0) break;
+  }
+  return id;
+}
+
+static void note(Sampler *s, int32_t id) {
+  if (s->penalised) s->made[id]++;
 }
 
 Status sampler_pick(Sampler *s, const real *logits, int32_t *id) {
-  *id = likeliest(logits, s->sampling.vocabulary);
-  if (!isfinite((double)logits[*id])) return status_set(STATUS_NUMERIC, "the model's output holds no finite number");
-  if (s->sampling.temperature <= 0) return STATUS_OK;
-  double sum = weigh(s, logits, (double)logits[*id]);
-  bool all = s->sampling.top_p >= 1 && (s->sampling.top_k <= 0 || s->sampling.top_k >= s->sampling.vocabulary);
-  *id = all ? draw(s, 0, s->sampling.vocabulary, sum) : draw_from_best(s, sum);
+  Candidates from;
+  TRY(find_candidates(s, logits, &from));
+  *id = s->sampling.temperature <= 0 ? s->order[0] : draw(s, &from);
+  note(s, *id);
+  return STATUS_OK;
+}
+
+/* The weights become max(0, p - q). */
+static void subtract(Sampler *s, Candidates *from, int32_t draft, const real *q) {
+  double sum = 0;
+  for (int64_t i = from->first; i < from->first + from->count; i++) {
+    const int32_t j = s->order[i];
+    s->weight[j] = fmax(0, s->weight[j] / from->sum - (q ? (double)q[j] : j == draft));
+    sum += s->weight[j];
+  }
+  from->sum = sum;
+}
+
+Status sampler_check(Sampler *s, const real *logits, int32_t draft, const real *q, int32_t *id) {
+  Candidates from;
+  double p = 0;
+  TRY(find_candidates(s, logits, &from));
+  *id = s->order[0];
+  if (s->sampling.temperature > 0) {
+    for (int64_t i = from.first; i < from.first + from.count; i++) p += s->order[i] == draft ? s->weight[draft] / from.sum : 0;
+    *id = draft;
+    if (uniform(s) * (q ? (double)q[draft] : 1) >= p) {
+      subtract(s, &from, draft, q);
+      if (from.sum > 0) *id = draw(s, &from); /* else p and q are the same but for rounding */
+    }
+  }
+  note(s, *id);
+  return STATUS_OK;
+}
+
+Status sampler_distribution(Sampler *s, const real *logits, real *p) {
+  Candidates from;
+  TRY(find_candidates(s, logits, &from));
+  memset(p, 0, (size_t)s->sampling.vocabulary * sizeof *p);
+  for (int64_t i = from.first; i < from.first + from.count; i++) p[s->order[i]] = (real)(s->weight[s->order[i]] / from.sum);
   return STATUS_OK;
 }
 
@@ -113,4 +221,27 @@ bool sampler_ends(const Sampler *sampler, int32_t id) {
     if (sampler->sampling.end[i] == id) return true;
   }
   return false;
+}
+
+/* ---- log-probabilities ---- */
+
+int sampler_logprobs(const real *logits, int64_t count, int32_t id, float *logprob, int top, SamplerCandidate candidates[SAMPLER_TOP]) {
+  const double largest = (double)logits[likeliest(logits, count)];
+  double sum = 0;
+  int found = 0;
+  for (int64_t j = 0; j < count; j++) {
+    const double l = (double)logits[j];
+    if (!isfinite(l)) continue;
+    sum += exp(l - largest);
+    int place = found;
+    while (place > 0 && l > (double)logits[candidates[place - 1].id]) place--;
+    if (place >= top) continue;
+    if (found < top) found++;
+    memmove(candidates + place + 1, candidates + place, (size_t)(found - 1 - place) * sizeof *candidates);
+    candidates[place].id = (int32_t)j;
+  }
+  const double whole = largest + log(sum);
+  for (int i = 0; i < found; i++) candidates[i].logprob = (float)((double)logits[candidates[i].id] - whole);
+  if (id >= 0) *logprob = (float)((double)logits[id] - whole);
+  return found;
 }

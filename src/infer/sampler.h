@@ -1,6 +1,17 @@
-/* Choosing the next token from logits: the likeliest, or drawn at a temperature from the likeliest k or from those that make up a share p
- * of the probability (nucleus sampling; Holtzman et al., 2020). A function of the logits, the sampling and how many tokens were drawn
- * before; nothing is allocated after sampler_init. */
+/* Choosing the next token from the logits l of a model, in this order:
+ *
+ *   bias         l_j += the biases of j
+ *   repetition   of tokens of the prompt and new ones: l_j = l_j / r where l_j > 0, else l_j r             (Keskar et al., 2019)
+ *   frequency, presence   l_j -= f c_j + p [c_j > 0], c_j: how often j is among the new tokens              (as OpenAI define them)
+ *   temperature  w_j = exp((l_j - max l) / T); T = 0: the likeliest token, and nothing below applies
+ *   min p        w_j = 0 where w_j < min_p, that is below min_p times the largest probability               (Nguyen et al., 2024)
+ *   top k        the k likeliest
+ *   top p        of these as many of the likeliest as make up the share p      (nucleus sampling; Holtzman et al., 2020)
+ *   draw         j with probability w_j over the sum of those that are left: the distribution p that sampler_check keeps
+ *
+ * These are vLLM's definitions and its order; llama.cpp's are the same but for the temperature, which it applies last. A choice is a
+ * function of the logits, the sampling, the tokens before and how many random numbers were drawn. Nothing is allocated after sampler_init.
+ */
 #ifndef INFER_SAMPLER_H
 #define INFER_SAMPLER_H
 #include "autograd/real.h"
@@ -8,34 +19,78 @@
 #include "base/status.h"
 #include "nn/config.h"
 
+enum { SAMPLING_BIASES = 32, SAMPLER_TOP = 20 };
+
+typedef struct SamplingBias {
+  int32_t id;
+  float add; /* finite */
+} SamplingBias;
+
 typedef struct Sampling {
-  int64_t max;        /* new tokens */
-  int64_t vocabulary; /* only ids below are drawn: those that the tokenizer has */
-  double temperature; /* 0: the likeliest */
-  int64_t top_k;      /* 0: all */
-  double top_p;       /* in (0, 1]; 1: all */
+  int64_t max;               /* new tokens from here on */
+  int64_t vocabulary;        /* only ids below are drawn: those that the tokenizer has */
+  double temperature;        /* 0: the likeliest */
+  int64_t top_k;             /* 0: all */
+  double top_p;              /* in (0, 1]; 1: all */
+  double min_p;              /* in [0, 1); 0: all */
+  double repetition_penalty; /* above 0; 1, and 0 as in a zeroed struct: none */
+  double frequency_penalty, presence_penalty;
+  SamplingBias bias[SAMPLING_BIASES];
+  int biases;
   uint64_t seed;
   uint16_t stream;          /* of the seed: texts of other numbers are drawn from other random numbers */
   int32_t end[CONFIG_ENDS]; /* tokens that end the text */
   int ends;
+  /* A text that was begun elsewhere goes on as it would have gone on there: */
+  int64_t made;   /* how many of the ids that come before are new tokens; 0: all are prompt */
+  uint64_t drawn; /* random numbers that these took (Sampler.drawn), at most two for each */
 } Sampling;
 
 typedef struct Sampler {
   Sampling sampling;
   Rng rng;
+  uint64_t drawn; /* random numbers, since the text's first new token */
+  bool penalised; /* penalties or biases change logits */
   int64_t capacity;
-  int32_t *order; /* [capacity] a heap of candidates, the likeliest on top */
-  double *weight; /* [capacity] exp((logit - largest) / temperature), by id */
+  int32_t *order;    /* [capacity] a heap of candidates, the likeliest on top */
+  double *weight;    /* [capacity] w_j, by id */
+  real *adjusted;    /* [capacity] logits after biases and penalties */
+  int32_t *made;     /* [capacity] c_j */
+  uint8_t *prompted; /* [capacity] 1: in the prompt */
 } Sampler;
 
 Status sampler_init(Sampler *sampler, int64_t vocabulary);
 size_t sampler_bytes(const Sampler *sampler); /* that sampler_init asked for */
 void sampler_release(Sampler *sampler);       /* accepts a zeroed one */
 
-void sampler_start(Sampler *sampler, const Sampling *sampling); /* sampling->vocabulary <= that of sampler_init */
+/* ids [count], read now: the prompt and, behind it, sampling->made new tokens; each below the vocabulary of sampler_init, which is at least
+ * sampling->vocabulary. BAD_VALUE: fewer ids than new tokens. */
+Status sampler_start(Sampler *sampler, const Sampling *sampling, const int32_t *ids, int64_t count);
 
-/* logits [vocabulary] -> *id, the lowest among equals. NUMERIC when there is no largest finite logit. */
+/* logits [vocabulary] -> *id, the lowest among equals, which is a new token from now on. NUMERIC when there is no largest finite logit. */
 Status sampler_pick(Sampler *sampler, const real *logits, int32_t *id);
+
+/* The same, with the same distribution p, where a draft of the next token exists already (speculative decoding; Leviathan et al., 2023;
+ * Chen et al., 2023). q [vocabulary] is the distribution from which the draft was drawn; NULL: the draft follows from the text alone
+ * (prompt look-up, the likeliest token of a small model), q is 1 at the draft. *id is the draft with probability min(1, p / q), else drawn
+ * from max(0, p - q) over its sum: never the draft then, so that *id == draft says that it was accepted and the next draft may be checked.
+ * Without a temperature *id is the likeliest token whatever the draft is. */
+Status sampler_check(Sampler *sampler, const real *logits, int32_t draft, const real *q, int32_t *id);
+
+/* The distribution p [vocabulary] that sampler_pick would draw from, 1 at one id without a temperature. Draws nothing. */
+Status sampler_distribution(Sampler *sampler, const real *logits, real *p);
+
 bool sampler_ends(const Sampler *sampler, int32_t id);
+
+/* ---- log-probabilities of the model: before temperature, penalties and filters */
+
+typedef struct SamplerCandidate {
+  int32_t id;
+  float logprob; /* ln p(id), p = softmax(logits) */
+} SamplerCandidate;
+
+/* Of logits [count], of one token *logprob and of the likeliest `top` <= SAMPLER_TOP, likeliest first, the lowest id among equals. id -1:
+ * only of the likeliest. Returns how many there are, fewer where the vocabulary ends or logits are not finite. */
+int sampler_logprobs(const real *logits, int64_t count, int32_t id, float *logprob, int top, SamplerCandidate candidates[SAMPLER_TOP]);
 
 #endif

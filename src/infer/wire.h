@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 4, WIRE_HEADER = 24 };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 5, WIRE_HEADER = 24 };
 enum { WIRE_HELLO_BYTES = 72, WIRE_WELCOME_BYTES = 64, WIRE_MEET_BYTES = 28, WIRE_PROBE_BYTES = 1 << 18 /* at most */ };
 enum { WIRE_STATISTICS = 168, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum {

@@ -84,6 +84,12 @@ for only in "--top-k 1" "--top-p 0.00001"; do
   expect "drawn with $only" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 $only --json
   [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: not the likeliest"
 done
+expect "drawn with --min-p 0.999" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --min-p 0.999 --json
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: not the likeliest"
+expect "a token that is certain" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17=100 --json
+holds '.prompts[0].ids == [17, 17, 17]'
+expect "a token that is certain once" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17=1.5 --presence-penalty 2 --json
+holds '.prompts[0].ids | .[0] == 17 and .[1] != 17'
 expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
 holds '.prompts[0] | .end == "context" and (.ids | length) + .prompt_tokens == 49'
 expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"
@@ -183,14 +189,14 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 
 # ---- help, and what is wrong
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
-[ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
+[ "$(wc -l <"$work/out")" -le 45 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "^Text generation:$"; silent err
-[ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 61 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
 expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"
 for value in -h -V; do expect "$value as a prompt" 0 -c llama -n 1 -p "$value" --echo -m 1 -q; out "^$value"; done
 expect "help behind a prompt" 0 -c llama -p A --help; out "^usage: astra-infer"
-for option in "--top-k 3" "--top-p 0.5" "--seed 3"; do
+for option in "--top-k 3" "--top-p 0.5" "--min-p 0.1" "--seed 3"; do
   # shellcheck disable=SC2086
   expect "$option without drawing" 2 -c llama -p A $option; err "${option%% *}: .*--temperature"; silent out
 done
@@ -209,6 +215,9 @@ expect "picture and prompt" 2 -c llama -p A x.png; err "not several"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
 expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
 expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"
+for bias in 3 3= =1 x=1 3=1x 3=nan 3=101 -1=1 99999999=1; do
+  expect "logit bias $bias" 2 -c llama -p A --logit-bias="$bias"; err "--logit-bias: .*give ID=BIAS"; silent out
+done
 expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies images"; silent out
 expect "pictures for a language model" 2 -c llama x.png; err "is a language model"; silent out
 expect "plain on four" 1 -c "$stories" -n 4 -p A; err "--nodes 1"; silent out

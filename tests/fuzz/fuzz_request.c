@@ -26,7 +26,10 @@ static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
   Sampling s;
   if (request_parse_sampling(bytes, setup, &s) != STATUS_OK) return;
   need(s.max >= 0 && s.max <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
-  need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1);
+  need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1 && s.min_p >= 0 && s.min_p < 1);
+  need(isfinite(s.repetition_penalty) && s.repetition_penalty >= 0 && isfinite(s.frequency_penalty) && isfinite(s.presence_penalty));
+  need(s.made >= 0 && s.made <= TOKENS && s.drawn <= 2 * TOKENS && s.biases >= 0 && s.biases <= SAMPLING_BIASES);
+  for (int i = 0; i < s.biases; i++) need(s.bias[i].id >= 0 && s.bias[i].id < VOCABULARY && isfinite((double)s.bias[i].add));
 }
 
 /* In a buffer of the payload's own size, where one byte too many shows. */

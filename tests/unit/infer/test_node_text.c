@@ -99,6 +99,28 @@ static void tokens_come_one_by_one(void **state) {
   close_fixture(&f);
 }
 
+static void samplings_arrive_as_they_are_sent(void **state) {
+  (void)state;
+  const ModelConfig config = {.vocabulary = VOCABULARY};
+  const Weights weights = {.config = &config};
+  const NodeSetup setup = {.weights = &weights, .tokens_max = TOKENS};
+  uint8_t bytes[REQUEST_SAMPLING], again[REQUEST_SAMPLING];
+  Sampling s = {.max = 4, .vocabulary = VOCABULARY, .temperature = 0.5, .top_k = 7, .top_p = 0.75, .min_p = 0.125, .seed = 9, .stream = 3};
+  s.repetition_penalty = 1.5, s.frequency_penalty = -0.5, s.presence_penalty = 0.25, s.made = 5, s.drawn = 9;
+  s.ends = 1, s.end[0] = 2;
+  s.biases = SAMPLING_BIASES;
+  for (int i = 0; i < SAMPLING_BIASES; i++) s.bias[i] = (SamplingBias){i * 3, (float)(i - 16)};
+  Sampling parsed;
+  request_pack_sampling(&s, bytes);
+  assert_int_equal(request_parse_sampling(bytes, &setup, &parsed), STATUS_OK);
+  request_pack_sampling(&parsed, again);
+  assert_memory_equal(bytes, again, sizeof bytes);
+  assert_true(parsed.min_p == s.min_p && parsed.repetition_penalty == s.repetition_penalty);
+  assert_true(parsed.frequency_penalty == s.frequency_penalty && parsed.presence_penalty == s.presence_penalty);
+  assert_true(parsed.made == 5 && parsed.drawn == 9 && parsed.biases == SAMPLING_BIASES);
+  assert_memory_equal(parsed.bias, s.bias, sizeof s.bias);
+}
+
 /* Well-formed, but its content cannot be: the node says why. */
 static void what_cannot_be_is_named(void **state) {
   (void)state;
@@ -117,7 +139,17 @@ static void what_cannot_be_is_named(void **state) {
                 {WIRE_PROMPT, 4, VOCABULARY + 1, "settings"},
                 {WIRE_PROMPT, 12, CONFIG_ENDS + 1, "settings"},
                 {WIRE_PROMPT, 24, 0x7fc00000, "settings"}, /* a temperature that is no number */
-                {WIRE_PROMPT, 28, 0x40000000, "settings"} /* top p 2 */};
+                {WIRE_PROMPT, 28, 0x40000000, "settings"}, /* top p 2 */
+                {WIRE_PROMPT, 64, 0x3f800000, "settings"}, /* min p 1 */
+                {WIRE_PROMPT, 68, 0xbf800000, "settings"}, /* penalties of -1, of 256 and of no number */
+                {WIRE_PROMPT, 72, 0x43800000, "settings"},
+                {WIRE_PROMPT, 76, 0x7fc00000, "settings"},
+                {WIRE_PROMPT, 80, 1, "settings"}, /* a number drawn for no token */
+                {WIRE_PROMPT, 88, TOKENS + 1, "settings"},
+                {WIRE_PROMPT, 88, 3, "3 new tokens are not among 2"},
+                {WIRE_PROMPT, 92, SAMPLING_BIASES + 1, "settings"},
+                {WIRE_PROMPT, 96, VOCABULARY, "id 512"},
+                {WIRE_PROMPT, 100, 0x7f800000, "bias of inf"}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     Fixture f;
     WireHeader header;
@@ -125,6 +157,7 @@ static void what_cannot_be_is_named(void **state) {
     Sampling sampling = {.max = 4, .vocabulary = VOCABULARY, .top_p = 1};
     uint32_t bytes = faults[i].kind == WIRE_PROMPT ? REQUEST_SAMPLING + 8 : faults[i].kind == WIRE_SCORE ? 16 : 8;
     open_fixture(&f);
+    sampling.biases = 1;
     if (faults[i].kind == WIRE_PROMPT) request_pack_sampling(&sampling, payload);
     wire_put_u32(payload + faults[i].place, faults[i].value);
     send_message(&f, (WireHeader){.kind = faults[i].kind, .request = 1, .count = 1, .bytes = bytes}, payload);
@@ -213,8 +246,9 @@ static void the_head_gives_signs_of_life(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(answers_have_the_documented_size), cmocka_unit_test(tokens_come_one_by_one),
-                                     cmocka_unit_test(what_cannot_be_is_named), cmocka_unit_test(the_head_gives_signs_of_life),
-                                     cmocka_unit_test(a_leader_that_breaks_the_protocol_is_left)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(answers_have_the_documented_size),  cmocka_unit_test(tokens_come_one_by_one),
+      cmocka_unit_test(samplings_arrive_as_they_are_sent), cmocka_unit_test(what_cannot_be_is_named),
+      cmocka_unit_test(the_head_gives_signs_of_life),      cmocka_unit_test(a_leader_that_breaks_the_protocol_is_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,10 @@
 /* Drawing tokens: the likeliest without a temperature; with one as often as the probabilities say, among the likeliest k and the nucleus p
- * alone; the same for the same seed; logits that are no numbers. */
+ * alone; the same for the same seed; logits that are no numbers; biases, penalties and min p against a plain computation of their
+ * equations; a text that goes on elsewhere; drafts, whose distribution is enumerated; log-probabilities. */
 #include "infer/sampler.h"
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COUNT = 6, DRAWS = 20000 };
@@ -21,7 +23,7 @@ static void count_draws(const Sampling *sampling, int64_t counts[COUNT]) {
   fill(logits);
   memset(counts, 0, COUNT * sizeof *counts);
   assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
-  sampler_start(&sampler, sampling);
+  assert_int_equal(sampler_start(&sampler, sampling, NULL, 0), STATUS_OK);
   for (int i = 0; i < DRAWS; i++) {
     int32_t id;
     assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
@@ -106,7 +108,7 @@ static void the_likeliest_without_a_temperature(void **state) {
   int32_t id;
   sampling.temperature = 0;
   assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
-  sampler_start(&sampler, &sampling);
+  assert_int_equal(sampler_start(&sampler, &sampling, NULL, 0), STATUS_OK);
   assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
   assert_int_equal(id, 1); /* the first of equals */
   logits[0] = (real)NAN;
@@ -128,7 +130,7 @@ static void numbers_that_are_none_are_never_drawn(void **state) {
   for (int way = 0; way < 3; way++) {
     sampling.top_k = way == 1 ? 4 : 0;
     sampling.top_p = way == 2 ? 0.99 : 1;
-    sampler_start(&sampler, &sampling);
+    assert_int_equal(sampler_start(&sampler, &sampling, NULL, 0), STATUS_OK);
     for (int i = 0; i < 500; i++) {
       int32_t id;
       assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
@@ -144,10 +146,305 @@ static void ends_are_told(void **state) {
   Sampling sampling = usual();
   sampling.ends = 2, sampling.end[0] = 4, sampling.end[1] = 1;
   assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
-  sampler_start(&sampler, &sampling);
+  assert_int_equal(sampler_start(&sampler, &sampling, NULL, 0), STATUS_OK);
   assert_true(sampler_ends(&sampler, 4) && sampler_ends(&sampler, 1));
   assert_false(sampler_ends(&sampler, 0));
   sampler_release(&sampler);
+}
+
+/* ---- biases, penalties and filters against a plain computation ---- */
+
+enum { WORDS = 23, TEXT = 15 };
+
+typedef struct Plain {
+  double weight;
+  int id;
+} Plain;
+
+static int by_weight(const void *a, const void *b) {
+  const Plain *x = a, *y = b;
+  return x->weight != y->weight ? (x->weight < y->weight ? 1 : -1) : x->id - y->id;
+}
+
+/* The equations of sampler.h, one after another, over sorted tokens. */
+static void plain_distribution(const Sampling *how, const real *logits, const int32_t *ids, int count, double p[WORDS]) {
+  Plain list[WORDS];
+  double largest = -INFINITY, sum = 0, held = 0;
+  int left = 0;
+  for (int j = 0; j < WORDS; j++) {
+    double l = (double)logits[j];
+    int made = 0, prompted = 0;
+    for (int i = 0; i < how->biases; i++) l += how->bias[i].id == j ? (double)how->bias[i].add : 0;
+    for (int i = 0; i < count; i++) *(i < count - how->made ? &prompted : &made) += ids[i] == j;
+    if ((made || prompted) && how->repetition_penalty > 0) l = l > 0 ? l / how->repetition_penalty : l * how->repetition_penalty;
+    l -= how->frequency_penalty * made + (made ? how->presence_penalty : 0);
+    list[j] = (Plain){l, j};
+    largest = fmax(largest, l);
+  }
+  for (int j = 0; j < WORDS; j++) {
+    list[j].weight = exp((list[j].weight - largest) / how->temperature);
+    if (list[j].weight < how->min_p) list[j].weight = 0;
+  }
+  qsort(list, WORDS, sizeof *list, by_weight);
+  const int k = how->top_k > 0 && how->top_k < WORDS ? (int)how->top_k : WORDS;
+  for (int i = 0; i < k; i++) sum += list[i].weight;
+  while (left < k && held < how->top_p * sum) held += list[left++].weight;
+  memset(p, 0, WORDS * sizeof *p);
+  for (int i = 0; i < left; i++) p[list[i].id] = list[i].weight / held;
+}
+
+static double between(Rng *rng, double low, double high) { return low + (high - low) * rng_uniform(rng); }
+
+static Sampling any_sampling(Rng *rng, int round) {
+  Sampling how = {.max = 1, .vocabulary = WORDS, .temperature = between(rng, 0.3, 2), .top_p = 1, .seed = (uint64_t)round};
+  if (round & 1) how.top_p = between(rng, 0.3, 0.99);
+  if (round & 2) how.top_k = 1 + (int64_t)rng_below(rng, WORDS);
+  if (round & 4) how.min_p = between(rng, 0.001, 0.4);
+  if (round & 8) how.repetition_penalty = between(rng, 0.5, 2);
+  if (round & 16) how.frequency_penalty = between(rng, -1, 1);
+  if (round & 32) how.presence_penalty = between(rng, -1, 1);
+  if (round & 64) how.biases = (int)rng_below(rng, 5);
+  for (int i = 0; i < how.biases; i++)
+    how.bias[i] = (SamplingBias){(int32_t)rng_below(rng, WORDS), (float)between(rng, -3, 3)}; /* one id twice at times */
+  how.made = (int64_t)rng_below(rng, TEXT + 1);
+  return how;
+}
+
+static void any_text(Rng *rng, int32_t ids[TEXT], real logits[WORDS]) {
+  for (int i = 0; i < TEXT; i++) ids[i] = (int32_t)rng_below(rng, WORDS);
+  for (int j = 0; j < WORDS; j++) logits[j] = (real)(2 * rng_normal(rng));
+}
+
+static void filters_follow_their_equations(void **state) {
+  (void)state;
+  const double tolerance = REAL_IS_DOUBLE ? 1e-12 : 1e-5; /* adjusted logits and p are reals */
+  Sampler sampler;
+  Rng rng;
+  rng_init(&rng, 11, 0);
+  assert_int_equal(sampler_init(&sampler, WORDS + 4), STATUS_OK);
+  for (int round = 0; round < 512; round++) {
+    const Sampling how = any_sampling(&rng, round);
+    int32_t ids[TEXT], id;
+    real logits[WORDS], p[WORDS];
+    double expected[WORDS];
+    any_text(&rng, ids, logits);
+    assert_int_equal(sampler_start(&sampler, &how, ids, TEXT), STATUS_OK);
+    assert_int_equal(sampler_distribution(&sampler, logits, p), STATUS_OK);
+    plain_distribution(&how, logits, ids, TEXT, expected);
+    for (int j = 0; j < WORDS; j++)
+      if (fabs((double)p[j] - expected[j]) > tolerance) fail_msg("round %d: p of %d is %g, not %g", round, j, (double)p[j], expected[j]);
+    assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
+    assert_true(expected[id] > 0);
+    Sampling greedy = how;
+    greedy.temperature = 0;
+    assert_int_equal(sampler_start(&sampler, &greedy, ids, TEXT), STATUS_OK);
+    assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
+    for (int j = 0; j < WORDS; j++) assert_true(expected[id] >= expected[j]);
+  }
+  sampler_release(&sampler);
+}
+
+/* Penalties of 1 and 0, a bias of 0: the same draws as without, though another path leads there. */
+static void what_penalises_nothing_changes_nothing(void **state) {
+  (void)state;
+  Sampler plain, other;
+  Rng rng;
+  const Sampling off = {.max = 1, .vocabulary = WORDS, .temperature = 0.9, .top_p = 0.9, .top_k = 17, .seed = 3};
+  Sampling nothing = off;
+  nothing.biases = 1, nothing.repetition_penalty = 1;
+  rng_init(&rng, 12, 0);
+  assert_int_equal(sampler_init(&plain, WORDS), STATUS_OK);
+  assert_int_equal(sampler_init(&other, WORDS), STATUS_OK);
+  assert_int_equal(sampler_start(&plain, &off, NULL, 0), STATUS_OK);
+  assert_int_equal(sampler_start(&other, &nothing, NULL, 0), STATUS_OK);
+  assert_true(other.penalised && !plain.penalised);
+  for (int i = 0; i < 200; i++) {
+    int32_t ids[TEXT], a, b;
+    real logits[WORDS];
+    any_text(&rng, ids, logits);
+    assert_int_equal(sampler_pick(&plain, logits, &a), STATUS_OK);
+    assert_int_equal(sampler_pick(&other, logits, &b), STATUS_OK);
+    assert_int_equal(a, b);
+  }
+  sampler_release(&plain);
+  sampler_release(&other);
+}
+
+/* 20,000 draws with every filter on: chi square of the tokens that are left, below its 99.9th percentile for at most 22 degrees of freedom.
+ */
+static void draws_have_the_distribution(void **state) {
+  (void)state;
+  enum { MANY = 20000 };
+  const Sampling how = {.max = 1, .vocabulary = WORDS, .temperature = 1.1, .top_p = 0.97, .top_k = 20, .min_p = 0.01, .seed = 8};
+  Sampler sampler;
+  Rng rng;
+  int32_t ids[TEXT], id;
+  real logits[WORDS];
+  double p[WORDS], chi = 0;
+  int64_t counts[WORDS] = {0};
+  rng_init(&rng, 13, 0);
+  any_text(&rng, ids, logits);
+  plain_distribution(&how, logits, ids, TEXT, p);
+  assert_int_equal(sampler_init(&sampler, WORDS), STATUS_OK);
+  assert_int_equal(sampler_start(&sampler, &how, ids, TEXT), STATUS_OK);
+  for (int i = 0; i < MANY; i++) {
+    assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
+    counts[id]++;
+  }
+  for (int j = 0; j < WORDS; j++) {
+    if (p[j] == 0) assert_int_equal(counts[j], 0);
+    if (p[j] > 0) chi += ((double)counts[j] - MANY * p[j]) * ((double)counts[j] - MANY * p[j]) / (MANY * p[j]);
+  }
+  if (chi > 48.3) fail_msg("chi square is %g", chi);
+  sampler_release(&sampler);
+}
+
+/* ---- a text that goes on elsewhere ---- */
+
+static void a_text_goes_on_elsewhere(void **state) {
+  (void)state;
+  enum { PROMPT = 4, NEW = 11, MOVED = 6 };
+  Sampling how = {
+      .max = NEW, .vocabulary = WORDS, .temperature = 1.3, .top_p = 1, .frequency_penalty = 0.7, .repetition_penalty = 1.2, .seed = 4};
+  Sampler sampler;
+  Rng rng;
+  int32_t ids[PROMPT + NEW] = {3, 9, 3, 1}, id;
+  real logits[NEW][WORDS];
+  rng_init(&rng, 14, 0);
+  for (int i = 0; i < NEW; i++)
+    for (int j = 0; j < WORDS; j++) logits[i][j] = (real)rng_normal(&rng);
+  assert_int_equal(sampler_init(&sampler, WORDS), STATUS_OK);
+  assert_int_equal(sampler_start(&sampler, &how, ids, PROMPT), STATUS_OK);
+  for (int i = 0; i < NEW; i++) {
+    if (i == MOVED) how.drawn = sampler.drawn;
+    if (i % 3 == 1) /* a draft, which takes one or two numbers */
+      assert_int_equal(sampler_check(&sampler, logits[i], 5, NULL, &ids[PROMPT + i]), STATUS_OK);
+    else
+      assert_int_equal(sampler_pick(&sampler, logits[i], &ids[PROMPT + i]), STATUS_OK);
+  }
+  sampler_release(&sampler);
+  how.made = MOVED;
+  assert_true(how.drawn >= MOVED && how.drawn <= 2 * MOVED);
+  assert_int_equal(sampler_init(&sampler, WORDS), STATUS_OK);
+  assert_int_equal(sampler_start(&sampler, &how, ids, PROMPT + MOVED), STATUS_OK);
+  for (int i = MOVED; i < NEW; i++) {
+    if (i % 3 == 1)
+      assert_int_equal(sampler_check(&sampler, logits[i], 5, NULL, &id), STATUS_OK);
+    else
+      assert_int_equal(sampler_pick(&sampler, logits[i], &id), STATUS_OK);
+    assert_int_equal(id, ids[PROMPT + i]);
+  }
+  assert_int_equal(sampler_start(&sampler, &how, ids, MOVED - 1), STATUS_BAD_VALUE);
+  sampler_release(&sampler);
+}
+
+/* ---- drafts ---- */
+
+/* A generator whose next two numbers are a and b of [0, 1): its output is rotate(5 s1, 7) * 9, and s1 becomes s0 ^ s1 ^ s2. */
+static Rng rng_of(double a, double b) {
+  const uint64_t fifth = UINT64_C(0xcccccccccccccccd), ninth = UINT64_C(0x8e38e38e38e38e39); /* inverses modulo 2^64 */
+  uint64_t number[2] = {(uint64_t)(a * 0x1p64), (uint64_t)(b * 0x1p64)}, word[2];
+  for (int i = 0; i < 2; i++) {
+    const uint64_t turned = number[i] * ninth;
+    word[i] = (turned >> 7 | turned << 57) * fifth;
+  }
+  return (Rng){{word[0] ^ word[1], word[0], 0, 1}};
+}
+
+enum { STEPS = 600 }; /* of each random number: an interval's length is known to 2 / STEPS */
+
+/* How often each token comes after `draft`, over a grid of both random numbers. */
+static void enumerate(Sampler *sampler, const Sampling *how, const real *logits, int32_t draft, const real *q, double share_of[COUNT]) {
+  memset(share_of, 0, COUNT * sizeof *share_of);
+  assert_int_equal(sampler_start(sampler, how, NULL, 0), STATUS_OK);
+  for (int i = 0; i < STEPS; i++)
+    for (int j = 0; j < STEPS; j++) {
+      int32_t id;
+      sampler->rng = rng_of((i + 0.5) / STEPS, (j + 0.5) / STEPS);
+      assert_int_equal(sampler_check(sampler, logits, draft, q, &id), STATUS_OK);
+      share_of[id] += 1.0 / STEPS / STEPS;
+    }
+}
+
+static void drafts_leave_the_distribution_as_it_is(void **state) {
+  (void)state;
+  const real q[3][COUNT] = {{(real)0.1, (real)0.2, (real)0.3, (real)0.1, (real)0.2, (real)0.1},
+                            {(real)0.4, (real)0.05, (real)0.25, (real)0.15, (real)0.1, (real)0.05}, /* p itself, without filters */
+                            {0, 0, 0, (real)0.5, 0, (real)0.5}};
+  const Rng trial = rng_of(0.25, 0.75);
+  Rng copy = trial;
+  assert_true(fabs(rng_uniform(&copy) - 0.25) < 1e-9 && fabs(rng_uniform(&copy) - 0.75) < 1e-9);
+  Sampler sampler;
+  real logits[COUNT], p[COUNT];
+  double after[COUNT];
+  fill(logits);
+  assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
+  for (int filter = 0; filter < 2; filter++) {
+    Sampling how = usual();
+    if (filter) how.top_k = 3, how.temperature = 0.8;
+    assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
+    assert_int_equal(sampler_distribution(&sampler, logits, p), STATUS_OK);
+    for (int32_t draft = 0; draft < COUNT; draft++) { /* q a point mass: whatever the draft is */
+      enumerate(&sampler, &how, logits, draft, NULL, after);
+      for (int j = 0; j < COUNT; j++) assert_true(fabs(after[j] - (double)p[j]) < 4.0 / STEPS);
+    }
+    for (int i = 0; i < 3; i++) { /* the draft drawn from q */
+      double whole[COUNT] = {0}, accepted = 0, overlap = 0;
+      for (int32_t draft = 0; draft < COUNT; draft++) {
+        if (q[i][draft] == 0) continue;
+        enumerate(&sampler, &how, logits, draft, q[i], after);
+        for (int j = 0; j < COUNT; j++) whole[j] += (double)q[i][draft] * after[j];
+        accepted += (double)q[i][draft] * after[draft];
+        overlap += fmin((double)p[draft], (double)q[i][draft]);
+      }
+      for (int j = 0; j < COUNT; j++)
+        if (fabs(whole[j] - (double)p[j]) > 4.0 / STEPS) fail_msg("q %d: token %d comes %g, not %g", i, j, whole[j], (double)p[j]);
+      assert_true(fabs(accepted - overlap) < 4.0 / STEPS); /* as often as any method can accept */
+    }
+  }
+  sampler_release(&sampler);
+}
+
+static void a_greedy_draft_is_right_or_wrong(void **state) {
+  (void)state;
+  Sampler sampler;
+  Sampling how = usual();
+  real logits[COUNT];
+  int32_t id;
+  how.temperature = 0;
+  fill(logits);
+  assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
+  assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
+  for (int32_t draft = 0; draft < COUNT; draft++) {
+    assert_int_equal(sampler_check(&sampler, logits, draft, NULL, &id), STATUS_OK);
+    assert_int_equal(id, 0);
+  }
+  assert_int_equal(sampler.drawn, 0);
+  sampler_release(&sampler);
+}
+
+/* ---- log-probabilities ---- */
+
+static void log_probabilities_are_the_models(void **state) {
+  (void)state;
+  real logits[COUNT];
+  SamplerCandidate top[SAMPLER_TOP];
+  float logprob;
+  fill(logits);
+  assert_int_equal(sampler_logprobs(logits, COUNT, 3, &logprob, 4, top), 4);
+  assert_true(fabs((double)logprob - log(0.15)) < 1e-5);
+  const int32_t order[COUNT] = {0, 2, 3, 4, 1, 5}; /* 1 and 5 are equal */
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(top[i].id, order[i]);
+    assert_true(fabs((double)top[i].logprob - log(share[order[i]])) < 1e-5);
+  }
+  logits[1] = logits[5];
+  assert_int_equal(sampler_logprobs(logits, COUNT, -1, NULL, SAMPLER_TOP, top), COUNT);
+  for (int i = 0; i < COUNT; i++) assert_int_equal(top[i].id, order[i]);
+  logits[0] = (real)NAN, logits[2] = (real)-INFINITY; /* 0.35 are left */
+  assert_int_equal(sampler_logprobs(logits, COUNT, 3, &logprob, SAMPLER_TOP, top), COUNT - 2);
+  assert_int_equal(top[0].id, 3);
+  assert_true(fabs((double)logprob - log(0.15 / 0.35)) < 1e-5);
 }
 
 int main(void) {
@@ -158,6 +455,13 @@ int main(void) {
                                      cmocka_unit_test(the_same_seed_the_same_draws),
                                      cmocka_unit_test(the_likeliest_without_a_temperature),
                                      cmocka_unit_test(numbers_that_are_none_are_never_drawn),
-                                     cmocka_unit_test(ends_are_told)};
+                                     cmocka_unit_test(ends_are_told),
+                                     cmocka_unit_test(filters_follow_their_equations),
+                                     cmocka_unit_test(what_penalises_nothing_changes_nothing),
+                                     cmocka_unit_test(draws_have_the_distribution),
+                                     cmocka_unit_test(a_text_goes_on_elsewhere),
+                                     cmocka_unit_test(drafts_leave_the_distribution_as_it_is),
+                                     cmocka_unit_test(a_greedy_draft_is_right_or_wrong),
+                                     cmocka_unit_test(log_probabilities_are_the_models)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

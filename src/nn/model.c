@@ -419,19 +419,18 @@ Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {
                                 model_param(model, model->head_bias), ACTIVATION_NONE, NULL));
 }
 
-/* [V, D]; NULL, with a failed tape, where the model does not predict tokens. */
-static Tensor *token_head(Model *model, Tape *tape) {
+Tensor *model_token_table(Model *model, Tape *tape) {
   if (!config_is_decoder(&model->config) || model->config.classes > 0)
     return tape_fail(tape, STATUS_BAD_VALUE, "this model classifies; it does not predict tokens"), NULL;
   return model_param(model, model->config.tied ? model->token_table : model->head_weight);
 }
 
 Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded) {
-  return checked_head(model, tape, op_linear(tape, encoded, token_head(model, tape), NULL, ACTIVATION_NONE, NULL));
+  return checked_head(model, tape, op_linear(tape, encoded, model_token_table(model, tape), NULL, ACTIVATION_NONE, NULL));
 }
 
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options) {
-  return op_vocab_loss(tape, encoded, token_head(model, tape), options);
+  return op_vocab_loss(tape, encoded, model_token_table(model, tape), options);
 }
 
 Tensor *model_decode_step(Model *model, Tape *tape, KvCache *cache, const int32_t *token) {

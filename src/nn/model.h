@@ -68,6 +68,9 @@ Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded);
 /* The head that predicts tokens, its own matrix or the token table: [B, S, D] -> logits [B, S, V]. */
 Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded);
 
+/* The matrix [V, D] that it multiplies with; NULL, with a failed tape, where the model does not predict tokens. */
+Tensor *model_token_table(Model *model, Tape *tape);
+
 /* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
 

@@ -155,6 +155,7 @@ typedef struct Plan {
   double selftest_mapped;                                 /* bytes of the exported weights, which the self-test reads in place */
   double selftest_activations;                            /* bytes of its forward pass, whose place is that of `activations` */
   double frozen;                                          /* bytes of what does not learn, in a file of 16 bits */
+  double teacher;                                         /* bytes of a teacher's weights, and in bf16 of their packed copies */
   double kmeans_samples, kmeans_work, kmeans_activations; /* bytes, before the first step; 0 where codebooks come from a file */
   double forward_flops, step_flops;                       /* of one batch's products */
   double kmeans_flops;                                    /* of the K-means initialisation, with all its iterations */
@@ -224,6 +225,13 @@ static double frozen_bytes(const ParamSet *params) {
     if (param->frozen) bytes += (double)tensor_count(&param->tensor) * (param->narrow ? (double)sizeof(uint16_t) : (double)sizeof(real));
   }
   return bytes;
+}
+
+/* Mapped as float32, and beside them what products take them from. */
+static double teacher_bytes(const Session *session) {
+  if (session->teacher.model == NULL) return 0;
+  const double numbers = (double)param_count_numbers(model_params(session->teacher.model));
+  return numbers * (sizeof(float) + (tape_uses_bf16(session->tape) ? sizeof(uint16_t) : sizeof(float)));
 }
 
 /* Of all sites: codewords, moving averages, norms, and the noise moments of that kind. */
@@ -307,6 +315,7 @@ static Status plan_make(Session *session, Plan *plan) {
                  .moments = optimizer_moment_bytes(params, (OptimizerMoments)session->options.optimizer.moments),
                  .average = session->options.optimizer.average > 0 ? block : 0,
                  .frozen = frozen_bytes(params),
+                 .teacher = teacher_bytes(session),
                  .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
                  .selftest = selftest_bytes(session),
                  .selftest_mapped = selftest_mapped(session),
@@ -338,14 +347,14 @@ static double plan_selftest_bytes(const Plan *plan) { return plan->selftest + pl
 /* The self-test begins when the memory of a step's activations and gradients has been given back, and an evaluation follows it. */
 static double plan_training_bytes(const Plan *plan) {
   double in_turns = fmax(fmax(plan->gradients + plan->activations, plan->evaluation), plan_selftest_bytes(plan));
-  return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
+  return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + plan->teacher + in_turns;
 }
 
 /* Gradients are there, but nothing has touched them yet. */
 static double plan_kmeans_bytes(const Plan *plan) {
   if (plan->kmeans_samples == 0) return 0;
-  return plan->weights + plan->frozen + plan->moments + plan->average + plan->codebooks + plan->data + plan->kmeans_samples +
-         plan->kmeans_work + plan->kmeans_activations;
+  return plan->weights + plan->frozen + plan->teacher + plan->moments + plan->average + plan->codebooks + plan->data +
+         plan->kmeans_samples + plan->kmeans_work + plan->kmeans_activations;
 }
 
 /* The peak: training and K-means do not overlap (0: no K-means); and the program. */
@@ -467,6 +476,7 @@ static void print_memory(const Session *session, const Plan *plan) {
   snprintf(data, sizeof data, "prefetched batches of %s, mapped data", session->task->source->name.samples);
   printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->source->name.samples);
   if (plan->frozen > 0) print_bytes("frozen weights, 16 bits, mapped from their file", plan->frozen);
+  if (plan->teacher > 0) print_bytes("weights of the teacher (--distill)", plan->teacher);
   print_bytes(plan->frozen > 0 ? "trainable weights" : "weights", plan->weights);
   print_bytes("optimizer moments", plan->moments);
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
@@ -551,6 +561,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"trainable", plan->trainable},
               {"weight_bytes", plan->weights},
               {"frozen_bytes", plan->frozen},
+              {"teacher_bytes", plan->teacher},
               {"gradient_bytes", plan->gradients},
               {"moment_bytes", plan->moments},
               {"average_bytes", plan->average},

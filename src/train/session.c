@@ -15,6 +15,7 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/task.h"
+#include "train/teacher.h"
 #include "vq/kmeans.h"
 #include <math.h>
 #include <stdarg.h>
@@ -420,6 +421,7 @@ static Status open_work(Session *session) {
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
   TRY(use_precision(session));
+  TRY(teacher_open(session));
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)
@@ -494,6 +496,7 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 
 void session_close(Session *session) {
   if (session->task != NULL) session->task->source->close(session);
+  teacher_close(session);
   optimizer_release(&session->optimizer);
   emulate_release(&session->emulation);
   tape_free(session->tape);

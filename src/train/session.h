@@ -59,6 +59,8 @@ typedef struct TrainOptions {
   double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
   const char *augment; /* augment_policy_parse */
   double erase;        /* probability of random erasing */
+  double distill;      /* share of the targets that comes from a teacher's probabilities (teacher.h); 0: none */
+  const char *teacher; /* a directory; NULL: the weights that the run starts from */
   /* adapters in place of all weights */
   int64_t lora_rank; /* 0: none */
   double lora_alpha; /* 0: twice the rank */
@@ -88,6 +90,12 @@ typedef struct TrainOptions {
 
 void session_defaults(TrainOptions *options); /* the paper's, where it gives them */
 
+/* Of a run with distillation: a plain model that does not learn. */
+typedef struct Teacher {
+  Model *model; /* NULL: there is none */
+  CheckpointMapping *mapping;
+} Teacher;
+
 struct Session {
   TrainOptions options; /* with the task's defaults filled in */
   SessionUse use;
@@ -105,7 +113,8 @@ struct Session {
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   uint32_t *confusion;       /* [classes of the label, of the answer] of the last validation; NULL: none is counted (metrics.h) */
-  Emulation emulation;       /* when config->astra.groups > 0 */
+  Teacher teacher;
+  Emulation emulation; /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];
   TokenMap fixed_map; /* where training does not permute */

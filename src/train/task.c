@@ -4,6 +4,7 @@
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include "train/session.h"
+#include "train/teacher.h"
 #include <math.h>
 #include <string.h>
 
@@ -134,12 +135,18 @@ static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logi
   return loss;
 }
 
+static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixels, CrossEntropy *target) {
+  target->teacher = teacher_classes(session, batch, pixels);
+  target->teaching = session->options.distill;
+}
+
 static Tensor *image_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   Tape *tape = session->tape;
   CrossEntropy target = {0};
   ModelInput input = task_input(tape, batch, session->config);
   if (tape_recording(tape) && (session->options.mixup > 0 || session->options.cutmix > 0))
     input.pixels = mixup(session, tape, batch, input.pixels, &target);
+  if (teacher_teaches(session)) teach_classes(session, batch, input.pixels, &target);
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
   return class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
 }
@@ -163,8 +170,10 @@ static Tensor *text_answer(Model *model, Tape *tape, const TaskBatch *batch, con
 }
 
 static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  CrossEntropy target = {0};
+  if (teacher_teaches(session)) teach_classes(session, batch, NULL, &target);
   Tensor *kept, *logits = text_answer(session->model, session->tape, batch, layout, exchange, &kept);
-  return class_loss(session, batch, logits, &(CrossEntropy){0}, score);
+  return class_loss(session, batch, logits, &target, score);
 }
 
 /* ---- The head of next tokens ---- */
@@ -192,7 +201,9 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
   VocabLoss options = {.labels = batch->labels,
                        .smoothing = learning ? session->options.smoothing : 0,
                        .correct = &score->correct,
-                       .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real))};
+                       .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real)),
+                       .teaching = session->options.distill};
+  if (teacher_teaches(session) && teacher_tokens(session, batch, &options.teacher, &options.teacher_table) != STATUS_OK) return NULL;
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
   Tensor *value = model_token_loss(session->model, tape, encoded, &options);
   if (value != NULL && !tape_planning(tape)) score_tokens(session, batch, options.row_loss, (double)value->value[0], score);

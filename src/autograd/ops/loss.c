@@ -13,15 +13,26 @@ typedef struct Loss {
   int64_t rows, classes, counted;
 } Loss;
 
+static double mean_logit(int64_t n, const real *logits) {
+  double sum = 0;
+  for (int64_t v = 0; v < n; v++) sum += (double)logits[v];
+  return sum / (double)n;
+}
+
+static double expected_logit(int64_t n, const real *probabilities, const real *logits) {
+  double sum = 0;
+  for (int64_t v = 0; v < n; v++) sum += (double)probabilities[v] * (double)logits[v];
+  return sum;
+}
+
 static double target_sum(const Loss *job, int64_t row, const real *logits) {
   const CrossEntropy *options = &job->options;
   double mix = options->mix ? (double)options->mix[row] : 1;
   double sum = mix * (double)logits[options->labels[row]];
   if (options->mix) sum += (1 - mix) * (double)logits[options->other[row]];
-  if (options->smoothing == 0) return sum;
-  double mean = 0;
-  for (int64_t v = 0; v < job->classes; v++) mean += (double)logits[v];
-  return (1 - options->smoothing) * sum + options->smoothing * mean / (double)job->classes;
+  if (options->smoothing != 0) sum = (1 - options->smoothing) * sum + options->smoothing * mean_logit(job->classes, logits);
+  if (options->teacher == NULL) return sum;
+  return (1 - options->teaching) * sum + options->teaching * expected_logit(job->classes, options->teacher + row * job->classes, logits);
 }
 
 static void loss_rows_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -71,13 +82,15 @@ static void loss_backward_body(void *context, int64_t begin, int64_t end, int th
   const LossBackward *work = context;
   const Loss *job = work->job;
   const CrossEntropy *options = &job->options;
-  real flat = (real)(options->smoothing / (double)job->classes), peak = (real)(1 - options->smoothing);
+  const double labelled = options->teacher ? 1 - options->teaching : 1; /* the share of what the labels say */
+  const real flat = (real)(labelled * options->smoothing / (double)job->classes), peak = (real)(labelled * (1 - options->smoothing));
   for (int64_t row = begin; row < end; row++) {
     real *d = work->dlogits + row * job->classes;
     const real *p = job->probabilities + row * job->classes;
     if (!work->add) memset(d, 0, (size_t)job->classes * sizeof(real));
     if (options->labels[row] < 0) continue;
     for (int64_t v = 0; v < job->classes; v++) d[v] += work->scale * (p[v] - flat);
+    if (options->teacher) kernels()->axpy(job->classes, -work->scale * (real)options->teaching, options->teacher + row * job->classes, d);
     real mix = options->mix ? options->mix[row] : 1;
     d[options->labels[row]] -= work->scale * peak * mix;
     if (options->mix) d[options->other[row]] -= work->scale * peak * (1 - mix);
@@ -147,6 +160,10 @@ typedef struct Slice {
   const uint16_t *x; /* [M, D] and its table, where products run in bf16 */
   const uint16_t *table;
   int64_t stride;
+  real *taught;            /* [count, V]: the teacher's logits, then its probabilities; NULL: there is none */
+  const uint16_t *teacher; /* its rows and table, where its products run in bf16 */
+  const uint16_t *teacher_table;
+  int64_t teacher_stride;
   double *loss; /* [M] */
   uint8_t *hit; /* [M] */
 } Slice;
@@ -164,22 +181,19 @@ static bool is_hit(int64_t n, const real *logits, int32_t label) {
   return !beaten;
 }
 
-static double mean_logit(int64_t n, const real *logits) {
-  double sum = 0;
-  for (int64_t v = 0; v < n; v++) sum += (double)logits[v];
-  return sum / (double)n;
-}
-
-/* probabilities -> d logits = (p - target) / counted rows, in place; in bf16 a piece at a time, so that none is overwritten unread */
-static void softmax_gradient(const VocabJob *job, int32_t label, real *p) {
-  const real share = (real)(1 / (double)job->counted), flat = (real)(job->options.smoothing / (double)job->entries);
+/* probabilities -> d logits = (p - target) / counted rows, in place; in bf16 a piece at a time, so that none is overwritten unread.
+ * taught [V]: the teacher's probabilities, or NULL */
+static void softmax_gradient(const VocabJob *job, int32_t label, const real *taught, real *p) {
+  const double labelled = taught ? 1 - job->options.teaching : 1;
+  const real share = (real)(1 / (double)job->counted), flat = (real)(labelled * job->options.smoothing / (double)job->entries);
   uint16_t *narrow = (uint16_t *)(void *)p;
   real stage[OP_PIECE];
   for (int64_t at = 0; at < job->entries; at += OP_PIECE) {
     const int64_t count = job->entries - at < OP_PIECE ? job->entries - at : OP_PIECE;
     real *d = job->bf16 ? stage : p + at;
     for (int64_t v = 0; v < count; v++) d[v] = share * (p[at + v] - flat);
-    if (label >= at && label < at + count) d[label - at] -= share * (real)(1 - job->options.smoothing);
+    if (taught) kernels()->axpy(count, -share * (real)job->options.teaching, taught + at, d);
+    if (label >= at && label < at + count) d[label - at] -= share * (real)(labelled * (1 - job->options.smoothing));
     if (job->bf16) kernels()->narrow(count, stage, narrow + at);
   }
 }
@@ -193,13 +207,30 @@ static void rows_body(void *context, int64_t begin, int64_t end, int thread) {
     const int64_t row = slice->first + i;
     const int32_t label = job->options.labels[row];
     const double own = (double)logits[label], smoothing = job->options.smoothing;
-    const double target = smoothing == 0 ? own : (1 - smoothing) * own + smoothing * mean_logit(job->entries, logits);
+    double target = smoothing == 0 ? own : (1 - smoothing) * own + smoothing * mean_logit(job->entries, logits);
+    real *taught = slice->taught ? slice->taught + i * job->entries : NULL;
+    if (taught) {
+      kernels()->softmax(job->entries, 1, taught);
+      target = (1 - job->options.teaching) * target + job->options.teaching * expected_logit(job->entries, taught, logits);
+    }
     slice->hit[row] = job->options.correct && is_hit(job->entries, logits, label);
     const double lse = (double)kernels()->softmax(job->entries, 1, logits);
     slice->loss[row] = lse - target; /* the targets sum to one */
     if (job->options.row_loss) job->options.row_loss[row] = (real)(lse - own);
-    if (job->dx || job->dtable) softmax_gradient(job, label, logits);
+    if (job->dx || job->dtable) softmax_gradient(job, label, taught, logits);
   }
+}
+
+static void teacher_logits(Tape *tape, const VocabJob *job, const Slice *slice) {
+  const VocabLoss *options = &job->options;
+  if (slice->taught == NULL) return;
+  const int64_t width = tensor_width(options->teacher), at = slice->first * width;
+  if (slice->teacher_table)
+    op_matmul_bf16(tape, false, true, slice->count, job->entries, width, slice->teacher + at, width, slice->teacher_table,
+                   slice->teacher_stride, NULL, false, (Numbers){.wide = slice->taught}, job->entries);
+  else
+    op_matmul_weight(tape, true, slice->count, job->entries, width, options->teacher->value + at, width, options->teacher_table, 0, false,
+                     slice->taught, job->entries);
 }
 
 /* The same, with x, the table and d logits rounded to bf16; logits and gradients are not. */
@@ -207,6 +238,7 @@ static void run_slice_bf16(Tape *tape, VocabJob *job, Slice *slice) {
   const int64_t at = slice->first * job->width, n = slice->count, entries = job->entries, width = job->width;
   op_matmul_bf16(tape, false, true, n, entries, width, slice->x + at, width, slice->table, slice->stride, NULL, false,
                  (Numbers){.wide = slice->logits}, entries);
+  teacher_logits(tape, job, slice);
   tape_for(tape, n, 1, rows_body, slice);
   const uint16_t *dlogits = (const uint16_t *)(const void *)slice->logits;
   const int64_t stride = entries * (int64_t)(sizeof(real) / sizeof *dlogits);
@@ -227,6 +259,7 @@ static void run_slice(Tape *tape, VocabJob *job, Slice *slice) {
   }
   op_matmul_weight(tape, true, slice->count, job->entries, job->width, job->x->value + at, job->width, job->table, 0, false, slice->logits,
                    job->entries);
+  teacher_logits(tape, job, slice);
   tape_for(tape, slice->count, 1, rows_body, slice);
   if (job->dx)
     op_matmul_weight(tape, false, slice->count, job->width, job->entries, slice->logits, job->entries, job->table, 0, false, job->dx + at,
@@ -290,6 +323,12 @@ static void vocab_forward(Tape *tape, void *record) {
     slice.x = op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->width);
     slice.table = op_weight_in_bf16(tape, job->table, 0, job->entries, job->width, &slice.stride);
   }
+  if (job->options.teacher) slice.taught = tape_alloc(tape, (size_t)(job->slice_rows * job->entries) * sizeof(real));
+  if (job->options.teacher && op_weight_is_bf16(tape, job->options.teacher_table)) {
+    const int64_t width = tensor_width(job->options.teacher);
+    slice.teacher = op_in_bf16(tape, tensor_numbers(job->options.teacher), job->rows, width);
+    slice.teacher_table = op_weight_in_bf16(tape, job->options.teacher_table, 0, job->entries, width, &slice.teacher_stride);
+  }
   if (slice.logits == NULL || slice.loss == NULL || slice.hit == NULL || tape_status(tape) != STATUS_OK) return;
   if (tape_planning(tape)) { /* without labels: all rows count */
     run_slices(tape, job, &slice, 0, job->rows);
@@ -340,6 +379,13 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
   int64_t rows = tensor_rows(x), width = tensor_width(x), entries = table->shape[0], counted = 0;
   OP_CHECK(table->dims == 2 && table->shape[1] == width, "vocab_loss: x has %lld columns, the table %lld", (long long)width,
            (long long)tensor_width(table));
+  VocabLoss taught = *options;
+  if (options->teacher) {
+    OP_CHECK(options->teacher_table && tensor_rows(options->teacher) == rows && options->teacher_table->shape[0] == entries &&
+                 options->teacher_table->shape[1] == tensor_width(options->teacher),
+             "vocab_loss: a teacher needs as many rows, and a table of as many entries");
+    if ((taught.teacher = op_widen(tape, options->teacher)) == NULL) return NULL;
+  }
   for (int64_t row = 0; row < rows && !tape_planning(tape); row++) {
     int32_t label = options->labels[row];
     OP_CHECK(label >= -1 && label < entries, "label %d of row %lld is outside [-1, %lld)", (int)label, (long long)row, (long long)entries);
@@ -351,7 +397,7 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
   *job = (VocabJob){.x = x,
                     .table = table,
                     .y = y,
-                    .options = *options,
+                    .options = taught,
                     .rows = rows,
                     .width = width,
                     .entries = entries,

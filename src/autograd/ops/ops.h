@@ -95,12 +95,15 @@ Tensor *op_mean_replicas(Tape *tape, Tensor *x);
 
 /* Mean over rows of -sum_v q_v log softmax(logits)_v: logits [M, V], labels [M] -> [1].
  * q = (1 - smoothing) onehot(label) + smoothing / V; with `other` and `mix` (mixup), onehot is mix[m] onehot(label) +
- * (1 - mix[m]) onehot(other); both may be NULL. A label of -1 leaves its row out of the mean. *correct (may be NULL) counts rows whose
+ * (1 - mix[m]) onehot(other); both may be NULL. With a teacher (distillation; Hinton et al., 2015, at temperature 1) q becomes
+ * (1 - teaching) q + teaching teacher[m]. A label of -1 leaves its row out of the mean. *correct (may be NULL) counts rows whose
  * largest logit is `label`. Labels outside [-1, V) fail the tape. */
 typedef struct CrossEntropy {
   const int32_t *labels, *other; /* [M] */
   const real *mix;               /* [M] */
   double smoothing;
+  const real *teacher; /* [M, V] probabilities, which outlive the step; NULL: none */
+  double teaching;     /* in [0, 1] */
   int64_t *correct;
 } CrossEntropy;
 Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options);
@@ -109,12 +112,16 @@ Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options
  * head), real or 16-bit -> [1]. q and labels as in op_cross_entropy, without mixup; labels [rows] outlive the step. The vocabulary product
  * runs in slices of rows: the [rows, V] logits are never all in memory, and rows that do not count cost nothing. *correct (may be NULL)
  * counts the counted rows whose largest logit is the label's, the lowest index among equals. row_loss [rows] (may be NULL) receives each
- * row's -log softmax(x W^T)_label in nats, without smoothing, 0 where it does not count: for perplexity. */
+ * row's -log softmax(x W^T)_label in nats, without smoothing, 0 where it does not count: for perplexity. A teacher's rows and
+ * table give its probabilities softmax(teacher table^T), slice by slice, which are mixed into q as in op_cross_entropy; no gradient
+ * reaches it. */
 typedef struct VocabLoss {
   const int32_t *labels; /* [rows], -1: does not count */
   double smoothing;
   int64_t *correct;
-  real *row_loss; /* [rows] */
+  real *row_loss;                  /* [rows] */
+  Tensor *teacher, *teacher_table; /* [rows, D'], [V, D']; NULL: none */
+  double teaching;
 } VocabLoss;
 Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *options);
 

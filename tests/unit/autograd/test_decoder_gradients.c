@@ -195,13 +195,15 @@ typedef struct LossCase {
   bool frozen_x, frozen_table;
   NarrowKind kind;
   double factor; /* of the loss in the whole: what arrives at it in backward */
+  double teaching;
   int32_t labels[MAX_ROWS];
 } LossCase;
 
 static Tensor *build_vocab_loss(Fixture *fixture, const void *context, Tensor **second) {
   (void)second;
   const LossCase *c = context;
-  const VocabLoss options = {.labels = c->labels, .smoothing = c->smoothing};
+  VocabLoss options = {.labels = c->labels, .smoothing = c->smoothing, .teaching = c->teaching};
+  if (c->teaching > 0) options.teacher = LEAF(2), options.teacher_table = LEAF(3);
   return op_scale(fixture->tape, op_vocab_loss(fixture->tape, LEAF(0), LEAF(1), &options), c->factor);
 }
 
@@ -213,6 +215,7 @@ static void test_vocab_loss(void **state) {
                       {"vocab_loss, two slices", MAX_ROWS, .uncounted = 0.02, .factor = 10},
                       {"vocab_loss, frozen x", 6, .frozen_x = true, .factor = 10},
                       {"vocab_loss, frozen table", 6, .frozen_table = true, .factor = 10},
+                      {"vocab_loss, a teacher", 12, .smoothing = 0.1, .uncounted = 0.2, .teaching = 0.6, .factor = 10},
                       {"vocab_loss, half table", 20, .kind = NARROW_F16, .factor = 10},
                       {"vocab_loss, bfloat table", 6, .smoothing = 0.1, .kind = NARROW_BF16, .factor = 10}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -225,6 +228,10 @@ static void test_vocab_loss(void **state) {
       fixture_leaf(&fixture, !c->frozen_table, V, D, 0, 0);
     else
       fixture_narrow_leaf(&fixture, c->kind, V, D, &wide);
+    if (c->teaching > 0) { /* of another width, and with no gradient */
+      fixture_leaf(&fixture, false, 1, c->rows, D + 2, 0);
+      fixture_leaf(&fixture, false, V, D + 2, 0, 0);
+    }
     for (int64_t r = 0; r < c->rows; r++)
       c->labels[r] = rng_uniform(&fixture.rng) < c->uncounted ? -1 : (int32_t)rng_below(&fixture.rng, V);
     gradcheck(&fixture, c->name, build_vocab_loss, c);

@@ -229,7 +229,7 @@ static void check_vocab_loss(const LossCase *c, bool recording) {
     row_loss[r] = (real)NAN;
   }
   int64_t correct = -1;
-  const VocabLoss options = {labels, c->smoothing, &correct, row_loss};
+  const VocabLoss options = {.labels = labels, .smoothing = c->smoothing, .correct = &correct, .row_loss = row_loss};
   const Tensor *y = op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &options);
   check_shape(y, 1, 1, 0, 0);
   assert_int_equal(y->needs_grad, recording);
@@ -249,6 +249,35 @@ static void test_vocab_loss(void **state) {
                                    {600, 5, NARROW_NONE, 0.1, 0.5}, {40, 11, NARROW_F16, 0, 0.2},    {300, 5, NARROW_BF16, 0.1, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int recording = 0; recording < 2; recording++) check_vocab_loss(&cases[i], recording);
+}
+
+/* With the model itself as its teacher the loss is the mean entropy of its predictions, and with teaching in between, a mean of both
+ * losses. */
+static void test_vocab_loss_teacher(void **state) {
+  (void)state;
+  enum { ROWS = 7, ENTRIES = 6 };
+  static const int32_t labels[ROWS] = {0, 5, 2, -1, 3, 1, 4};
+  Fixture fixture;
+  fixture_open(&fixture, 8);
+  const real *x = fixture_leaf(&fixture, true, 1, ROWS, IN, 0)->value, *table = fixture_leaf(&fixture, true, ENTRIES, IN, 0, 0)->value;
+  double entropy = 0;
+  for (int r = 0; r < ROWS; r++) {
+    double p[ENTRIES], total = 0;
+    for (int v = 0; v < ENTRIES; v++) {
+      double logit = 0;
+      for (int d = 0; d < IN; d++) logit += (double)x[r * IN + d] * (double)table[v * IN + d];
+      total += p[v] = exp(logit);
+    }
+    for (int v = 0; v < ENTRIES && labels[r] >= 0; v++) entropy -= p[v] / total * log(p[v] / total) / (ROWS - 1);
+  }
+  VocabLoss options = {.labels = labels, .teacher = LEAF(0), .teacher_table = LEAF(1), .teaching = 1};
+  const double taught = (double)op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &options)->value[0];
+  options.teaching = 0.25;
+  const double mixed = (double)op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &options)->value[0];
+  const double plain = (double)op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){.labels = labels})->value[0];
+  check_value("taught by itself", 0, taught, entropy);
+  check_value("mixed", 0, mixed, 0.75 * plain + 0.25 * entropy);
+  fixture_close(&fixture);
 }
 
 /* Equal logits: the lowest index is the one that was predicted. */
@@ -312,11 +341,11 @@ static void test_last_row(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear_part),      cmocka_unit_test(test_linear_part_refuses),
-      cmocka_unit_test(test_token_embed),      cmocka_unit_test(test_rope),
-      cmocka_unit_test(test_swiglu_and_scale), cmocka_unit_test(test_vocab_loss),
-      cmocka_unit_test(test_vocab_loss_ties),  cmocka_unit_test(test_vocab_loss_refuses),
-      cmocka_unit_test(test_last_row),
+      cmocka_unit_test(test_linear_part),        cmocka_unit_test(test_linear_part_refuses),
+      cmocka_unit_test(test_token_embed),        cmocka_unit_test(test_rope),
+      cmocka_unit_test(test_swiglu_and_scale),   cmocka_unit_test(test_vocab_loss),
+      cmocka_unit_test(test_vocab_loss_teacher), cmocka_unit_test(test_vocab_loss_ties),
+      cmocka_unit_test(test_vocab_loss_refuses), cmocka_unit_test(test_last_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,8 @@ static void test_cross_entropy(void **state) {
   (void)state;
   static const int32_t labels[] = {2, 0, 8, 8, 5}, ignored[] = {2, -1, 8, -1, 5}, other[] = {1, 0, 3, 7, 6}, none[] = {-1, -1, -1, -1, -1};
   static const real mix[] = {(real)0.25, 1, (real)0.5, 0, (real)0.9};
+  static real taught[5 * 9]; /* rows of (v + row) / sum */
+  for (int i = 0; i < 5 * 9; i++) taught[i] = (real)(i % 9 + i / 9) / (real)(36 + 9 * (i / 9));
   static const struct {
     const char *name;
     CrossEntropy options;
@@ -177,6 +179,7 @@ static void test_cross_entropy(void **state) {
                {"cross_entropy, mixup", {.labels = labels, .other = other, .mix = mix}},
                {"cross_entropy, ignored rows", {.labels = ignored}},
                {"cross_entropy, all of it", {.labels = ignored, .other = other, .mix = mix, .smoothing = 0.2}},
+               {"cross_entropy, a teacher", {.labels = ignored, .smoothing = 0.2, .teacher = taught, .teaching = 0.7}},
                {"cross_entropy, every row ignored", {.labels = none}}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Fixture fixture;

@@ -168,7 +168,8 @@ static double cross_entropy(const real *logits, const CrossEntropy *options) {
     for (int v = 0; v < CE_CLASSES; v++) {
       const double mix = options->mix ? (double)options->mix[m] : 1;
       const double hot = mix * (options->labels[m] == v) + (options->mix ? (1 - mix) * (options->other[m] == v) : 0);
-      const double q = (1 - options->smoothing) * hot + options->smoothing / CE_CLASSES;
+      double q = (1 - options->smoothing) * hot + options->smoothing / CE_CLASSES;
+      if (options->teacher) q = (1 - options->teaching) * q + options->teaching * (double)options->teacher[m * CE_CLASSES + v];
       sum -= q * ((double)logits[m * CE_CLASSES + v] - log(total));
     }
     counted++;
@@ -176,18 +177,30 @@ static double cross_entropy(const real *logits, const CrossEntropy *options) {
   return counted ? sum / counted : 0;
 }
 
+static void draw_distributions(Rng *rng, int64_t rows, int64_t classes, real *p) {
+  for (int64_t m = 0; m < rows; m++) {
+    double total = 0;
+    for (int64_t v = 0; v < classes; v++) total += (double)(p[m * classes + v] = (real)(rng_uniform(rng) + 0.01));
+    for (int64_t v = 0; v < classes; v++) p[m * classes + v] = (real)((double)p[m * classes + v] / total);
+  }
+}
+
 static void test_cross_entropy(void **state) {
   (void)state;
   static const int32_t labels[] = {2, 0, -1, 8, 5, 4}, other[] = {1, 0, 3, 7, 6, 8}, none[] = {-1, -1, -1, -1, -1, -1};
   static const int32_t high[] = {0, 0, 0, 0, 0, CE_CLASSES}, low[] = {-2, 0, 0, 0, 0, 0};
   static const real mix[] = {(real)0.25, 1, (real)0.5, 0, (real)0.9, (real)0.4};
+  real taught[CE_ROWS * CE_CLASSES];
   int64_t correct = -1;
   const CrossEntropy cases[] = {{.labels = labels, .correct = &correct},
                                 {.labels = labels, .smoothing = 0.1},
                                 {.labels = labels, .other = other, .mix = mix, .smoothing = 0.2},
-                                {.labels = none}};
+                                {.labels = none},
+                                {.labels = labels, .teacher = taught, .teaching = 0.7},
+                                {.labels = labels, .other = other, .mix = mix, .smoothing = 0.2, .teacher = taught, .teaching = 1}};
   Fixture fixture;
   fixture_open(&fixture, 7);
+  draw_distributions(&fixture.rng, CE_ROWS, CE_CLASSES, taught);
   real *logits = fixture_leaf(&fixture, true, CE_ROWS, CE_CLASSES, 0, 0)->value;
   logits[0 * CE_CLASSES + 2] = logits[3 * CE_CLASSES + 8] = 6; /* right */
   logits[1 * CE_CLASSES + 1] = logits[4 * CE_CLASSES + 1] = logits[5 * CE_CLASSES + 1] = logits[2 * CE_CLASSES] = 6;

@@ -1,0 +1,114 @@
+/* Distillation: a student that is its teacher has nothing to learn; what the loss is; a teacher that does not fit is refused; a run with a
+ * teacher goes on bit for bit. */
+#include "train/teacher.h"
+#include "unit/train/tiny_text.h"
+#include <math.h>
+
+/* The largest gradient of any parameter after the first batch. */
+static double first_gradient(const TrainOptions *options, StepResult *result) {
+  Session session;
+  TaskBatch batch;
+  double max = 0;
+  tiny_open(&session, options);
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+  param_zero_grads(model_params(session.model));
+  tiny_check(micro_step(&session, &batch, result));
+  const ParamSet *params = model_params(session.model);
+  for (int64_t i = 0; i < params->total; i++) max = fmax(max, fabs((double)params->grads[i]));
+  session_close(&session);
+  return max;
+}
+
+/* The plain model with its own probabilities as targets: the gradient vanishes up to rounding, the loss is their entropy. */
+static void check_own_teacher(TrainOptions options) {
+  StepResult labels, taught, mixed;
+  options.groups = 0;
+  const double without = first_gradient(&options, &labels);
+  options.distill = 1;
+  const double with = first_gradient(&options, &taught);
+  assert_true(without > 1e-3 && with < 2e-3 * without);
+  assert_true(taught.task > 0);
+  options.distill = 0.25;
+  first_gradient(&options, &mixed);
+  assert_float_equal(mixed.task, 0.75 * labels.task + 0.25 * taught.task, 1e-5 * labels.task);
+}
+
+static void its_own_teacher_teaches_nothing(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.mixup = 0.8; /* the teacher sees the blended image */
+  check_own_teacher(options);
+}
+
+static void texts_have_teachers(void **state) {
+  (void)state;
+  tiny_text_files();
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) check_own_teacher(tiny_text_options(kind));
+}
+
+/* Codes instead of tokens: there is something to learn. */
+static void quantised_students_learn(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  StepResult result;
+  options.distill = 1;
+  assert_true(first_gradient(&options, &result) > 1e-3);
+}
+
+static void check_refused(const TrainOptions *options, const char *message) {
+  Session session;
+  assert_int_equal(session_open(&session, options, SESSION_TRAIN), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), message));
+}
+
+static void teachers_that_do_not_fit_are_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.teacher = tiny_path("model");
+  check_refused(&options, "--teacher is for --distill");
+  options.distill = 0.5;
+  options.teacher = NULL;
+  options.init = "random";
+  check_refused(&options, "--teacher DIR");
+  ModelConfig config;
+  Model *model;
+  tiny_config(&config);
+  config.classes = 7;
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
+  assert_int_equal(checkpoint_save(model, tiny_path("seven"), NULL, NULL, SAFE_F32), STATUS_OK);
+  model_free(model);
+  config_release(&config);
+  options = tiny_options();
+  options.distill = 0.5;
+  options.teacher = tiny_path("seven");
+  check_refused(&options, "classes: 7");
+}
+
+static void taught_runs_resume_bit_for_bit(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  Session straight, first, second;
+  options.distill = 0.5;
+  options.noise = 1;
+  tiny_open(&straight, &options);
+  tiny_steps(&straight, 4);
+  tiny_open(&first, &options);
+  tiny_steps(&first, 2);
+  tiny_check(tiny_save(&first));
+  session_close(&first);
+  tiny_check(session_open(&second, &options, SESSION_TRAIN));
+  tiny_check(state_load(&second, options.out));
+  tiny_seek(&second);
+  tiny_steps(&second, 2);
+  tiny_assert_same(&straight, &second);
+  session_close(&straight);
+  session_close(&second);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(its_own_teacher_teaches_nothing), cmocka_unit_test(texts_have_teachers),
+                                     cmocka_unit_test(quantised_students_learn), cmocka_unit_test(teachers_that_do_not_fit_are_refused),
+                                     cmocka_unit_test(taught_runs_resume_bit_for_bit)};
+  return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
+}

@@ -1,37 +1,53 @@
-/* What a block is put together from: linear maps, attention, MLP. In which order, and with whom, is pipeline.c's. */
+/* A block: linear maps, attention, MLP, and the order of its steps, whole or in parts. A node's rows are cut into S parts (layout_part), so
+ * that codes are under way while the node still computes; a whole block takes the same steps with one part. For each block, where h are the
+ * rows after its first norm:
+ *
+ *   begin of each part: h; at site kv also k and v; its codes leave
+ *   q, k, v of all rows (site kv: q alone)                    the parts' codes are under way
+ *   for each part: finish, K and V of the remote rows that came into their place
+ *   for each part: attention, output projection, MLP; then begin of the next block's part
+ *
+ * sim/schedule.c states the same for plans and simulations. The rows of a part depend on no other rows; where all are wanted in one piece
+ * (products that are faster on many rows) they are copied together, which costs a thousandth of such a product. With one part nothing is
+ * copied. */
 #include "nn/block.h"
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/ops.h"
 #include "autograd/param.h"
+#include "autograd/tape.h"
 #include "base/rng.h"
 #include "nn/block_internal.h"
 #include "nn/config.h"
 #include "nn/exchange.h"
 #include "nn/kv_cache.h"
 #include <stdio.h>
+#include <string.h>
 
 Tensor *block_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
 
-/* ---- linear maps */
+/* ---- norms and linear maps */
 
-/* base + scale B A x; no base: 0. */
-static Tensor *adapter(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Tensor *base) {
-  Tensor *inner = op_linear(tape, x, block_param(context, projection->lora_a), NULL, ACTIVATION_NONE, NULL);
-  Tensor *outer = op_linear(tape, inner, block_param(context, projection->lora_b), NULL, ACTIVATION_NONE, NULL);
-  return base ? op_add_scaled(tape, base, outer, context->adapter_scale) : op_scale(tape, outer, context->adapter_scale);
+Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {
+  double eps = context->config->norm_eps;
+  Tensor *scale = block_param(context, weight);
+  if (bias < 0) return op_rms_norm(tape, x, scale, eps);
+  return op_layer_norm(tape, x, scale, block_param(context, bias), eps);
 }
 
-static Tensor *block_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
-                             Tensor *residual) {
+/* act(W x + b + adapter_scale B A x) + residual; not both an activation and a residual. */
+static Tensor *project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
+                       Tensor *residual) {
   Tensor *weight = block_param(context, projection->weight), *bias = block_param(context, projection->bias);
   if (projection->lora_a < 0) return op_linear_part(tape, x, weight, bias, &projection->part, activation, residual);
-  residual = adapter(context, tape, x, projection, residual);
+  Tensor *inner = op_linear(tape, x, block_param(context, projection->lora_a), NULL, ACTIVATION_NONE, NULL);
+  Tensor *outer = op_linear(tape, inner, block_param(context, projection->lora_b), NULL, ACTIVATION_NONE, NULL);
+  residual = residual ? op_add_scaled(tape, residual, outer, context->adapter_scale) : op_scale(tape, outer, context->adapter_scale);
   if (residual == NULL) return NULL;
   return op_activate(tape, op_linear_part(tape, x, weight, bias, &projection->part, ACTIVATION_NONE, residual), activation);
 }
 
 Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection) {
-  return block_project(context, tape, x, projection, ACTIVATION_NONE, NULL);
+  return project(context, tape, x, projection, ACTIVATION_NONE, NULL);
 }
 
 BlockKeys block_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x) {
@@ -60,6 +76,14 @@ Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
 }
 
 /* ---- values that are not finite */
+
+const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]) {
+  if (index < 0 || index >= config->blocks)
+    snprintf(text, BLOCK_PLACE, "%s", index < 0 ? "the embedding" : "the head");
+  else
+    snprintf(text, BLOCK_PLACE, "block %d of %lld, counted from 0,", index, (long long)config->blocks);
+  return text;
+}
 
 Tensor *block_checked(const BlockContext *context, Tape *tape, int index, Tensor *x) {
   char place[BLOCK_PLACE];
@@ -99,23 +123,6 @@ Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKe
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
 }
 
-static LinearMap map_of(const BlockContext *context, const Projection *projection) {
-  return (LinearMap){block_param(context, projection->weight), block_param(context, projection->bias), &projection->part};
-}
-
-static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *h, Tensor *residual) {
-  Tensor *hidden;
-  if (block->gate.weight < 0 && block->up.lora_a < 0 && block->down.lora_a < 0) {
-    const LinearMap up = map_of(context, &block->up), down = map_of(context, &block->down);
-    return op_mlp(tape, h, &up, context->config->activation, &down, residual);
-  }
-  if (block->gate.weight >= 0)
-    hidden = op_swiglu(tape, block_map(context, tape, h, &block->gate), block_map(context, tape, h, &block->up));
-  else
-    hidden = block_project(context, tape, h, &block->up, context->config->activation, NULL);
-  return hidden == NULL ? NULL : block_project(context, tape, hidden, &block->down, ACTIVATION_NONE, residual);
-}
-
 /* residual + branch as `sum` has it, or stochastic depth: the branch is left out of a sample with a probability that rises linearly from 0
  * in the first block to context->drop_path in the last, and else counts 1 / (1 - probability) times. The draws are a function of the seed,
  * the block, the branch (0: attention, 1: MLP) and the sample alone: recomputed blocks draw the same again. */
@@ -135,10 +142,20 @@ static Tensor *drop_branch(const BlockContext *context, int index, int branch, T
 
 Tensor *block_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual) {
   if (mixed == NULL) return NULL;
-  Tensor *x = block_project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
-  x = drop_branch(context, index, 0, tape, residual, x);
+  const Projection *up = &block->up, *down = &block->down;
+  const Activation activation = context->config->activation;
+  Tensor *x = drop_branch(context, index, 0, tape, residual, project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual));
   if (x == NULL) return NULL;
-  Tensor *y = mlp(context, block, tape, block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), x);
+  Tensor *h = block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), *y;
+  if (block->gate.weight < 0 && up->lora_a < 0 && down->lora_a < 0) {
+    const LinearMap inner = {block_param(context, up->weight), block_param(context, up->bias), &up->part};
+    const LinearMap outer = {block_param(context, down->weight), block_param(context, down->bias), &down->part};
+    y = op_mlp(tape, h, &inner, activation, &outer, x);
+  } else {
+    Tensor *hidden = block->gate.weight < 0 ? project(context, tape, h, up, activation, NULL)
+                                            : op_swiglu(tape, block_map(context, tape, h, &block->gate), block_map(context, tape, h, up));
+    y = hidden == NULL ? NULL : project(context, tape, hidden, down, ACTIVATION_NONE, x);
+  }
   return drop_branch(context, index, 1, tape, x, y);
 }
 
@@ -152,29 +169,12 @@ static bool read_codes(const BlockContext *context, int index, int site, Tape *t
                          .kind = words->kind,
                          .groups = cache->setup.groups,
                          .entries = cache->setup.entries};
-  Status status = kv_cache_unpack(cache, index, site, &codes->codes);
-  if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
-  return status == STATUS_OK;
+  return block_status(tape, kv_cache_unpack(cache, index, site, &codes->codes));
 }
 
-static DecodeProjection projection(const BlockContext *context, const Projection *from) {
-  const Param *list = context->params->list;
-  return (DecodeProjection){&list[from->weight].tensor, from->bias < 0 ? NULL : &list[from->bias].tensor, from->part};
-}
-
-/* Fills in what concerns the other devices' tokens. */
-static bool see_remote(const BlockContext *context, const BlockParams *block, int index, Tape *tape, DecodeAttention *options) {
-  options->positions = context->cache->positions;
-  if (context->config->astra.site == SITE_KV)
-    return read_codes(context, index, 0, tape, &options->k) && read_codes(context, index, 1, tape, &options->v);
-  if (block->key.lora_a >= 0 || block->value.lora_a >= 0)
-    return tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first") == STATUS_OK;
-  options->key = projection(context, &block->key);
-  options->value = projection(context, &block->value);
-  return read_codes(context, index, 0, tape, &options->x);
-}
-
-Tensor *block_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
+/* Attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value projections must
+ * have been folded in where there are remote tokens. */
+static Tensor *decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
   const ModelConfig *config = context->config;
   const RopeTable *table = context->rope;
   const KvCache *cache = context->cache;
@@ -189,23 +189,384 @@ Tensor *block_decode(const BlockContext *context, const BlockParams *block, int 
                              .remote = cache->remote,
                              .lost = held.lost,
                              .rope = table ? &rope : NULL};
-  if (cache->remote > 0 && !see_remote(context, block, index, tape, &options)) return NULL;
-  return op_decode_attention(tape, q, &options);
+  if (cache->remote == 0) return op_decode_attention(tape, q, &options);
+  options.positions = cache->positions;
+  if (config->astra.site == SITE_KV)
+    return read_codes(context, index, 0, tape, &options.k) && read_codes(context, index, 1, tape, &options.v)
+               ? op_decode_attention(tape, q, &options)
+               : NULL;
+  const Projection *key = &block->key, *value = &block->value;
+  if (key->lora_a >= 0 || value->lora_a >= 0) {
+    tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first");
+    return NULL;
+  }
+  options.key = (DecodeProjection){block_param(context, key->weight), block_param(context, key->bias), key->part};
+  options.value = (DecodeProjection){block_param(context, value->weight), block_param(context, value->bias), value->part};
+  return read_codes(context, index, 0, tape, &options.x) ? op_decode_attention(tape, q, &options) : NULL;
 }
 
-/* ---- norms and names */
+/* ---- rows in one piece and in parts */
 
-Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {
-  double eps = context->config->norm_eps;
-  Tensor *scale = block_param(context, weight);
-  if (bias < 0) return op_rms_norm(tape, x, scale, eps);
-  return op_layer_norm(tape, x, scale, block_param(context, bias), eps);
+/* One part of the rows: tensors [B, rows, ...]. */
+typedef struct Part {
+  int64_t first, rows; /* of those of this process */
+  Tensor *x, *h;       /* the block's input, and after its first norm */
+  Tensor *k, *v;       /* site kv: of h */
+} Part;
+
+typedef struct Parts {
+  const BlockContext *context;
+  Tape *tape;
+  bool kv; /* keys and values are what is exchanged; else rows after the first norm */
+  int count;
+  Part *part; /* [count] */
+} Parts;
+
+/* K and V of a block's remote rows, as they come. */
+typedef struct Arrived {
+  BlockKeys keys;
+  const uint8_t *lost; /* [B, remote], or of each span (exchange.h); NULL: none */
+  uint8_t *marks;      /* the same array while it is filled part by part */
+} Arrived;
+
+static Tensor *view(Tape *tape, Tensor *whole, int64_t first, int64_t rows) {
+  int64_t width = tensor_width(whole);
+  Tensor *part = tape_constant(tape, 3, (int64_t[]){1, rows, width}, whole->value ? whole->value + first * width : NULL);
+  if (part == NULL || whole->value != NULL) return part;
+  part->narrow = whole->narrow + first * width;
+  part->narrow_kind = whole->narrow_kind;
+  return part;
 }
 
-const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]) {
-  if (index < 0 || index >= config->blocks)
-    snprintf(text, BLOCK_PLACE, "%s", index < 0 ? "the embedding" : "the head");
-  else
-    snprintf(text, BLOCK_PLACE, "block %d of %lld, counted from 0,", index, (long long)config->blocks);
-  return text;
+static void *numbers_of(const Tensor *tensor) { return tensor->value ? (void *)tensor->value : tensor->narrow; }
+static size_t number_size(const Tensor *tensor) { return tensor->value ? sizeof *tensor->value : sizeof *tensor->narrow; }
+
+/* Which member of a part: tensors of all parts have the same width. */
+typedef Tensor **PartMember(Part *part);
+static Tensor **member_x(Part *part) { return &part->x; }
+static Tensor **member_h(Part *part) { return &part->h; }
+static Tensor **member_k(Part *part) { return &part->k; }
+static Tensor **member_v(Part *part) { return &part->v; }
+
+/* The parts' rows together: [B, rows, width]; the part's own tensor where there is one. */
+static Tensor *joined(const Parts *parts, PartMember *member) {
+  Tensor *one = *member(&parts->part[0]);
+  if (parts->count == 1 || one == NULL) return one;
+  int64_t width = tensor_width(one);
+  const size_t row = (size_t)width * number_size(one);
+  Tensor *whole = tape_tensor_like(parts->tape, one, 3, (int64_t[]){1, parts->context->layout->rows, width});
+  for (int p = 0; p < parts->count && whole != NULL && !tape_planning(parts->tape); p++) {
+    const Part *part = &parts->part[p];
+    if (part->rows > 0)
+      memcpy((char *)numbers_of(whole) + (size_t)part->first * row, numbers_of(*member(&parts->part[p])), (size_t)part->rows * row);
+  }
+  return whole;
+}
+
+/* ---- to the others */
+
+/* A node without others has nobody to exchange with. */
+static Exchange *exchange_of(const BlockContext *context) {
+  return context->layout->devices == 1 && context->layout->self >= 0 ? NULL : context->exchange;
+}
+
+static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
+  const BlockContext *context = parts->context;
+  Part *part = &parts->part[p];
+  Exchange *const told[] = {context->watch, exchange_of(context)};
+  part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
+  if (part->h != NULL && parts->kv) {
+    BlockKeys keys = block_keys(context, block, parts->tape, part->h);
+    part->k = keys.k, part->v = keys.v;
+  }
+  if (tape_status(parts->tape) != STATUS_OK) return false;
+  Tensor *const h[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
+  for (int i = 0; i < 2; i++)
+    if (told[i] != NULL && !block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
+  return true;
+}
+
+/* ---- from the others */
+
+static int64_t count_runs(const ExchangeRows *rows) {
+  int64_t sum = 0;
+  for (int64_t r = 0; r < rows->runs; r++) sum += rows->run[r].count;
+  return sum;
+}
+
+/* All remote rows, one run after another: nothing to be moved. */
+static bool all_in_place(const ExchangeRows *rows, int64_t remote) {
+  int64_t next = 0;
+  for (int64_t r = 0; r < rows->runs; r++) {
+    if (rows->run[r].place != next) return false;
+    next += rows->run[r].count;
+  }
+  return rows->run == NULL || next == remote;
+}
+
+/* Rows of `from` [B, their sum, width], `size` bytes each, into their places of `to` [B, remote, width]. */
+static void place_rows(const ExchangeRows *rows, int64_t batch, int64_t remote, const void *from, size_t size, void *to) {
+  const char *at = from;
+  for (int64_t b = 0; b < batch; b++)
+    for (int64_t r = 0; r < rows->runs; r++) {
+      size_t bytes = (size_t)rows->run[r].count * size;
+      memcpy((char *)to + (size_t)(b * remote + rows->run[r].place) * size, at, bytes);
+      at += bytes;
+    }
+}
+
+/* `from` becomes, or goes into, *to [B, remote, kv width]. */
+static bool take_tensor(const Parts *parts, const ExchangeRows *rows, Tensor *from, Tensor **to) {
+  const int64_t remote = parts->context->layout->remote, count = rows->run == NULL ? remote : count_runs(rows);
+  if (from->shape[1] != count)
+    return tape_fail(parts->tape, STATUS_BAD_VALUE, "the exchange hands over %lld rows where %lld are counted", (long long)from->shape[1],
+                     (long long)count) == STATUS_OK;
+  if (*to == NULL && all_in_place(rows, remote)) return (*to = from) != NULL;
+  int64_t batch = from->shape[0], width = tensor_width(from);
+  if (*to == NULL) *to = tape_tensor_like(parts->tape, from, 3, (int64_t[]){batch, remote, width});
+  if (*to == NULL) return false;
+  if (!tape_planning(parts->tape)) place_rows(rows, batch, remote, numbers_of(from), (size_t)width * number_size(from), numbers_of(*to));
+  return true;
+}
+
+/* Which rows were lost, at site kv at either site: such a token cannot be used. lost [sites] of `count` marks each. */
+static bool take_lost(const Parts *parts, const ExchangeRows rows[EXCHANGE_SITES], int64_t batch, Arrived *arrived) {
+  const TokenLayout *layout = parts->context->layout;
+  const uint8_t *a = rows[0].lost, *b = parts->kv ? rows[1].lost : NULL, *lost = a != NULL ? a : b;
+  bool of_spans = exchange_of(parts->context)->lost_of_spans;
+  size_t all = (size_t)(batch * layout->remote * (of_spans ? layout->spans : 1));
+  if (a != NULL && b != NULL) {
+    size_t count = rows[0].run == NULL ? all : (size_t)(batch * count_runs(&rows[0]));
+    uint8_t *either = tape_alloc(parts->tape, count);
+    for (size_t i = 0; either != NULL && i < count; i++) either[i] = a[i] | b[i];
+    lost = either;
+  }
+  if (arrived->marks == NULL && all_in_place(&rows[0], layout->remote)) arrived->lost = lost;
+  if (arrived->lost == lost || lost == NULL || tape_planning(parts->tape)) return tape_status(parts->tape) == STATUS_OK;
+  if (arrived->marks == NULL) {
+    arrived->lost = arrived->marks = tape_alloc(parts->tape, all);
+    if (arrived->marks == NULL) return false;
+    memset(arrived->marks, 0, all);
+  }
+  place_rows(&rows[0], batch, layout->remote, lost, 1, arrived->marks);
+  return true;
+}
+
+/* K and V of what arrived of a part go into their places; at site kv the two sites are keys and values already. */
+static bool finish_part(const Parts *parts, const BlockParams *block, int index, int p, Arrived *arrived) {
+  const TokenLayout *layout = parts->context->layout;
+  Tape *tape = parts->tape;
+  Exchange *exchange = exchange_of(parts->context);
+  ExchangeRows rows[EXCHANGE_SITES] = {{.runs = 0}, {.runs = 0}};
+  if (!block_status(tape, exchange->finish(exchange, tape, layout, index, p, rows))) return false;
+  for (int64_t r = 0; r < rows[0].runs; r++) {
+    const int64_t place = rows[0].run[r].place, count = rows[0].run[r].count;
+    if (place < 0 || count < 0 || count > layout->remote - place)
+      return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over rows from %lld on, of %lld", (long long)place,
+                       (long long)layout->remote) == STATUS_OK;
+  }
+  if (rows[0].run != NULL && count_runs(&rows[0]) == 0) return true;
+  BlockKeys keys = {rows[0].k, rows[0].v};
+  if (parts->kv)
+    keys = (BlockKeys){rows[0].x, rows[1].x};
+  else if (rows[0].x != NULL)
+    keys = block_keys(parts->context, block, tape, rows[0].x);
+  if (tape_status(tape) != STATUS_OK) return false;
+  if (keys.k == NULL || keys.v == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
+  return take_tensor(parts, &rows[0], keys.k, &arrived->keys.k) && take_tensor(parts, &rows[0], keys.v, &arrived->keys.v) &&
+         take_lost(parts, rows, keys.k->shape[0], arrived);
+}
+
+static bool finish_all(const Parts *parts, const BlockParams *block, int index, Arrived *arrived) {
+  *arrived = (Arrived){.lost = NULL};
+  if (parts->context->layout->remote == 0) return true;
+  if (exchange_of(parts->context) == NULL)
+    return tape_fail(parts->tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
+  for (int p = 0; p < parts->count; p++)
+    if (!finish_part(parts, block, index, p, arrived)) return false;
+  if (arrived->keys.k != NULL && arrived->keys.v != NULL) return true;
+  return tape_fail(parts->tape, STATUS_BAD_VALUE, "the exchange hands over none of %lld rows", (long long)parts->context->layout->remote) ==
+         STATUS_OK;
+}
+
+/* ---- a block */
+
+/* What a block's attention looks at; whatever the rows that ask. */
+typedef struct Seen {
+  BlockKeys own;
+  Arrived arrived;
+} Seen;
+
+/* Into the cache, for later tokens, where there is one. Of the others' tokens a cache keeps codes: rows in full have no place there. */
+static bool keep(const BlockContext *context, Tape *tape, int index, const Seen *seen) {
+  const BlockKeys own = seen->own;
+  if (context->cache == NULL || tape_planning(tape)) return true;
+  if (own.k == NULL || own.v == NULL) return false;
+  if (context->layout->remote > 0 && context->exchange != NULL && context->exchange->whole_rows)
+    return tape_fail(tape, STATUS_UNSUPPORTED, "rows of other devices in full have no place in the cache that decoding needs") == STATUS_OK;
+  if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
+  const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
+  if (k == NULL || v == NULL) return false;
+  return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
+}
+
+/* Everything up to attention, of a block that has begun. Queries of the wanted rows, and at site x own keys and values, are computed while
+ * codes are under way; rotary positions come after quantisation, so that one codeword serves them all. *any: rows are wanted; where none is
+ * the codes are exchanged all the same, since the others wait for them. */
+static bool see(const Parts *parts, const BlockParams *block, int index, const BlockWanted *wanted, bool any, Tensor **q, Seen *seen) {
+  const BlockContext *context = parts->context;
+  Tape *tape = parts->tape;
+  Tensor *h = any ? joined(parts, member_h) : NULL;
+  seen->own = (BlockKeys){NULL, NULL};
+  *q = any ? block_map(context, tape, block_wanted_of(wanted, tape, h), &block->query) : NULL;
+  if (any && parts->kv) seen->own = (BlockKeys){joined(parts, member_k), joined(parts, member_v)};
+  if (any && !parts->kv) seen->own = block_keys(context, block, tape, h);
+  if (!finish_all(parts, block, index, &seen->arrived) || !any) return false;
+  *q = block_rotate(context, tape, *q, context->config->heads, wanted->token);
+  seen->own.k = block_rotate(context, tape, seen->own.k, context->config->kv_heads, context->layout->row_token);
+  seen->arrived.keys.k = block_rotate(context, tape, seen->arrived.keys.k, context->config->kv_heads, context->layout->remote_token);
+  return keep(context, tape, index, seen);
+}
+
+/* Attention and what follows of the rows that ask. */
+static Tensor *rest(const Parts *parts, const BlockParams *block, int index, const Seen *seen, Tensor *q, const BlockWanted *wanted,
+                    Tensor *residual) {
+  const BlockContext *context = parts->context;
+  bool cached = context->cache != NULL && context->cache->rows > 0;
+  Tensor *mixed = cached ? decode(context, block, index, parts->tape, q)
+                         : block_attend(context, parts->tape, q, seen->own, seen->arrived.keys, seen->arrived.lost, wanted);
+  return block_tail(context, block, index, parts->tape, mixed, residual);
+}
+
+/* A block that has begun, of the wanted rows in one piece; NULL, without a failure, where there are none. */
+static Tensor *end_block(const Parts *parts, const BlockParams *block, int index, ModelRows rows) {
+  BlockWanted wanted;
+  Tensor *q;
+  Seen seen;
+  block_wanted(parts->context->layout, rows, &wanted);
+  bool any = wanted.count > 0;
+  Tensor *residual = any ? block_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
+  if (!see(parts, block, index, &wanted, any, &q, &seen)) return NULL;
+  return rest(parts, block, index, &seen, q, &wanted, residual);
+}
+
+static Parts parts_of(const BlockContext *context, Tape *tape, int count, Part *part) {
+  bool whole = context->exchange != NULL && context->exchange->whole_rows;
+  int sites = whole ? config_whole_sites(context->config) : config_sites(context->config);
+  return (Parts){.context = context, .tape = tape, .kv = sites == EXCHANGE_SITES, .count = count, .part = part};
+}
+
+/* Between the residual stream that comes in and the one that goes out activations are narrow, where the tape uses bf16. */
+Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
+  const bool before = tape_narrow(tape, true);
+  Part part = {.rows = context->layout->rows, .x = x};
+  const Parts parts = parts_of(context, tape, 1, &part);
+  Tensor *y = begin_part(&parts, block, index, 0) ? end_block(&parts, block, index, rows) : NULL;
+  tape_narrow(tape, before);
+  return y;
+}
+
+/* ---- a block as a segment of the tape, so that its values need not be kept (autograd/tape.h): inputs and outputs are the rows and
+ * what the exchange carries from block to block */
+
+typedef struct BlockRun {
+  BlockContext context;
+  const BlockParams *block;
+  int index;
+  ModelRows rows;
+} BlockRun;
+
+static Tensor **carried_by(const BlockContext *context) { return context->exchange ? context->exchange->carried : NULL; }
+
+/* What is carried is exchanged for the segment's own while it runs. */
+static void run(Tape *tape, void *data, Tensor *const *input, Tensor **output) {
+  BlockRun *job = data;
+  Tensor **carried = carried_by(&job->context), *before = carried ? *carried : NULL;
+  if (carried) *carried = input[1];
+  output[0] = block_forward(&job->context, job->block, job->index, job->rows, tape, input[0]);
+  if (!carried) return;
+  output[1] = *carried;
+  *carried = before;
+}
+
+static Tensor *recompute_block(const BlockRun *block, Tape *tape, Tensor *x) {
+  BlockRun *job = tape_alloc(tape, sizeof *job);
+  Tensor **carried = carried_by(&block->context), *output[TAPE_SEGMENT_ENDS];
+  if (job == NULL) return NULL;
+  *job = *block;
+  tape_segment(tape, &(TapeSegment){.run = run, .context = job, .input = {x, carried ? *carried : NULL}}, output);
+  if (carried) *carried = output[1];
+  return output[0];
+}
+
+/* ---- blocks in parts */
+
+/* Block `index`, whose parts have begun: the x of each part becomes its output. `next` NULL: it is the last one that carries all rows. */
+static bool advance(const Parts *parts, const BlockParams *block, const BlockParams *next, int index) {
+  BlockWanted all;
+  Tensor *q;
+  Seen seen;
+  block_wanted(parts->context->layout, MODEL_ROWS_ALL, &all);
+  if (!see(parts, block, index, &all, true, &q, &seen) || q == NULL) return false;
+  for (int p = 0; p < parts->count; p++) {
+    Part *part = &parts->part[p];
+    if (part->rows == 0) continue;
+    const BlockWanted wanted = {.of_span = &part->rows, .part = true, .first = part->first, .count = part->rows};
+    Tensor *x = rest(parts, block, index, &seen, view(parts->tape, q, part->first, part->rows), &wanted, part->x);
+    if ((part->x = block_checked(parts->context, parts->tape, index, x)) == NULL) return false;
+    if (next != NULL && !begin_part(parts, next, index + 1, p)) return false;
+  }
+  return true;
+}
+
+static bool cut(const Parts *parts, Tensor *x) {
+  const TokenLayout *layout = parts->context->layout;
+  if (x->shape[0] != 1 || layout->spans != 1 || layout->self < 0)
+    return tape_fail(parts->tape, STATUS_BAD_VALUE, "%d parts of %lld samples: several parts are for one sample on a node", parts->count,
+                     (long long)x->shape[0]) == STATUS_OK;
+  for (int p = 0; p < parts->count; p++) {
+    Part *part = &parts->part[p];
+    int64_t first_shared, shared;
+    *part = (Part){.x = NULL};
+    layout_part(layout, parts->count, p, &part->first, &part->rows, &first_shared, &shared);
+    part->x = view(parts->tape, x, part->first, part->rows);
+    if (part->x == NULL) return false;
+  }
+  return true;
+}
+
+static Tensor *encode_in_parts(const BlockContext *context, const BlockParams *blocks, ModelRows rows, Tape *tape, Tensor *x) {
+  const int cuts = context->exchange->parts, count = (int)context->config->blocks, last = count - 1;
+  const int whole = rows == MODEL_ROWS_ALL ? count : last;
+  Part *part = tape_alloc(tape, (size_t)cuts * sizeof *part);
+  const Parts parts = parts_of(context, tape, cuts, part);
+  if (x == NULL || part == NULL || !cut(&parts, x)) return NULL;
+  for (int p = 0; p < cuts; p++)
+    if (part[p].rows > 0 && !begin_part(&parts, &blocks[0], 0, p)) return NULL;
+  for (int index = 0; index < whole; index++)
+    if (!advance(&parts, &blocks[index], index < last ? &blocks[index + 1] : NULL, index)) return NULL;
+  if (rows == MODEL_ROWS_ALL) return joined(&parts, member_x);
+  return block_checked(context, tape, last, end_block(&parts, &blocks[last], last, rows));
+}
+
+/* ---- all blocks */
+
+Tensor *block_encode_all(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x) {
+  const int count = (int)context->config->blocks;
+  const bool decoding = context->cache != NULL && context->cache->rows > 0;
+  const Exchange *exchange = exchange_of(context);
+  /* Parts are for the time spent waiting for others: a node alone, training and a step of decoding have none. */
+  if (exchange != NULL && exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding) {
+    const bool before = tape_narrow(tape, true); /* as in block_forward */
+    x = encode_in_parts(context, blocks, rows, tape, x);
+    tape_narrow(tape, before);
+    return x;
+  }
+  for (int index = 0; index < count && x != NULL; index++) {
+    const BlockRun whole = {*context, &blocks[index], index, index == count - 1 ? rows : MODEL_ROWS_ALL};
+    const bool segment = index < recomputed || !tape_recording(tape);
+    Tensor *y = segment ? recompute_block(&whole, tape, x) : block_forward(context, whole.block, index, whole.rows, tape, x);
+    x = block_checked(context, tape, index, y);
+  }
+  return x;
 }

@@ -1,5 +1,5 @@
-/* What a transformer block is put together from (block.c), private to src/nn: pipeline.c does it whole and part by part, tensor_parallel.c
- * by heads and columns. */
+/* The pieces of a transformer block, private to src/nn: block.c puts them together whole and part by part, tensor_parallel.c by heads and
+ * columns. */
 #ifndef NN_BLOCK_INTERNAL_H
 #define NN_BLOCK_INTERNAL_H
 #include "nn/block.h"
@@ -17,7 +17,7 @@ typedef struct BlockContext {
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
   int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
-  KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (block_decode); NULL: none */
+  KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (decoding); NULL: none */
 } BlockContext;
 
 /* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the
@@ -48,8 +48,7 @@ Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
 
 Tensor *block_param(const BlockContext *context, int index); /* NULL for -1 */
 
-/* act(W x + b) + residual; not both an activation and a residual. */
-Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b */
+Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b + its adapter */
 BlockKeys block_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);
 
 /* Rotary positions, where the model has them; NULL for NULL. */
@@ -58,10 +57,6 @@ Tensor *block_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t
 /* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost as the exchange says it, or NULL. */
 Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                      const BlockWanted *wanted);
-
-/* Attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value projections must
- * have been folded in where there are remote tokens. */
-Tensor *block_decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q);
 
 /* What follows attention in block `index`: output projection + residual, then + mlp(norm), each branch with stochastic depth where the
  * context asks for it. NULL for mixed NULL. */
@@ -74,10 +69,10 @@ Tensor *block_checked(const BlockContext *context, Tape *tape, int index, Tensor
 /* An exchange's failure becomes the tape's. */
 bool block_status(Tape *tape, Status status);
 
-/* x [B, S, D], the input of block 0, through all blocks -> as block_forward of the last one with these rows (pipeline.c). While a tape that
- * uses segments records, the first `recomputed` blocks are segments; where it does not record all are. Where context->exchange has several
+/* x [B, S, D], the input of block 0, through all blocks -> what block_forward of the last one gives for these rows. While a tape that uses
+ * segments records, the first `recomputed` blocks are segments; while it does not record, all are. Where context->exchange has several
  * parts, nothing is recorded, nobody watches and nothing is decoded, parts go through the blocks one after another: one sample (B = 1) on
  * one node, else BAD_VALUE; a part without rows is neither begun nor computed. */
-Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x);
+Tensor *block_encode_all(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x);
 
 #endif

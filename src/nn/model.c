@@ -390,7 +390,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;
   Tensor *x = block_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
-  x = pipeline_encode(&context, model->block, model->recomputed, rows, tape, x);
+  x = block_encode_all(&context, model->block, model->recomputed, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }

@@ -1,5 +1,5 @@
 /* Strategies for dividing a model among devices: ASTRA and the baselines it is compared with. Facts about each; the computation is in
- * pipeline.c and tensor_parallel.c, communication in src/infer. */
+ * block.c and tensor_parallel.c, communication in src/infer. */
 #ifndef NN_STRATEGY_H
 #define NN_STRATEGY_H
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* A block of a device whose rows are cut into S parts (nn/pipeline.c) against the whole: ViT-Base, four devices of 256 tokens, keys and
+/* A block of a device whose rows are cut into S parts (nn/block.c) against the whole: ViT-Base, four devices of 256 tokens, keys and
  * values of the others' rows by products or ready. No network: what parts cost, not what they hide. Best of several runs in time of one
  * thread; not a test. */
 #include "autograd/kernels/matmul.h"

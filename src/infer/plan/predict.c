@@ -1,5 +1,5 @@
 /* Timelines of strategies. A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what
- * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of pipeline.c. */
+ * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of block.c. */
 #include "infer/plan/predict.h"
 #include "base/share.h"
 #include "infer/patches.h"
@@ -53,7 +53,7 @@ static double linear_seconds(const PlanCase *plan, int device, double flops, dou
 static bool is_last(const PlanCase *plan, int block) { return block == (int)plan->config->blocks - 1 && !plan->all_rows; }
 
 /* The rest is computed in as many pieces as there are parts, which decides how fast its products are. Of the last block what is wanted goes
- * on alone, in one piece; a device of which nothing is wanted does what the others' codes need, and no more (pipeline.c). */
+ * on alone, in one piece; a device of which nothing is wanted does what the others' codes need, and no more (block.c). */
 static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];

@@ -73,7 +73,7 @@ Status schedule_compute(Timeline *timeline, double seconds);
  * are added up; add_seconds: of this device's additions. Who has no rows sends nothing. */
 Status schedule_reduce(Timeline *timeline, int block, int which, int device, int devices, const ReduceStep *step, double add_seconds);
 
-/* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/pipeline.c takes them */
+/* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/block.c takes them */
 
 /* Seconds of a block, all parts together. */
 typedef struct BlockCost {

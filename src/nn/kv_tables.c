@@ -1,6 +1,5 @@
-/* Tables of keys and values: see kv_tables.h. A table is as good as the product in what it gives; whether it is faster depends on G: each
- * token reads G rows of 2 kv width numbers, which for many groups is more than a product of its size takes. Therefore it is measured, where
- * it matters. */
+/* Tables of keys and values: see kv_tables.h. A table gives the same as the product; whether it is faster depends on G: each token reads G
+ * rows of 2 kv width numbers, which for many groups takes longer than the product. Therefore it is measured where it matters. */
 #include "nn/kv_tables.h"
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
@@ -50,30 +49,15 @@ static Status fill_side(const Builder *builder, int block, int64_t group, const 
   return status;
 }
 
-static Status fill_block(const Builder *builder, int block) {
-  KvTables *tables = builder->tables;
-  const BlockParams *params = &builder->model->block[block];
-  for (int64_t group = 0; group < tables->groups; group++) {
-    real *rows = tables->rows + block * block_numbers(tables) + group * tables->entries * 2 * tables->width;
-    TRY(fill_side(builder, block, group, &params->key, rows));
-    TRY(fill_side(builder, block, group, &params->value, rows + tables->width));
-  }
-  return STATUS_OK;
-}
-
 /* ---- measuring, on block 0 */
-
-static void look_up(const Builder *builder, const int32_t *codes, real *x) {
-  int64_t groups = builder->tables->groups, width = builder->model->config.width, part = width / groups;
-  for (int64_t i = 0; i < KV_TABLES_ROWS * groups; i++)
-    memcpy(x + i * part, builder->setup->codewords[0] + (i % groups * builder->tables->entries + codes[i]) * part,
-           (size_t)part * sizeof *x);
-}
 
 static Status run_product(const Builder *builder, const int32_t *codes) {
   const BlockParams *block = &builder->model->block[0];
-  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){KV_TABLES_ROWS, builder->model->config.width});
-  if (x != NULL) look_up(builder, codes, x->value);
+  const int64_t groups = builder->tables->groups, width = builder->model->config.width, part = width / groups;
+  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){KV_TABLES_ROWS, width});
+  for (int64_t i = 0; x != NULL && i < KV_TABLES_ROWS * groups; i++)
+    memcpy(x->value + i * part, builder->setup->codewords[0] + (i % groups * builder->tables->entries + codes[i]) * part,
+           (size_t)part * sizeof(real));
   for (int side = 0; side < 2; side++) {
     const Projection *p = side == 0 ? &block->key : &block->value;
     op_linear_part(builder->tape, x, model_param(builder->model, p->weight), model_param(builder->model, p->bias), &p->part,
@@ -90,28 +74,24 @@ static Status run_tables(const Builder *builder, const int32_t *codes) {
   return tape_status(builder->tape);
 }
 
-/* The fastest of a few runs, in time of this thread: a neighbour can slow one down, the longer one more often. Each has codes of its own:
- * rows that an earlier run has read would come from a cache, where a request finds them in memory. codes [2 MEASURED_RUNS] [ROWS, G] */
-static Status measure(const Builder *builder, const int32_t *codes) {
+/* The fastest of a few runs, in time of this thread: other programs can slow one down, the longer one more often. Each has codes of its
+ * own: rows that an earlier run has read would come from a cache, where a request finds them in memory. */
+static Status measure(const Builder *builder) {
   static Status (*const run[2])(const Builder *, const int32_t *) = {run_tables, run_product};
-  for (int i = 0; i < 2 * MEASURED_RUNS; i++) {
-    double begun = clock_spent();
-    TRY(run[i % 2](builder, codes + i * KV_TABLES_ROWS * builder->tables->groups));
-    double taken = clock_spent() - begun, *best = &builder->tables->seconds[i % 2];
-    if (*best == 0 || taken < *best) *best = taken;
-    tape_clear(builder->tape);
-  }
-  return STATUS_OK;
-}
-
-static Status measure_both(const Builder *builder) {
-  int64_t count = 2 * MEASURED_RUNS * KV_TABLES_ROWS * builder->tables->groups;
-  int32_t *codes = malloc((size_t)count * sizeof *codes);
+  const int64_t each = KV_TABLES_ROWS * builder->tables->groups, count = 2 * MEASURED_RUNS * each;
+  int32_t *codes = malloc((size_t)count * sizeof *codes); /* [2 MEASURED_RUNS] [ROWS, G] */
   if (codes == NULL) return status_set(STATUS_NO_MEMORY, "no memory to time %lld codes", (long long)count);
   Rng rng;
   rng_init(&rng, 1, 0);
   for (int64_t i = 0; i < count; i++) codes[i] = (int32_t)rng_below(&rng, (uint64_t)builder->tables->entries);
-  Status status = measure(builder, codes);
+  Status status = STATUS_OK;
+  for (int i = 0; i < 2 * MEASURED_RUNS && status == STATUS_OK; i++) {
+    double begun = clock_spent();
+    status = run[i % 2](builder, codes + i * each);
+    double taken = clock_spent() - begun, *best = &builder->tables->seconds[i % 2];
+    if (*best == 0 || taken < *best) *best = taken;
+    tape_clear(builder->tape);
+  }
   free(codes);
   return status;
 }
@@ -123,16 +103,6 @@ bool kv_tables_pay(const KvTablesCase *of) {
   const double min_flops = 1e8 /* about 3 ms */, min_gain = 0.7;
   if (of->groups == 1 || of->bytes <= own_cache) return true;
   return of->flops >= min_flops && of->table_time <= min_gain * of->product_time;
-}
-
-static bool pays(const Builder *builder) {
-  const KvTables *tables = builder->tables;
-  double flops = 2.0 * KV_TABLES_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
-  return kv_tables_pay(&(KvTablesCase){.groups = tables->groups,
-                                       .bytes = (size_t)block_numbers(tables) * sizeof(real),
-                                       .flops = flops,
-                                       .table_time = tables->seconds[0],
-                                       .product_time = tables->seconds[1]});
 }
 
 /* ---- the whole */
@@ -151,51 +121,35 @@ static Status check(const Model *model, const KvTablesSetup *setup) {
   return STATUS_OK;
 }
 
-static void drop_rows(KvTables *tables) {
-  free(tables->rows);
-  tables->rows = NULL;
-  tables->blocks = 0;
-}
-
+/* Fills the table of each block; after the first, drops them all where they are measured and do not pay. */
 static Status fill(const Builder *builder) {
   KvTables *tables = builder->tables;
   for (int block = 0; block < tables->blocks; block++) {
-    TRY(fill_block(builder, block));
+    const BlockParams *params = &builder->model->block[block];
+    for (int64_t group = 0; group < tables->groups; group++) {
+      real *rows = tables->rows + block * block_numbers(tables) + group * tables->entries * 2 * tables->width;
+      TRY(fill_side(builder, block, group, &params->key, rows));
+      TRY(fill_side(builder, block, group, &params->value, rows + tables->width));
+    }
     if (block > 0 || !builder->setup->measure) continue;
-    TRY(measure_both(builder));
-    if (!pays(builder)) drop_rows(tables);
+    TRY(measure(builder));
+    const KvTablesCase measured = {.groups = tables->groups,
+                                   .bytes = (size_t)block_numbers(tables) * sizeof(real),
+                                   .flops = 2.0 * KV_TABLES_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width,
+                                   .table_time = tables->seconds[0],
+                                   .product_time = tables->seconds[1]};
+    if (kv_tables_pay(&measured)) continue;
+    free(tables->rows);
+    tables->rows = NULL;
+    tables->blocks = 0;
   }
   return STATUS_OK;
-}
-
-/* Enough for one side's product, or for what is measured. */
-static size_t tape_bytes(const KvTables *tables, const ModelConfig *config) {
-  int64_t rows = tables->entries + KV_TABLES_ROWS;
-  return (size_t)(rows * (config->width + 2 * tables->width)) * sizeof(real) + ((size_t)64 << 20);
-}
-
-static Status fill_on_tape(Builder *builder) {
-  builder->arena = arena_new(tape_bytes(builder->tables, &builder->model->config));
-  builder->tape = builder->arena ? tape_new(builder->arena) : NULL;
-  Status status = builder->tape ? fill(builder) : status_set(STATUS_NO_MEMORY, "no memory to make tables of keys and values");
-  tape_free(builder->tape);
-  arena_free(builder->arena);
-  return status;
 }
 
 int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
   int64_t width = config->kv_heads * (config->width / config->heads);
   double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
   return fit < (double)config->blocks ? (int64_t)fit : config->blocks;
-}
-
-static void choose_blocks(KvTables *tables, const ModelConfig *config, size_t memory) {
-  tables->blocks = kv_tables_room(config, tables->groups, tables->entries, (double)memory);
-  size_t bytes = (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
-  if (tables->blocks > 0) tables->rows = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-  /* Rows are read here and there: with small pages each would cost a walk through the page table as well. Advice alone. */
-  if (tables->rows != NULL) (void)madvise(tables->rows, bytes, MADV_HUGEPAGE);
-  if (tables->rows == NULL) tables->blocks = 0; /* the products do as well */
 }
 
 Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup) {
@@ -206,13 +160,26 @@ Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup)
   const ModelConfig *config = &model->config;
   tables->groups = setup->groups, tables->entries = setup->entries;
   tables->width = config->kv_heads * (config->width / config->heads);
-  choose_blocks(tables, config, setup->memory);
+  tables->blocks = kv_tables_room(config, tables->groups, tables->entries, (double)setup->memory);
+  const size_t bytes = (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
+  if (tables->blocks > 0) tables->rows = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+  *out = tables;
+  if (tables->rows == NULL) { /* without tables keys and values are computed as products */
+    tables->blocks = 0;
+    return STATUS_OK;
+  }
+  /* Rows are read in no order: with small pages each would cost a walk through the page table as well. Only advice. */
+  (void)madvise(tables->rows, bytes, MADV_HUGEPAGE);
+  const int64_t rows = tables->entries + KV_TABLES_ROWS; /* enough for one side's product, or for what is measured */
   Builder builder = {.tables = tables, .model = model, .setup = setup};
-  Status status = tables->blocks > 0 ? fill_on_tape(&builder) : STATUS_OK;
-  if (status != STATUS_OK)
-    kv_tables_free(tables);
-  else
-    *out = tables;
+  builder.arena = arena_new((size_t)(rows * (config->width + 2 * tables->width)) * sizeof(real) + ((size_t)64 << 20));
+  builder.tape = builder.arena ? tape_new(builder.arena) : NULL;
+  Status status = builder.tape ? fill(&builder) : status_set(STATUS_NO_MEMORY, "no memory to make tables of keys and values");
+  tape_free(builder.tape);
+  arena_free(builder.arena);
+  if (status == STATUS_OK) return STATUS_OK;
+  kv_tables_free(tables);
+  *out = NULL;
   return status;
 }
 

@@ -32,9 +32,9 @@ bool kv_tables_pay(const KvTablesCase *of);
 /* How many blocks, from 0 on, get a table within `memory` bytes. */
 int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory);
 
-enum { KV_TABLES_ROWS = 256 }; /* that are timed */
+enum { KV_TABLES_ROWS = 256 }; /* rows that are timed */
 
-/* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
+/* Only for site x and without adapters; UNSUPPORTED otherwise. The model and the codewords are read only now. Before any fork, and before
  * threads start: the time of a single thread is measured. */
 Status kv_tables_build(KvTables **tables, Model *model, const KvTablesSetup *setup);
 void kv_tables_free(KvTables *tables); /* accepts NULL */

@@ -35,9 +35,6 @@ typedef struct Division {
   Tape *tape;
 } Division;
 
-static int64_t head_width(const Division *d) { return d->context.config->width / d->context.config->heads; }
-static int64_t queries_per_key(const Division *d) { return d->context.config->heads / d->context.config->kv_heads; }
-
 /* Some outputs of a projection. */
 static Tensor *outputs_of(const Division *d, Tensor *x, const Projection *p, int64_t first, int64_t count, Activation activation) {
   LinearPart part = {p->part.first + first, count, p->part.transposed};
@@ -57,7 +54,8 @@ static Tensor *inputs_of(const Division *d, Tensor *x, const Projection *p, int6
 static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted, Tensor *residual) {
   const ModelConfig *config = d->context.config;
   const TokenLayout *layout = d->context.layout;
-  int64_t width = head_width(d), kv = d->share.kv_heads, heads = kv * queries_per_key(d), first = d->share.first_kv * queries_per_key(d);
+  const int64_t width = config->width / config->heads, per_kv = config->heads / config->kv_heads;
+  const int64_t kv = d->share.kv_heads, heads = kv * per_kv, first = d->share.first_kv * per_kv;
   Tensor *asking = block_wanted_of(wanted, d->tape, h);
   Tensor *q = outputs_of(d, asking, &d->block->query, first * width, heads * width, ACTIVATION_NONE);
   Tensor *k = outputs_of(d, h, &d->block->key, d->share.first_kv * width, kv * width, ACTIVATION_NONE);
@@ -72,14 +70,6 @@ static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted
   return inputs_of(d, mixed, &d->block->output, first * width, residual, 0);
 }
 
-static Tensor *mlp(const Division *d, Tensor *h, Tensor *residual) {
-  int64_t first = d->share.first_mlp, count = d->share.mlp;
-  bool gated = d->block->gate.weight >= 0;
-  Tensor *hidden = outputs_of(d, h, &d->block->up, first, count, gated ? ACTIVATION_NONE : d->context.config->activation);
-  if (gated) hidden = op_swiglu(d->tape, outputs_of(d, h, &d->block->gate, first, count, ACTIVATION_NONE), hidden);
-  return inputs_of(d, hidden, &d->block->down, first, residual, 1);
-}
-
 static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
   BlockWanted wanted;
   block_wanted(d->context.layout, rows, &wanted);
@@ -87,7 +77,12 @@ static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
   if (h == NULL) return NULL;
   x = attention(d, h, &wanted, block_wanted_of(&wanted, d->tape, x));
   if (x == NULL) return NULL;
-  return mlp(d, block_norm(&d->context, d->tape, x, d->block->norm2_weight, d->block->norm2_bias), x);
+  h = block_norm(&d->context, d->tape, x, d->block->norm2_weight, d->block->norm2_bias);
+  const int64_t first = d->share.first_mlp, count = d->share.mlp;
+  const bool gated = d->block->gate.weight >= 0;
+  Tensor *hidden = outputs_of(d, h, &d->block->up, first, count, gated ? ACTIVATION_NONE : d->context.config->activation);
+  if (gated) hidden = op_swiglu(d->tape, outputs_of(d, h, &d->block->gate, first, count, ACTIVATION_NONE), hidden);
+  return inputs_of(d, hidden, &d->block->down, first, x, 1);
 }
 
 /* ---- a retained block */
@@ -108,12 +103,6 @@ static Tensor *turned(Tape *tape, const Tensor *from, int64_t first, int64_t col
     for (int64_t c = 0; c < columns; c++)
       for (int64_t r = 0; r < rows; r++) to->value[(b * columns + c) * rows + r] = from->value[(b * rows + r) * width + first + c];
   return to;
-}
-
-/* The stream that all go on with: of each device its columns. As rows of the turned stream, since shares of columns can be uneven. */
-static Tensor *joined_streams(const Division *d, const Tensor *x) {
-  const Tensor *all = gather(d, 0, turned(d->tape, x, d->share.first_column, d->share.width), x->shape[2]);
-  return all == NULL ? NULL : turned(d->tape, all, 0, x->shape[1]);
 }
 
 /* Of the plain model: this device's share of the rows, with keys and values of all, then all rows joined. */
@@ -141,7 +130,9 @@ static Tensor *block_by_rows(const Division *d, Tensor *x) {
 }
 
 static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, ModelRows rows) {
-  x = joined_streams(d, x);
+  /* The stream that all go on with: of each device its columns. As rows of the turned stream, since shares of columns can be uneven. */
+  const Tensor *all = gather(d, 0, turned(d->tape, x, d->share.first_column, d->share.width), x->shape[2]);
+  x = all == NULL ? NULL : turned(d->tape, all, 0, x->shape[1]);
   if (x == NULL) return NULL;
   if (strategy == STRATEGY_BP_AG) return block_forward(&d->context, d->block, d->index, rows, d->tape, x);
   BlockWanted wanted;
@@ -211,11 +202,6 @@ static Status check(const Model *model, const Tape *tape, const ModelInput *inpu
   return how->reduce ? check_blocks(model, how->reduce->devices) : STATUS_OK;
 }
 
-static bool tell_watch(const Division *d, const Model *model, Tensor *x) {
-  Exchange *watch = model->watch;
-  return watch == NULL || block_status(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, (Tensor *[]){x, NULL}));
-}
-
 typedef struct BlockJob {
   Division division;
   const TensorParallel *how;
@@ -232,13 +218,15 @@ static void run_block(Tape *tape, void *data, Tensor *const *input, Tensor **out
 
 /* Values of a block are let go at its end, where the tape does so (tape.h). */
 static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel *how, ModelRows rows, Tensor *x) {
-  int64_t blocks = model->config.blocks;
+  const int64_t blocks = model->config.blocks;
+  Exchange *watch = model->watch;
   for (int64_t index = 0; index < blocks && x != NULL; index++) {
     Tensor *output[TAPE_SEGMENT_ENDS];
     BlockJob *job = tape_alloc(d->tape, sizeof *job);
     d->index = (int)index;
     d->block = &model->block[index];
-    if (job == NULL || !tell_watch(d, model, x)) return NULL;
+    if (job == NULL) return NULL;
+    if (watch && !block_status(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, (Tensor *[]){x, NULL}))) return NULL;
     bool whole = !d->summed && is_retained(index, blocks, how->retained);
     *job = (BlockJob){*d, how, index == blocks - 1 ? rows : MODEL_ROWS_ALL, whole};
     tape_segment(d->tape, &(TapeSegment){.run = run_block, .context = job, .input = {x}}, output);

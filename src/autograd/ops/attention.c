@@ -24,7 +24,7 @@ enum {
   CAUSAL_STEP = 32,                              /* keys on the diagonal that share a product: the later, the fewer queries see them */
   STACKED_MAX = 128,                             /* own rows of a span that may share a tile with others */
   KEY_COST = 8,
-  PRODUCT_COST = 80, /* what each key of a product, and each product, cost besides, in scores */
+  PRODUCT_COST = 80, /* overhead of each key of a product, and of each product, counted in scores */
   MAX_PARTS = TILE_ROWS + 2
 };
 
@@ -96,15 +96,13 @@ static int64_t span_queries(const AttentionOptions *options, int s) {
 
 /* ---- tiles */
 
-static int64_t remote_seen(const Attention *job, const AttentionSpan *span) {
-  return job->options.causal ? span->own : job->remote - span->own_count;
-}
-
 /* What some spans cost when they are done one by one, or as one tile. */
 static double cost_alone(const Attention *job, int s) {
   const AttentionSpan *span = &job->options.span[s];
-  const int64_t pieces = 1 + (span->own > 0) + (!job->options.causal && span->own + span->own_count < job->remote);
-  return (double)((span_queries(&job->options, s) + KEY_COST) * (span->count + remote_seen(job, span)) + pieces * PRODUCT_COST);
+  const bool causal = job->options.causal;
+  const int64_t pieces = 1 + (span->own > 0) + (!causal && span->own + span->own_count < job->remote);
+  const int64_t keys = span->count + (causal ? span->own : job->remote - span->own_count);
+  return (double)((span_queries(&job->options, s) + KEY_COST) * keys + pieces * PRODUCT_COST);
 }
 
 static double cost_together(const Attention *job, int first, int end) {
@@ -148,17 +146,13 @@ static int64_t make_tiles(const Attention *job, Tile *tile) {
 
 /* ---- columns */
 
-static int64_t local_rows(const Attention *job, const Tile *tile, int s) {
-  return job->options.causal && tile->spans == 1 ? tile->first + tile->count : job->options.span[s].count;
-}
-
 /* Rows of piece 0 (own ones; of several spans the longest), 1 and 2 (remote ones before and after the own; of several spans all in 1). */
 static int64_t piece_rows(const Attention *job, const Tile *tile, int piece) {
   const AttentionSpan *span = &job->options.span[tile->span], *last = span + tile->spans - 1;
   const bool causal = job->options.causal;
   int64_t longest = 0;
   for (int s = 0; piece == 0 && s < tile->spans; s++) {
-    const int64_t rows = local_rows(job, tile, tile->span + s);
+    const int64_t rows = causal && tile->spans == 1 ? tile->first + tile->count : span[s].count;
     longest = rows > longest ? rows : longest;
   }
   if (piece == 0) return longest;
@@ -190,28 +184,21 @@ static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_
   }
 }
 
-/* Own rows of each span beside its own queries, in the same columns. */
-static void add_stacked(Work *work) {
-  const AttentionOptions *options = &work->job->options;
-  int64_t query = 0;
-  for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
-    const int64_t queries = span_queries(options, s);
-    if (queries > 0) add_local(work, &options->span[s], 0, options->span[s].count, 0, query, queries, 0);
-    query += queries;
-  }
-}
-
-/* The next `count` columns of a piece. */
+/* The next `count` columns of a piece. Own rows of several spans lie beside the queries of their span, all in the same columns. */
 static void add_piece(Work *work, int64_t count) {
   const Tile *tile = work->tile;
   const AttentionSpan *span = &work->job->options.span[tile->span];
   const int64_t start = work->piece == 1 ? 0 : span->own + span->own_count;
-  if (work->piece == 0 && tile->spans > 1)
-    add_stacked(work);
-  else if (work->piece == 0)
-    add_local(work, span, work->done, count, 0, 0, tile->count, tile->first);
-  else
+  int64_t query = 0;
+  if (work->piece > 0)
     add_part(work, (Part){.remote = true, .row = start + work->done, .count = count, .column = work->columns, .queries = tile->count});
+  else if (tile->spans == 1)
+    add_local(work, span, work->done, count, 0, 0, tile->count, tile->first);
+  for (int s = 0; work->piece == 0 && tile->spans > 1 && s < tile->spans; s++) {
+    const int64_t queries = span_queries(&work->job->options, tile->span + s);
+    if (queries > 0) add_local(work, &span[s], 0, span[s].count, 0, query, queries, 0);
+    query += queries;
+  }
 }
 
 /* The next block of columns; false: there are none left. */
@@ -553,15 +540,11 @@ static bool spans_fit(const AttentionOptions *options, int64_t rows, int64_t rem
   return next == rows;
 }
 
-static int64_t count_queries(const AttentionOptions *options) {
-  int64_t sum = 0;
-  for (int s = 0; s < options->spans; s++) sum += span_queries(options, s);
-  return sum;
-}
-
 /* Of several spans, `queries` does not say where in a span they stand. */
 static bool queries_fit(const AttentionOptions *options, int64_t queries) {
-  if (count_queries(options) != queries || options->first_query < 0) return false;
+  int64_t sum = 0;
+  for (int s = 0; s < options->spans; s++) sum += span_queries(options, s);
+  if (sum != queries || options->first_query < 0) return false;
   if (options->queries == NULL || options->spans != 1) return options->first_query == 0 && !(options->causal && options->queries);
   return options->queries[0] > 0 && options->first_query <= options->span[0].count - options->queries[0];
 }

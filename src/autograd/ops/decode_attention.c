@@ -23,7 +23,7 @@ typedef struct Decode {
 } Decode;
 
 static bool is_site_x(const Decode *job) { return job->options.remote > 0 && job->options.key.weight != NULL; }
-/* Remote keys are made, tile by tile; otherwise the query was brought to the rows' side. */
+/* Remote keys are computed, tile by tile; otherwise the key projection was applied to the query (`query`). */
 static bool projects_keys(const Decode *job) { return is_site_x(job) && job->options.rope != NULL; }
 static real *tile_of(const Decode *job, int thread) { return job->tile + thread * TILE * (job->tile_width + job->kv_width); }
 static real *sum_of(const Decode *job, int thread) { return job->sum + thread * job->heads * job->sum_width; }
@@ -82,7 +82,7 @@ static void look_up(const DecodeCodes *source, int64_t width, int64_t first, int
     }
 }
 
-/* Keys of remote rows [first, first + count), turned. */
+/* Keys of remote rows [first, first + count), after rotation. */
 static const real *remote_keys(const Decode *job, int64_t first, int64_t count, real *tile) {
   const DecodeAttention *options = &job->options;
   real *keys = is_site_x(job) ? tile + TILE * job->tile_width : tile;
@@ -104,7 +104,14 @@ static const real *remote_keys(const Decode *job, int64_t first, int64_t count, 
   return keys;
 }
 
-static void score_against_keys(const Decode *job, int64_t first, int64_t count, real *tile) {
+static void score_tile(const Decode *job, int64_t first, int64_t count, real *tile) {
+  if (is_site_x(job) && !projects_keys(job)) { /* against the inputs of the key projection */
+    look_up(&job->options.x, job->in, first, count, tile);
+    for (int64_t head = 0; head < job->heads; head++)
+      for (int64_t r = 0; r < count; r++) scores_of(job, head)[first + r] = job->offset[head];
+    matmul_single(false, true, job->heads, count, job->in, 1, job->query, job->in, tile, job->in, 1, job->scores + first, job->keys);
+    return;
+  }
   const int64_t d = job->head_width;
   const real *keys = remote_keys(job, first, count, tile);
   for (int64_t kv = 0; kv < job->kv_heads; kv++) {
@@ -114,28 +121,11 @@ static void score_against_keys(const Decode *job, int64_t first, int64_t count, 
   }
 }
 
-static void score_against_inputs(const Decode *job, int64_t first, int64_t count, real *tile) {
-  look_up(&job->options.x, job->in, first, count, tile);
-  for (int64_t head = 0; head < job->heads; head++)
-    for (int64_t r = 0; r < count; r++) scores_of(job, head)[first + r] = job->offset[head];
-  matmul_single(false, true, job->heads, count, job->in, 1, job->query, job->in, tile, job->in, 1, job->scores + first, job->keys);
-}
-
-static void mask_lost(const Decode *job, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; r++)
-    for (int64_t head = 0; job->options.lost[r] && head < job->heads; head++) scores_of(job, head)[r] = (real)-INFINITY;
-}
-
 static void score_body(void *context, int64_t begin, int64_t end, int thread) {
   const Decode *job = context;
-  for (int64_t at = begin; at < end; at += TILE) {
-    const int64_t count = at + TILE < end ? TILE : end - at;
-    if (is_site_x(job) && !projects_keys(job))
-      score_against_inputs(job, at, count, tile_of(job, thread));
-    else
-      score_against_keys(job, at, count, tile_of(job, thread));
-  }
-  if (job->options.lost) mask_lost(job, begin, end);
+  for (int64_t at = begin; at < end; at += TILE) score_tile(job, at, at + TILE < end ? TILE : end - at, tile_of(job, thread));
+  for (int64_t r = begin; job->options.lost && r < end; r++)
+    for (int64_t head = 0; job->options.lost[r] && head < job->heads; head++) scores_of(job, head)[r] = (real)-INFINITY;
 }
 
 /* ---- softmax, and by remote rows: weighted sums ---- */
@@ -211,16 +201,13 @@ static void count_products(const Decode *job) {
 
 static bool is_widened(const Tensor *weight) { return weight->narrow_kind != NARROW_NONE || weight->lowbit != NULL; }
 
-static bool has_narrow(const Decode *job) {
-  const DecodeAttention *options = &job->options;
-  return options->kind != NARROW_NONE || (is_site_x(job) && (is_widened(options->key.weight) || is_widened(options->value.weight)));
-}
-
 static bool allocate(Tape *tape, Decode *job) {
+  const DecodeAttention *options = &job->options;
   const int64_t threads = threads_count();
+  const bool widened = is_site_x(job) && (is_widened(options->key.weight) || is_widened(options->value.weight));
   job->scores = tape_alloc(tape, (size_t)(job->heads * job->keys) * sizeof(real));
-  if (has_narrow(job)) job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
-  if (job->options.remote == 0) return tape_status(tape) == STATUS_OK;
+  if (options->kind != NARROW_NONE || widened) job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
+  if (options->remote == 0) return tape_status(tape) == STATUS_OK;
   job->offset = tape_alloc(tape, (size_t)job->heads * sizeof(real));
   job->query = tape_alloc(tape, (size_t)(job->heads * job->sum_width) * sizeof(real));
   job->tile = tape_alloc(tape, (size_t)(threads * TILE * (job->tile_width + job->kv_width)) * sizeof(real));
@@ -265,17 +252,13 @@ static bool projection_fits(const DecodeProjection *side, int64_t outputs, int64
   return part->count == outputs && part->first >= 0 && part->count <= all - part->first && (!side->bias || tensor_count(side->bias) == all);
 }
 
-static bool positions_fit(const DecodeAttention *options) {
-  for (int64_t r = 0; options->rope && r < options->remote; r++)
-    if (options->positions == NULL || options->positions[r] < 0 || options->positions[r] >= options->rope->count) return false;
-  return true;
-}
-
 /* Fails the tape when the remote rows do not go with the rest. */
 static Status check_remote(Tape *tape, const Decode *job) {
   const DecodeAttention *options = &job->options;
   const bool planning = tape_planning(tape);
-  if (!planning && !positions_fit(options)) return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: a position is outside the tables");
+  for (int64_t r = 0; !planning && options->rope && r < options->remote; r++)
+    if (options->positions == NULL || options->positions[r] < 0 || options->positions[r] >= options->rope->count)
+      return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: a position is outside the tables");
   if (options->rope && job->head_width % 2) return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: heads of odd width do not turn");
   if (!is_site_x(job)) {
     if (planning || (codes_fit(&options->k, options->remote, job->kv_width) && codes_fit(&options->v, options->remote, job->kv_width)))

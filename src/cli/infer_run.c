@@ -166,7 +166,7 @@ static void name_fewer(const InferSplit *s, char *text, size_t room) {
     if (fewer >> d & 1) used += (size_t)snprintf(text + used, room - used, "%s%d", between, d), between = ", ";
 }
 
-/* A member that slows the others, and takes part all the same. */
+/* A device that slows the others, and takes part all the same. */
 static void advise(FILE *out, const InferSplit *s) {
   char names[NAMES];
   if (s->result.without >= s->result.predicted) return;

@@ -92,8 +92,8 @@ static bool prepare(ImageResult *result, const LoaderOptions *options, float *ou
   return result->read = status == STATUS_OK;
 }
 
-/* One request: the images that members [batch] name. */
-static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, ImageResult **members, double *seconds) {
+/* One request: the images whose results are taken [batch]. */
+static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, ImageResult **taken, double *seconds) {
   LeaderAnswer answer;
   double start = clock_now();
   TRY(leader_submit(leader, pixels, batch));
@@ -102,9 +102,9 @@ static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int 
   *seconds += took;
   int64_t classes = leader_weights(leader)->config->classes;
   for (int64_t b = 0; b < batch; b++) {
-    members[b]->seconds = took;
-    members[b]->count = top < classes ? top : (int)classes;
-    ranking_top(answer.logits + b * classes, classes, members[b]->count, members[b]->index, members[b]->probability);
+    taken[b]->seconds = took;
+    taken[b]->count = top < classes ? top : (int)classes;
+    ranking_top(answer.logits + b * classes, classes, taken[b]->count, taken[b]->index, taken[b]->probability);
   }
   return STATUS_OK;
 }
@@ -114,18 +114,18 @@ Status images_classify(Leader *leader, const char *const *paths, int count, int6
   weights_loader_options(leader_weights(leader), &options);
   int64_t size = weights_pixels(leader_weights(leader)), held = 0;
   float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
-  ImageResult **members = malloc((size_t)batch * sizeof(ImageResult *));
-  Status status = pixels && members ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
+  ImageResult **taken = malloc((size_t)batch * sizeof(ImageResult *));
+  Status status = pixels && taken ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
   *seconds = 0;
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     results[i] = (ImageResult){.path = paths[i]};
-    if (prepare(&results[i], &options, pixels + held * size)) members[held++] = &results[i];
+    if (prepare(&results[i], &options, pixels + held * size)) taken[held++] = &results[i];
     if (held == 0 || (held < batch && i + 1 < count)) continue;
-    status = run_batch(leader, pixels, held, top, members, seconds);
+    status = run_batch(leader, pixels, held, top, taken, seconds);
     held = 0;
   }
   free(pixels);
-  free(members);
+  free(taken);
   return status;
 }
 

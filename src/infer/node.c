@@ -549,7 +549,7 @@ static Status start_transport(Node *node, Connection **peers, TransportSetup *tr
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
-                          .port = wanted ? wanted->member[node->self].address.port : 0,
+                          .port = wanted ? wanted->device[node->self].address.port : 0,
                           .seconds = node->setup->timeout,
                           .fault = -1};
   backend.agreed = node->setup->agreed;

@@ -202,8 +202,8 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   double weights[WIRE_NODES];
   Fingerprints here = *own;
   for (int d = 0; d < setup->nodes; d++) {
-    counts[d] = setup->member[d].tokens;
-    weights[d] = setup->member[d].weight;
+    counts[d] = setup->device[d].tokens;
+    weights[d] = setup->device[d].weight;
   }
   FingerprintShares shares = {.nodes = setup->nodes, .tokens = setup->tokens, .order = setup->order, .weights = weights};
   if (setup->tokens > 0) shares.counts = counts;
@@ -226,10 +226,10 @@ static Status check_possible(const ClusterSetup *setup) {
 static Status take_shares(Session *s) {
   const ClusterSetup *setup = &s->setup;
   s->split = (TokenSplit){.nodes = setup->nodes};
-  for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->member[d].weight;
+  for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->device[d].weight;
   if (setup->tokens == 0) return STATUS_OK;
   TRY(partition_even(&s->partition, setup->tokens, setup->nodes));
-  for (int d = 0; d < setup->nodes; d++) s->partition.counts[d] = setup->member[d].tokens;
+  for (int d = 0; d < setup->nodes; d++) s->partition.counts[d] = setup->device[d].tokens;
   memcpy(s->partition.order, setup->order, (size_t)setup->tokens * sizeof *setup->order);
   return STATUS_OK;
 }

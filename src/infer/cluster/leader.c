@@ -18,9 +18,9 @@ static const size_t arena_bytes = (size_t)1 << 32;
 
 int leader_nodes(const Leader *leader) { return leader->membership.count; }
 int leader_nodes_here(const Leader *leader) { return leader->epoch.nodes; }
-pid_t leader_pid(const Leader *leader, int node) { return leader->membership.members[node].pid; }
+pid_t leader_pid(const Leader *leader, int node) { return leader->membership.devices[node].pid; }
 const Address *leader_address(const Leader *leader, int node) {
-  return leader->membership.members[node].forked ? NULL : &leader->membership.members[node].address;
+  return leader->membership.devices[node].forked ? NULL : &leader->membership.devices[node].address;
 }
 const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
@@ -46,16 +46,16 @@ static Status check_setup(const NodeSetup *setup) {
 
 /* ---- memory ---- */
 
-/* What does not depend on how many members take part. */
+/* What does not depend on how many devices take part. */
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
-  size_t members = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_max * weights_pixels(setup->weights));
-  bool memory = (request->message = malloc(members * (WIRE_HEADER + PATCHES_HEAD) + request_max_bytes(setup, &all))) &&
-                (request->offset = calloc(members, sizeof(size_t))) && (request->size = calloc(members, sizeof(size_t))) &&
-                (request->results = calloc(members, sizeof(uint8_t *))) && (request->arrived = calloc(members, sizeof(bool))) &&
-                (request->nodes = calloc(members, sizeof(NodeStatistics))) && (request->counts = calloc(members, sizeof(int64_t))) &&
-                (request->shares = calloc(members, sizeof(RequestShare)));
+  size_t devices = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_max * weights_pixels(setup->weights));
+  bool memory = (request->message = malloc(devices * (WIRE_HEADER + PATCHES_HEAD) + request_max_bytes(setup, &all))) &&
+                (request->offset = calloc(devices, sizeof(size_t))) && (request->size = calloc(devices, sizeof(size_t))) &&
+                (request->results = calloc(devices, sizeof(uint8_t *))) && (request->arrived = calloc(devices, sizeof(bool))) &&
+                (request->nodes = calloc(devices, sizeof(NodeStatistics))) && (request->counts = calloc(devices, sizeof(int64_t))) &&
+                (request->shares = calloc(devices, sizeof(RequestShare)));
   if (leader->given) memory = memory && (request->pixels = malloc(pixels * sizeof *request->pixels)) && (request->levels = malloc(pixels));
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for requests; use a smaller --batch");
 }
@@ -81,21 +81,21 @@ static Status allocate_answer(Leader *leader) {
   return STATUS_OK;
 }
 
-static Status allocate_members(Leader *leader) {
-  size_t members = (size_t)leader->membership.count;
+static Status allocate_devices(Leader *leader) {
+  size_t devices = (size_t)leader->membership.count;
   bool memory =
-      (leader->epoch.member_of = calloc(members, sizeof(int))) && (leader->epoch.connections = calloc(members, sizeof(Connection *))) &&
-      (leader->epoch.layout = calloc(members, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(members, sizeof(uint8_t *))) &&
-      (leader->epoch.progress = calloc(members, sizeof(uint64_t))) &&
-      (leader->epoch.complaints = calloc(members, sizeof *leader->epoch.complaints)) &&
-      (leader->sums.nodes = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
-      (leader->sums.tokens = calloc(members, sizeof(int64_t))) && (leader->epoch.gone = calloc(members, sizeof *leader->epoch.gone));
+      (leader->epoch.device_of = calloc(devices, sizeof(int))) && (leader->epoch.connections = calloc(devices, sizeof(Connection *))) &&
+      (leader->epoch.layout = calloc(devices, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(devices, sizeof(uint8_t *))) &&
+      (leader->epoch.progress = calloc(devices, sizeof(uint64_t))) &&
+      (leader->epoch.complaints = calloc(devices, sizeof *leader->epoch.complaints)) &&
+      (leader->sums.nodes = calloc(devices, sizeof(NodeStatistics))) && (leader->last = calloc(devices, sizeof(NodeStatistics))) &&
+      (leader->sums.tokens = calloc(devices, sizeof(int64_t))) && (leader->epoch.gone = calloc(devices, sizeof *leader->epoch.gone));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
   return STATUS_OK;
 }
 
 static Status allocate(Leader *leader) {
-  TRY(allocate_members(leader));
+  TRY(allocate_devices(leader));
   for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->queue.requests[i]));
   return allocate_answer(leader);
 }
@@ -449,23 +449,23 @@ static void note_time(Leader *leader, const LeaderRequest *slot) {
   double min = 0;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
+    if (!(slot->missing >> leader->epoch.device_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
   }
   double request = (clock_now() - slot->began) / (double)slot->request.batch;
   if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
 }
 
-/* Statistics by member. Members that have taken part are cleared of faults. */
+/* Statistics by device. Devices that have taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    int m = leader->epoch.member_of[d];
+    int m = leader->epoch.device_of[d];
     if (slot->missing >> m & 1) continue;
     leader->sums.tokens[m] = slot->counts[d];
     leader->last[m] = slot->nodes[d];
-    leader->membership.members[m].pause = leader->membership.members[m].faults = 0;
+    leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
     wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
   }
 }
@@ -512,9 +512,9 @@ static void release_request(LeaderRequest *request) {
   free(request->shares);
 }
 
-static void release_members(Leader *leader) {
+static void release_devices(Leader *leader) {
   for (int d = 0; leader->epoch.layout && d < leader->membership.count; d++) layout_release(&leader->epoch.layout[d]);
-  free(leader->epoch.member_of);
+  free(leader->epoch.device_of);
   free(leader->epoch.connections);
   free(leader->epoch.layout);
   free(leader->epoch.setups);
@@ -532,7 +532,7 @@ void leader_stop(Leader *leader) {
   membership_close(&leader->membership, leader_under_way(leader) == 0);
   leader_epoch_close(leader);
   for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->queue.requests[i]);
-  release_members(leader);
+  release_devices(leader);
   partition_release(&leader->partition);
   tape_free(leader->tape);
   arena_free(leader->arena);

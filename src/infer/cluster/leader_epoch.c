@@ -34,14 +34,14 @@ static const double calling_slice = 0.02;
 static void number_nodes(Leader *leader) {
   leader->epoch.nodes = 0;
   for (int m = 0; m < leader->membership.count; m++) {
-    LeaderMember *member = &leader->membership.members[m];
-    bool here = member->state >= MEMBER_HERE;
-    if (here) member->state = MEMBER_HERE;
-    member->asked = false;
-    member->node = here ? leader->epoch.nodes : -1;
+    LeaderDevice *device = &leader->membership.devices[m];
+    bool here = device->state >= DEVICE_HERE;
+    if (here) device->state = DEVICE_HERE;
+    device->asked = false;
+    device->node = here ? leader->epoch.nodes : -1;
     if (!here) continue;
-    leader->epoch.member_of[leader->epoch.nodes] = m;
-    leader->epoch.connections[leader->epoch.nodes++] = &member->connection;
+    leader->epoch.device_of[leader->epoch.nodes] = m;
+    leader->epoch.connections[leader->epoch.nodes++] = &device->connection;
   }
 }
 
@@ -57,18 +57,18 @@ static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
     max = given->counts[d] > max ? given->counts[d] : max;
   }
   if (leader->epoch.nodes == given->nodes || max - min <= 1) return STATUS_OK;
-  for (int d = 0; d < leader->epoch.nodes; d++) weights[d] = (double)given->counts[leader->epoch.member_of[d]];
+  for (int d = 0; d < leader->epoch.nodes; d++) weights[d] = (double)given->counts[leader->epoch.device_of[d]];
   return layout_weighted_counts(given->tokens, leader->epoch.nodes, weights, counts);
 }
 
 static void share_text(Leader *leader) {
   double max = 0;
   leader->split = (TokenSplit){.nodes = leader->epoch.nodes};
-  for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, leader->given_split->weights[leader->epoch.member_of[d]]);
+  for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, leader->given_split->weights[leader->epoch.device_of[d]]);
   for (int d = 0; d < leader->epoch.nodes; d++)
     leader->split.weights[d] = leader->epoch.nodes == leader->given_split->nodes
                                    ? leader->given_split->weights[d]
-                                   : leader->given_split->weights[leader->epoch.member_of[d]] / max;
+                                   : leader->given_split->weights[leader->epoch.device_of[d]] / max;
 }
 
 static Status share_tokens(Leader *leader) {
@@ -99,7 +99,7 @@ static Status allocate_results(Leader *leader) {
     if (!leader->setup.split) max = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
     size_t bytes = request_max_answer_bytes(&leader->setup, &max);
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
-    leader_member(leader, d)->connection.sink.max_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
+    leader_device(leader, d)->connection.sink.max_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
   }
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
 }
@@ -117,9 +117,9 @@ void leader_epoch_close(Leader *leader) {
 
 /* ---- SETUP */
 
-static Member member_of_setup(const Leader *leader, int node) {
-  const LeaderMember *member = leader_member(leader, node);
-  Member out = {.reachable = !member->forked, .address = member->reached};
+static SetupDevice setup_device(const Leader *leader, int node) {
+  const LeaderDevice *device = leader_device(leader, node);
+  SetupDevice out = {.reachable = !device->forked, .address = device->reached};
   if (leader->setup.split)
     out.weight = leader->split.weights[node];
   else
@@ -161,7 +161,7 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .tokens = node->split ? 0 : leader->partition.tokens,
                           .order = leader->partition.order};
   setup->reliability.timeout = node->timeout;
-  for (int d = 0; d < leader->epoch.nodes; d++) setup->member[d] = member_of_setup(leader, d);
+  for (int d = 0; d < leader->epoch.nodes; d++) setup->device[d] = setup_device(leader, d);
   return fingerprint(leader, &setup->fingerprints.partition);
 }
 
@@ -190,8 +190,8 @@ static Status join_two(const Leader *leader, int a, int b) {
   TRY(connection_pair(pair));
   PassedFd to_b = {.kind = FD_STREAM, .epoch = leader->epoch.number, .node = (uint16_t)b, .fd = pair[0]};
   PassedFd to_a = {.kind = FD_STREAM, .epoch = leader->epoch.number, .node = (uint16_t)a, .fd = pair[1]};
-  Status status = fd_passing_send(leader_member(leader, a)->passed, &to_b);
-  if (status == STATUS_OK) status = fd_passing_send(leader_member(leader, b)->passed, &to_a);
+  Status status = fd_passing_send(leader_device(leader, a)->passed, &to_b);
+  if (status == STATUS_OK) status = fd_passing_send(leader_device(leader, b)->passed, &to_a);
   close(pair[0]);
   close(pair[1]);
   return status;
@@ -209,7 +209,7 @@ static Status join_all(const Leader *leader) {
 
 static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
 
-/* A device counts nodes of this epoch, users count members: what it says of "node 2" is told with that member's name instead. */
+/* Devices number the nodes of this epoch, users the devices of the cluster: "node 2" in a report is replaced by that device's name. */
 static Status explain_complaint(const Leader *leader) {
   int from = leader->epoch.complainer, about = leader->epoch.fault, prefix = 0;
   char name[MEMBERSHIP_NAME];
@@ -226,8 +226,8 @@ static Status explain_complaint(const Leader *leader) {
 /* A worker whose connection has failed, with its message; -1: none. */
 static int broken_worker(const Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    const LeaderMember *member = leader_member(leader, d);
-    if (!member->forked && member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) return leader->epoch.member_of[d];
+    const LeaderDevice *device = leader_device(leader, d);
+    if (!device->forked && device->state >= DEVICE_HERE && !connection_is_open(&device->connection)) return leader->epoch.device_of[d];
   }
   return -1;
 }
@@ -251,17 +251,17 @@ static uint64_t bytes_moved(const Leader *leader) {
   return bytes;
 }
 
-/* The member that is waited for and has progressed least. */
+/* The device that is waited for and has progressed least. */
 static int latest(const Leader *leader, const bool *arrived) {
   int late = 0;
   bool found = false;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    bool there = arrived ? arrived[d] : leader_member(leader, d)->state == MEMBER_READY;
+    bool there = arrived ? arrived[d] : leader_device(leader, d)->state == DEVICE_READY;
     if (there || (found && leader->epoch.progress[d] >= leader->epoch.progress[late])) continue;
     late = d;
     found = true;
   }
-  return leader->epoch.member_of[late];
+  return leader->epoch.device_of[late];
 }
 
 /* How long to wait for events; lost workers are called and PINGs sent meanwhile. */
@@ -320,7 +320,7 @@ static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, cons
 static bool all_ready(const Leader *leader, const bool *arrived) {
   (void)arrived;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (leader_member(leader, d)->state != MEMBER_READY) return false;
+    if (leader_device(leader, d)->state != DEVICE_READY) return false;
   }
   return true;
 }
@@ -333,7 +333,7 @@ static Status begin(Leader *leader) {
   return status == STATUS_OK ? wait_until(leader, all_ready, NULL) : explain(leader, status);
 }
 
-/* All connected members (MEMBER_HERE or more) become nodes: distributes the tokens, allocates, sends SETUP, waits for READY. */
+/* Numbers all connected devices (DEVICE_HERE or more) as nodes, distributes the tokens, allocates, sends SETUP, waits for READY. */
 static Status open_epoch(Leader *leader) {
   leader_epoch_close(leader);
   number_nodes(leader);
@@ -350,7 +350,7 @@ static Status open_epoch(Leader *leader) {
   return status;
 }
 
-/* ---- dropping members */
+/* ---- dropping devices */
 
 static void drop(Leader *leader, int m, const char *why, bool useless) {
   char name[MEMBERSHIP_NAME];
@@ -369,7 +369,7 @@ static void drop_dead(Leader *leader) {
 /* Seconds to wait for a CANCELLED: a device that computes a block, or waits for codes, answers late. */
 static double cancel_timeout(const Leader *leader, int m) {
   bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
-  bool silent = fault && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
+  bool silent = fault && clock_now() - leader->membership.devices[m].heard > leader->options.timeout / 2;
   return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
 }
 
@@ -380,8 +380,8 @@ static void await_cancelled(Leader *leader) {
     double waited = clock_now() - start;
     waiting = false;
     for (int d = 0; d < leader->epoch.nodes; d++) {
-      const LeaderMember *member = leader_member(leader, d);
-      waiting |= member->asked && connection_is_open(&member->connection) && waited < cancel_timeout(leader, leader->epoch.member_of[d]);
+      const LeaderDevice *device = leader_device(leader, d);
+      waiting |= device->asked && connection_is_open(&device->connection) && waited < cancel_timeout(leader, leader->epoch.device_of[d]);
     }
     if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
     membership_ping(&leader->membership);
@@ -392,27 +392,27 @@ static void await_cancelled(Leader *leader) {
 static void give_up_epoch(Leader *leader) {
   wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->epoch.cancel);
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    member->asked =
-        connection_is_open(&member->connection) && connection_send(&member->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
+    LeaderDevice *device = leader_device(leader, d);
+    device->asked =
+        connection_is_open(&device->connection) && connection_send(&device->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
   }
   await_cancelled(leader);
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection))
-      drop(leader, leader->epoch.member_of[d], "it is gone", false);
+    LeaderDevice *device = leader_device(leader, d);
+    if (device->state >= DEVICE_HERE && !connection_is_open(&device->connection))
+      drop(leader, leader->epoch.device_of[d], "it is gone", false);
   }
   drop_dead(leader);
   if (time_left(leader) <= 0 || interrupted(leader)) return;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (leader_member(leader, d)->asked) drop(leader, leader->epoch.member_of[d], "it does not answer", false);
+    if (leader_device(leader, d)->asked) drop(leader, leader->epoch.device_of[d], "it does not answer", false);
   }
 }
 
 /* Attributes the failure to a device, if that is still connected. */
 static void count_fault(Leader *leader) {
   int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
-  if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].faults < FAULTS_MAX) return;
+  if (m < 0 || leader->membership.devices[m].state < DEVICE_HERE || ++leader->membership.devices[m].faults < FAULTS_MAX) return;
   drop(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
 }
 
@@ -432,7 +432,7 @@ static Status resend(Leader *leader) {
   return STATUS_OK;
 }
 
-/* Each failed attempt drops a member or is attributed to one, so this ends. */
+/* Each failed attempt drops a device or is attributed to one, so this ends. */
 static Status begin_again(Leader *leader) {
   Status status = STATUS_OK;
   char why[1024] = "";
@@ -491,11 +491,11 @@ Status leader_epoch_start(Leader *leader) {
 static bool drop_answered(Leader *leader) {
   bool all = leader->epoch.complainer < 0 && !leader->epoch.setting_up, any = false;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    LeaderDevice *device = leader_device(leader, d);
+    if (device->state < DEVICE_HERE || connection_is_open(&device->connection)) continue;
     bool answered = true;
     for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) answered &= leader->queue.requests[i & 1].arrived[d];
-    if (answered) drop(leader, leader->epoch.member_of[d], "it is gone", false);
+    if (answered) drop(leader, leader->epoch.device_of[d], "it is gone", false);
     all = all && answered;
     any = true;
   }
@@ -505,18 +505,18 @@ static bool drop_answered(Leader *leader) {
 /* Whether a request can be answered without this node: others can mask its codes, and nothing is needed that only it computes. */
 static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
   bool single = leader->setup.class_token == CLASS_SINGLE && node == 0, others = false;
-  for (int d = 0; d < leader->epoch.nodes; d++) others |= d != node && !(request->missing >> leader->epoch.member_of[d] & 1);
+  for (int d = 0; d < leader->epoch.nodes; d++) others |= d != node && !(request->missing >> leader->epoch.device_of[d] & 1);
   return strategy_facts(leader->setup.strategy)->sends_codes && request->request.kind != WIRE_LAST && !single &&
          !request->shares[node].last && others;
 }
 
 static void tell_gone(Leader *leader, int node) {
-  const LeaderMember *gone = leader_member(leader, node);
-  uint8_t *message = leader->epoch.gone[leader->epoch.member_of[node]];
+  const LeaderDevice *gone = leader_device(leader, node);
+  uint8_t *message = leader->epoch.gone[leader->epoch.device_of[node]];
   wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     Connection *connection = leader->epoch.connections[d];
-    if (leader_member(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
+    if (leader_device(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
   }
 }
 
@@ -524,17 +524,17 @@ static void tell_gone(Leader *leader, int node) {
 static bool mask_broken(Leader *leader) {
   bool any = false;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    LeaderMember *member = leader_member(leader, d);
-    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    LeaderDevice *device = leader_device(leader, d);
+    if (device->state < DEVICE_HERE || connection_is_open(&device->connection)) continue;
     for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
       LeaderRequest *request = &leader->queue.requests[i & 1];
       if (request->arrived[d]) continue;
       if (!can_mask(leader, request, d)) return false;
       request->arrived[d] = true;
-      request->missing |= (uint64_t)1 << leader->epoch.member_of[d];
+      request->missing |= (uint64_t)1 << leader->epoch.device_of[d];
     }
     tell_gone(leader, d);
-    drop(leader, leader->epoch.member_of[d], "its tokens are masked", false);
+    drop(leader, leader->epoch.device_of[d], "its tokens are masked", false);
     any = true;
   }
   return any;
@@ -545,7 +545,7 @@ static Status try_mask(Leader *leader, Status cause) {
   int fault = leader->epoch.fault;
   if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
   drop_dead(leader);
-  if (fault >= 0 && leader->membership.members[fault].state >= MEMBER_HERE) connection_close(&leader->membership.members[fault].connection);
+  if (fault >= 0 && leader->membership.devices[fault].state >= DEVICE_HERE) connection_close(&leader->membership.devices[fault].connection);
   bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* the device that complains has given up */
   if (by_others || !mask_broken(leader)) return cause;
   leader->epoch.complainer = leader->epoch.fault = -1;
@@ -579,15 +579,15 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) 
 static bool any_lost(const Leader *leader) {
   if (leader->epoch.parted) return true;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (leader_member(leader, d)->state != MEMBER_READY || !connection_is_open(leader->epoch.connections[d])) return true;
+    if (leader_device(leader, d)->state != DEVICE_READY || !connection_is_open(leader->epoch.connections[d])) return true;
   }
   return false;
 }
 
-/* Members that could take part and do not. */
+/* Devices that could take part and do not. */
 static int count_waiting(const Leader *leader) {
   int count = 0;
-  for (int m = 0; m < leader->membership.count; m++) count += leader->membership.members[m].state == MEMBER_HERE;
+  for (int m = 0; m < leader->membership.count; m++) count += leader->membership.devices[m].state == DEVICE_HERE;
   return count;
 }
 

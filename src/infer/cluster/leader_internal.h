@@ -1,5 +1,5 @@
-/* The inside of a leader, private to the files called leader*.c. A member is a device by its index in the cluster, as users number devices;
- * a node is a member's index among those that take part in the current epoch.
+/* The inside of a leader, private to the files called leader*.c. Devices are numbered by their index in the cluster, as users
+ * number them; a node is a device's index among those that take part in the current epoch.
  *
  *   leader.c            start and stop, and what callers request
  *   leader_epoch.c      who takes part and with which tokens; waiting for them, and recovery when that fails
@@ -28,8 +28,8 @@ typedef struct LeaderRequest {
   RequestShare *shares;  /* [nodes] */
   uint32_t number;       /* in the epoch; 0: free */
   Request request;
-  uint64_t missing;  /* bit set of members whose part is not waited for */
-  uint64_t given_up; /* bit set of members whose codes others went on without, though they answered */
+  uint64_t missing;  /* bit set of devices whose part is not waited for */
+  uint64_t given_up; /* bit set of devices whose codes others went on without, though they answered */
   int reruns;
   double began, sent; /* clock_now of its submission; of when its input was sent, 0: not yet */
 } LeaderRequest;
@@ -38,7 +38,7 @@ typedef struct LeaderRequest {
 typedef struct LeaderEpoch {
   uint16_t number;
   int nodes;
-  int *member_of;           /* [nodes] */
+  int *device_of;           /* [nodes] */
   Connection **connections; /* [nodes] */
   TokenLayout *layout;      /* [nodes] of an image */
   uint8_t **setups;         /* [nodes] SETUP messages */
@@ -46,10 +46,10 @@ typedef struct LeaderEpoch {
   bool setting_up;
   bool parted;           /* devices have stopped waiting for each other */
   uint64_t *progress;    /* [nodes] request * (blocks + 3) + step: 1 the first block... blocks + 1 the head, blocks + 2 the answer */
-  int complainer, fault; /* members: who reported a failure, and which device it names; -1: none */
+  int complainer, fault; /* devices: who reported a failure, and which device it names; -1: none */
   bool not_finite;       /* the complainer computed numbers that are not finite: another try would too */
-  char (*complaints)[WIRE_TEXT + 1];                 /* [members] */
-  uint8_t cancel[WIRE_HEADER], (*gone)[WIRE_HEADER]; /* messages; [members] */
+  char (*complaints)[WIRE_TEXT + 1];                 /* [devices] */
+  uint8_t cancel[WIRE_HEADER], (*gone)[WIRE_HEADER]; /* messages; [devices] */
 } LeaderEpoch;
 
 /* The requests in flight. */
@@ -65,7 +65,7 @@ typedef struct LeaderQueue {
 struct Leader {
   LeaderOptions options;
   ClusterOptions cluster;
-  const Partition *given; /* over all members; NULL for texts */
+  const Partition *given; /* over all devices; NULL for texts */
   const TokenSplit *given_split;
   NodeSetup setup;     /* of the epoch: what the nodes run on */
   Partition partition; /* of the epoch */
@@ -76,28 +76,28 @@ struct Leader {
   LeaderEpoch epoch;
   LeaderQueue queue;
   LeaderSums sums;
-  NodeStatistics *last;        /* [members] of the last answer */
+  NodeStatistics *last;        /* [devices] of the last answer */
   struct Heartbeat *heartbeat; /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
-  RequestDecoding *decoding; /* [members] */
+  RequestDecoding *decoding; /* [devices] */
   Arena *arena;
   Tape *tape;
 };
 
-static inline LeaderMember *leader_member(const Leader *leader, int node) {
-  return &leader->membership.members[leader->epoch.member_of[node]];
+static inline LeaderDevice *leader_device(const Leader *leader, int node) {
+  return &leader->membership.devices[leader->epoch.device_of[node]];
 }
 
 /* ---- leader_probe.c */
 
-/* Measures all connected devices, before the first epoch: measured [members]. A failing device is dropped or is an error, as the options
+/* Measures all connected devices, before the first epoch: measured [devices]. A failing device is dropped or is an error, as the options
  * say. */
 Status leader_probe_run(Membership *membership, LeaderMeasure *measured);
 
 /* ---- leader_requests.c */
 
-/* Receives the messages of devices; the context is the leader, a connection's peer the member. */
+/* Receives the messages of devices; the context is the leader, a connection's peer the device. */
 extern const ConnectionSink leader_requests_sink;
 
 LeaderRequest *leader_requests_oldest(Leader *leader);
@@ -121,7 +121,7 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token);
 /* Recovers from the failure of a connection while sending. */
 Status leader_epoch_recover(Leader *leader, Status cause);
 
-/* Before a request, unless another one is in flight: starts a new epoch if members have come back or gone. */
+/* Before a request, unless another one is in flight: starts a new epoch if devices have come back or gone. */
 Status leader_epoch_rejoin(Leader *leader);
 bool leader_epoch_rests(const Leader *leader); /* a new epoch is due once no request is in flight */
 

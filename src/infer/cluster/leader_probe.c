@@ -39,14 +39,14 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   Probe *p = context;
   const ConnectionSink *others = &p->membership->sink;
   if (header->kind != WIRE_PROFILE) return others->deliver(others->context, from, header, payload);
-  p->membership->members[from->peer].heard = clock_now();
+  p->membership->devices[from->peer].heard = clock_now();
   p->due[from->peer].kind = 0;
   return STATUS_OK;
 }
 
 static void receive(Probe *p, bool measurements) {
   for (int m = 0; m < p->membership->count; m++) {
-    ConnectionSink *sink = &p->membership->members[m].connection.sink;
+    ConnectionSink *sink = &p->membership->devices[m].connection.sink;
     *sink = p->membership->sink;
     if (measurements) sink->context = p, sink->place = place_message, sink->deliver = deliver_message;
   }
@@ -54,14 +54,14 @@ static void receive(Probe *p, bool measurements) {
 
 /* ---- asking, and waiting */
 
-static bool is_here(const Probe *p, int m) { return p->membership->members[m].state == MEMBER_HERE; }
+static bool is_here(const Probe *p, int m) { return p->membership->devices[m].state == DEVICE_HERE; }
 
 /* Drops a failed device, if the options allow it. */
 static Status lose(Probe *p, int m, Status status) {
   char name[MEMBERSHIP_NAME];
   bool known;
   p->due[m].kind = 0;
-  if (p->membership->members[m].forked)
+  if (p->membership->devices[m].forked)
     status = membership_explain(p->membership, status, status == STATUS_PEER, &known);
   else
     status = status_wrap(status, "%s", membership_name(p->membership, m, name));
@@ -74,7 +74,7 @@ static Status lose(Probe *p, int m, Status status) {
 static Status step(Probe *p, int m, double until) {
   if (p->membership->stop && *p->membership->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   membership_ping(p->membership);
-  Status status = connections_step(&(Connection *){&p->membership->members[m].connection}, 1, slice_seconds);
+  Status status = connections_step(&(Connection *){&p->membership->devices[m].connection}, 1, slice_seconds);
   if (status != STATUS_OK || clock_now() < until) return status;
   return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", p->membership->timeout);
 }
@@ -92,8 +92,8 @@ static Status ask(Probe *p, int m, WireHeader probe, uint8_t *message) {
   probe.sender = WIRE_LEADER;
   p->due[m] = probe;
   wire_pack(&probe, message);
-  Status status = connection_send(&p->membership->members[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
-  if (status == STATUS_OK) status = connections_step(&(Connection *){&p->membership->members[m].connection}, 1, 0);
+  Status status = connection_send(&p->membership->devices[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
+  if (status == STATUS_OK) status = connections_step(&(Connection *){&p->membership->devices[m].connection}, 1, 0);
   return status == STATUS_OK ? STATUS_OK : lose(p, m, status);
 }
 
@@ -156,25 +156,25 @@ static Status measure_all(Probe *p, LeaderMeasure *measured) {
   int here = 0;
   TRY(measure_computing(p, measured));
   for (int m = 0; m < p->membership->count; m++)
-    if (!p->membership->members[m].forked && is_here(p, m)) TRY(measure_link(p, m, &measured[m]));
+    if (!p->membership->devices[m].forked && is_here(p, m)) TRY(measure_link(p, m, &measured[m]));
   for (int m = 0; m < p->membership->count; m++) here += measured[m].here = is_here(p, m);
   return here > 0 ? STATUS_OK : status_set(STATUS_PEER, "no device is left to measure");
 }
 
 Status leader_probe_run(Membership *membership, LeaderMeasure *measured) {
-  size_t members = (size_t)membership->count;
+  size_t devices = (size_t)membership->count;
   Probe p = {.membership = membership,
              .message = calloc(1, WIRE_HEADER + PROBE_MAX),
              .payload = malloc(PROBE_MAX),
-             .asked = calloc(members, sizeof *p.asked),
-             .profiles = calloc(members, sizeof *p.profiles),
-             .due = calloc(members, sizeof *p.due)};
+             .asked = calloc(devices, sizeof *p.asked),
+             .profiles = calloc(devices, sizeof *p.profiles),
+             .due = calloc(devices, sizeof *p.due)};
   bool memory = p.message && p.payload && p.asked && p.profiles && p.due;
   receive(&p, true);
   Status status = memory ? measure_all(&p, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   receive(&p, false);
   /* Unfinished messages use memory that is freed now. */
-  for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->members[m].connection);
+  for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->devices[m].connection);
   free(p.message);
   free(p.payload);
   free(p.asked);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 static bool is_missing(const Leader *leader, const LeaderRequest *request, int node) {
-  return request->missing >> leader->epoch.member_of[node] & 1;
+  return request->missing >> leader->epoch.device_of[node] & 1;
 }
 
 /* ---- codes of all nodes, in the order of the tokens */
@@ -122,7 +122,7 @@ static void share_text(Leader *leader, LeaderRequest *slot) {
 
 /* Only the node with the last token generates tokens, as many as it has sent. */
 static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
-  RequestDecoding *decoding = &leader->decoding[leader->epoch.member_of[node]];
+  RequestDecoding *decoding = &leader->decoding[leader->epoch.device_of[node]];
   TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
   uint64_t made = request->shares[node].last ? (uint64_t)leader->queue.made_count : 0;
   if (decoding->tokens == made) return STATUS_OK;
@@ -133,7 +133,7 @@ static Status take_decoding(const Leader *leader, const LeaderRequest *request, 
 static Status name_node(const Leader *leader, int node, Status status) {
   char name[MEMBERSHIP_NAME];
   return status == STATUS_OK ? STATUS_OK
-                             : status_wrap(status, "%s", membership_name(&leader->membership, leader->epoch.member_of[node], name));
+                             : status_wrap(status, "%s", membership_name(&leader->membership, leader->epoch.device_of[node], name));
 }
 
 static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
@@ -253,29 +253,29 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
 
 /* A node that is connected was given up by another one: they would continue without each other until a new epoch. */
 static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
-  const LeaderMember *member = leader_member(leader, node);
-  if (member->state != MEMBER_READY || !connection_is_open(&member->connection)) return;
-  request->given_up |= (uint64_t)1 << leader->epoch.member_of[node];
+  const LeaderDevice *device = leader_device(leader, node);
+  if (device->state != DEVICE_READY || !connection_is_open(&device->connection)) return;
+  request->given_up |= (uint64_t)1 << leader->epoch.device_of[node];
   leader->epoch.parted = true;
 }
 
-static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
-  int node = member->node;
+static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t **payload) {
+  int node = device->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
   bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
   if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
   if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
-  bool ready = header->kind == WIRE_READY && header->count == leader->epoch.number && member->state == MEMBER_HERE;
+  bool ready = header->kind == WIRE_READY && header->count == leader->epoch.number && device->state == DEVICE_HERE;
   bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
   if (!ready && !progress) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   *payload = leader->queue.token; /* nothing is written there */
   return STATUS_OK;
 }
 
-static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t *payload) {
-  int node = member->node;
-  if (header->kind == WIRE_READY) member->state = MEMBER_READY;
+static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t *payload) {
+  int node = device->node;
+  if (header->kind == WIRE_READY) device->state = DEVICE_READY;
   if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
   if (header->kind == WIRE_TOKEN) {
     LeaderQueue *queue = &leader->queue;
@@ -291,7 +291,7 @@ static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHe
   return STATUS_OK;
 }
 
-/* ---- messages of any member */
+/* ---- messages of any device */
 
 static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
@@ -310,48 +310,48 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
   leader->epoch.not_finite = not_finite;
   leader->epoch.complainer = m;
-  leader->epoch.fault = header->count > 0 ? leader->epoch.member_of[header->count - 1] : -1;
+  leader->epoch.fault = header->count > 0 ? leader->epoch.device_of[header->count - 1] : -1;
   return STATUS_OK;
 }
 
 /* From a worker that does not take part yet: it concerns no others. A refusal is BAD_VALUE: calling again would not help. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   char name[MEMBERSHIP_NAME];
-  LeaderMember *member = &leader->membership.members[m];
+  LeaderDevice *device = &leader->membership.devices[m];
   store_complaint(leader, m, header);
   uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
-  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch.number == 0; /* after the start nobody waits for it */
+  bool waits_from_here_on = place > 0 && place != device->place && leader->epoch.number == 0; /* after the start nobody waits for it */
   if (waits_from_here_on) log_info("%s %s", membership_name(&leader->membership, m, name), leader->epoch.complaints[m]);
-  member->place = place;
-  member->refused = header->kind == WIRE_REFUSE;
-  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->epoch.complaints[m]);
+  device->place = place;
+  device->refused = header->kind == WIRE_REFUSE;
+  return device->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->epoch.complaints[m]);
 }
 
 static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
   Leader *leader = context;
-  LeaderMember *member = &leader->membership.members[from->peer];
-  bool greeted = member->state == MEMBER_GREETED;
+  LeaderDevice *device = &leader->membership.devices[from->peer];
+  bool greeted = device->state == DEVICE_GREETED;
   /* The count of BUSY, which comes before WELCOME, is a position in a queue; that of other complaints is the node at fault. */
   bool sound = header->kind == WIRE_BUSY ? greeted : header->count <= (uint32_t)leader->epoch.nodes;
-  *payload = member->welcome;
+  *payload = device->welcome;
   if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;
-  if (header->kind == WIRE_CANCELLED && member->asked) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && device->asked) return STATUS_OK;
   if (is_complaint(header) && sound) {
     *payload = (uint8_t *)leader->epoch.complaints[from->peer];
     return STATUS_OK;
   }
-  return place_of_node(leader, member, header, payload);
+  return place_of_node(leader, device, header, payload);
 }
 
 static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
   Leader *leader = context;
-  LeaderMember *member = &leader->membership.members[from->peer];
-  member->heard = clock_now();
+  LeaderDevice *device = &leader->membership.devices[from->peer];
+  device->heard = clock_now();
   if (header->kind == WIRE_WELCOME) return membership_take_welcome(&leader->membership, from->peer);
-  if (header->kind == WIRE_CANCELLED) member->asked = false;
+  if (header->kind == WIRE_CANCELLED) device->asked = false;
   if (header->kind == WIRE_CANCELLED) return STATUS_OK;
-  if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
-  bool apart = member->state == MEMBER_GREETED || member->node < 0;
+  if (!is_complaint(header)) return deliver_of_node(leader, device, header, payload);
+  bool apart = device->state == DEVICE_GREETED || device->node < 0;
   return apart ? take_refusal(leader, from->peer, header) : take_complaint(leader, from->peer, header);
 }
 

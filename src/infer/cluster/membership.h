@@ -10,17 +10,17 @@
 #include "infer/cluster/hello.h"
 #include "infer/cluster/leader.h"
 
-typedef enum MemberState {
-  MEMBER_LOST,
-  MEMBER_CALLED,  /* its connection or TLS handshake is in progress */
-  MEMBER_GREETED, /* waits for WELCOME */
-  MEMBER_HERE,    /* can take part */
-  MEMBER_READY    /* takes part in this epoch */
-} MemberState;
+typedef enum DeviceState {
+  DEVICE_LOST,
+  DEVICE_CALLED,  /* its connection or TLS handshake is in progress */
+  DEVICE_GREETED, /* waits for WELCOME */
+  DEVICE_HERE,    /* can take part */
+  DEVICE_READY    /* takes part in this epoch */
+} DeviceState;
 
 /* A device; its index is the number that users see. */
-typedef struct LeaderMember {
-  MemberState state;
+typedef struct LeaderDevice {
+  DeviceState state;
   Connection connection;
   bool forked;
   /* Of a process of this machine: */
@@ -38,7 +38,7 @@ typedef struct LeaderMember {
   int tries;          /* connections that it accepted and closed */
   bool refused;       /* it gave a reason; calling again will not help */
   uint32_t place;     /* position in its queue; 0: it serves this leader */
-  double next, pause; /* MEMBER_LOST: when to call again; the pause before that */
+  double next, pause; /* DEVICE_LOST: when to call again; the pause before that */
   /* Of any: */
   int node;                /* of the epoch; -1: takes no part */
   char name[WELCOME_NAME]; /* from its WELCOME */
@@ -47,7 +47,7 @@ typedef struct LeaderMember {
   double since;            /* when the state began */
   double heard;            /* when its last message arrived */
   uint8_t welcome[WELCOME_BYTES];
-} LeaderMember;
+} LeaderDevice;
 
 typedef struct Membership {
   /* Set by the owner before membership_open: */
@@ -58,9 +58,9 @@ typedef struct Membership {
   int threads;                       /* of each process of this machine */
   double timeout;                    /* seconds without a sign of life */
   const volatile sig_atomic_t *stop; /* NULL: never */
-  ConnectionSink sink;               /* of all connections; a connection's peer is the member's index */
+  ConnectionSink sink;               /* of all connections; a connection's peer is the device's index */
   /* State: */
-  LeaderMember *members; /* [count] */
+  LeaderDevice *devices; /* [count] */
   uint8_t session[HELLO_SESSION];
   double began;     /* clock_now, when membership_open started */
   double next_ping; /* clock_now */
@@ -77,12 +77,12 @@ Status membership_open(Membership *membership);
  * membership that was never opened. */
 void membership_close(Membership *membership, bool idle);
 
-/* Handles the WELCOME in member->welcome. BAD_VALUE: it has another model. */
-Status membership_take_welcome(Membership *membership, int member);
+/* Handles the WELCOME in device->welcome. BAD_VALUE: it has another model. */
+Status membership_take_welcome(Membership *membership, int device);
 
-/* Ends the connection to a member, and its process if it has one. A `useless` member, which answers but fails every time, is not called
+/* Ends the connection to a device, and its process if it has one. A `useless` device, which answers but fails every time, is not called
  * again for a minute, the next time for two... up to an hour. */
-void membership_drop(Membership *membership, int member, bool useless);
+void membership_drop(Membership *membership, int device, bool useless);
 
 /* Sends PING to all connected workers if one is due. To be called regularly while waiting. */
 void membership_ping(Membership *membership);
@@ -92,7 +92,7 @@ bool membership_poll(Membership *membership);
 
 /* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)". Returns text. */
 enum { MEMBERSHIP_NAME = ADDRESS_TEXT + 40 };
-const char *membership_name(const Membership *membership, int member, char text[MEMBERSHIP_NAME]);
+const char *membership_name(const Membership *membership, int device, char text[MEMBERSHIP_NAME]);
 
 /* A child that has ended by itself: its number, and how in text ("died: signal 9 (Killed)"); -1: all are running. One killed by a signal
  * comes before one that exited. */

@@ -59,10 +59,10 @@ static void drop(Caller *caller) {
 }
 
 static Status note_fault(PeerHandshake *all, int node, Status status) {
-  const Member *member = &all->setup->member[node];
+  const SetupDevice *device = &all->setup->device[node];
   char address[ADDRESS_TEXT];
   all->fault = node;
-  if (member->reachable) return status_wrap(status, "worker %s", address_text(&member->address, address));
+  if (device->reachable) return status_wrap(status, "worker %s", address_text(&device->address, address));
   return status_wrap(status, "node %d", node);
 }
 
@@ -135,10 +135,10 @@ static Caller *free_place(Handshakes *h) {
 
 static Status dial(Handshakes *h, int node) {
   PeerHandshake *all = h->all;
-  const Member *member = &all->setup->member[node];
-  Address address = member->address;
+  const SetupDevice *device = &all->setup->device[node];
+  Address address = device->address;
   Caller *caller = free_place(h);
-  if (!member->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
+  if (!device->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
   address_on_link(&address, connection_fd(all->control));
   caller->node = node;
   Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->session, all->key);
@@ -148,9 +148,9 @@ static Status dial(Handshakes *h, int node) {
 /* Of two, the one that cannot be reached dials, else the one with the higher number. */
 static Status dial_all(Handshakes *h) {
   const ClusterSetup *setup = h->all->setup;
-  const Member *self = &setup->member[setup->self];
+  const SetupDevice *self = &setup->device[setup->self];
   for (int d = 0; d < setup->nodes; d++) {
-    bool dials = d != setup->self && (!self->reachable || (setup->member[d].reachable && setup->self > d));
+    bool dials = d != setup->self && (!self->reachable || (setup->device[d].reachable && setup->self > d));
     if (dials) TRY(dial(h, d));
   }
   return STATUS_OK;

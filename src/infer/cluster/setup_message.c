@@ -12,7 +12,7 @@ enum { FAMILY_NONE = 0, FAMILY_DISK = 1, FAMILY_V4 = 4, FAMILY_V6 = 6 };
 static const double max_seconds = 86400;
 
 static size_t bytes_of(size_t points, size_t nodes, size_t tokens) {
-  return SETUP_HEAD + SETUP_POINT * points + SETUP_MEMBER * nodes + 4 * tokens;
+  return SETUP_HEAD + SETUP_POINT * points + SETUP_DEVICE * nodes + 4 * tokens;
 }
 
 size_t setup_message_bytes(const ClusterSetup *setup) {
@@ -76,10 +76,10 @@ static bool pack_v6(const char *name, uint8_t *number, uint8_t *path) {
 }
 
 /* Into the family and the place of an address; the rest is zero. */
-static Status pack_address(const Member *member, uint8_t *family, uint8_t *number, uint8_t *path) {
-  const char *name = member->address.name;
-  if (!member->reachable) return STATUS_OK;
-  if (member->address.on_disk) {
+static Status pack_address(const SetupDevice *device, uint8_t *family, uint8_t *number, uint8_t *path) {
+  const char *name = device->address.name;
+  if (!device->reachable) return STATUS_OK;
+  if (device->address.on_disk) {
     if (strlen(name) >= SETUP_PATH)
       return status_set(STATUS_BAD_VALUE, "unix:%s: a path that other devices are told has fewer than %d bytes", name, SETUP_PATH);
     *family = FAMILY_DISK;
@@ -91,15 +91,15 @@ static Status pack_address(const Member *member, uint8_t *family, uint8_t *numbe
   return status_set(STATUS_BAD_VALUE, "%s: other devices are told numbers, not names", name);
 }
 
-static Status pack_member(const Member *member, uint8_t **at) {
+static Status pack_device(const SetupDevice *device, uint8_t **at) {
   uint8_t *record = *at;
-  memset(record, 0, SETUP_MEMBER);
-  TRY(pack_address(member, record, record + 16, record + 32));
+  memset(record, 0, SETUP_DEVICE);
+  TRY(pack_address(device, record, record + 16, record + 32));
   *at += 2;
-  byte_cursor_put_u16(at, member->reachable && !member->address.on_disk ? member->address.port : 0);
-  byte_cursor_put_u32(at, (uint32_t)member->tokens);
-  byte_cursor_put_double(at, member->weight);
-  *at = record + SETUP_MEMBER;
+  byte_cursor_put_u16(at, device->reachable && !device->address.on_disk ? device->address.port : 0);
+  byte_cursor_put_u32(at, (uint32_t)device->tokens);
+  byte_cursor_put_double(at, device->weight);
+  *at = record + SETUP_DEVICE;
   return STATUS_OK;
 }
 
@@ -107,7 +107,7 @@ Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes) {
   uint8_t *at = bytes;
   pack_head(setup, &at);
   pack_links(setup, &at);
-  for (int d = 0; d < setup->nodes; d++) TRY(pack_member(&setup->member[d], &at));
+  for (int d = 0; d < setup->nodes; d++) TRY(pack_device(&setup->device[d], &at));
   for (int64_t i = 0; i < setup->tokens; i++) byte_cursor_put_u32(&at, (uint32_t)setup->order[i]);
   return STATUS_OK;
 }
@@ -248,14 +248,14 @@ static size_t length_of_path(uint8_t family, const uint8_t *number, const uint8_
   return link ? length : SETUP_PATH;
 }
 
-static Status parse_address(const uint8_t *record, uint16_t port, Member *member) {
-  const uint8_t *number = record + 16, *path = record + 32, *end = record + SETUP_MEMBER;
-  Address *address = &member->address;
+static Status parse_address(const uint8_t *record, uint16_t port, SetupDevice *device) {
+  const uint8_t *number = record + 16, *path = record + 32, *end = record + SETUP_DEVICE;
+  Address *address = &device->address;
   uint8_t family = record[0];
-  member->reachable = family != FAMILY_NONE;
+  device->reachable = family != FAMILY_NONE;
   size_t used = family == FAMILY_V4 ? 4 : family == FAMILY_V6 ? 16 : 0;
   size_t length = length_of_path(family, number, path);
-  bool known = length < SETUP_PATH && (!member->reachable || used || family == FAMILY_DISK);
+  bool known = length < SETUP_PATH && (!device->reachable || used || family == FAMILY_DISK);
   bool clean = record[1] == 0 && byte_cursor_is_zero(number + used, path) && (known && byte_cursor_is_zero(path + length, end)) &&
                (used ? port > 0 : port == 0);
   if (!known || !clean) return refuse("with an address that is none");
@@ -268,24 +268,24 @@ static Status parse_address(const uint8_t *record, uint16_t port, Member *member
   return STATUS_OK;
 }
 
-static Status parse_member(const uint8_t **at, ClusterSetup *s, Member *member) {
+static Status parse_device(const uint8_t **at, ClusterSetup *s, SetupDevice *device) {
   const uint8_t *record = *at;
   bool text = s->tokens == 0;
   *at += 2;
   uint16_t port = byte_cursor_get_u16(at);
-  member->tokens = byte_cursor_get_u32(at);
-  member->weight = byte_cursor_get_double(at);
-  *at = record + SETUP_MEMBER;
-  TRY(parse_address(record, port, member));
-  TRY(need("tokens of a device", (double)member->tokens, text ? 0 : 1, (double)s->tokens));
-  return need("the weight of a device", member->weight, text ? 1e-9 : 0, text ? 1e9 : 0);
+  device->tokens = byte_cursor_get_u32(at);
+  device->weight = byte_cursor_get_double(at);
+  *at = record + SETUP_DEVICE;
+  TRY(parse_address(record, port, device));
+  TRY(need("tokens of a device", (double)device->tokens, text ? 0 : 1, (double)s->tokens));
+  return need("the weight of a device", device->weight, text ? 1e-9 : 0, text ? 1e9 : 0);
 }
 
 /* ---- consistency */
 
 static Status check_tokens(const ClusterSetup *s) {
   int64_t sum = 0;
-  for (int d = 0; d < s->nodes; d++) sum += s->member[d].tokens;
+  for (int d = 0; d < s->nodes; d++) sum += s->device[d].tokens;
   return sum == s->tokens ? STATUS_OK : refuse("whose devices' tokens do not sum to those of an image");
 }
 
@@ -327,7 +327,7 @@ static Status parse_all(const uint8_t *bytes, size_t size, const Weights *weight
   if (size != setup_message_bytes(s))
     return status_set(STATUS_BAD_VALUE, "sent a set-up of %zu bytes where %zu follow from it", size, setup_message_bytes(s));
   TRY(parse_trace(&at, &s->links.trace));
-  for (int d = 0; d < s->nodes; d++) TRY(parse_member(&at, s, &s->member[d]));
+  for (int d = 0; d < s->nodes; d++) TRY(parse_device(&at, s, &s->device[d]));
   TRY(check_tokens(s));
   TRY(parse_order(&at, s));
   return check_strategy(s, weights);

@@ -14,12 +14,12 @@ typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } Tra
 /* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
-typedef struct Member {
+typedef struct SetupDevice {
   bool reachable;  /* it listens at `address`; otherwise it dials all others (the leader's own device) */
   Address address; /* a number, not a name, or a path of fewer than SETUP_PATH bytes */
   int64_t tokens;  /* of an image */
   double weight;   /* of a text's tokens */
-} Member;
+} SetupDevice;
 
 typedef struct ClusterSetup {
   uint16_t epoch; /* from 1, incremented with each SETUP of a session */
@@ -37,17 +37,17 @@ typedef struct ClusterSetup {
   LinkOptions links;             /* trace.points are owned */
   bool shaped;                   /* simulate `links` instead of the real network */
   Fingerprints fingerprints;
-  Member member[WIRE_NODES]; /* [nodes] */
-  int64_t tokens;            /* T of an image; 0 for texts */
-  int32_t *order;            /* [tokens], owned: content tokens sorted by node */
+  SetupDevice device[WIRE_NODES]; /* [nodes] */
+  int64_t tokens;                 /* T of an image; 0 for texts */
+  int32_t *order;                 /* [tokens], owned: content tokens sorted by node */
 } ClusterSetup;
 
-enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
+enum { SETUP_HEAD = 144, SETUP_DEVICE = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
 /* The maximum length for a model. */
 size_t setup_message_max(const ModelConfig *config);
 
 size_t setup_message_bytes(const ClusterSetup *setup);
-/* BAD_VALUE: the address of a member is a name, or its path is too long. */
+/* BAD_VALUE: the address of a device is a name, or its path is too long. */
 Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
 
 /* What two connected devices have in common, for deriving keys: the leader's session, epoch, protocol version, fingerprints. */

@@ -15,19 +15,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 24, INPUTS = 3, MEMBERS = 8 };
+enum { BATCH = 24, INPUTS = 3, DEVICES = 8 };
 static const double undisturbed_timeout = 120, pause_seconds = 0.2;
 
 typedef struct Run {
   Weights weights;
-  Address peers[MEMBERS];
+  Address peers[DEVICES];
   ClusterOptions cluster;
   ClusterSetup network;
-  int members, requests, done;
+  int devices, requests, done;
   double timeout;
   int64_t numbers;         /* of an answer: BATCH logits */
   float *pixels[INPUTS];   /* [BATCH, C, H, W] */
-  real *expected[MEMBERS]; /* [INPUTS][numbers] of so many devices and one more */
+  real *expected[DEVICES]; /* [INPUTS][numbers] of so many devices and one more */
   Leader *leader;          /* NULL: none at present */
   int right, masked, wrong, errors, reruns;
 } Run;
@@ -63,7 +63,7 @@ static Status prepare(Run *run) {
     if (!(run->pixels[i] = malloc((size_t)(BATCH * weights_pixels(&run->weights)) * sizeof(float)))) return STATUS_NO_MEMORY;
     sample_pixels(run->weights.config, (uint64_t)(100 + i), BATCH, run->pixels[i]);
   }
-  for (int devices = 1; devices <= run->members; devices++) TRY(compute_expected(run, devices));
+  for (int devices = 1; devices <= run->devices; devices++) TRY(compute_expected(run, devices));
   return STATUS_OK;
 }
 
@@ -88,7 +88,7 @@ static int descriptors(void) { /* the one that looks included */
 }
 
 static void tell(const Run *run, const char *decision, int devices, int reruns) {
-  printf("request %d: %s, %d of %d devices, %d reruns, %ld kB, %d descriptors\n", run->done, decision, devices, run->members, reruns,
+  printf("request %d: %s, %d of %d devices, %d reruns, %ld kB, %d descriptors\n", run->done, decision, devices, run->devices, reruns,
          memory(), descriptors());
 }
 
@@ -97,7 +97,7 @@ static void tell(const Run *run, const char *decision, int devices, int reruns) 
 static void judge(Run *run, int input, const LeaderAnswer *answer) {
   int devices = 0;
   uint64_t masked = answer->missing;
-  for (int m = 0; m < run->members; m++) {
+  for (int m = 0; m < run->devices; m++) {
     devices += answer->counts[m] > 0;
     masked |= answer->nodes[m].masked;
   }
@@ -137,7 +137,7 @@ static Status step(Run *run) {
 
 static Status begin(Run *run, Partition *partition) {
   partition_release(partition);
-  TRY(open_leader(run, &run->cluster, run->members, partition, &run->leader));
+  TRY(open_leader(run, &run->cluster, run->devices, partition, &run->leader));
   if (run->cluster.local) printf("node 0 is pid %d\n", (int)leader_pid(run->leader, 0));
   return STATUS_OK;
 }
@@ -158,7 +158,7 @@ static void go_through(Run *run) {
 /* ---- beginning and end */
 
 static Status read_peers(Run *run, char *list) {
-  for (char *rest = list, *one; (one = strtok_r(rest, ",", &rest)) && run->cluster.peer_count < MEMBERS - 1;)
+  for (char *rest = list, *one; (one = strtok_r(rest, ",", &rest)) && run->cluster.peer_count < DEVICES - 1;)
     TRY(address_parse(one, &run->peers[run->cluster.peer_count++]));
   return STATUS_OK;
 }
@@ -172,7 +172,7 @@ static Status read_arguments(Run *run, char **argv) {
   run->cluster.wait = 10;
   run->requests = atoi(argv[7]);
   run->timeout = atof(argv[8]);
-  run->members = run->cluster.local + run->cluster.peer_count;
+  run->devices = run->cluster.local + run->cluster.peer_count;
   run->network = (ClusterSetup){.transport = datagrams ? TRANSPORT_UDP : TRANSPORT_TCP,
                                 .reliability = {.mode = datagrams ? RELIABILITY_RETRANSMIT : RELIABILITY_STREAM, .min_packets = 1},
                                 .parts = 1};
@@ -196,7 +196,7 @@ int main(int argc, char **argv) {
   if (status == STATUS_OK) go_through(&run);
   if (status != STATUS_OK) log_error("%s", status_message());
   for (int i = 0; i < INPUTS; i++) free(run.pixels[i]);
-  for (int i = 0; i < MEMBERS; i++) free(run.expected[i]);
+  for (int i = 0; i < DEVICES; i++) free(run.expected[i]);
   weights_release(&run.weights);
   return status != STATUS_OK || run.wrong > 0;
 }

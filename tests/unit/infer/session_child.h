@@ -91,11 +91,11 @@ static inline ClusterSetup session_child_setup(const Weights *weights, int64_t b
                         .tokens_max = tokens_max,
                         .tokens = tokens_max ? 0 : config_tokens(weights->config)};
   fingerprint_weights(weights, &setup.fingerprints);
-  setup.member[0] = (Member){.tokens = setup.tokens, .weight = tokens_max ? 1 : 0};
+  setup.device[0] = (SetupDevice){.tokens = setup.tokens, .weight = tokens_max ? 1 : 0};
   setup.order = malloc((size_t)(setup.tokens + 1) * sizeof(int32_t));
   for (int32_t i = 0; i < setup.tokens; i++) setup.order[i] = i;
   FingerprintShares shares = {.nodes = 1, .tokens = setup.tokens, .order = setup.order, .weights = (const double[]){1}};
-  if (setup.tokens) shares.counts = &setup.member[0].tokens;
+  if (setup.tokens) shares.counts = &setup.device[0].tokens;
   fingerprint_shares(&shares, &setup.fingerprints.partition);
   return setup;
 }

@@ -177,7 +177,7 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
 static ClusterSetup setup_of_two(const Fixture *f) {
   ClusterSetup setup = session_child_setup(&f->base.weights, BATCH, 0);
   setup.nodes = 2;
-  setup.member[0].tokens = setup.member[1].tokens = 8;
+  setup.device[0].tokens = setup.device[1].tokens = 8;
   FingerprintShares shares = {.nodes = 2, .tokens = 16, .counts = (const int64_t[]){8, 8}, .order = setup.order};
   assert_int_equal(fingerprint_shares(&shares, &setup.fingerprints.partition), STATUS_OK);
   return setup;

@@ -14,8 +14,8 @@ typedef struct Fixture {
   Weights weights;
   TokenSplit split;
   Leader leader;
-  LeaderMember members[NODES];
-  int member_of[NODES];
+  LeaderDevice devices[NODES];
+  int device_of[NODES];
   bool arrived[NODES];
   uint64_t progress[NODES];
   char complaints[NODES][WIRE_TEXT + 1];
@@ -33,8 +33,8 @@ static void open_fixture(Fixture *f, uint8_t kind) {
   f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_max = BATCH, .tokens_max = TOKENS},
                        .epoch.nodes = NODES,
                        .queue.submitted = 1,
-                       .membership.members = f->members,
-                       .epoch.member_of = f->member_of,
+                       .membership.devices = f->devices,
+                       .epoch.device_of = f->device_of,
                        .membership.count = NODES,
                        .epoch.number = 4,
                        .epoch.progress = f->progress,
@@ -45,8 +45,8 @@ static void open_fixture(Fixture *f, uint8_t kind) {
   f->leader.membership.cluster = &f->leader.cluster;
   for (int d = 0; d < NODES; d++) {
     f->result_of[d] = f->results[d];
-    f->member_of[d] = d;
-    f->members[d] = (LeaderMember){.state = MEMBER_READY, .forked = true, .pid = 101 + d, .node = d};
+    f->device_of[d] = d;
+    f->devices[d] = (LeaderDevice){.state = DEVICE_READY, .forked = true, .pid = 101 + d, .node = d};
     f->shares[d] = (RequestShare){.sent_rows = d < 2 ? 2 : 0, .last = d == 2};
   }
   f->leader.queue.requests[1] = (LeaderRequest){.number = 1,
@@ -56,7 +56,7 @@ static void open_fixture(Fixture *f, uint8_t kind) {
                                                 .shares = f->shares,
                                                 .request = {.kind = kind, .batch = 1, .tokens = 5}};
   connection_init(&f->connection);
-  for (int m = 0; m < NODES; m++) connection_init(&f->members[m].connection);
+  for (int m = 0; m < NODES; m++) connection_init(&f->devices[m].connection);
 }
 
 static Status hand_over(Fixture *f, int node, WireHeader header, const uint8_t *payload) {
@@ -162,16 +162,16 @@ static void a_complaint_shows_no_control_characters(void **state) {
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
 }
 
-/* Without member 1 the nodes are numbered otherwise; users know members. */
+/* Without device 1 the nodes are numbered otherwise; users know devices. */
 static void a_complaint_is_told_in_the_users_numbers(void **state) {
   (void)state;
   Fixture f;
   const char text[] = "node 1 did not answer within 5 s";
   open_fixture(&f, WIRE_PROMPT);
   f.leader.epoch.nodes = 2;
-  f.member_of[1] = 2;
-  f.members[1] = (LeaderMember){.state = MEMBER_LOST, .forked = true, .node = -1};
-  f.members[2].node = 1;
+  f.device_of[1] = 2;
+  f.devices[1] = (LeaderDevice){.state = DEVICE_LOST, .forked = true, .node = -1};
+  f.devices[2].node = 1;
   WireHeader header = {.kind = WIRE_ERROR, .sender = 0, .count = 2, .bytes = sizeof text - 1};
   assert_int_equal(hand_over(&f, 0, header, (const uint8_t *)text), STATUS_OK);
   assert_int_equal(leader_epoch_recover(&f.leader, STATUS_PEER), STATUS_PEER);
@@ -198,7 +198,7 @@ static void what_came_before_a_complaint_counts(void **state) {
   sink.context = &f.leader;
   sink.max_payload = WIRE_TEXT;
   for (int d = 0; d < NODES; d++) {
-    connections[d] = &f.members[d].connection;
+    connections[d] = &f.devices[d].connection;
     connection_init(connections[d]);
   }
   assert_int_equal(connection_pair(pair), STATUS_OK);
@@ -246,27 +246,27 @@ static void what_a_device_says_of_itself(void **state) {
   f.leader.membership.fingerprints = &right.fingerprints;
   hello_pack_welcome(&right, bytes);
   assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
-  f.members[1].state = MEMBER_GREETED;
+  f.devices[1].state = DEVICE_GREETED;
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
   assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_OK);
-  assert_int_equal(f.members[1].state, MEMBER_HERE);
-  assert_string_equal(f.members[1].name, "board");
+  assert_int_equal(f.devices[1].state, DEVICE_HERE);
+  assert_string_equal(f.devices[1].name, "board");
   early.count = 3;
   assert_int_equal(hand_over(&f, 1, early, NULL), STATUS_BAD_VALUE);
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_OK);
-  assert_int_equal(f.members[1].state, MEMBER_READY);
+  assert_int_equal(f.devices[1].state, DEVICE_READY);
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* not asked */
-  f.members[1].asked = true;
+  f.devices[1].asked = true;
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_OK);
-  assert_false(f.members[1].asked);
+  assert_false(f.devices[1].asked);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* once */
-  f.members[2].state = MEMBER_GREETED;
+  f.devices[2].state = DEVICE_GREETED;
   other.fingerprints.codebook = 9;
   hello_pack_welcome(&other, bytes);
   assert_int_equal(hand_over(&f, 2, welcome, bytes), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "another codebook: 0000000000000009 there, 0000000000000008 here"));
-  assert_true(f.members[2].refused);
+  assert_true(f.devices[2].refused);
 }
 
 /* A worker that is not in the cluster yet concerns itself alone. */
@@ -276,15 +276,15 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   const uint8_t text[] = "is busy with another leader";
   WireHeader busy = {.kind = WIRE_BUSY, .count = 2, .bytes = sizeof text - 1};
   open_fixture(&f, WIRE_PROMPT);
-  f.members[1].state = MEMBER_GREETED;
+  f.devices[1].state = DEVICE_GREETED;
   assert_int_equal(hand_over(&f, 1, busy, text), STATUS_OK);
-  assert_int_equal(f.members[1].place, 2);
+  assert_int_equal(f.devices[1].place, 2);
   busy.count = 0;
   assert_int_equal(hand_over(&f, 1, busy, text), STATUS_BAD_VALUE);
   assert_string_equal(status_message(), "is busy with another leader");
-  assert_false(f.members[1].refused);
+  assert_false(f.devices[1].refused);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_BAD_VALUE);
-  assert_true(f.members[1].refused);
+  assert_true(f.devices[1].refused);
   assert_int_equal(f.leader.epoch.complainer, -1);
 }
 
@@ -292,15 +292,15 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
 static void a_device_that_takes_part_is_not_busy(void **state) {
   (void)state;
   Fixture f;
-  const MemberState states[] = {MEMBER_HERE, MEMBER_READY};
+  const DeviceState states[] = {DEVICE_HERE, DEVICE_READY};
   open_fixture(&f, WIRE_PROMPT);
   for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
     for (int node = -1; node <= 1; node += 2) { /* of the epoch, or between two of them */
-      f.members[1].state = states[i];
-      f.members[1].node = node;
+      f.devices[1].state = states[i];
+      f.devices[1].node = node;
       for (uint32_t place = 0; place <= 1000000; place += 1000000)
         assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_BUSY, .sender = 1, .count = place}, NULL), STATUS_BAD_VALUE);
-      assert_true(f.leader.epoch.complainer == -1 && f.leader.epoch.fault == -1 && f.members[1].place == 0);
+      assert_true(f.leader.epoch.complainer == -1 && f.leader.epoch.fault == -1 && f.devices[1].place == 0);
     }
   }
 }

@@ -141,7 +141,7 @@ static void open_door(Door *door, Side *sides, int expected) {
   assert_int_equal(address_parse("127.0.0.1:0", &door->address), STATUS_OK);
   assert_int_equal(address_listen(&door->address, door->sockets, &door->count), STATUS_OK);
   door->address.port = address_port(door->sockets[0]);
-  for (int i = 0; i < 2; i++) sides[i].setup.member[0] = (Member){.reachable = true, .address = door->address};
+  for (int i = 0; i < 2; i++) sides[i].setup.device[0] = (SetupDevice){.reachable = true, .address = door->address};
 }
 
 static void run_calls(Door *door, Side *sides) {
@@ -215,8 +215,8 @@ static void who_does_not_come_is_named(void **state) {
   assert_non_null(strstr(sides[0].message, "node 1: did not connect within 0.3 s"));
   close_side(&sides[0]);
   open_side(&sides[1], 2, 1, false); /* nobody listens where node 0 should be */
-  assert_int_equal(address_parse("unix:/nowhere/at/all", &sides[1].setup.member[0].address), STATUS_OK);
-  sides[1].setup.member[0].reachable = true;
+  assert_int_equal(address_parse("unix:/nowhere/at/all", &sides[1].setup.device[0].address), STATUS_OK);
+  sides[1].setup.device[0].reachable = true;
   run(&sides[1]);
   assert_int_equal(sides[1].status, STATUS_PEER);
   assert_int_equal(sides[1].handshake.fault, 0);
@@ -232,13 +232,13 @@ static void a_leader_that_changes_its_mind_ends_it(void **state) {
   run(&side);
   assert_int_equal(side.status, STATUS_INTERRUPTED);
   close_side(&side);
-  Address *deaf = &side.setup.member[0].address; /* it is heard while a call is not answered: the queue there is full */
+  Address *deaf = &side.setup.device[0].address; /* it is heard while a call is not answered: the queue there is full */
   int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), calls[8];
   open_side(&side, 2, 1, false);
   assert_int_equal(listen(listener, 0), 0);
   assert_int_equal(address_parse("127.0.0.1:1", deaf), STATUS_OK);
   deaf->port = address_port(listener);
-  side.setup.member[0].reachable = true;
+  side.setup.device[0].reachable = true;
   for (int i = 0; i < 8; i++) assert_int_equal(address_call(deaf, &calls[i]), STATUS_OK);
   side.stop = true;
   double start = clock_now();

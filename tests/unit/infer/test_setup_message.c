@@ -57,10 +57,10 @@ static void set_up(Fixture *f, bool text) {
                             .order = text ? NULL : f->order};
   static const char *const addresses[3] = {NULL, "[fe80::1]:7433", "unix:/tmp/socket"};
   for (int d = 0; d < 3; d++) {
-    Member *member = &f->setup.member[d];
-    *member =
-        (Member){.reachable = addresses[d] != NULL, .tokens = text ? 0 : 4 + 2 * (d == 1) + 2 * (d == 2), .weight = text ? d + 0.5 : 0};
-    if (addresses[d]) assert_int_equal(address_parse(addresses[d], &member->address), STATUS_OK);
+    SetupDevice *device = &f->setup.device[d];
+    *device = (SetupDevice){
+        .reachable = addresses[d] != NULL, .tokens = text ? 0 : 4 + 2 * (d == 1) + 2 * (d == 2), .weight = text ? d + 0.5 : 0};
+    if (addresses[d]) assert_int_equal(address_parse(addresses[d], &device->address), STATUS_OK);
   }
   f->size = setup_message_bytes(&f->setup);
   assert_in_range(f->size, 1, MAX);
@@ -93,11 +93,11 @@ static void what_is_sent_arrives(void **state) {
                 got.links.lose_tokens);
     assert_true(got.reliability.mode == RELIABILITY_DEADLINE && got.reliability.timeout == 30);
     assert_true(got.links.loss == 0.05 && got.links.trace.points[1].bits_per_second == 2e7 && got.fingerprints.partition == UINT64_MAX);
-    assert_true(!got.member[0].reachable && got.member[2].address.on_disk && got.member[1].address.port == 7433);
-    assert_string_equal(got.member[1].address.name, "fe80::1");
-    assert_string_equal(got.member[2].address.name, "/tmp/socket");
+    assert_true(!got.device[0].reachable && got.device[2].address.on_disk && got.device[1].address.port == 7433);
+    assert_string_equal(got.device[1].address.name, "fe80::1");
+    assert_string_equal(got.device[2].address.name, "/tmp/socket");
     if (text)
-      assert_true(got.order == NULL && got.member[2].weight == 2.5);
+      assert_true(got.order == NULL && got.device[2].weight == 2.5);
     else
       assert_memory_equal(got.order, f.order, sizeof f.order);
     setup_message_release(&got);
@@ -114,8 +114,8 @@ static void other_lengths_are_refused(void **state) {
   tear_down(&f);
 }
 
-/* offset, value, what the message names. MEMBERS: where they begin. */
-enum { MEMBERS = 144 + 32, ORDER = MEMBERS + 3 * 128 };
+/* offset, value, what the message names. DEVICES: where they begin. */
+enum { DEVICES = 144 + 32, ORDER = DEVICES + 3 * 128 };
 static void every_field_is_checked(void **state) {
   (void)state;
   static Fixture f;
@@ -159,15 +159,15 @@ static void every_field_is_checked(void **state) {
                 {144 + 7, 0x40, "a time of the trace"},
                 {144 + 16 + 7, 0xc0, "a time of the trace"},
                 {144 + 31, 0xc1, "a rate of the trace"},
-                {MEMBERS, 7, "an address that is none"},
-                {MEMBERS, 4, "an address that is none"},
-                {MEMBERS + 1, 1, "an address that is none"},
-                {MEMBERS + 2, 1, "an address that is none"},
-                {MEMBERS + 16, 1, "an address that is none"},
-                {MEMBERS + 127, 1, "an address that is none"},
-                {MEMBERS + 4, 0, "tokens of a device"},
-                {MEMBERS + 4, 5, "do not sum"},
-                {MEMBERS + 15, 0x40, "weight"},
+                {DEVICES, 7, "an address that is none"},
+                {DEVICES, 4, "an address that is none"},
+                {DEVICES + 1, 1, "an address that is none"},
+                {DEVICES + 2, 1, "an address that is none"},
+                {DEVICES + 16, 1, "an address that is none"},
+                {DEVICES + 127, 1, "an address that is none"},
+                {DEVICES + 4, 0, "tokens of a device"},
+                {DEVICES + 4, 5, "do not sum"},
+                {DEVICES + 15, 0x40, "weight"},
                 {ORDER, 5, "permutation"},
                 {ORDER, 16, "permutation"},
                 {ORDER + 3, 255, "permutation"}};
@@ -196,7 +196,7 @@ static void the_model_decides_too(void **state) {
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
   f.bytes[20] = 48;
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_OK);
-  memset(f.bytes + MEMBERS + 8, 0, 8); /* no weight */
+  memset(f.bytes + DEVICES + 8, 0, 8); /* no weight */
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
   tear_down(&f);
 }
@@ -206,13 +206,13 @@ static void names_and_long_paths_are_not_sent(void **state) {
   static Fixture f;
   char path[160];
   set_up(&f, false);
-  assert_int_equal(address_parse("localhost:80", &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(address_parse("localhost:80", &f.setup.device[1].address), STATUS_OK);
   assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_BAD_VALUE);
   snprintf(path, sizeof path, "unix:/%095d", 0);
-  assert_int_equal(address_parse(path, &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(address_parse(path, &f.setup.device[1].address), STATUS_OK);
   assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_BAD_VALUE);
   snprintf(path, sizeof path, "unix:/%094d", 0);
-  assert_int_equal(address_parse(path, &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(address_parse(path, &f.setup.device[1].address), STATUS_OK);
   assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_OK);
   tear_down(&f);
@@ -223,13 +223,13 @@ static void links_go_with_link_local_numbers(void **state) {
   (void)state;
   static Fixture f;
   set_up(&f, false);
-  assert_int_equal(address_parse("[fe80::1%wlan0]:80", &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(address_parse("[fe80::1%wlan0]:80", &f.setup.device[1].address), STATUS_OK);
   assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
-  uint8_t *member = f.bytes + MEMBERS + SETUP_MEMBER, *path = member + 32;
+  uint8_t *device = f.bytes + DEVICES + SETUP_DEVICE, *path = device + 32;
   assert_memory_equal(path, "wlan0\0", 7);
   ClusterSetup got;
   assert_int_equal(setup_message_parse(f.bytes, f.size, &f.weights, &got), STATUS_OK);
-  assert_string_equal(got.member[1].address.name, "fe80::1%wlan0");
+  assert_string_equal(got.device[1].address.name, "fe80::1%wlan0");
   setup_message_release(&got);
   memcpy(path, "a%b", 4);
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
@@ -240,9 +240,9 @@ static void links_go_with_link_local_numbers(void **state) {
   memset(path, 0, SETUP_PATH);
   path[0] = 'a';
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_OK);
-  member[16] = 0x20; /* no link-local number any more */
+  device[16] = 0x20; /* no link-local number any more */
   assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
-  assert_int_equal(address_parse("[fe80::1%abcdefghijklmnop]:80", &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(address_parse("[fe80::1%abcdefghijklmnop]:80", &f.setup.device[1].address), STATUS_OK);
   assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_BAD_VALUE);
   tear_down(&f);
 }

@@ -11,7 +11,7 @@ typedef struct Run {
   const GenerateOptions *options;
   Generation *generation;
   TextStream stream;
-  bool first; /* nothing but a begin of text stands before the next token */
+  bool first; /* only begin-of-text tokens precede the next token */
   Status status;
 } Run;
 
@@ -67,7 +67,7 @@ static Status take_tokens(Run *run, double start) {
   for (bool more = true, told = false; more;) {
     int32_t id;
     TRY(leader_text_next(run->leader, &id, &more));
-    if (!more || told) continue; /* tokens that were under way when the stop string came */
+    if (!more || told) continue; /* tokens that were in transit when the stop string came */
     double now = clock_now();
     if (g->ids.count == 0) g->first_seconds = (first = now) - start;
     g->seconds = now - first;
@@ -79,38 +79,27 @@ static Status take_tokens(Run *run, double start) {
   return run->status;
 }
 
-static GenerateEnd find_end(const Run *run, int64_t max) {
-  const TokenList *ids = &run->generation->ids;
-  if (run->stream.stopped) return GENERATE_STOP;
-  if (ids->count && is_end(run->vocabulary, ids->ids[ids->count - 1])) return GENERATE_END;
-  return (int64_t)ids->count >= max ? GENERATE_LENGTH : GENERATE_CONTEXT;
-}
-
-/* ---- what it took ---- */
-
-static int64_t parameter_bytes(const Weights *weights) {
-  const ParamSet *set = model_params(weights->model);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
-  return bytes + param_packed_bytes(set);
-}
+/* ---- nodes and memory ---- */
 
 static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *answer, int nodes) {
   for (int d = 0; d < nodes; d++) {
     g->bytes_sent += (int64_t)answer->nodes[d].bytes_sent;
-    if (answer->counts[d] == 0) continue; /* it is gone, or the prompt is short */
+    if (answer->counts[d] == 0) continue; /* it is gone, or the prompt is too short for it */
     g->nodes++;
     g->decoder = d;
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
+  const ParamSet *set = model_params(weights->model);
+  int64_t bytes = param_packed_bytes(set);
+  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
   KvShape full = {
       .blocks = config->blocks,
       .width = config->kv_heads * (config->width / config->heads),
   };
   full.number_bytes = weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
-  g->memory = (GenerateMemory){.weights = parameter_bytes(weights),
+  g->memory = (GenerateMemory){.weights = bytes,
                                .codebooks = (int64_t)weights->codeword_bytes,
                                .tables = (int64_t)kv_tables_bytes(weights->keys),
                                .cache_rows = (int64_t)decoding->row_bytes,
@@ -131,16 +120,15 @@ static Status run_prompt(Run *run, const TokenList *prompt) {
   TRY(leader_text_prompt(leader, prompt->ids, (int64_t)prompt->count, &sampling));
   TRY(take_tokens(run, start));
   TRY(leader_collect(leader, &answer));
-  run->generation->end = find_end(run, run->options->sampling.max);
+  const TokenList *ids = &run->generation->ids;
+  if (run->stream.stopped)
+    run->generation->end = GENERATE_STOP;
+  else if (ids->count && is_end(run->vocabulary, ids->ids[ids->count - 1]))
+    run->generation->end = GENERATE_END;
+  else
+    run->generation->end = (int64_t)ids->count >= run->options->sampling.max ? GENERATE_LENGTH : GENERATE_CONTEXT;
   sum_up(run->generation, leader_weights(leader), &answer, leader_nodes(leader));
   return STATUS_OK;
-}
-
-static bool only_begins(const Vocabulary *vocabulary, const TokenList *prompt) {
-  for (size_t i = 0; i < prompt->count; i++) {
-    if (prompt->ids[i] != vocabulary->begin) return false;
-  }
-  return true;
 }
 
 Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
@@ -149,8 +137,8 @@ Status generate_run(Leader *leader, const Vocabulary *vocabulary, const Generate
   if ((int64_t)prompt->count > leader_tokens_max(leader))
     return status_set(STATUS_BAD_VALUE, "the prompt has %zu tokens, but the context has room for %lld", prompt->count,
                       (long long)leader_tokens_max(leader));
-  Run run = {
-      .leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = only_begins(vocabulary, prompt)};
+  Run run = {.leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = true};
+  for (size_t i = 0; i < prompt->count; i++) run.first = run.first && prompt->ids[i] == vocabulary->begin;
   text_stream_init(&run.stream, options->stops, options->stop_count, collect_text, &run);
   collect_text(&run, "", 0); /* there is always a text */
   Status status = run.status == STATUS_OK ? run_prompt(&run, prompt) : run.status;

@@ -1,4 +1,4 @@
-/* A prompt through a running cluster: its text goes on token by token. Printing is the caller's. */
+/* Text generation on a running cluster: a prompt is continued token by token. Printing is the caller's. */
 #ifndef INFER_GENERATE_H
 #define INFER_GENERATE_H
 #include "infer/cluster/leader.h"
@@ -9,14 +9,14 @@ typedef struct GenerateOptions {
   Sampling sampling;        /* vocabulary and ends are set by generate_run */
   const char *const *stops; /* [stop_count] */
   int stop_count;
-  TextStreamWrite *write; /* gets the new text as it comes; NULL: nobody does */
+  TextStreamWrite *write; /* receives the new text as it is generated; NULL: none */
   void *context;
 } GenerateOptions;
 
 #define GENERATE_ENDS(X)                                                                                                                   \
-  X(LENGTH, "length")   /* as many tokens as were wanted */                                                                                \
-  X(END, "end")         /* the model has ended the text */                                                                                 \
-  X(STOP, "stop")       /* a stop string came */                                                                                           \
+  X(LENGTH, "length")   /* the maximum number of tokens */                                                                                 \
+  X(END, "end")         /* an end token was generated */                                                                                   \
+  X(STOP, "stop")       /* a stop string was generated */                                                                                  \
   X(CONTEXT, "context") /* the context is full */
 
 typedef enum GenerateEnd {
@@ -26,15 +26,15 @@ typedef enum GenerateEnd {
 } GenerateEnd;
 const char *generate_end_name(GenerateEnd end);
 
-/* Bytes, of the node that decodes. */
+/* Memory of the node that decodes, in bytes. */
 typedef struct GenerateMemory {
-  int64_t weights;    /* mapped, shared by all nodes and not copied by any */
-  int64_t codebooks;  /* likewise */
-  int64_t tables;     /* of keys and values of codewords, likewise */
+  int64_t weights;    /* mapped and shared by all nodes */
+  int64_t codebooks;  /* shared */
+  int64_t tables;     /* of keys and values of codewords; shared */
   int64_t cache_rows; /* keys and values in full */
   int64_t cache_codes;
-  int64_t cache_full; /* what these tokens would take in full */
-  int64_t buffers;    /* the most that its computation held while it did this, and its room for codes, requests and answers */
+  int64_t cache_full; /* what the same tokens would take in full */
+  int64_t buffers;    /* peak of the computation, and buffers of codes, requests and answers */
 } GenerateMemory;
 
 typedef struct Generation {
@@ -42,7 +42,7 @@ typedef struct Generation {
   int nodes;     /* that took part */
   int decoder;   /* the one that decoded */
   TokenList ids; /* new ones */
-  char *text;    /* [bytes], and a NUL behind: what the stream let through */
+  char *text;    /* [bytes] and a NUL: what the stream has written */
   size_t bytes, capacity;
   double first_seconds; /* from the request to the first token */
   double seconds;       /* from the first token to the last */
@@ -51,12 +51,11 @@ typedef struct Generation {
   GenerateMemory memory;
 } Generation;
 
-/* prompt: its ids, at least one; more than the cluster was made for is BAD_VALUE and names both numbers. Release *generation whatever comes
- * back. */
+/* prompt: its ids, at least one; BAD_VALUE if there are more than the cluster was made for. Release *generation also after a failure. */
 Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation);
 void generate_release(Generation *generation);
 
-double generate_rate(const Generation *generation); /* tokens a second after the first; 0 with fewer than two */
+double generate_rate(const Generation *generation); /* tokens per second after the first; 0 with fewer than two */
 
 #endif

@@ -1,6 +1,6 @@
-/* One node: the leader's messages, what is computed for each kind of request, and its life. What travels between nodes is code_exchange.c's
- * and tensor_parallel_node.c's; what is agreed on before is device_session.c's. Two requests can be in its memory at once: the one that is
- * computed and the next one, which the leader sends ahead. */
+/* One node: the leader's messages, what is computed for each kind of request, and its life. What travels between nodes is the matter of
+ * code_exchange.c, or of collective.c where they share heads and columns instead of tokens; what is agreed on before, of device_session.c.
+ * Two requests can be in its memory at once: the one that is computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
 #include "autograd/tape.h"
 #include "base/arena.h"
@@ -10,8 +10,9 @@
 #include "infer/node_share.h"
 #include "infer/patches.h"
 #include "infer/request.h"
-#include "infer/tensor_parallel_node.h"
+#include "infer/strategy/collective.h"
 #include "nn/model.h"
+#include "nn/tensor_parallel.h"
 #include "vq/pack.h"
 #include <math.h>
 #include <stddef.h>
@@ -36,33 +37,41 @@ typedef struct NodeText {
   uint8_t tokens[CONNECTION_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
 } NodeText;
 
+/* In place of a code exchange where the nodes divide heads and columns (nn/tensor_parallel.h): sums and joins over all of them. */
+typedef struct NodeDivision {
+  TensorParallel how;
+  Collective collective;
+  CollectiveSetup setup;
+  ReduceStep *steps; /* of the current request */
+} NodeDivision;
+
 struct Node {
   const NodeSetup *setup;
   int self, nodes;
   RequestShare max;   /* of the largest request */
-  TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
+  TokenLayout layout; /* of a text: of the current request, empty when it has fewer tokens than there are nodes before this one */
   CodeExchange exchange;
-  TensorParallelNode division;
+  NodeDivision division;
   TransportThread *transport; /* of either */
   TransportCounts counts;     /* of it at the end of the last request */
   bool exchanges;             /* exchanges rows or codes of tokens: exchange */
   bool divided;               /* division */
-  Exchange pulse;             /* tells the leader that a node gets on where no exchange does so */
+  Exchange pulse;             /* reports progress to the leader where no exchange does so */
   Connection *control;
   bool cancelled;
-  Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
+  Arena *arena, *block_arena; /* the second: values of the current block, freed when it ends */
   Tape *tape;
   NodeRequest requests[2];
   uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
   uint8_t *results[2];          /* header | statistics | answer | codes */
   size_t message_bytes;         /* of all four: two requests, two results */
   uint8_t progress[WIRE_HEADER];
-  double began; /* the request at work */
+  double began; /* the current request */
   bool counted; /* its statistics are complete */
   NodeText text;
 };
 
-/* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
+/* Answers a request: writes what follows the statistics at `out`, of the length that request.c defines, codes not included. */
 typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
 
 /* ---- the leader's messages ---- */
@@ -110,8 +119,8 @@ static Status send_message(Node *node, uint8_t *message, WireHeader header) {
   return connections_step(&(Connection *){node->control}, 1, 0);
 }
 
-/* A sign of life: one that is still on its way does for both, and its way is where the leader is heard. Without a leader nobody wants the
- * answer. */
+/* A sign of life: one that is still being sent counts for both, and while it is sent the leader is heard. Without a leader nobody wants
+ * the answer. */
 static void report_progress(void *context, int block) {
   Node *node = context;
   if (!connection_is_open(node->control)) node->cancelled = true;
@@ -166,10 +175,15 @@ static void finish_statistics(Node *node) {
 static Status encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded) {
   *encoded = NULL;
   if (node->layout.rows == 0) return STATUS_OK;
-  if (node->divided)
-    return tensor_parallel_node_encode(&node->division, node->answered + 1, node->tape, input, batch, &node->layout, rows, encoded);
-  *encoded =
-      model_encode(node->setup->weights->model, node->tape, input, &node->layout, node->exchanges ? &node->exchange.exchange : NULL, rows);
+  Model *model = node->setup->weights->model;
+  NodeDivision *division = &node->division;
+  if (node->divided) {
+    tensor_parallel_steps(model_config(model), &division->how, batch, &node->layout, rows, division->steps);
+    TRY(collective_begin_request(&division->collective, node->answered + 1, division->steps));
+    *encoded = tensor_parallel_encode(model, node->tape, input, &node->layout, &division->how, rows);
+  } else {
+    *encoded = model_encode(model, node->tape, input, &node->layout, node->exchanges ? &node->exchange.exchange : NULL, rows);
+  }
   return tape_status(node->tape);
 }
 
@@ -177,26 +191,21 @@ static RequestShare own_share(const Node *node) { return node_share_of(node->set
 
 /* ---- images: patches in, class-token replicas out ---- */
 
-/* What belongs to other nodes is nobody's input here: zeroes. */
-static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixels) {
+static Status answer_images(Node *node, const NodeRequest *request, uint8_t *out) {
   const ModelConfig *config = node->setup->weights->config;
   const int64_t batch = request->request.batch, shape[4] = {batch, config->channels, config->image, config->image};
-  *pixels = tape_tensor(node->tape, 4, shape);
-  if (!*pixels) return tape_status(node->tape);
-  memset((*pixels)->value, 0, (size_t)tensor_count(*pixels) * sizeof(real));
-  return patches_parse(request->payload, config, &node->layout, batch, request->request.levels, (*pixels)->value);
-}
-
-static Status answer_images(Node *node, const NodeRequest *request, uint8_t *out) {
-  Tensor *pixels, *replicas;
+  Tensor *replicas;
   if (node->layout.rows == 0) return STATUS_OK;
-  TRY(read_pixels(node, request, &pixels));
-  TRY(encode(node, &(ModelInput){.pixels = pixels}, request->request.batch, MODEL_ROWS_CLASS, &replicas));
+  Tensor *pixels = tape_tensor(node->tape, 4, shape);
+  if (!pixels) return tape_status(node->tape);
+  memset(pixels->value, 0, (size_t)tensor_count(pixels) * sizeof(real)); /* patches of other nodes stay so: they are not read */
+  TRY(patches_parse(request->payload, config, &node->layout, batch, request->request.levels, pixels->value));
+  TRY(encode(node, &(ModelInput){.pixels = pixels}, batch, MODEL_ROWS_CLASS, &replicas));
   if (replicas && own_share(node).class_rows > 0) wire_pack_reals(replicas->value, (size_t)tensor_count(replicas), out);
   return STATUS_OK;
 }
 
-/* ---- texts: ids in; losses of its own rows, or, from the node with the last token, logits, classes or new tokens ---- */
+/* ---- texts: ids in; losses of the node's own rows, or, from the node with the last token, logits, classes or new tokens ---- */
 
 static int64_t vocabulary(const Node *node) { return node->setup->weights->config->vocabulary; }
 
@@ -206,7 +215,7 @@ static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t 
   return request_parse_ids(bytes, count, min, vocabulary(node), *ids);
 }
 
-/* ---- what the row of the last token says ---- */
+/* ---- logits or classes, from the row of the last token ---- */
 
 typedef Tensor *Head(Model *model, Tape *tape, Tensor *encoded);
 
@@ -229,41 +238,15 @@ static Status answer_texts(Node *node, const NodeRequest *request, uint8_t *out)
 
 /* ---- losses ---- */
 
-/* Labels of this node's rows [B, rows] of those of all tokens [B, T]. */
-static int32_t *own_labels(Node *node, const Request *request, const int32_t *labels) {
-  const TokenLayout *layout = &node->layout;
-  int32_t *own = tape_alloc(node->tape, (size_t)(request->batch * layout->rows) * sizeof *own);
-  for (int64_t b = 0; own && b < request->batch; b++)
-    memcpy(own + b * layout->rows, labels + b * request->tokens + layout->row_token[0], (size_t)layout->rows * sizeof *own);
-  return own;
-}
-
-/* Where all nodes have all rows, each answers for its share of them: the others' labels do not count here. */
-static void leave_to_others(const Node *node, int64_t rows, int32_t *labels) {
-  int64_t first = share_even_begin(rows, node->nodes, node->self), count = share_even_count(rows, node->nodes, node->self);
-  for (int64_t row = 0; node->divided && row < rows; row++) {
-    if (row < first || row >= first + count) labels[row] = -1;
-  }
-}
-
-/* Sums in double over row losses: the mean that the operation returns is of another precision, and of rows that count nothing there is
- * none. */
-static void sum_losses(const int32_t *labels, const real *losses, int64_t rows, RequestScore *score) {
-  for (int64_t row = 0; row < rows; row++) {
-    if (labels[row] < 0) continue;
-    score->loss += (double)losses[row];
-    score->counted++;
-  }
-}
-
-/* Rows that go through the head between two signs of life: enough for large products, and with a vocabulary of 128k still seconds. */
+/* Rows that go through the head between two signs of life: enough for large products, and seconds with a vocabulary of 128k. */
 static int64_t rows_at_once(const Node *node) {
   enum { MIN = 64, MAX = 256, LOGITS = 1 << 24 };
   int64_t rows = LOGITS / vocabulary(node);
   return rows < MIN ? MIN : rows > MAX ? MAX : rows;
 }
 
-/* slice [rows, D], of which some may count. */
+/* slice [rows, D]; labels of -1 do not count. Sums in double over row losses: the mean that the operation returns is of another precision,
+ * and there is none where no row counts. */
 static Status score_slice(Node *node, const int32_t *labels, Tensor *slice, RequestScore *score) {
   const int64_t rows = slice->shape[0];
   int64_t correct = 0;
@@ -275,16 +258,28 @@ static Status score_slice(Node *node, const int32_t *labels, Tensor *slice, Requ
   report_progress(node, (int)node->setup->weights->config->blocks);
   model_token_loss(node->setup->weights->model, node->tape, slice, &(VocabLoss){.labels = labels, .correct = &correct, .row_loss = losses});
   TRY(tape_status(node->tape));
-  sum_losses(labels, losses, rows, score);
+  for (int64_t row = 0; row < rows; row++) {
+    if (labels[row] < 0) continue;
+    score->loss += (double)losses[row];
+    score->counted++;
+  }
   score->correct += (uint64_t)correct;
   return STATUS_OK;
 }
 
+/* labels [B, T] of all tokens, of which those of this node's rows are used. */
 static Status score_rows(Node *node, const Request *request, const int32_t *labels, const Tensor *encoded, RequestScore *score) {
-  const int64_t rows = request->batch * node->layout.rows, width = encoded->shape[encoded->dims - 1];
-  int32_t *own = own_labels(node, request, labels);
+  const TokenLayout *layout = &node->layout;
+  const int64_t rows = request->batch * layout->rows, width = encoded->shape[encoded->dims - 1];
+  int32_t *own = tape_alloc(node->tape, (size_t)rows * sizeof *own);
   if (!own) return tape_status(node->tape);
-  leave_to_others(node, rows, own);
+  for (int64_t b = 0; b < request->batch; b++)
+    memcpy(own + b * layout->rows, labels + b * request->tokens + layout->row_token[0], (size_t)layout->rows * sizeof *own);
+  /* Where all nodes have all rows, each answers for its share of them. */
+  int64_t begin = share_even_begin(rows, node->nodes, node->self), end = begin + share_even_count(rows, node->nodes, node->self);
+  for (int64_t row = 0; node->divided && row < rows; row++) {
+    if (row < begin || row >= end) own[row] = -1;
+  }
   int64_t slices = (rows + rows_at_once(node) - 1) / rows_at_once(node);
   for (int64_t first = 0; first < rows; slices--) {
     int64_t count = (rows - first + slices - 1) / slices;
@@ -338,7 +333,7 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
   memcpy(kv_cache_codes(cache, block, site, first), packed, (size_t)tokens * cache->setup.token_bytes);
 }
 
-/* A leader whose reader is slow holds the node back: it has time, and if it goes away the connection says so. */
+/* A leader that reads slowly delays the node: there is time, and if the leader goes away the connection fails. */
 static Status send_token(Node *node, uint32_t request, uint32_t number) {
   uint8_t *message = node->text.tokens[number % CONNECTION_QUEUE];
   TRY(weights_unchanged(node->setup->weights));
@@ -351,13 +346,8 @@ static Status send_token(Node *node, uint32_t request, uint32_t number) {
   return send_message(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});
 }
 
-static bool is_stopped(Node *node, uint32_t request) {
-  connections_step(&(Connection *){node->control}, 1, 0); /* its failure shows where it is next waited for */
-  return node->cancelled || node->text.stopped == request || !connection_is_open(node->control);
-}
-
-/* Draws, sends, and goes on from what was drawn, until an end. */
-static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestDecoding *decoding) {
+/* Samples a token, sends it and computes the logits after it, until an end. */
+static Status continue_text(Node *node, uint32_t request, const Tensor *logits, RequestDecoding *decoding) {
   NodeText *text = &node->text;
   double start = clock_now();
   for (;;) {
@@ -365,21 +355,13 @@ static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestD
     TRY(send_token(node, request, (uint32_t)++decoding->tokens));
     decoding->seconds = clock_now() - start;
     bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.max || sampler_ends(&text->sampler, text->token);
-    if (enough || kv_cache_room(&text->cache) == 0 || is_stopped(node, request)) return STATUS_OK;
+    if (enough || kv_cache_room(&text->cache) == 0) return STATUS_OK;
+    connections_step(&(Connection *){node->control}, 1, 0); /* its failure shows where it is next waited for */
+    if (node->cancelled || text->stopped == request || !connection_is_open(node->control)) return STATUS_OK;
     tape_clear(node->tape);
     logits = model_decode_step(node->setup->weights->model, node->tape, &text->cache, &text->token);
     if (!logits) return tape_status(node->tape);
   }
-}
-
-static Status decode(Node *node, const NodeRequest *request, Tensor *last, RequestDecoding *decoding) {
-  report_progress(node, (int)node->setup->weights->config->blocks);
-  Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
-  if (!logits) return tape_status(node->tape);
-  if (node->text.sampler.sampling.max > 0) TRY(go_on(node, request->number, logits, decoding));
-  decoding->row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
-  decoding->code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
-  return STATUS_OK;
 }
 
 static Status prefill(Node *node, const NodeRequest *request, const Sampling *sampling, Tensor **last) {
@@ -397,7 +379,7 @@ static Status prefill(Node *node, const NodeRequest *request, const Sampling *sa
   return status;
 }
 
-/* What the node has asked for beside the cache's rows and codes. Of the tape: the most of this request. */
+/* Memory allocated besides the cache's rows and codes. Of the tape: the maximum of this request. */
 static size_t buffer_bytes(const Node *node) {
   const KvCacheSetup *cache = &node->text.cache.setup;
   size_t max = (size_t)cache->max, unpacked = (size_t)(cache->sites * cache->groups) * max * sizeof(int32_t),
@@ -413,7 +395,14 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   TRY(request_parse_sampling(request->payload, node->setup, &sampling));
   TRY(prefill(node, request, &sampling, &last));
   finish_statistics(node);
-  if (last) TRY(decode(node, request, last, &decoding));
+  if (last) {
+    report_progress(node, (int)node->setup->weights->config->blocks);
+    Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
+    if (!logits) return tape_status(node->tape);
+    if (sampling.max > 0) TRY(continue_text(node, request->number, logits, &decoding));
+    decoding.row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
+    decoding.code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
+  }
   decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
   request_pack_decoding(&decoding, out);
   return STATUS_OK;
@@ -456,31 +445,33 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
 }
 
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
-int node_fault(const Node *node) { return node->exchanges ? node->exchange.fault : node->divided ? node->division.collective.fault : -1; }
-uint32_t node_answered(const Node *node) { return node->answered; }
 void node_gone(Node *node, int other) {
   if (node->exchanges && other != node->self) transport_thread_gone(node->transport, other);
 }
 void node_cancel(Node *node) { node->cancelled = true; }
-size_t node_max_payload(const Node *node) { return request_max_bytes(node->setup, &node->max); }
 
-Status node_answer(Node *node) {
+Status node_answer(Node *node, uint32_t *number, int *fault) {
   NodeRequest *slot = &node->requests[(node->answered + 1) & 1];
   const Request request = slot->request;
-  uint32_t number = slot->number;
-  uint8_t *result = node->results[number & 1];
-  TRY(begin(node, slot));
-  TRY(compute(node, slot, result + WIRE_HEADER));
-  TRY(weights_unchanged(node->setup->weights)); /* while this was computed, too */
+  uint8_t *result = node->results[slot->number & 1];
+  *number = slot->number;
+  *fault = -1;
+  Status status = begin(node, slot);
+  if (status == STATUS_OK) status = compute(node, slot, result + WIRE_HEADER);
+  if (status == STATUS_OK) status = weights_unchanged(node->setup->weights); /* while this was computed, too */
+  if (status != STATUS_OK) {
+    if (node->exchanges || node->divided) *fault = node->exchanges ? node->exchange.fault : node->division.collective.fault;
+    return status;
+  }
   RequestShare share = own_share(node);
   slot->arrived = false;
-  node->answered = number;
-  /* Masked tokens alone may have been lost on the way. */
+  node->answered = slot->number;
+  /* Masked tokens alone may have been lost in transit. */
   bool gave_up = node->exchanges && node->exchange.statistics.masked > 0;
   return send_message(node, result,
                       (WireHeader){.kind = WIRE_RESULT,
                                    .flags = request.codes ? WIRE_WANT_CODES : 0,
-                                   .request = number,
+                                   .request = node->answered,
                                    .count = (uint32_t)request.batch,
                                    .block = gave_up ? (uint8_t)(1 + transport_thread_given_up(node->transport)) : 0,
                                    .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
@@ -494,16 +485,12 @@ static const double auto_share = 0.95;
 
 static bool sends_codes(const NodeSetup *setup) { return !setup->network || strategy_facts(setup->network->strategy)->sends_codes; }
 
-static const RansTable *choose_coding(const NodeSetup *setup) {
-  EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
-  bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
-  return pays ? setup->weights->coding : NULL;
-}
-
 static CodeExchangeSetup exchange_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
   bool whole = setup->strategy == STRATEGY_SP;
+  EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
+  bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
   return (CodeExchangeSetup){.self = node->self,
                              .nodes = node->nodes,
                              .layout = &node->layout,
@@ -520,10 +507,10 @@ static CodeExchangeSetup exchange_setup(const Node *node) {
                              .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
                              .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
                              .keys = sends_codes(setup) ? setup->weights->keys : NULL,
-                             .coding = choose_coding(setup)};
+                             .coding = pays ? setup->weights->coding : NULL};
 }
 
-/* The leader may have orders, or may be gone, while others are waited for. */
+/* While others are waited for, the leader may send messages or go away. */
 static Status look_at_leader(void *context) { return connections_step(&(Connection *){((Node *)context)->control}, 1, 0); }
 
 typedef struct Opening {
@@ -531,7 +518,7 @@ typedef struct Opening {
   BackendPeers *backend;
 } Opening;
 
-/* Also while peers are waited for that a transport needs. */
+/* The same while a transport waits for peers. */
 static Status look_while_opening(void *context) {
   const Opening *opening = context;
   Status status = look_at_leader(opening->node);
@@ -540,7 +527,7 @@ static Status look_while_opening(void *context) {
   return status;
 }
 
-/* Between these connections, which are taken over. transport: what the exchange or the division says. */
+/* Over these connections, whose ownership is taken. transport: what the exchange or the division has set. */
 static Status start_transport(Node *node, Connection **peers, TransportSetup *transport) {
   const ClusterSetup *wanted = node->setup->network;
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
@@ -600,14 +587,6 @@ static Status allocate(Node *node) {
   return STATUS_OK;
 }
 
-/* Of the longest text: shorter ones fit into its memory. The cache comes with the first prompt that ends on this node. */
-static Status start_layout(Node *node) {
-  const NodeSetup *setup = node->setup;
-  if (!setup->split) return node_share_layout(setup, setup->partition->tokens, node->self, &node->layout);
-  TRY(node_share_layout(setup, setup->tokens_max, node->self, &node->layout));
-  return request_serves(setup, WIRE_PROMPT) ? sampler_init(&node->text.sampler, vocabulary(node)) : STATUS_OK;
-}
-
 static Status look_around(void *context) {
   Node *node = context;
   TRY(look_at_leader(node));
@@ -616,23 +595,37 @@ static Status look_around(void *context) {
 
 static Status start_division(Node *node, Connection **peers) {
   const NodeSetup *setup = node->setup;
+  const ModelConfig *config = setup->weights->config;
+  NodeDivision *division = &node->division;
   TransportSetup transport = {.mask = false};
-  node->division.model = setup->weights->model;
-  node->division.how = (TensorParallel){.strategy = setup->strategy, .retained = setup->retained};
-  TRY(tensor_parallel_node_plan(&node->division, node->self, node->nodes, setup->batch_max, &node->layout, &transport));
+  division->how = (TensorParallel){.strategy = setup->strategy, .retained = setup->retained};
+  int count = tensor_parallel_steps(config, &division->how, setup->batch_max, &node->layout, MODEL_ROWS_ALL, NULL);
+  if (!(division->steps = calloc((size_t)count + 1, sizeof *division->steps)))
+    return status_set(STATUS_NO_MEMORY, "no memory for %d sums", count);
+  tensor_parallel_steps(config, &division->how, setup->batch_max, &node->layout, MODEL_ROWS_ALL, division->steps);
+  division->setup = (CollectiveSetup){.self = node->self, .nodes = node->nodes, .steps = count, .max = division->steps};
+  TRY(collective_check(&division->setup));
+  collective_transport(&division->setup, &transport);
   TRY(start_transport(node, peers, &transport));
-  TRY(tensor_parallel_node_start(&node->division, node->transport, look_around, node));
+  division->setup.transport = node->transport;
+  TRY(collective_init(&division->collective, &division->setup));
+  division->collective.check = look_around;
+  division->collective.check_context = node;
+  division->how.reduce = &division->collective.reduce;
   node->divided = true;
   return STATUS_OK;
 }
 
 static Status start(Node *node, Connection **peers) {
-  TRY(node_share_check(node->setup));
-  TRY(start_layout(node));
-  if (node_share_strategy(node->setup) != STRATEGY_SINGLE)
-    TRY(node_share_everything(node->setup) ? start_division(node, peers) : start_code_exchange(node, peers));
+  const NodeSetup *setup = node->setup;
+  TRY(node_share_check(setup));
+  /* Shorter texts fit into the memory of the longest. The cache comes with the first prompt that ends on this node. */
+  TRY(node_share_layout(setup, setup->split ? setup->tokens_max : setup->partition->tokens, node->self, &node->layout));
+  if (setup->split && request_serves(setup, WIRE_PROMPT)) TRY(sampler_init(&node->text.sampler, vocabulary(node)));
+  if (node_share_strategy(setup) != STRATEGY_SINGLE)
+    TRY(node_share_everything(setup) ? start_division(node, peers) : start_code_exchange(node, peers));
   TRY(allocate(node));
-  if (!node->exchanges) model_watch(node->setup->weights->model, &node->pulse);
+  if (!node->exchanges) model_watch(setup->weights->model, &node->pulse);
   return STATUS_OK;
 }
 
@@ -653,7 +646,10 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Connection *contro
     connection_free(peers[d]);
     peers[d] = NULL;
   }
-  if (status == STATUS_OK) return STATUS_OK;
+  if (status == STATUS_OK) {
+    control->sink.max_payload = request_max_bytes(setup, &node->max);
+    return STATUS_OK;
+  }
   *fault = node ? node->exchange.fault : -1;
   node_free(node);
   *out = NULL;
@@ -665,7 +661,8 @@ void node_free(Node *node) {
   if (node->pulse.begin) model_watch(node->setup->weights->model, NULL);
   transport_thread_stop(node->transport);
   if (node->exchanges) code_exchange_release(&node->exchange);
-  tensor_parallel_node_release(&node->division);
+  collective_release(&node->division.collective);
+  free(node->division.steps);
   tape_free(node->tape);
   arena_free(node->arena);
   arena_free(node->block_arena);

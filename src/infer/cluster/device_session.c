@@ -1,5 +1,5 @@
-/* See device_session.h. Leaves out: what a request is (node.c), how connections to peers come about (peer_handshake.c). Messages are taken
- * in wherever connections progress, also in the middle of a request: delivering only records them, and the loop acts on them. */
+/* See device_session.h. Leaves out: what a request is (node.c), how connections to peers are made (peer_handshake.c). Messages are received
+ * wherever connections progress, also in the middle of a request: delivery only records them, and the loop acts on them. */
 #include "infer/cluster/device_session.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,7 +8,6 @@
 #include "infer/cluster/hello.h"
 #include "infer/cluster/peer_handshake.h"
 #include "infer/node.h"
-#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ typedef struct Session {
   uint8_t *setup_bytes; /* [setup_message_max] */
   size_t setup_size;
   bool probed;              /* a PROBE waits for its answer; the next one is held back until then */
-  WireHeader probe;         /* it */
+  WireHeader probe;         /* its header */
   uint8_t *probe_message;   /* [WIRE_HEADER + PROBE_MAX] from the first one on: its payload, then the answer */
   IdleTimeout idle_timeout; /* with the leader, while the session waits for it */
   bool waits;
@@ -45,46 +44,35 @@ typedef struct Session {
 
 /* ---- messages from the leader */
 
-static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
-  if (header->bytes > setup_message_max(s->place->weights->config))
-    return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
-  *payload = s->setup_arrived ? NULL : s->setup_bytes;
-  return STATUS_OK;
-}
-
-static Status place_probe(Session *s, const WireHeader *header, uint8_t **payload) {
-  TRY(hello_check_probe(header, config_tokens(s->place->weights->config)));
-  if (!s->probe_message) s->probe_message = calloc(1, WIRE_HEADER + PROBE_MAX);
-  if (!s->probe_message) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
-  *payload = s->probed ? NULL : s->probe_message + WIRE_HEADER;
-  return STATUS_OK;
-}
-
 static bool has_no_payload(const WireHeader *header) {
   return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE || header->kind == WIRE_PING;
 }
 
-static Status place_message(void *context, Connection *link, const WireHeader *header, uint8_t **payload) {
+static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
   Session *s = context;
-  (void)link;
+  const ModelConfig *config = s->place->weights->config;
+  (void)from;
   *payload = s->header;
   if (has_no_payload(header)) return STATUS_OK;
-  if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
-  if (header->kind == WIRE_PROBE && !s->node) return place_probe(s, header, payload);
+  if (header->kind == WIRE_SETUP) {
+    if (header->bytes > setup_message_max(config)) return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
+    *payload = s->setup_arrived ? NULL : s->setup_bytes;
+    return STATUS_OK;
+  }
+  if (header->kind == WIRE_PROBE && !s->node) {
+    TRY(hello_check_probe(header, config_tokens(config)));
+    if (!s->probe_message) s->probe_message = calloc(1, WIRE_HEADER + PROBE_MAX);
+    if (!s->probe_message) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
+    *payload = s->probed ? NULL : s->probe_message + WIRE_HEADER;
+    return STATUS_OK;
+  }
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
 
-/* A device that is itself reported as gone learns it from the end of its connection. */
-static Status take_gone(Session *s, const WireHeader *header) {
-  if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
-  if (s->node) node_gone(s->node, (int)header->count);
-  return STATUS_OK;
-}
-
-static Status deliver_message(void *context, Connection *link, const WireHeader *header, uint8_t *payload) {
+static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
   Session *s = context;
-  (void)link, (void)payload;
+  (void)from, (void)payload;
   if (header->kind == WIRE_PROBE) {
     s->probe = *header;
     s->probed = true;
@@ -93,19 +81,23 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
   s->over |= header->kind == WIRE_BYE;
   s->cancelled |= header->kind == WIRE_CANCEL;
-  if (header->kind == WIRE_CANCEL) s->setup_arrived = false; /* which lay before it */
+  if (header->kind == WIRE_CANCEL) s->setup_arrived = false; /* the one that came before it */
   s->setup_arrived |= header->kind == WIRE_SETUP;
   s->stop = s->over || s->cancelled || s->setup_arrived;
   bool for_session = has_no_payload(header) || header->kind == WIRE_SETUP;
-  /* A set-up between requests lets the one at work finish. */
+  /* A set-up between requests lets the current one finish. */
   if (s->node && (s->over || s->cancelled)) node_cancel(s->node);
-  if (header->kind == WIRE_GONE) return take_gone(s, header);
+  if (header->kind == WIRE_GONE) { /* a device that is itself reported as gone learns it from the end of its connection */
+    if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
+    if (s->node) node_gone(s->node, (int)header->count);
+    return STATUS_OK;
+  }
   return for_session ? STATUS_OK : node_deliver(s->node, header);
 }
 
 /* ---- waiting for the leader */
 
-/* Waits once, for at most CONNECTION_IDLE_SLICE. A leader without a sign of life is given up: others may want this device. */
+/* Waits once, for at most CONNECTION_IDLE_SLICE. A leader without a sign of life is given up: others may wait for this device. */
 static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
   const double max = s->place->idle_timeout;
   TRY(connections_step(&s->control, 1, max > 0 ? CONNECTION_IDLE_SLICE : 3600));
@@ -114,7 +106,7 @@ static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
 }
 
 /* From when the leader was last heard, perhaps in the middle of a computation. */
-static IdleTimeout begin_to_wait(const Session *s) {
+static IdleTimeout start_waiting(const Session *s) {
   IdleTimeout idle_timeout;
   connection_idle_start(&idle_timeout, s->place->idle_timeout, s->control->received.bytes, clock_now());
   idle_timeout.heard = s->control->heard;
@@ -123,7 +115,7 @@ static IdleTimeout begin_to_wait(const Session *s) {
 
 /* Until all messages are sent: their buffers are needed again. */
 static Status flush(Session *s) {
-  IdleTimeout idle_timeout = begin_to_wait(s);
+  IdleTimeout idle_timeout = start_waiting(s);
   while (connection_queued(s->control)) TRY(wait_for_leader(s, &idle_timeout));
   return STATUS_OK;
 }
@@ -152,13 +144,6 @@ static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t req
   return send_message(
       s, s->text,
       (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(fault + 1), .bytes = (uint32_t)length});
-}
-
-static Status say_welcome(Session *s) {
-  Welcome welcome = {.fingerprints = *s->place->fingerprints};
-  snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
-  hello_pack_welcome(&welcome, s->welcome + WIRE_HEADER);
-  return send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES});
 }
 
 /* ---- threads: once, before the first epoch */
@@ -196,7 +181,7 @@ static void stop_epoch(Session *s) {
   setup_message_release(&s->setup);
 }
 
-/* What leader and device must agree on, the partition as it was understood here. */
+/* What leader and device must agree on; the partition as parsed here. */
 static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own) {
   int64_t counts[WIRE_NODES];
   double weights[WIRE_NODES];
@@ -211,7 +196,11 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   return hello_compare(&setup->fingerprints, &here, "the leader");
 }
 
-static Status check_possible(const ClusterSetup *setup) {
+/* Parses the set-up, refuses what is impossible here, and takes the shares of tokens from it, in the form of partition.h. */
+static Status take_setup(Session *s) {
+  ClusterSetup *setup = &s->setup;
+  TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, setup));
+  TRY(check_agreement(setup, s->place->fingerprints));
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
@@ -219,12 +208,6 @@ static Status check_possible(const ClusterSetup *setup) {
                       facts->name);
   if (setup->shaped && setup->links.topology == LINK_SHARED)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
-  return STATUS_OK;
-}
-
-/* The shares, as partition.h has them. */
-static Status take_shares(Session *s) {
-  const ClusterSetup *setup = &s->setup;
   s->split = (TokenSplit){.nodes = setup->nodes};
   for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->device[d].weight;
   if (setup->tokens == 0) return STATUS_OK;
@@ -266,10 +249,7 @@ static Status connect_to_peers(Session *s, PeerHandshake *handshake) {
 
 static Status open_epoch(Session *s, int *fault) {
   PeerHandshake handshake;
-  TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
-  TRY(check_agreement(&s->setup, s->place->fingerprints));
-  TRY(check_possible(&s->setup));
-  TRY(take_shares(s));
+  TRY(take_setup(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
   setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
@@ -285,7 +265,8 @@ static Status start_epoch(Session *s) {
   stop_epoch(s);
   s->setup_arrived = s->stop = false;
   Status status = open_epoch(s, &fault);
-  if (s->node) s->control->sink.max_payload = fmax((double)node_max_payload(s->node), (double)setup_message_max(s->place->weights->config));
+  size_t max = setup_message_max(s->place->weights->config);
+  if (s->node && s->control->sink.max_payload < max) s->control->sink.max_payload = max;
   if (status == STATUS_OK) return send_header(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
   if (!connection_is_open(s->control) || s->stop) return connection_is_open(s->control) ? STATUS_OK : status;
   return send_failure(s, WIRE_REFUSE, 0, 0, fault);
@@ -293,19 +274,13 @@ static Status start_epoch(Session *s) {
 
 /* A failure is reported, unless the leader is gone or has cancelled. */
 static Status answer(Session *s) {
-  Status status = node_answer(s->node);
+  uint32_t number;
+  int fault;
+  Status status = node_answer(s->node, &number, &fault);
   if (status == STATUS_OK || !connection_is_open(s->control)) return status;
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
-  uint8_t flags = status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0;
-  return send_failure(s, WIRE_ERROR, flags, node_answered(s->node) + 1, node_fault(s->node));
-}
-
-static Status cancel_epoch(Session *s) {
-  stop_epoch(s);
-  s->cancelled = false;
-  s->stop = s->over || s->setup_arrived;
-  return send_header(s, (WireHeader){.kind = WIRE_CANCELLED});
+  return send_failure(s, WIRE_ERROR, status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0, number, fault);
 }
 
 /* On the threads that will serve requests. */
@@ -330,11 +305,16 @@ static Status be_measured(Session *s) {
 static Status serve(Session *s) {
   bool open = s->node && !s->failed, waited = s->waits;
   s->waits = false;
-  if (s->cancelled) return cancel_epoch(s);
+  if (s->cancelled) {
+    stop_epoch(s);
+    s->cancelled = false;
+    s->stop = s->over || s->setup_arrived;
+    return send_header(s, (WireHeader){.kind = WIRE_CANCELLED});
+  }
   if (open && node_has_request(s->node)) return answer(s);
   if (s->probed) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
-  if (!waited) s->idle_timeout = begin_to_wait(s);
+  if (!waited) s->idle_timeout = start_waiting(s);
   s->waits = true;
   return wait_for_leader(s, &s->idle_timeout);
 }
@@ -352,7 +332,10 @@ static Status run(Session *s) {
   connection_receive(s->control, -1, &sink);
   s->control->idle_timeout = s->place->idle_timeout;
   if (!(s->setup_bytes = malloc(max))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
-  TRY(say_welcome(s));
+  Welcome welcome = {.fingerprints = *s->place->fingerprints};
+  snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
+  hello_pack_welcome(&welcome, s->welcome + WIRE_HEADER);
+  TRY(send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}));
   while (!s->over) {
     Status status = serve(s);
     if (!s->over) TRY(status); /* after BYE the leader may hang up */
@@ -360,28 +343,22 @@ static Status run(Session *s) {
   return STATUS_OK;
 }
 
-static void session_warn(const SessionPlace *place) {
-  log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
-}
-
-/* Ctrl-C reaches it too, but its parent decides what that means; a fault ends it, where a handler of its parent's would go on. */
-static void become_child(pid_t parent) {
+int session_run(const SessionPlace *place) {
+  /* Ctrl-C reaches this process too, but its parent decides what that means; a fault ends it, where a handler of its parent's would return.
+   */
   static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
   for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) signal(defaults[i], SIG_DFL);
   signal(SIGINT, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1); /* it died before this process asked to be told */
-}
-
-int session_run(const SessionPlace *place) {
-  become_child(place->parent);
+  if (getppid() != place->parent) _exit(1); /* the parent died before the line above took effect */
   Session *s = calloc(1, sizeof *s);
   if (!s) return 1;
   s->place = place;
   weights_guard(place->weights);
   Status status = run(s);
-  if (status != STATUS_OK && !place->together) session_warn(place);
+  if (status != STATUS_OK && !place->together)
+    log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
   /* That the leader is gone is no failure of this process. */
   bool failed = status != STATUS_OK && connection_is_open(s->control);
   threads_stop();

@@ -46,7 +46,7 @@ static Status check_setup(const NodeSetup *setup) {
 
 /* ---- memory ---- */
 
-/* What does not depend on how many devices take part. */
+/* Everything that does not depend on how many devices take part. */
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
@@ -94,12 +94,6 @@ static Status allocate_devices(Leader *leader) {
   return STATUS_OK;
 }
 
-static Status allocate(Leader *leader) {
-  TRY(allocate_devices(leader));
-  for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->queue.requests[i]));
-  return allocate_answer(leader);
-}
-
 /* ---- heartbeat: the caller may be busy for long between two calls. A process that is stopped (Ctrl-Z, a debugger, a frozen machine) sends
  * no PINGs ---- */
 
@@ -107,7 +101,7 @@ typedef struct Heartbeat {
   pthread_t thread;
   pthread_mutex_t held;
   pthread_cond_t stops;
-  bool stop;
+  bool runs, stop; /* runs: there is a thread */
 } Heartbeat;
 
 /* Between the two this thread owns the connections. */
@@ -134,10 +128,17 @@ static void *beat(void *context) {
   return NULL;
 }
 
-static void free_heartbeat(Leader *leader) {
-  pthread_mutex_destroy(&leader->heartbeat->held);
-  pthread_cond_destroy(&leader->heartbeat->stops);
-  free(leader->heartbeat);
+static void stop_heartbeat(Leader *leader) {
+  Heartbeat *h = leader->heartbeat;
+  if (!h) return;
+  hold(leader);
+  h->stop = true;
+  pthread_cond_signal(&h->stops);
+  release(leader);
+  if (h->runs) pthread_join(h->thread, NULL);
+  pthread_mutex_destroy(&h->held);
+  pthread_cond_destroy(&h->stops);
+  free(h);
   leader->heartbeat = NULL;
 }
 
@@ -156,19 +157,10 @@ static Status start_heartbeat(Leader *leader) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int fault = pthread_create(&h->thread, NULL, beat, leader);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (fault == 0) return STATUS_OK;
-  free_heartbeat(leader);
+  h->runs = fault == 0;
+  if (h->runs) return STATUS_OK;
+  stop_heartbeat(leader);
   return status_set(STATUS_NO_MEMORY, "cannot start a thread for signs of life");
-}
-
-static void stop_heartbeat(Leader *leader) {
-  if (!leader->heartbeat) return;
-  hold(leader);
-  leader->heartbeat->stop = true;
-  pthread_cond_signal(&leader->heartbeat->stops);
-  release(leader);
-  pthread_join(leader->heartbeat->thread, NULL);
-  free_heartbeat(leader);
 }
 
 /* ---- start ---- */
@@ -195,6 +187,7 @@ static Status connect_devices(Leader *leader) {
   return membership_open(&leader->membership);
 }
 
+/* Measures the devices and lets the caller divide the tokens accordingly. */
 static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
@@ -204,37 +197,28 @@ static Status divide(Leader *leader) {
   return status;
 }
 
-/* Nothing is forked after this, so threads may be started. */
-static Status begin(Leader *leader) {
-  TRY(connect_devices(leader));
-  if (leader->options.divide) TRY(divide(leader));
-  TRY(leader_epoch_start(leader));
-  return leader->cluster.peer_count > 0 ? start_heartbeat(leader) : STATUS_OK;
-}
-
-/* How the nodes divide the model, and who has a class token. */
-static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
-  if (!options->network) return;
-  setup->strategy = options->network->strategy;
-  setup->retained = options->network->retained;
-  if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
-}
-
 static Status make(Leader **out, Leader wanted) {
+  NodeSetup *setup = &wanted.setup;
   *out = NULL;
-  choose_strategy(&wanted.setup, &wanted.options);
-  TRY(check_setup(&wanted.setup));
+  if (wanted.options.network) {
+    setup->strategy = wanted.options.network->strategy;
+    setup->retained = wanted.options.network->retained;
+    if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
+  }
+  TRY(check_setup(setup));
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
   *leader = wanted;
   leader->epoch.complainer = leader->epoch.fault = -1;
-  leader->membership.count = node_setup_count(&wanted.setup);
+  leader->membership.count = node_setup_count(setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->membership.count};
   int devices = leader->cluster.local + leader->cluster.peer_count;
   Status status = STATUS_OK;
   if (devices != leader->membership.count)
     status = status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->membership.count, devices);
-  if (status == STATUS_OK) status = allocate(leader);
+  if (status == STATUS_OK) status = allocate_devices(leader);
+  for (int i = 0; i < LEADER_DEPTH && status == STATUS_OK; i++) status = allocate_request(leader, &leader->queue.requests[i]);
+  if (status == STATUS_OK) status = allocate_answer(leader);
   if (status == STATUS_OK)
     *out = leader;
   else
@@ -244,7 +228,12 @@ static Status make(Leader **out, Leader wanted) {
 
 static Status start(Leader **out, Leader wanted) {
   TRY(make(out, wanted));
-  Status status = begin(*out);
+  Leader *leader = *out;
+  Status status = connect_devices(leader);
+  if (status == STATUS_OK && leader->options.divide) status = divide(leader);
+  if (status == STATUS_OK) status = leader_epoch_start(leader);
+  /* Nothing is forked from here on, so threads may be started. */
+  if (status == STATUS_OK && leader->cluster.peer_count > 0) status = start_heartbeat(leader);
   if (status == STATUS_OK) return STATUS_OK;
   leader_stop(*out);
   *out = NULL;
@@ -328,20 +317,14 @@ static Status send_request(Leader *leader, LeaderRequest *slot) {
   return status;
 }
 
-/* Kept until answered: a rerun may distribute them differently. */
-static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels) {
-  const ModelConfig *config = leader->setup.weights->config;
-  int64_t numbers = slot->request.batch * weights_pixels(leader->setup.weights);
-  slot->request.levels = patches_find_levels(&leader->levels, config, pixels, slot->request.batch, slot->levels);
-  if (!slot->request.levels) memcpy(slot->pixels, pixels, (size_t)numbers * sizeof *slot->pixels);
-}
-
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
   if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
   Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
   LeaderRequest *slot = NULL;
   TRY(open_request(leader, &request, &slot));
-  keep_pixels(leader, slot, pixels);
+  /* Kept until answered: a rerun may distribute them differently. */
+  slot->request.levels = patches_find_levels(&leader->levels, leader->setup.weights->config, pixels, batch, slot->levels);
+  if (!slot->request.levels) memcpy(slot->pixels, pixels, (size_t)(batch * weights_pixels(leader->setup.weights)) * sizeof *slot->pixels);
   return send_request(leader, slot);
 }
 
@@ -444,20 +427,10 @@ Status leader_text_stop(Leader *leader) {
 
 /* ---- answers ---- */
 
-/* Time per sample: of the node that started last, as all end together; and from submission. */
-static void note_time(Leader *leader, const LeaderRequest *slot) {
-  double min = 0;
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (!(slot->missing >> leader->epoch.device_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
-  }
-  double request = (clock_now() - slot->began) / (double)slot->request.batch;
-  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
-  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
-}
-
-/* Statistics by device. Devices that have taken part are cleared of faults. */
+/* Statistics by device, and times per sample: of the node that started last, as all end together, and from submission. Devices that have
+ * taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
+  double min = 0, request = (clock_now() - slot->began) / (double)slot->request.batch;
   memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -467,7 +440,13 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     leader->last[m] = slot->nodes[d];
     leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
     wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
+    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
+    if (min <= 0 || elapsed < min) min = elapsed;
   }
+  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
+  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
+  leader->sums.reruns += slot->reruns;
+  leader->sums.masked += (slot->missing | slot->given_up) != 0;
 }
 
 Status leader_collect(Leader *leader, LeaderAnswer *answer) {
@@ -483,9 +462,6 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
       log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
                   membership_name(&leader->membership, m, name));
   }
-  note_time(leader, slot);
-  leader->sums.reruns += slot->reruns;
-  leader->sums.masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
                            .counts = leader->sums.tokens,

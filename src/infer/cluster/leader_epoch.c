@@ -61,16 +61,6 @@ static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   return layout_weighted_counts(given->tokens, leader->epoch.nodes, weights, counts);
 }
 
-static void share_text(Leader *leader) {
-  double max = 0;
-  leader->split = (TokenSplit){.nodes = leader->epoch.nodes};
-  for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, leader->given_split->weights[leader->epoch.device_of[d]]);
-  for (int d = 0; d < leader->epoch.nodes; d++)
-    leader->split.weights[d] = leader->epoch.nodes == leader->given_split->nodes
-                                   ? leader->given_split->weights[d]
-                                   : leader->given_split->weights[leader->epoch.device_of[d]] / max;
-}
-
 static Status share_tokens(Leader *leader) {
   NodeSetup *setup = &leader->setup;
   int64_t counts[WIRE_NODES];
@@ -78,7 +68,12 @@ static Status share_tokens(Leader *leader) {
   setup->partition = NULL;
   setup->keep_codes = leader->options.codes && leader->epoch.nodes > 1;
   if (leader->given_split) {
-    share_text(leader);
+    const TokenSplit *given = leader->given_split;
+    double max = 0;
+    for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, given->weights[leader->epoch.device_of[d]]);
+    leader->split = (TokenSplit){.nodes = leader->epoch.nodes};
+    for (int d = 0; d < leader->epoch.nodes; d++)
+      leader->split.weights[d] = leader->epoch.nodes == given->nodes ? given->weights[d] : given->weights[leader->epoch.device_of[d]] / max;
     setup->split = &leader->split;
     return STATUS_OK;
   }
@@ -117,26 +112,6 @@ void leader_epoch_close(Leader *leader) {
 
 /* ---- SETUP */
 
-static SetupDevice setup_device(const Leader *leader, int node) {
-  const LeaderDevice *device = leader_device(leader, node);
-  SetupDevice out = {.reachable = !device->forked, .address = device->reached};
-  if (leader->setup.split)
-    out.weight = leader->split.weights[node];
-  else
-    out.tokens = leader->partition.counts[node];
-  return out;
-}
-
-static Status fingerprint(const Leader *leader, uint64_t *partition) {
-  FingerprintShares shares = {.nodes = leader->epoch.nodes, .weights = leader->split.weights};
-  if (!leader->setup.split)
-    shares = (FingerprintShares){.nodes = leader->epoch.nodes,
-                                 .tokens = leader->partition.tokens,
-                                 .counts = leader->partition.counts,
-                                 .order = leader->partition.order};
-  return fingerprint_shares(&shares, partition);
-}
-
 static Status describe(const Leader *leader, ClusterSetup *setup) {
   const NodeSetup *node = &leader->setup;
   const ClusterSetup *codes = leader->options.network, streams = {.reliability.mode = RELIABILITY_STREAM, .parts = 1};
@@ -161,30 +136,42 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .tokens = node->split ? 0 : leader->partition.tokens,
                           .order = leader->partition.order};
   setup->reliability.timeout = node->timeout;
-  for (int d = 0; d < leader->epoch.nodes; d++) setup->device[d] = setup_device(leader, d);
-  return fingerprint(leader, &setup->fingerprints.partition);
-}
-
-static Status send_setup(Leader *leader, ClusterSetup *setup, int node) {
-  size_t bytes = setup_message_bytes(setup);
-  setup->self = node;
-  if (!(leader->epoch.setups[node] = malloc(WIRE_HEADER + bytes))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
-  WireHeader header = {.kind = WIRE_SETUP, .sender = WIRE_LEADER, .count = (uint32_t)leader->epoch.nodes, .bytes = (uint32_t)bytes};
-  wire_pack(&header, leader->epoch.setups[node]);
-  TRY(setup_message_pack(setup, leader->epoch.setups[node] + WIRE_HEADER));
-  return connection_send(leader->epoch.connections[node], leader->epoch.setups[node], WIRE_HEADER + bytes);
+  FingerprintShares shares = {.nodes = leader->epoch.nodes, .weights = leader->split.weights};
+  if (!node->split)
+    shares = (FingerprintShares){.nodes = leader->epoch.nodes,
+                                 .tokens = leader->partition.tokens,
+                                 .counts = leader->partition.counts,
+                                 .order = leader->partition.order};
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    const LeaderDevice *device = leader_device(leader, d);
+    setup->device[d] = (SetupDevice){.reachable = !device->forked, .address = device->reached};
+    if (node->split)
+      setup->device[d].weight = leader->split.weights[d];
+    else
+      setup->device[d].tokens = leader->partition.counts[d];
+  }
+  return fingerprint_shares(&shares, &setup->fingerprints.partition);
 }
 
 static Status send_setups(Leader *leader) {
   ClusterSetup *setup = malloc(sizeof *setup);
   if (!setup) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   Status status = describe(leader, setup);
-  for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) status = send_setup(leader, setup, d);
+  size_t bytes = status == STATUS_OK ? setup_message_bytes(setup) : 0;
+  WireHeader header = {.kind = WIRE_SETUP, .sender = WIRE_LEADER, .count = (uint32_t)leader->epoch.nodes, .bytes = (uint32_t)bytes};
+  for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
+    uint8_t *message = leader->epoch.setups[d] = malloc(WIRE_HEADER + bytes);
+    setup->self = d;
+    if (!message) status = status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+    if (status == STATUS_OK) wire_pack(&header, message);
+    if (status == STATUS_OK) status = setup_message_pack(setup, message + WIRE_HEADER);
+    if (status == STATUS_OK) status = connection_send(leader->epoch.connections[d], message, WIRE_HEADER + bytes);
+  }
   free(setup);
   return status;
 }
 
-/* Two streams between two processes of this machine, one end passed to each, with the other's number. */
+/* A stream between two processes of this machine: one end is passed to each, with the other's number. */
 static Status join_two(const Leader *leader, int a, int b) {
   int pair[2];
   TRY(connection_pair(pair));
@@ -195,14 +182,6 @@ static Status join_two(const Leader *leader, int a, int b) {
   close(pair[0]);
   close(pair[1]);
   return status;
-}
-
-static Status join_all(const Leader *leader) {
-  if (leader->cluster.peer_count > 0) return STATUS_OK;
-  for (int a = 0; a < leader->epoch.nodes; a++) {
-    for (int b = a + 1; b < leader->epoch.nodes; b++) TRY(join_two(leader, a, b));
-  }
-  return STATUS_OK;
 }
 
 /* ---- waiting, and who is at fault */
@@ -223,20 +202,15 @@ static Status explain_complaint(const Leader *leader) {
   return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, name, from);
 }
 
-/* A worker whose connection has failed, with its message; -1: none. */
-static int broken_worker(const Leader *leader) {
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    const LeaderDevice *device = leader_device(leader, d);
-    if (!device->forked && device->state >= DEVICE_HERE && !connection_is_open(&device->connection)) return leader->epoch.device_of[d];
-  }
-  return -1;
-}
-
 /* The cause of a failure: a dead child, else a disconnected worker, else what a device reported, else what the connections say. */
 static Status explain(Leader *leader, Status status) {
   char name[MEMBERSHIP_NAME];
-  int broken = broken_worker(leader);
+  int broken = -1; /* a worker whose connection has failed */
   bool known;
+  for (int d = 0; d < leader->epoch.nodes && broken < 0; d++) {
+    const LeaderDevice *device = leader_device(leader, d);
+    if (!device->forked && device->state >= DEVICE_HERE && !connection_is_open(&device->connection)) broken = leader->epoch.device_of[d];
+  }
   status = membership_explain(&leader->membership, status, status == STATUS_PEER && broken < 0, &known);
   if (known) return status;
   if (broken >= 0 && leader->epoch.complainer < 0) return status_wrap(status, "%s", membership_name(&leader->membership, broken, name));
@@ -264,23 +238,6 @@ static int latest(const Leader *leader, const bool *arrived) {
   return leader->epoch.device_of[late];
 }
 
-/* How long to wait for events; lost workers are called and PINGs sent meanwhile. */
-static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
-  bool calling = membership_poll(&leader->membership);
-  membership_ping(&leader->membership);
-  return calling ? fmin(calling_slice, connection_idle_slice(idle_timeout)) : connection_idle_slice(idle_timeout);
-}
-
-/* Notes when the input of a request was sent. */
-static void note_sent(Leader *leader) {
-  for (int i = 0; i < LEADER_DEPTH; i++) {
-    LeaderRequest *request = &leader->queue.requests[i];
-    bool left = request->number && request->sent <= 0;
-    for (int d = 0; left && d < leader->epoch.nodes; d++) left = connection_queued(leader->epoch.connections[d]) == 0;
-    if (left) request->sent = clock_now();
-  }
-}
-
 /* Seconds left for the requests in flight; INFINITY: unlimited. */
 static double time_left(const Leader *leader) {
   double max = leader->cluster.request_timeout, left = INFINITY;
@@ -299,11 +256,18 @@ static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, cons
   while (!done(leader, arrived)) {
     if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
     /* A complaint counts after what arrived before it, perhaps in the same step, has been handled. */
-    Status status = leader->epoch.complainer >= 0
-                        ? STATUS_PEER
-                        : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &idle_timeout));
+    if (leader->epoch.complainer >= 0) return explain(leader, STATUS_PEER);
+    double slice = connection_idle_slice(&idle_timeout);
+    if (membership_poll(&leader->membership)) slice = fmin(calling_slice, slice); /* a lost worker is being called */
+    membership_ping(&leader->membership);
+    Status status = connections_step(leader->epoch.connections, leader->epoch.nodes, slice);
     if (status != STATUS_OK) return explain(leader, status);
-    note_sent(leader);
+    bool sent = true;
+    for (int d = 0; sent && d < leader->epoch.nodes; d++) sent = connection_queued(leader->epoch.connections[d]) == 0;
+    for (int i = 0; sent && i < LEADER_DEPTH; i++) {
+      LeaderRequest *request = &leader->queue.requests[i];
+      if (request->number && request->sent <= 0) request->sent = clock_now();
+    }
     if (time_left(leader) <= 0)
       return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
                         leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
@@ -328,7 +292,9 @@ static bool all_ready(const Leader *leader, const bool *arrived) {
 static Status begin(Leader *leader) {
   TRY(share_tokens(leader));
   TRY(allocate_results(leader));
-  TRY(join_all(leader));
+  for (int a = 0; leader->cluster.peer_count == 0 && a < leader->epoch.nodes; a++) {
+    for (int b = a + 1; b < leader->epoch.nodes; b++) TRY(join_two(leader, a, b));
+  }
   Status status = send_setups(leader);
   return status == STATUS_OK ? wait_until(leader, all_ready, NULL) : explain(leader, status);
 }
@@ -366,14 +332,8 @@ static void drop_dead(Leader *leader) {
 
 /* ---- cancelling an epoch */
 
-/* Seconds to wait for a CANCELLED: a device that computes a block, or waits for codes, answers late. */
-static double cancel_timeout(const Leader *leader, int m) {
-  bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
-  bool silent = fault && clock_now() - leader->membership.devices[m].heard > leader->options.timeout / 2;
-  return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
-}
-
-/* Until all have confirmed or their time is over; connections that fail meanwhile are closed. */
+/* Until all have confirmed or their time is over: a device that computes a block, or waits for codes, answers late. Connections that fail
+ * meanwhile are closed. */
 static void await_cancelled(Leader *leader) {
   double start = clock_now();
   for (bool waiting = true; waiting;) {
@@ -381,7 +341,11 @@ static void await_cancelled(Leader *leader) {
     waiting = false;
     for (int d = 0; d < leader->epoch.nodes; d++) {
       const LeaderDevice *device = leader_device(leader, d);
-      waiting |= device->asked && connection_is_open(&device->connection) && waited < cancel_timeout(leader, leader->epoch.device_of[d]);
+      int m = leader->epoch.device_of[d];
+      bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
+      bool silent = fault && clock_now() - device->heard > leader->options.timeout / 2;
+      double max = silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
+      waiting |= device->asked && connection_is_open(&device->connection) && waited < max;
     }
     if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
     membership_ping(&leader->membership);
@@ -447,12 +411,6 @@ static Status begin_again(Leader *leader) {
   return status_set(status, "%s", why);
 }
 
-/* Tokens that were given to the caller cannot be taken back, and with another partition others may come. */
-static bool text_has_begun(Leader *leader) {
-  return leader->queue.submitted > leader->queue.collected && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT &&
-         leader->queue.taken > 0;
-}
-
 static bool can_recover(Leader *leader, Status cause) {
   bool of_devices =
       leader->epoch.nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
@@ -467,7 +425,10 @@ static Status recover(Leader *leader, Status cause) {
   for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
     if (leader->queue.requests[i & 1].reruns >= RERUNS_MAX) return status_wrap(cause, "after %d reruns", RERUNS_MAX);
   }
-  if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
+  /* Tokens that the caller has taken cannot be taken back, and with another partition others may come. */
+  if (leader->queue.submitted > leader->queue.collected && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT &&
+      leader->queue.taken > 0)
+    return status_wrap(cause, "the text had begun");
   snprintf(why, sizeof why, "%s", status_message());
   log_warning("%s", why);
   give_up_epoch(leader);
@@ -510,16 +471,6 @@ static bool can_mask(const Leader *leader, const LeaderRequest *request, int nod
          !request->shares[node].last && others;
 }
 
-static void tell_gone(Leader *leader, int node) {
-  const LeaderDevice *gone = leader_device(leader, node);
-  uint8_t *message = leader->epoch.gone[leader->epoch.device_of[node]];
-  wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    Connection *connection = leader->epoch.connections[d];
-    if (leader_device(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
-  }
-}
-
 /* Masks disconnected nodes in all requests in flight. False: impossible, or there are none. */
 static bool mask_broken(Leader *leader) {
   bool any = false;
@@ -533,14 +484,19 @@ static bool mask_broken(Leader *leader) {
       request->arrived[d] = true;
       request->missing |= (uint64_t)1 << leader->epoch.device_of[d];
     }
-    tell_gone(leader, d);
+    uint8_t *gone = leader->epoch.gone[leader->epoch.device_of[d]];
+    wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)d}, gone);
+    for (int other = 0; other < leader->epoch.nodes; other++) {
+      Connection *connection = leader->epoch.connections[other];
+      if (other != d && connection_is_open(connection)) connection_send(connection, gone, WIRE_HEADER);
+    }
     drop(leader, leader->epoch.device_of[d], "its tokens are masked", false);
     any = true;
   }
   return any;
 }
 
-/* A silent device, or one that others report, is treated as disconnected. */
+/* A silent device, or one that others report, is treated as disconnected. Returns the cause where masking does not help. */
 static Status try_mask(Leader *leader, Status cause) {
   int fault = leader->epoch.fault;
   if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
@@ -575,15 +531,6 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) 
 
 /* ---- rejoining */
 
-/* Whether nodes of this epoch have lost the leader or each other. */
-static bool any_lost(const Leader *leader) {
-  if (leader->epoch.parted) return true;
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (leader_device(leader, d)->state != DEVICE_READY || !connection_is_open(leader->epoch.connections[d])) return true;
-  }
-  return false;
-}
-
 /* Devices that could take part and do not. */
 static int count_waiting(const Leader *leader) {
   int count = 0;
@@ -592,7 +539,11 @@ static int count_waiting(const Leader *leader) {
 }
 
 bool leader_epoch_rests(const Leader *leader) {
-  return leader->cluster.on_failure != ON_FAILURE_ABORT && (count_waiting(leader) > 0 || any_lost(leader));
+  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return false;
+  bool due = leader->epoch.parted || count_waiting(leader) > 0; /* nodes have lost each other, or others have come back */
+  for (int d = 0; d < leader->epoch.nodes && !due; d++)
+    due = leader_device(leader, d)->state != DEVICE_READY || !connection_is_open(leader->epoch.connections[d]);
+  return due;
 }
 
 Status leader_epoch_rejoin(Leader *leader) {

@@ -71,17 +71,16 @@ static Status lose(Probe *p, int m, Status status) {
   return STATUS_OK;
 }
 
-static Status step(Probe *p, int m, double until) {
-  if (p->membership->stop && *p->membership->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
-  membership_ping(p->membership);
-  Status status = connections_step(&(Connection *){&p->membership->devices[m].connection}, 1, slice_seconds);
-  if (status != STATUS_OK || clock_now() < until) return status;
-  return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", p->membership->timeout);
-}
-
 static Status wait_for(Probe *p, int m, double until) {
   while (is_here(p, m) && p->due[m].kind) {
-    Status status = step(p, m, until);
+    Status status = STATUS_OK;
+    if (p->membership->stop && *p->membership->stop) status = status_set(STATUS_INTERRUPTED, "interrupted");
+    if (status == STATUS_OK) {
+      membership_ping(p->membership);
+      status = connections_step(&(Connection *){&p->membership->devices[m].connection}, 1, slice_seconds);
+    }
+    if (status == STATUS_OK && clock_now() >= until)
+      status = status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", p->membership->timeout);
     if (status != STATUS_OK) TRY(lose(p, m, status));
   }
   return STATUS_OK;

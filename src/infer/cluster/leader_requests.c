@@ -20,29 +20,24 @@ typedef struct NodeCodes {
   const int32_t *order;
 } NodeCodes;
 
-/* Copies a node's codes of one block and site, [B, sent, G], to their positions in [B, T, G]. A single class token has codes too, but is no
- * content token. */
-static void place_codes(const NodeCodes *node, const int32_t *from, int32_t *out) {
-  int64_t skip = node->sent - node->count;
-  for (int64_t b = 0; b < node->batch; b++) {
-    for (int64_t i = skip; i < node->sent; i++) {
-      int64_t place = node->first + i - skip, token = node->order ? node->order[place] : place;
-      memcpy(out + (b * node->tokens + token) * node->groups, from + (b * node->sent + i) * node->groups,
-             (size_t)node->groups * sizeof(int32_t));
-    }
-  }
-}
-
+/* Copies a node's codes of each block and site, [B, sent, G], to their positions in [B, T, G]. A single class token has codes too, but is
+ * no content token. */
 static Status unpack_node(Leader *leader, const LeaderRequest *request, int d, const NodeCodes *node) {
   const NodeSetup *setup = &leader->setup;
   const Codebook *book = &setup->weights->books[0];
-  int64_t rows = node->batch * node->sent, set = node->batch * node->tokens * node->groups;
+  int64_t rows = node->batch * node->sent, set = node->batch * node->tokens * node->groups, skip = node->sent - node->count;
   size_t all = request_code_bytes(setup, &request->request, &request->shares[d]);
   const uint8_t *packed = request->results[d] + request_answer_bytes(setup, &request->request, &request->shares[d]) - all;
   for (int i = 0; i < setup->weights->book_count; i++, packed += all / (size_t)setup->weights->book_count) {
     if (pack_unpack(packed, rows, book->groups, book->entries, leader->node_codes) != STATUS_OK)
       return status_wrap(STATUS_BAD_VALUE, "node %d: codes of block %d", d, i);
-    place_codes(node, leader->node_codes, leader->codes + i * set);
+    for (int64_t row = 0; row < rows; row++) {
+      int64_t b = row / node->sent, place = node->first + row % node->sent - skip;
+      if (place < node->first) continue;
+      int64_t token = node->order ? node->order[place] : place;
+      memcpy(leader->codes + i * set + (b * node->tokens + token) * node->groups, leader->node_codes + row * node->groups,
+             (size_t)node->groups * sizeof(int32_t));
+    }
   }
   return STATUS_OK;
 }
@@ -109,55 +104,39 @@ static Status take_images(Leader *leader, const LeaderRequest *request, LeaderAn
 
 /* ---- texts */
 
-/* Each node's share, computed as the node itself does (node.c). All get the same message. */
-static void share_text(Leader *leader, LeaderRequest *slot) {
-  int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    bool last = d == answers;
-    slot->shares[d] = (RequestShare){.sent_rows = last ? 0 : slot->counts[d], .last = last};
-    slot->offset[d] = 0;
-    slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
-  }
-}
-
-/* Only the node with the last token generates tokens, as many as it has sent. */
-static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
-  RequestDecoding *decoding = &leader->decoding[leader->epoch.device_of[node]];
-  TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
-  uint64_t made = request->shares[node].last ? (uint64_t)leader->queue.made_count : 0;
-  if (decoding->tokens == made) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "says that it made %llu tokens; %llu came", (unsigned long long)decoding->tokens,
-                    (unsigned long long)made);
-}
-
+/* The failure of a node's answer, with its name. */
 static Status name_node(const Leader *leader, int node, Status status) {
   char name[MEMBERSHIP_NAME];
-  return status == STATUS_OK ? STATUS_OK
-                             : status_wrap(status, "%s", membership_name(&leader->membership, leader->epoch.device_of[node], name));
+  return status_wrap(status, "%s", membership_name(&leader->membership, leader->epoch.device_of[node], name));
 }
 
 static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   memset(leader->decoding, 0, (size_t)leader->membership.count * sizeof *leader->decoding);
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    if (!is_missing(leader, request, d)) TRY(name_node(leader, d, take_decoding(leader, request, d)));
+    if (is_missing(leader, request, d)) continue;
+    RequestDecoding *decoding = &leader->decoding[leader->epoch.device_of[d]];
+    Status status = request_parse_decoding(request->results[d] + WIRE_STATISTICS, decoding);
+    /* Only the node with the last token generates tokens, as many as it has sent. */
+    uint64_t made = request->shares[d].last ? (uint64_t)leader->queue.made_count : 0;
+    if (status == STATUS_OK && decoding->tokens != made)
+      status = status_set(STATUS_BAD_VALUE, "says that it made %llu tokens; %llu came", (unsigned long long)decoding->tokens,
+                          (unsigned long long)made);
+    if (status != STATUS_OK) return name_node(leader, d, status);
   }
   answer->decoding = leader->decoding;
   return STATUS_OK;
-}
-
-static Status take_score_of(const LeaderRequest *request, int node, RequestScore *score) {
-  TRY(request_parse_score(request->results[node] + WIRE_STATISTICS, score));
-  uint64_t max = (uint64_t)(request->request.batch * request->counts[node]);
-  if (score->counted <= max) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "counted %llu labels; it has %llu tokens", (unsigned long long)score->counted,
-                    (unsigned long long)max);
 }
 
 static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
     if (is_missing(leader, request, d)) continue;
-    TRY(name_node(leader, d, take_score_of(request, d, &score)));
+    Status status = request_parse_score(request->results[d] + WIRE_STATISTICS, &score);
+    uint64_t max = (uint64_t)(request->request.batch * request->counts[d]);
+    if (status == STATUS_OK && score.counted > max)
+      status = status_set(STATUS_BAD_VALUE, "counted %llu labels; it has %llu tokens", (unsigned long long)score.counted,
+                          (unsigned long long)max);
+    if (status != STATUS_OK) return name_node(leader, d, status);
     answer->score.loss += score.loss;
     answer->score.counted += score.counted;
     answer->score.correct += score.correct;
@@ -190,10 +169,16 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
   slot->number = number;
   slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->epoch.nodes * sizeof *slot->arrived);
-  if (leader->setup.split)
-    share_text(leader, slot);
-  else
+  if (leader->setup.split) { /* each node's share as the node itself computes it (node.c); all get the same message */
+    int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
+    for (int d = 0; d < leader->epoch.nodes; d++) {
+      slot->shares[d] = (RequestShare){.sent_rows = d == answers ? 0 : slot->counts[d], .last = d == answers};
+      slot->offset[d] = 0;
+      slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
+    }
+  } else {
     share_images(leader, slot);
+  }
   for (int d = 0; d < leader->epoch.nodes; d++) {
     WireHeader header = {.kind = slot->request.kind,
                          .sender = WIRE_LEADER,
@@ -251,14 +236,6 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
   leader->epoch.progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
-/* A node that is connected was given up by another one: they would continue without each other until a new epoch. */
-static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
-  const LeaderDevice *device = leader_device(leader, node);
-  if (device->state != DEVICE_READY || !connection_is_open(&device->connection)) return;
-  request->given_up |= (uint64_t)1 << leader->epoch.device_of[node];
-  leader->epoch.parted = true;
-}
-
 static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t **payload) {
   int node = device->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
@@ -286,7 +263,12 @@ static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHe
   LeaderRequest *request = find_request(leader, header->request);
   TRY(wire_parse_statistics(payload, &request->nodes[node]));
   request->arrived[node] = true;
-  if (header->block > 0) note_given_up(leader, request, header->block - 1);
+  /* A node that is connected was given up by this one: they would continue without each other until a new epoch. */
+  const LeaderDevice *given_up = header->block > 0 ? leader_device(leader, header->block - 1) : NULL;
+  if (given_up && given_up->state == DEVICE_READY && connection_is_open(&given_up->connection)) {
+    request->given_up |= (uint64_t)1 << leader->epoch.device_of[header->block - 1];
+    leader->epoch.parted = true;
+  }
   note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
   return STATUS_OK;
 }

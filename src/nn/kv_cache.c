@@ -69,9 +69,9 @@ static size_t block_start(const KvCache *cache, int block) {
   return (size_t)(block * cache->setup.max * cache->setup.width) * number_bytes(&cache->setup);
 }
 
-static Status keep(const KvCache *cache, void *to, const real *numbers, int64_t count) {
-  if (cache->setup.kind == NARROW_NONE) memcpy(to, numbers, (size_t)count * sizeof *numbers);
-  if (cache->setup.kind == NARROW_NONE || tensor_narrow(cache->setup.kind, count, numbers, to)) return STATUS_OK;
+Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void *to) {
+  if (kind == NARROW_NONE) memcpy(to, numbers, (size_t)count * sizeof *numbers);
+  if (kind == NARROW_NONE || tensor_narrow(kind, count, numbers, to)) return STATUS_OK;
   int64_t at = 0;
   while (at < count - 1 && fabs((double)numbers[at]) < 65520) at++;
   return status_set(STATUS_NUMERIC, "a key or value of %g is too large for a cache of 16-bit numbers; use --cache-type float32 or bfloat16",
@@ -83,8 +83,8 @@ Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, c
     return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
                       (long long)(cache->remote + cache->rows), (long long)cache->setup.max);
   size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * number_bytes(&cache->setup);
-  TRY(keep(cache, (uint8_t *)cache->keys + at, k, count * cache->setup.width));
-  TRY(keep(cache, (uint8_t *)cache->values + at, v, count * cache->setup.width));
+  TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, k, (uint8_t *)cache->keys + at));
+  TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, v, (uint8_t *)cache->values + at));
   if (!lost) return STATUS_OK;
   memcpy(cache->lost + block * cache->setup.max, lost, (size_t)cache->remote);
   cache->any_lost[block] = true;

@@ -64,6 +64,9 @@ uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
 void kv_cache_advance(KvCache *cache, int64_t count);
 
+/* Numbers as they are kept: `count` of them in `kind`, rounded to nearest even. NUMERIC as above. */
+Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void *to);
+
 /* What it holds of a block. */
 typedef struct KvCacheBlock {
   const void *keys, *values; /* [rows..., width] of setup.kind */

@@ -1,6 +1,6 @@
 /* Low-rank adapters (Hu et al., 2022): see model.h. Each projection of a block that is adapted has an A and a B of its own, also where
  * several projections are parts of one weight (GPT-2's c_attn), so that the names of targets mean the same for all models.
- * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen but for a head of classes. */
+ * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen except a head of classes. */
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
@@ -69,37 +69,27 @@ static void add_one(Model *model, int64_t block, int target, int rank) {
   projection->lora_b = model_add_param(model, &b, prefix, ".b", "");
 }
 
-static void remove_all(Model *model) {
-  for (int64_t block = 0; block < model->config.blocks; block++)
-    for (int target = 0; target < TARGETS; target++) {
-      Projection *projection = projection_of(&model->block[block], target);
-      projection->lora_a = projection->lora_b = -1;
-    }
-  model->params.count = model->adapters_first;
-  model->adapters_first = 0;
-}
-
-static Status check(const Model *model, int rank, double alpha) {
+Status model_add_adapters(Model *model, int rank, double alpha, const char *targets) {
   const ParamSet *set = &model->params;
+  bool wanted[TARGETS] = {false};
   if (rank < 1 || rank > MAX_RANK || rank > model->config.width)
     return status_set(STATUS_BAD_VALUE, "adapters of rank %d: 1 to %d are accepted, and no more than the model's width %lld", rank,
                       (int)MAX_RANK, (long long)model->config.width);
   if (!(alpha > 0 && isfinite(alpha))) return status_set(STATUS_BAD_VALUE, "alpha %g of adapters: a positive number is accepted", alpha);
   if (model->adapters_first > 0 || set->values || set->frozen_values)
     return status_set(STATUS_BAD_VALUE, "adapters are added once, before the parameters have memory");
-  return STATUS_OK;
-}
-
-Status model_add_adapters(Model *model, int rank, double alpha, const char *targets) {
-  bool wanted[TARGETS] = {false};
-  TRY(check(model, rank, alpha));
   TRY(read_targets(model, targets, wanted));
   model->adapters_first = model->params.count;
   for (int64_t block = 0; block < model->config.blocks; block++)
     for (int target = 0; target < TARGETS; target++)
       if (wanted[target]) add_one(model, block, target, rank);
   if (model->incomplete) {
-    remove_all(model);
+    for (int64_t i = 0; i < model->config.blocks * TARGETS; i++) {
+      Projection *projection = projection_of(&model->block[i / TARGETS], (int)(i % TARGETS));
+      projection->lora_a = projection->lora_b = -1;
+    }
+    model->params.count = model->adapters_first;
+    model->adapters_first = 0;
     model->incomplete = false;
     return status_set(STATUS_NO_MEMORY, "no memory for adapters of rank %d", rank);
   }
@@ -112,7 +102,8 @@ Status model_add_adapters(Model *model, int rank, double alpha, const char *targ
 
 bool model_is_adapter(const Model *model, size_t index) { return model->adapters_first > 0 && index >= model->adapters_first; }
 
-/* The adapted projections that are parts of weight `index`, one after the other: the first behind `after` (NULL: of all), or NULL. */
+/* The adapted projections that are parts of weight `index`, one after the other: the first after `after` (NULL: the first of all), or
+ * NULL. */
 static const Projection *next_adapted(const Model *model, size_t index, const Projection *after) {
   bool seen = after == NULL;
   for (int64_t block = 0; block < model->config.blocks; block++)
@@ -152,9 +143,9 @@ void adapters_fold(Model *model, const real *values, size_t index, int64_t first
 
 /* ---- Export ---- */
 
-/* PEFT's layout. PEFT knows whole weights alone: where adapters of several projections lie beside
- * parts of one weight (GPT-2's c_attn), A is theirs one below the other, B has theirs as blocks, and rank_pattern and alpha_pattern give
- * that weight a larger rank at the same alpha / rank.
+/* PEFT's layout, which knows only whole weights: where several projections with adapters are parts of one weight (GPT-2's c_attn), A holds
+ * theirs one below the other, B holds theirs as blocks, and rank_pattern and alpha_pattern give that weight a larger rank at the same
+ * alpha / rank.
  * Invariant: weight + lora_alpha / r * lora_B lora_A (transposed with fan_in_fan_out) is the weight that checkpoint_save writes. */
 
 enum { NAME = 160, PARTS = 3 };
@@ -176,13 +167,6 @@ typedef struct Export {
   char (*heads)[NAME]; /* names of what learns beside adapters */
   size_t head_count;
 } Export;
-
-/* "a.b" of "a.b.weight" */
-static void module_of(const char *name, char module[NAME]) {
-  size_t length = strlen(name);
-  snprintf(module, NAME, "%s", name);
-  if (length > 7 && length < NAME && strcmp(name + length - 7, ".weight") == 0) module[length - 7] = '\0';
-}
 
 static Status fill_adapted(Model *model, const real *values, Adapted *adapted) {
   const Tensor *weight = model_param(model, adapted->part[0]->weight);
@@ -218,7 +202,10 @@ static Status add_weight(Export *export, Model *model, const real *values, size_
   while (adapted->parts < PARTS && (part = next_adapted(model, index, part)) != NULL) adapted->part[adapted->parts++] = part;
   if (adapted->parts == 0) return STATUS_OK;
   export->count++;
-  module_of(model->params.list[index].name, adapted->module);
+  const char *name = model->params.list[index].name;
+  const size_t length = strlen(name);
+  snprintf(adapted->module, NAME, "%s", name);
+  if (length > 7 && length < NAME && strcmp(name + length - 7, ".weight") == 0) adapted->module[length - 7] = '\0';
   snprintf(adapted->a_name, NAME, "base_model.model.%.110s.lora_A.weight", adapted->module);
   snprintf(adapted->b_name, NAME, "base_model.model.%.110s.lora_B.weight", adapted->module);
   TRY(fill_adapted(model, values, adapted));
@@ -241,37 +228,9 @@ static Status add_head(Export *export, Model *model, const real *values, size_t 
   return STATUS_OK;
 }
 
-static Status gather_export(Export *export, Model *model, const real *values) {
-  size_t max = model->adapters_first + 1;
-  *export = (Export){.list = calloc(max, sizeof *export->list),
-                     .items = calloc(2 * max, sizeof *export->items),
-                     .heads = calloc(max, sizeof *export->heads)};
-  if (export->list == NULL || export->items == NULL || export->heads == NULL) return status_no_memory(NULL, "exporting adapters");
-  for (size_t i = 0; i < model->adapters_first; i++) {
-    TRY(add_weight(export, model, values, i));
-    TRY(add_head(export, model, values, i));
-  }
-  return STATUS_OK;
-}
-
-static void release_export(Export *export) {
-  for (size_t i = 0; export->list != NULL && i < export->count; i++) {
-    free(export->list[i].a);
-    free(export->list[i].b);
-  }
-  free(export->list);
-  free(export->items);
-  free(export->heads);
-}
-
 /* ---- adapter_config.json */
 
-static const char *task_type(const ModelConfig *config) {
-  if (!config_is_decoder(config)) return NULL;
-  return config->classes > 0 ? "SEQ_CLS" : "CAUSAL_LM";
-}
-
-/* The modules of whole parameters, each once: "classifier" of its weight and its bias. */
+/* The modules of whole parameters, each once: "classifier" for its weight and its bias. */
 static json_t *heads_json(const Export *export) {
   json_t *list = json_array();
   char last[NAME] = "";
@@ -288,7 +247,7 @@ static json_t *heads_json(const Export *export) {
 static Status save_config(const Export *export, Model *model, const char *directory, const char *base) {
   const Projection *first = export->list[0].part[0];
   int64_t rank = model_param(model, first->lora_a)->shape[0];
-  const char *task = task_type(&model->config);
+  const char *task = !config_is_decoder(&model->config) ? NULL : model->config.classes > 0 ? "SEQ_CLS" : "CAUSAL_LM";
   json_t *root = json_object(), *targets = json_array(), *ranks = json_object(), *alphas = json_object();
   for (size_t i = 0; i < export->count; i++) {
     const Adapted *adapted = &export->list[i];
@@ -315,13 +274,21 @@ static Status save_config(const Export *export, Model *model, const char *direct
 
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base) {
   if (model->adapters_first == 0) return status_set(STATUS_BAD_VALUE, "%s: a model without adapters has none to save", directory);
-  Export export = {0};
+  const size_t max = model->adapters_first + 1;
+  Export export = {
+      .list = calloc(max, sizeof *export.list), .items = calloc(2 * max, sizeof *export.items), .heads = calloc(max, sizeof *export.heads)};
   char *path = files_join(directory, "adapter_model.safetensors");
-  Status status = path != NULL ? gather_export(&export, model, values) : status_no_memory(NULL, "exporting adapters");
+  Status status = STATUS_OK;
+  if (!path || !export.list || !export.items || !export.heads) status = status_no_memory(NULL, "exporting adapters");
+  for (size_t i = 0; i < model->adapters_first && status == STATUS_OK; i++) {
+    status = add_weight(&export, model, values, i);
+    if (status == STATUS_OK) status = add_head(&export, model, values, i);
+  }
   if (status == STATUS_OK) status = files_make_dirs(directory);
   if (status == STATUS_OK) status = safetensors_save(path, export.items, export.item_count, (const char *const[]){"format", "pt", NULL});
   if (status == STATUS_OK) status = save_config(&export, model, directory, base);
-  release_export(&export);
+  for (size_t i = 0; i < export.count; i++) free(export.list[i].a), free(export.list[i].b);
+  free(export.list), free(export.items), free(export.heads);
   free(path);
   return status;
 }

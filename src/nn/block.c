@@ -23,8 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 
-Tensor *block_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
-
 /* ---- norms and linear maps */
 
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {

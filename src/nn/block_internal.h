@@ -46,7 +46,9 @@ void block_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted
 /* x's wanted rows; NULL, without a failure, where there are none. */
 Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
 
-Tensor *block_param(const BlockContext *context, int index); /* NULL for -1 */
+static inline Tensor *block_param(const BlockContext *context, int index) { /* NULL for -1 */
+  return index < 0 ? NULL : &context->params->list[index].tensor;
+}
 
 Tensor *block_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b + its adapter */
 BlockKeys block_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);

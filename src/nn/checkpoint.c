@@ -1,7 +1,6 @@
-/* Reading a checkpoint's parameters into a model, with a new head and other position embeddings where the task differs.
- * Leaves out: which files there are (checkpoint_files.c), codebooks (checkpoint_save.c),
- * writing (checkpoint_save.c). Invariant: a success has filled every parameter with finite numbers; a failure may have filled some, and
- * the model must then not be used. */
+/* Reading a checkpoint's parameters into a model, with a new head and other position embeddings where the task differs. Leaves out: which
+ * files there are (checkpoint_files.c), codebooks and writing (checkpoint_save.c). Invariant: a success has filled every parameter with
+ * finite numbers; a failure may have filled some, and the model must then not be used. */
 #include "nn/checkpoint.h"
 #include "base/gguf.h"
 #include "nn/checkpoint_internal.h"
@@ -26,27 +25,14 @@ static const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], co
   return text;
 }
 
-static bool has_shape(const SafeTensor *tensor, int64_t rows, size_t row_bytes) {
-  return tensor->dims == 2 && tensor->shape[0] == rows && tensor->shape[1] == (int64_t)row_bytes;
-}
-
 static LowbitKind kind_of(const Param *param, const SafeTensor *tensor) {
-  static const LowbitKind blocks[] = {LOWBIT_Q8_0, LOWBIT_Q4_0};
-  if (tensor->dtype == SAFE_I8) return has_shape(tensor, outputs_of(param), (size_t)inputs_of(param)) ? LOWBIT_INT8 : LOWBIT_NONE;
-  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-    if (has_shape(tensor, outputs_of(param), lowbit_row_bytes(blocks[i], inputs_of(param)))) return blocks[i];
+  static const LowbitKind kinds[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
+  const bool whole = tensor->dtype == SAFE_I8;
+  for (size_t i = whole ? 0 : 1; i < (whole ? 1 : sizeof kinds / sizeof *kinds); i++)
+    if (tensor->dims == 2 && tensor->shape[0] == outputs_of(param) &&
+        tensor->shape[1] == (int64_t)lowbit_row_bytes(kinds[i], inputs_of(param)))
+      return kinds[i];
   return LOWBIT_NONE;
-}
-
-static Status bad_shape(const CheckpointFiles *files, const Param *param, const SafeTensor *tensor) {
-  char have[SHAPE_TEXT];
-  return status_set(
-      STATUS_BAD_FILE,
-      "%s: tensor %s of 8-bit numbers has shape %s; the model's %lld outputs of %lld inputs are I8 [%lld, %lld], or U8 [%lld, %zu] "
-      "or [%lld, %zu] in blocks",
-      files->path, param->name, checkpoint_shape_text(have, tensor->dims, tensor->shape), (long long)outputs_of(param),
-      (long long)inputs_of(param), (long long)outputs_of(param), (long long)inputs_of(param), (long long)outputs_of(param),
-      lowbit_row_bytes(LOWBIT_Q8_0, inputs_of(param)), (long long)outputs_of(param), lowbit_row_bytes(LOWBIT_Q4_0, inputs_of(param)));
 }
 
 static Status find_scale(const CheckpointFiles *files, const Param *param, const float **scale) {
@@ -70,7 +56,16 @@ static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *
   if (tensor == NULL || tensor->lowbit != LOWBIT_NONE || (tensor->dtype != SAFE_I8 && tensor->dtype != SAFE_U8)) return STATUS_OK;
   if (!param->narrow || param->tensor.dims != 2) return STATUS_OK;
   const LowbitKind kind = kind_of(param, tensor);
-  if (kind == LOWBIT_NONE) return bad_shape(files, param, tensor);
+  if (kind == LOWBIT_NONE) {
+    char have[SHAPE_TEXT];
+    const long long outputs = outputs_of(param), inputs = inputs_of(param);
+    return status_set(
+        STATUS_BAD_FILE,
+        "%s: tensor %s of 8-bit numbers has shape %s; the model's %lld outputs of %lld inputs are I8 [%lld, %lld], or U8 [%lld, %zu] "
+        "or [%lld, %zu] in blocks",
+        files->path, param->name, checkpoint_shape_text(have, tensor->dims, tensor->shape), outputs, inputs, outputs, inputs, outputs,
+        lowbit_row_bytes(LOWBIT_Q8_0, inputs), outputs, lowbit_row_bytes(LOWBIT_Q4_0, inputs));
+  }
   if (inputs_of(param) > LOWBIT_MAX_INPUTS)
     return status_set(STATUS_BAD_FILE, "%s: tensor %s of 8-bit numbers has more than %d inputs", files->path, param->name,
                       LOWBIT_MAX_INPUTS);
@@ -123,25 +118,22 @@ static bool ends_with(const char *name, const char *ending) {
   return length >= tail && strcmp(name + length - tail, ending) == 0;
 }
 
-static bool says_nothing(const char *name, const ModelConfig *config) {
-  if (!config_is_decoder(config)) return false;
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
-         (config->tied && strcmp(name, "lm_head.weight") == 0);
-}
-
-/* How many tensors say something and are no codebooks. Not counted is what follows from the configuration (masks "attn.bias" and
- * "attn.masked_bias", "rotary_emb.inv_freq") and, of a model whose head is its token table, a second copy of that. */
+/* How many tensors are parameters. Codebooks are not, nor is what follows from the configuration (masks "attn.bias" and
+ * "attn.masked_bias", "rotary_emb.inv_freq") and, in a model whose head is its token table, a second copy of that. */
 static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *config) {
   size_t count = 0;
   for (size_t i = 0; i < files->count; i++)
     for (size_t j = 0; j < files->list[i].count; j++) {
       const char *name = files->list[i].list[j].name;
-      count += strncmp(name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) != 0 && !says_nothing(name, config);
+      const bool follows = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+                           ends_with(name, ".rotary_emb.inv_freq") || (config->tied && strcmp(name, "lm_head.weight") == 0);
+      const bool codebook = strncmp(name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0;
+      count += !codebook && !(follows && config_is_decoder(config));
     }
   return count;
 }
 
-/* BAD_FILE when the files hold more blocks than the model: what is left of a deeper model computes nonsense. */
+/* BAD_FILE when the files hold more blocks than the model: the first blocks of a deeper model compute nonsense. */
 static Status check_depth(const CheckpointFiles *files, const ModelConfig *config) {
   static const char *const first_norm[][2] = {[MODEL_VIT] = {"vit.encoder.layer.", ".layernorm_before.weight"},
                                               [MODEL_GPT2] = {"transformer.h.", ".ln_1.weight"},
@@ -188,13 +180,13 @@ static NarrowKind kept_narrow(const Param *param, const SafeTensor *tensor) {
   return tensor->dtype == SAFE_F16 ? NARROW_F16 : tensor->dtype == SAFE_BF16 ? NARROW_BF16 : NARROW_NONE;
 }
 
-/* For inference alone: nothing goes backward through blocks. */
+/* Only for inference: there is no gradient through blocks. */
 static bool kept_lowbit(const ParamSet *set, const Param *param, const SafeTensor *tensor) {
   bool taken = param->narrow && tensor->lowbit != LOWBIT_NONE && tensor->shape[1] <= LOWBIT_MAX_INPUTS;
   return taken && !set->values && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
 }
 
-/* Of astra-quantize: find_fitting has looked at its shape. */
+/* Written by astra-quantize: find_fitting has checked its shape. */
 static bool is_lowbit_file(const Param *param, const SafeTensor *tensor) {
   return param->narrow && tensor->lowbit == LOWBIT_NONE && (tensor->dtype == SAFE_I8 || tensor->dtype == SAFE_U8);
 }
@@ -239,18 +231,6 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
   return STATUS_OK;
 }
 
-static Status check_scales(const CheckpointMapping *mapping, const SafeTensor *tensor) {
-  size_t block = lowbit_row_bytes(tensor->lowbit, LOWBIT_BLOCK);
-  int bad = 0;
-  for (size_t at = 0; at < tensor->bytes; at += block) {
-    uint16_t scale;
-    memcpy(&scale, tensor->data + at, sizeof scale);
-    bad |= (scale & 0x7c00) == 0x7c00;
-  }
-  if (!bad) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
-}
-
 /* Of numbers that stay in the file, looked at piece by piece beside their digest, which is when their pages are first touched. */
 typedef struct FiniteCheck {
   NarrowKind kind;
@@ -278,23 +258,23 @@ static Status check_in_place(const CheckpointMapping *mapping, const SafeTensor 
   return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
 }
 
-static Status place_lowbit(CheckpointMapping *mapping, const ParamSet *set, Param *param, const SafeTensor *tensor) {
-  LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
-  if (set->values) return lowbit_checkpoint_refuse(&mapping->files, param);
-  TRY(lowbit_checkpoint_find(&mapping->files, param, tensor, matrix));
-  param->tensor.lowbit = matrix;
-  return lowbit_checkpoint_check(&mapping->files, param, tensor, matrix);
-}
-
 /* The numbers of one parameter, in the file or at *free_place, which moves on. */
 static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Param *param, const SafeTensor *tensor, real **free_place) {
   NarrowKind kind = kept_narrow(param, tensor);
-  if (is_lowbit_file(param, tensor)) return place_lowbit(mapping, set, param, tensor);
+  LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count];
+  if (is_lowbit_file(param, tensor)) {
+    if (set->values) return lowbit_checkpoint_refuse(&mapping->files, param);
+    mapping->matrix_count++;
+    TRY(lowbit_checkpoint_find(&mapping->files, param, tensor, matrix));
+    param->tensor.lowbit = matrix;
+    return lowbit_checkpoint_check(&mapping->files, param, tensor, matrix);
+  }
   if (kept_lowbit(set, param, tensor)) {
-    LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
+    mapping->matrix_count++;
     *matrix = (LowbitMatrix){tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};
     param->tensor.lowbit = matrix;
-    return check_scales(mapping, tensor);
+    if (scales_are_finite(matrix, tensor)) return STATUS_OK;
+    return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
   }
   if (kind) {
     param->tensor.narrow = (uint16_t *)(uintptr_t)tensor->data; /* frozen: never written */
@@ -319,13 +299,6 @@ static void forget(Param *param) {
   tensor->needs_grad = tensor->grad_filled = false;
 }
 
-static Status place_param(CheckpointMapping *mapping, const ParamSet *set, Param *param, real **free_place) {
-  const SafeTensor *tensor;
-  TRY(find_fitting(&mapping->files, param, &tensor));
-  forget(param);
-  return place_numbers(mapping, set, param, tensor, free_place);
-}
-
 static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
   ParamSet *set = model_params(model);
   TRY(checkpoint_files_open(&mapping->files, directory));
@@ -334,8 +307,13 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
   mapping->matrices = malloc((set->count + 1) * sizeof *mapping->matrices);
   if (!mapping->matrices) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
   real *free_place = mapping->block;
-  for (size_t i = 0; i < set->count; i++)
-    if (is_mapped(set, &set->list[i])) TRY(place_param(mapping, set, &set->list[i], &free_place));
+  for (size_t i = 0; i < set->count; i++) {
+    const SafeTensor *tensor;
+    if (!is_mapped(set, &set->list[i])) continue;
+    TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
+    forget(&set->list[i]);
+    TRY(place_numbers(mapping, set, &set->list[i], tensor, &free_place));
+  }
   if (mapping->block && mprotect(mapping->block, mapping->bytes, PROT_READ) != 0)
     return status_set(STATUS_IO, "%s: cannot make the parameters read-only", directory);
   return STATUS_OK;
@@ -413,25 +391,23 @@ static Taps taps_at(int64_t index, int64_t from_side, int64_t to_side) {
   return taps;
 }
 
-static void blend(const real *grid, int64_t from_side, const Taps *y, const Taps *x, real *out, int64_t width) {
-  for (int64_t k = 0; k < width; k++) {
-    double sum = 0;
-    for (int i = 0; i < TAPS; i++)
-      for (int j = 0; j < TAPS; j++) sum += y->weight[i] * x->weight[j] * (double)grid[(y->place[i] * from_side + x->place[j]) * width + k];
-    out[k] = (real)sum;
-  }
-}
-
 /* from [1 + from_side^2, width] -> to [1 + to_side^2, width]: the class token's row is copied, the grid is interpolated as PyTorch's
  * interpolate(mode="bicubic", align_corners=False) does (a = -0.75, borders repeated), which is what Hugging Face uses. */
 static void positions_resize(const real *from, int64_t from_side, real *to, int64_t to_side, int64_t width) {
   memcpy(to, from, (size_t)width * sizeof *to);
   const real *grid = from + width;
   for (int64_t row = 0; row < to_side; row++) {
-    Taps y = taps_at(row, from_side, to_side);
+    const Taps y = taps_at(row, from_side, to_side);
     for (int64_t column = 0; column < to_side; column++) {
-      Taps x = taps_at(column, from_side, to_side);
-      blend(grid, from_side, &y, &x, to + (1 + row * to_side + column) * width, width);
+      const Taps x = taps_at(column, from_side, to_side);
+      for (int64_t k = 0; k < width; k++) {
+        double sum = 0;
+        for (int i = 0; i < TAPS * TAPS; i++) {
+          const int up = i / TAPS, along = i % TAPS;
+          sum += y.weight[up] * x.weight[along] * (double)grid[(y.place[up] * from_side + x.place[along]) * width + k];
+        }
+        to[(1 + row * to_side + column) * width + k] = (real)sum;
+      }
     }
   }
 }
@@ -456,28 +432,11 @@ static Status shape_error(const CheckpointFiles *files, const Param *param, cons
                     checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), advice);
 }
 
-static Status absent_error(const CheckpointFiles *files, const Param *param) {
-  char want[SHAPE_TEXT];
-  const char *question = "is this a checkpoint of the same kind and depth as the model?";
-  if (strcmp(param->name, "lm_head.weight") == 0)
-    question = "is tie_word_embeddings true in its own config.json?";
-  else if (files->index)
-    return incomplete(files, param);
-  return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
-                    checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), question);
-}
-
 static bool fits(const Param *param, const SafeTensor *tensor) {
   return checkpoint_same_shape(tensor, param->tensor.dims, param->tensor.shape);
 }
 
 /* ---- the head */
-
-/* A head for another number of classes: all but the first dimension agree. */
-static bool is_other_head(const Param *param, const SafeTensor *tensor) {
-  const Tensor *own = &param->tensor;
-  return tensor->dims == own->dims && memcmp(tensor->shape + 1, own->shape + 1, (size_t)(own->dims - 1) * sizeof *own->shape) == 0;
-}
 
 /* One part that is absent or of another class count makes the whole head new: halves of two heads do not belong together. */
 static Status check_head(const CheckpointFiles *files, const ParamSet *set, CheckpointReport *report) {
@@ -486,7 +445,10 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
     if (!param->optional) continue;
     const SafeTensor *tensor = checkpoint_files_find(files, param->name);
     if (tensor && fits(param, tensor)) continue;
-    if (tensor && !is_other_head(param, tensor)) return shape_error(files, param, tensor);
+    const Tensor *own = &param->tensor; /* all dimensions but the first, the classes, must agree */
+    if (tensor &&
+        (tensor->dims != own->dims || memcmp(tensor->shape + 1, own->shape + 1, (size_t)(own->dims - 1) * sizeof *own->shape) != 0))
+      return shape_error(files, param, tensor);
     report->new_head = true;
     report->missing += !tensor;
   }
@@ -510,7 +472,14 @@ static Status resize_positions(const CheckpointFiles *files, Param *param, const
 
 static Status load_one(const CheckpointFiles *files, Param *param, CheckpointReport *report, size_t *used) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
-  if (!tensor) return absent_error(files, param);
+  const bool head = strcmp(param->name, "lm_head.weight") == 0;
+  char want[SHAPE_TEXT];
+  if (!tensor && !head && files->index) return incomplete(files, param);
+  if (!tensor)
+    return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
+                      checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape),
+                      head ? "is tie_word_embeddings true in its own config.json?"
+                           : "is this a checkpoint of the same kind and depth as the model?");
   LowbitMatrix matrix;
   ++*used;
   TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));

@@ -1,6 +1,6 @@
-/* A checkpoint directory in the Hugging Face layout: config.json, of a ViT preprocessor_config.json, and model.safetensors or shards with
- * an index. Codebooks are tensors
- * "astra.layers.L.<site>.codebook" [G, K, D/G] in model.safetensors (or in codebooks.safetensors beside it). */
+/* A checkpoint directory in the Hugging Face layout: config.json, for a ViT preprocessor_config.json, and model.safetensors or shards with
+ * an index. Codebooks are tensors "astra.layers.L.<site>.codebook" [G, K, D/G] in model.safetensors (or in codebooks.safetensors beside
+ * it). */
 #ifndef NN_CHECKPOINT_H
 #define NN_CHECKPOINT_H
 #include "nn/model.h"

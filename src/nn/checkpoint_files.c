@@ -10,25 +10,19 @@
 
 /* ---- Index of shards ---- */
 
-/* model.safetensors.index.json, which says in which files the tensors of a checkpoint are. Leaves out which tensor is in which file: the
- * files themselves say that.
- * Invariant: a name is added only when it is a plain file name that does not begin with a dot. */
+/* model.safetensors.index.json, which names the files of a checkpoint. Leaves out which tensor is in which file: the files themselves say
+ * that. Invariant: a name is added only when it is a plain file name that does not begin with a dot. */
 
 typedef struct ShardIndex {
   char **names; /* each once; all are files of the index's own directory */
   size_t count;
 } ShardIndex;
 
-static bool known(const ShardIndex *index, const char *name) {
-  for (size_t i = 0; i < index->count; i++)
-    if (strcmp(index->names[i], name) == 0) return true;
-  return false;
-}
-
 static Status add(ShardIndex *index, const char *name, const char *path) {
   if (!name || !*name || *name == '.' || strchr(name, '/'))
     return status_set(STATUS_BAD_FILE, "%s: the shard name '%.60s' is not a file of the same directory", path, name ? name : "");
-  if (known(index, name)) return STATUS_OK;
+  for (size_t i = 0; i < index->count; i++)
+    if (strcmp(index->names[i], name) == 0) return STATUS_OK;
   if (index->count >= SHARD_INDEX_MAX) return status_set(STATUS_BAD_FILE, "%s: names more than %d shards", path, (int)SHARD_INDEX_MAX);
   index->names[index->count] = strdup(name);
   if (!index->names[index->count]) return status_set(STATUS_NO_MEMORY, "no memory to read %s", path);
@@ -53,8 +47,8 @@ static void release_index(ShardIndex *index) {
   *index = (ShardIndex){0};
 }
 
-/* From its text; `path` is for messages. BAD_FILE: no JSON, no weight_map, a name that leads elsewhere, more than SHARD_INDEX_MAX shards;
- * the index is empty then. */
+/* From its text; `path` is for messages. BAD_FILE: no JSON, no weight_map, a name that leads to another directory, more than
+ * SHARD_INDEX_MAX shards; the index is empty then. */
 static Status parse_index(ShardIndex *index, const char *text, size_t size, const char *path) {
   *index = (ShardIndex){0};
   json_error_t error;
@@ -81,23 +75,22 @@ static Status add_file(CheckpointFiles *files, const char *path) {
 
 /* ---- shards */
 
-static Status add_shard(CheckpointFiles *files, const char *name, const char *index_path) {
-  char *path = files_join(files->path, name);
-  if (!path) return status_no_memory(files->path, "opening the checkpoint");
-  Status status = files_exists(path)
-                      ? add_file(files, path)
-                      : status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, name);
-  free(path);
-  return status;
-}
-
 static Status open_index(CheckpointFiles *files, const char *index_path) {
   char *text = NULL;
   size_t size = 0;
   TRY(files_read(index_path, MAX_INDEX_BYTES, &text, &size));
   ShardIndex index;
   Status status = parse_index(&index, text, size, index_path);
-  for (size_t i = 0; status == STATUS_OK && i < index.count; i++) status = add_shard(files, index.names[i], index_path);
+  for (size_t i = 0; status == STATUS_OK && i < index.count; i++) {
+    char *path = files_join(files->path, index.names[i]);
+    if (!path)
+      status = status_no_memory(files->path, "opening the checkpoint");
+    else if (!files_exists(path))
+      status = status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, index.names[i]);
+    else
+      status = add_file(files, path);
+    free(path);
+  }
   release_index(&index);
   free(text);
   return status;
@@ -114,9 +107,8 @@ static Status nothing_there(const char *path, bool is_dir) {
       "%s holds no model.safetensors (nor model.safetensors.index.json); PyTorch's .bin files must be saved as safetensors first", path);
 }
 
-static const char *const weights_names[] = {CHECKPOINT_WHOLE, CHECKPOINT_INDEX};
-
 Status checkpoint_find_weights(const char *directory, const char **name) {
+  static const char *const weights_names[] = {CHECKPOINT_WHOLE, CHECKPOINT_INDEX};
   *name = NULL;
   for (size_t i = 0; i < sizeof weights_names / sizeof *weights_names && !*name; i++) {
     char *path = files_join(directory, weights_names[i]);
@@ -169,18 +161,12 @@ static const SafeTensor *find_exactly(const CheckpointFiles *files, const char *
   return found;
 }
 
-/* What a bare model's names lack. */
-static size_t bare_prefix(const char *name) {
-  static const char *const prefixes[] = {"vit.", "transformer.", "model."};
-  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return strlen(prefixes[i]);
-  return 0;
-}
-
 const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name) {
+  static const char *const prefixes[] = {"vit.", "transformer.", "model."}; /* absent from the names of a bare model */
   const SafeTensor *found = find_exactly(files, name);
-  size_t prefix = bare_prefix(name);
-  return !found && prefix > 0 ? find_exactly(files, name + prefix) : found;
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++)
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return find_exactly(files, name + strlen(prefixes[i]));
+  return found;
 }
 
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape) {

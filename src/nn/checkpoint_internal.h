@@ -6,7 +6,7 @@
 
 enum { SHARD_INDEX_MAX = 1024 };
 
-/* What the names of codebooks begin with: they are in the files, and no parameters. */
+/* What the names of codebooks begin with: they are in the files but are not parameters. */
 #define CHECKPOINT_CODEBOOKS "astra.layers."
 
 typedef struct CheckpointFiles {

@@ -13,9 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Shards ---- */
+/* ---- Tensors in one file, or in shards with an index ---- */
 
-/* The tensors of a checkpoint, in one file or in several with an index. */
 enum { NAME = 64 };
 static const char *const metadata[] = {"format", "pt", NULL};
 
@@ -37,12 +36,6 @@ static size_t shard_length(const SafeItem *items, size_t count, int64_t max) {
   size_t length = 1;
   while (length < count && bytes + item_bytes(&items[length]) <= max) bytes += item_bytes(&items[length++]);
   return length;
-}
-
-static size_t count_shards(const SafeItem *items, size_t count, int64_t max) {
-  size_t shards = 0;
-  for (size_t at = 0; at < count; at += shard_length(items + at, count - at, max)) shards++;
-  return shards;
 }
 
 static void shard_name(char name[NAME], size_t shard, size_t shards) {
@@ -68,43 +61,36 @@ static Status remove_file(const char *directory, const char *name) {
 
 /* ---- what an earlier checkpoint left */
 
-/* A shard's name, but not of one of the `shards` new ones. */
-static bool is_old_shard(const char *name, size_t shards) {
-  size_t shard, of;
-  char same[NAME];
-  if (sscanf(name, "model-%5zu-of-%5zu.", &shard, &of) != 2) return false;
-  shard_name(same, shard - 1, of);
-  return strcmp(name, same) == 0 && !(of == shards && shard >= 1 && shard <= shards);
-}
-
-/* Those who have them mapped keep them. */
+/* All but the `shards` new ones. Processes that have them mapped keep them. */
 static Status remove_old_shards(const char *directory, size_t shards) {
   char **names;
   size_t count;
   TRY(files_list(directory, &names, &count));
   Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    if (is_old_shard(names[i], shards)) status = remove_file(directory, names[i]);
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    size_t shard, of;
+    char same[NAME];
+    if (sscanf(names[i], "model-%5zu-of-%5zu.", &shard, &of) != 2) continue;
+    shard_name(same, shard - 1, of);
+    const bool is_new = of == shards && shard >= 1 && shard <= shards;
+    if (strcmp(names[i], same) == 0 && !is_new) status = remove_file(directory, names[i]);
+  }
   files_list_free(names, count);
   return status;
 }
 
 /* ---- shards: first NAME.part, so that no shard of the old checkpoint is replaced before all of the new one are on the disk */
 
-static Status save_parts(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
-  for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
-    char name[NAME], part[NAME + 8];
-    length = shard_length(items + at, count - at, max);
-    shard_name(name, shard, shards);
-    snprintf(part, sizeof part, "%s.part", name);
-    TRY(save_file(directory, part, items + at, length));
-  }
-  return STATUS_OK;
+static void part_name(char part[NAME + 8], size_t shard, size_t shards) {
+  char name[NAME];
+  shard_name(name, shard, shards);
+  snprintf(part, NAME + 8, "%s.part", name);
 }
 
-static Status name_part(const char *directory, const char *name) {
-  char part[NAME + 8];
-  snprintf(part, sizeof part, "%s.part", name);
+static Status name_part(const char *directory, size_t shard, size_t shards) {
+  char name[NAME], part[NAME + 8];
+  shard_name(name, shard, shards);
+  part_name(part, shard, shards);
   char *from = files_join(directory, part), *to = files_join(directory, name);
   Status status = from && to ? STATUS_OK : status_no_memory(directory, "saving a checkpoint");
   if (status == STATUS_OK && rename(from, to) != 0) status = status_set(STATUS_IO, "cannot rename %s: %s", from, strerror(errno));
@@ -113,16 +99,7 @@ static Status name_part(const char *directory, const char *name) {
   return status;
 }
 
-static void remove_parts(const char *directory, size_t shards) {
-  for (size_t shard = 0; shard < shards; shard++) {
-    char name[NAME], part[NAME + 8];
-    shard_name(name, shard, shards);
-    snprintf(part, sizeof part, "%s.part", name);
-    remove_file(directory, part);
-  }
-}
-
-static json_t *weight_map(const SafeItem *items, size_t count, int64_t max, size_t shards) {
+static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
   json_t *map = json_object();
   for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
     char name[NAME];
@@ -130,38 +107,39 @@ static json_t *weight_map(const SafeItem *items, size_t count, int64_t max, size
     shard_name(name, shard, shards);
     for (size_t i = at; i < at + length; i++) json_build_put(&map, items[i].name, json_string(name));
   }
-  return map;
-}
-
-static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
-  json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
-                           weight_map(items, count, max, shards));
-  return json_build_save(root, directory, CHECKPOINT_INDEX);
+  const json_int_t total = (json_int_t)total_bytes(items, count);
+  return json_build_save(json_pack("{s:{s:I}, s:o}", "metadata", "total_size", total, "weight_map", map), directory, CHECKPOINT_INDEX);
 }
 
 static Status save_shards(const char *directory, const SafeItem *items, size_t count, int64_t max) {
-  size_t shards = count_shards(items, count, max);
+  size_t shards = 0;
+  for (size_t at = 0; at < count; at += shard_length(items + at, count - at, max)) shards++;
   if (shards > SHARD_INDEX_MAX)
     return status_set(STATUS_BAD_VALUE, "%s: %zu shards, where at most %d are accepted; choose larger ones", directory, shards,
                       (int)SHARD_INDEX_MAX);
-  Status status = save_parts(directory, items, count, max, shards);
-  if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
-  for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) {
-    char name[NAME];
-    shard_name(name, shard, shards);
-    status = name_part(directory, name);
+  Status status = STATUS_OK;
+  char part[NAME + 8];
+  for (size_t at = 0, shard = 0, length; at < count && status == STATUS_OK; at += length, shard++) {
+    length = shard_length(items + at, count - at, max);
+    part_name(part, shard, shards);
+    status = save_file(directory, part, items + at, length);
   }
-  if (status != STATUS_OK) remove_parts(directory, shards);
+  if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
+  for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) status = name_part(directory, shard, shards);
+  for (size_t shard = 0; shard < shards && status != STATUS_OK; shard++) {
+    part_name(part, shard, shards);
+    (void)remove_file(directory, part);
+  }
   TRY(status);
   TRY(save_index(directory, items, count, max, shards));
   TRY(remove_file(directory, CHECKPOINT_WHOLE)); /* a reader would take it first */
   return remove_old_shards(directory, shards);
 }
 
-/* model.safetensors, or, when the tensors take more than `max` bytes, model-00001-of-0000N.safetensors of at most that (but for a single
+/* model.safetensors, or, when the tensors take more than `max` bytes, model-00001-of-0000N.safetensors of at most that (except for a single
  * tensor that is larger) and model.safetensors.index.json. Shards get their names when all are written, and an old index is gone before the
- * first of them does: who stops in between leaves shards that nobody takes for a checkpoint, not a mixture. What the directory held before,
- * in either form, is removed at the end. */
+ * first of them does: a save that is interrupted leaves shards that no reader takes for a checkpoint, not a mixture. What the directory
+ * held before, in either form, is removed at the end. */
 static Status save_tensors(const char *directory, const SafeItem *items, size_t count, int64_t max) {
   if (total_bytes(items, count) > max) return save_shards(directory, items, count, max);
   TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
@@ -199,38 +177,29 @@ static void codebooks_shape(const ModelConfig *config, int64_t shape[CODEBOOK_DI
   shape[2] = config_site_width(config) / config->astra.groups;
 }
 
-static Status read_codebook(const CheckpointFiles *files, const char *name, const int64_t *shape, real *out) {
-  char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
-  const SafeTensor *tensor = checkpoint_files_find(files, name);
-  if (tensor && checkpoint_same_shape(tensor, CODEBOOK_DIMS, shape)) return checkpoint_read(files, tensor, out);
-  if (tensor) checkpoint_shape_text(have, tensor->dims, tensor->shape);
-  return status_set(STATUS_BAD_FILE,
-                    "%s: the configuration asks for tensor %s of shape %s (groups, codebook_size, width / groups), the file has %s",
-                    files->path, name, checkpoint_shape_text(want, CODEBOOK_DIMS, shape), have);
-}
-
 static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *config, real *out) {
   int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
   codebooks_shape(config, shape);
   for (int64_t i = 0; i < count; i++) {
-    char name[CODEBOOK_NAME];
+    char name[CODEBOOK_NAME], have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
     codebooks_name(config, i, name);
-    TRY(read_codebook(files, name, shape, out + i * shape[0] * shape[1] * shape[2]));
+    const SafeTensor *tensor = checkpoint_files_find(files, name);
+    if (tensor) checkpoint_shape_text(have, tensor->dims, tensor->shape);
+    if (!tensor || !checkpoint_same_shape(tensor, CODEBOOK_DIMS, shape))
+      return status_set(STATUS_BAD_FILE,
+                        "%s: the configuration asks for tensor %s of shape %s (groups, codebook_size, width / groups), the file has %s",
+                        files->path, name, checkpoint_shape_text(want, CODEBOOK_DIMS, shape), have);
+    TRY(checkpoint_read(files, tensor, out + i * shape[0] * shape[1] * shape[2]));
   }
   return STATUS_OK;
-}
-
-static bool holds_codebooks(const CheckpointFiles *files) {
-  for (size_t i = 0; i < files->count; i++)
-    for (size_t j = 0; j < files->list[i].count; j++)
-      if (strncmp(files->list[i].list[j].name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0) return true;
-  return false;
 }
 
 /* NOT_FOUND, with nothing open, when the files are absent or hold no codebook at all. */
 static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
   TRY(checkpoint_files_open(files, path));
-  if (holds_codebooks(files)) return STATUS_OK;
+  for (size_t i = 0; i < files->count; i++)
+    for (size_t j = 0; j < files->list[i].count; j++)
+      if (strncmp(files->list[i].list[j].name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0) return STATUS_OK;
   checkpoint_files_close(files);
   return status_set(STATUS_NOT_FOUND,
                     "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",
@@ -255,21 +224,11 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
 
 /* ---- Frequencies of codes ---- */
 
-/* Frequencies of codes in a checkpoint. A file of their own, since they can be counted for a checkpoint that is there already, whose
- * weights need not be written again for it. */
+/* In a file of their own, since they can be counted for an existing checkpoint, whose weights need not be written again for that. */
 
 enum { DIMS = 2, TOTAL = 65536 };
 
 /* ---- reading */
-
-static Status check_group(const char *path, const char *name, int64_t group, const int32_t *numbers, int64_t entries) {
-  int64_t sum = 0;
-  bool zero = false;
-  for (int64_t k = 0; k < entries; k++) sum += numbers[k], zero = zero || numbers[k] == 0;
-  if (sum == TOTAL && !zero) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: tensor %s: the numbers of group %lld sum to %lld%s; %d and none of them 0 is accepted", path,
-                    name, (long long)group, (long long)sum, zero ? " and one is 0" : "", TOTAL);
-}
 
 static Status read_one(const SafeFile *file, const char *name, const int64_t *shape, int32_t *wide, uint16_t *out) {
   const SafeTensor *tensor = safetensors_find(file, name);
@@ -278,7 +237,14 @@ static Status read_one(const SafeFile *file, const char *name, const int64_t *sh
                       name, (long long)shape[0], (long long)shape[1]);
   Status status = safetensors_to_int32(tensor, wide);
   if (status != STATUS_OK) return status_wrap(status, "%s", file->path);
-  for (int64_t g = 0; g < shape[0]; g++) TRY(check_group(file->path, name, g, wide + g * shape[1], shape[1]));
+  for (int64_t g = 0; g < shape[0]; g++) {
+    int64_t sum = 0;
+    bool zero = false;
+    for (int64_t k = g * shape[1]; k < (g + 1) * shape[1]; k++) sum += wide[k], zero = zero || wide[k] == 0;
+    if (sum != TOTAL || zero)
+      return status_set(STATUS_BAD_FILE, "%s: tensor %s: the numbers of group %lld sum to %lld%s; %d and none of them 0 is accepted",
+                        file->path, name, (long long)g, (long long)sum, zero ? " and one is 0" : "", TOTAL);
+  }
   for (int64_t i = 0; i < tensor->count; i++) out[i] = (uint16_t)wide[i];
   return STATUS_OK;
 }
@@ -332,21 +298,16 @@ static Status write_all(const ModelConfig *config, const char *path, const uint1
   return status;
 }
 
-static Status frequencies_remove_file(const char *path) {
-  if (remove(path) == 0 || errno == ENOENT) return STATUS_OK;
-  return status_set(STATUS_IO, "%s: cannot be removed: %s", path, strerror(errno));
-}
-
 Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies) {
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   Status status = STATUS_OK;
-  if (frequencies == NULL)
-    status = frequencies_remove_file(path);
-  else if (codebooks_count(config) == 0)
+  if (frequencies != NULL && codebooks_count(config) == 0)
     status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
-  else
+  else if (frequencies != NULL)
     status = write_all(config, path, frequencies);
+  else if (remove(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "%s: cannot be removed: %s", path, strerror(errno));
   free(path);
   return status;
 }
@@ -413,16 +374,6 @@ static void fill_folded(void *context, int64_t first, int64_t count, void *out) 
   adapters_fold(folded->model, folded->values, folded->index, first, count, numbers);
 }
 
-static Status check_folded(const SafeItem *item, int64_t count) {
-  real numbers[256];
-  for (int64_t done = 0; done < count; done += 256) {
-    int64_t n = count - done < 256 ? count - done : 256;
-    item->fill(item->context, done, n, numbers);
-    if (!all_finite(numbers, n)) return not_finite(item->name);
-  }
-  return STATUS_OK;
-}
-
 static Status add_param(Items *items, Model *model, size_t index, const real *values, SafeDtype dtype) {
   const Param *param = &model_params(model)->list[index];
   const Tensor *tensor = &param->tensor;
@@ -435,7 +386,14 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
     items->folded[index] = (Folded){model, values, index};
     item->fill = fill_folded;
     item->context = &items->folded[index];
-    return check_folded(item, tensor_count(tensor));
+    real numbers[256];
+    const int64_t count = tensor_count(tensor);
+    for (int64_t done = 0; done < count; done += 256) {
+      const int64_t n = count - done < 256 ? count - done : 256;
+      item->fill(item->context, done, n, numbers);
+      if (!all_finite(numbers, n)) return not_finite(item->name);
+    }
+    return STATUS_OK;
   }
   if (tensor->narrow) { /* found finite when it was mapped */
     item->source = tensor->narrow_kind == NARROW_F16 ? SAFE_F16 : SAFE_BF16;
@@ -445,12 +403,6 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
   const real *data = values && !param->frozen ? values + param_offset(model_params(model), index) : tensor->value;
   item->data = data;
   return all_finite(data, tensor_count(tensor)) ? STATUS_OK : not_finite(param->name);
-}
-
-static Status add_params(Items *items, Model *model, const real *values, SafeDtype dtype) {
-  for (size_t i = 0; i < model_params(model)->count; i++)
-    if (!model_is_adapter(model, i)) TRY(add_param(items, model, i, values, dtype));
-  return STATUS_OK;
 }
 
 /* ---- codebooks */
@@ -493,7 +445,8 @@ static Status save_sharded(Model *model, const char *directory, const real *code
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   Items items;
   Status status = init_items(&items, model_params(model)->count, (size_t)codebooks_count(config), directory);
-  if (status == STATUS_OK) status = add_params(&items, model, values, dtype);
+  for (size_t i = 0; i < model_params(model)->count && status == STATUS_OK; i++)
+    if (!model_is_adapter(model, i)) status = add_param(&items, model, i, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
   if (status == STATUS_OK) status = files_make_dirs(directory);
   if (status == STATUS_OK) status = save_tensors(directory, items.list, items.count, max_bytes);

@@ -1,5 +1,5 @@
-/* The model's configuration as numbers: presets, ranges, class names and what follows from them. Files are config_json.c's and
- * gguf_model.c's.
+/* The model's configuration as numbers: presets, ranges, class names and what follows from them. config_json.c and gguf_model.c read and
+ * write files.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
 #include <math.h>
@@ -8,8 +8,6 @@
 #include <string.h>
 
 /* ---- Presets ---- */
-
-/* Models by name, and what holds of each kind where nothing is said. */
 
 typedef struct Vision {
   const char *name;
@@ -57,18 +55,19 @@ static const AstraConfig paper_settings = {.groups = 0,
                                            .noise = 1.0,
                                            .layout = {(TokenMapKind)TOKEN_MAP_DEFAULT, 0}};
 
-static void default_vision(ModelConfig *config) {
-  config->activation = ACTIVATION_GELU;
-  config->norm_eps = 1e-12;
-  config->image = 224;
-  config->patch = 16;
-  config->channels = 3;
-  for (int i = 0; i < 3; i++) config->image_mean[i] = config->image_std[i] = 0.5;
-  config->resample = 2;
-}
-
-static void default_decoder(ModelConfig *config) {
-  bool llama = config->kind == MODEL_LLAMA;
+void config_defaults(ModelConfig *config, ModelKind kind) {
+  const bool llama = kind == MODEL_LLAMA;
+  *config = (ModelConfig){.kind = kind, .astra = paper_settings};
+  if (kind == MODEL_VIT) {
+    config->activation = ACTIVATION_GELU;
+    config->norm_eps = 1e-12;
+    config->image = 224;
+    config->patch = 16;
+    config->channels = 3;
+    for (int i = 0; i < 3; i++) config->image_mean[i] = config->image_std[i] = 0.5;
+    config->resample = 2;
+    return;
+  }
   config->activation = llama ? ACTIVATION_NONE : ACTIVATION_GELU_TANH;
   config->norm_eps = llama ? 1e-6 : 1e-5;
   config->context = llama ? 2048 : 1024;
@@ -78,29 +77,6 @@ static void default_decoder(ModelConfig *config) {
   config->astra.class_token = CLASS_NONE;
   config->astra.layout = (TokenMap){TOKEN_MAP_RASTER, 0};
   config->astra.site = llama ? SITE_KV : SITE_X;
-}
-
-void config_defaults(ModelConfig *config, ModelKind kind) {
-  memset(config, 0, sizeof *config);
-  config->kind = kind;
-  config->astra = paper_settings;
-  if (kind == MODEL_VIT)
-    default_vision(config);
-  else
-    default_decoder(config);
-}
-
-static Status fill_vision(ModelConfig *config, const Vision *preset, int64_t classes) {
-  config_defaults(config, MODEL_VIT);
-  config->image = preset->image;
-  config->patch = preset->patch;
-  config->width = preset->width;
-  config->blocks = preset->blocks;
-  config->heads = config->kv_heads = preset->heads;
-  config->mlp = 4 * preset->width;
-  memcpy(config->image_mean, preset->mean, sizeof preset->mean);
-  memcpy(config->image_std, preset->std, sizeof preset->std);
-  return config_set_labels(config, NULL, classes);
 }
 
 static Status fill_decoder(ModelConfig *config, const Decoder *preset, int64_t classes) {
@@ -126,8 +102,20 @@ static Status fill_decoder(ModelConfig *config, const Decoder *preset, int64_t c
 }
 
 Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
-  for (size_t i = 0; i < sizeof visions / sizeof *visions; i++)
-    if (strcmp(visions[i].name, name) == 0) return fill_vision(config, &visions[i], classes);
+  for (size_t i = 0; i < sizeof visions / sizeof *visions; i++) {
+    const Vision *preset = &visions[i];
+    if (strcmp(preset->name, name) != 0) continue;
+    config_defaults(config, MODEL_VIT);
+    config->image = preset->image;
+    config->patch = preset->patch;
+    config->width = preset->width;
+    config->blocks = preset->blocks;
+    config->heads = config->kv_heads = preset->heads;
+    config->mlp = 4 * preset->width;
+    memcpy(config->image_mean, preset->mean, sizeof preset->mean);
+    memcpy(config->image_std, preset->std, sizeof preset->std);
+    return config_set_labels(config, NULL, classes);
+  }
   for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
     if (strcmp(decoders[i].name, name) == 0) return fill_decoder(config, &decoders[i], classes);
   memset(config, 0, sizeof *config);
@@ -188,7 +176,12 @@ static Status check_rope(const ModelConfig *config) {
   return check_range("rope_scaling.original_max_position_embeddings", rope->original, 1, MAX_CONTEXT);
 }
 
-static Status check_ids(const ModelConfig *config) {
+static Status check_text(const ModelConfig *config) {
+  static const char *const dropouts[CONFIG_DROPOUTS] = {"embd_pdrop", "resid_pdrop", "attn_pdrop"};
+  TRY(check_range("vocab_size", config->vocabulary, 1, 1 << 24));
+  TRY(check_range(config->kind == MODEL_GPT2 ? "n_positions" : "max_position_embeddings", config->context, 1, MAX_CONTEXT));
+  for (int i = 0; i < CONFIG_DROPOUTS; i++) TRY(check_real(dropouts[i], config->dropout[i], 0, 1));
+  if (config->kind == MODEL_LLAMA) TRY(check_rope(config));
   TRY(check_range("bos_token_id", config->begin_id, -1, config->vocabulary - 1));
   TRY(check_range("pad_token_id", config->pad_id, -1, config->vocabulary - 1));
   TRY(check_range("the number of ids in eos_token_id", config->end_ids, 0, CONFIG_ENDS));
@@ -196,25 +189,10 @@ static Status check_ids(const ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status check_text(const ModelConfig *config) {
-  static const char *const dropouts[CONFIG_DROPOUTS] = {"embd_pdrop", "resid_pdrop", "attn_pdrop"};
-  TRY(check_range("vocab_size", config->vocabulary, 1, 1 << 24));
-  TRY(check_range(config->kind == MODEL_GPT2 ? "n_positions" : "max_position_embeddings", config->context, 1, MAX_CONTEXT));
-  for (int i = 0; i < CONFIG_DROPOUTS; i++) TRY(check_real(dropouts[i], config->dropout[i], 0, 1));
-  if (config->kind == MODEL_LLAMA) TRY(check_rope(config));
-  return check_ids(config);
-}
-
-static Status check_class_token(const ModelConfig *config) {
-  ClassToken kind = config->astra.class_token;
-  if (config_is_decoder(config))
-    return kind == CLASS_NONE ? STATUS_OK : status_set(STATUS_BAD_VALUE, "astra.class_token: GPT-2 and Llama have no class token");
-  if (kind == CLASS_DISTRIBUTED || kind == CLASS_SINGLE) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "astra.class_token of a ViT must be distributed or single");
-}
-
 static Status check_astra(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
+  const ClassToken class_token = astra->class_token;
+  const bool decoder = config_is_decoder(config);
   int64_t width = config_site_width(config);
   TRY(check_range("astra.groups", astra->groups, 0, width));
   TRY(check_range("astra.codebook_size", astra->codebook_size, 2, 65536));
@@ -222,14 +200,16 @@ static Status check_astra(const ModelConfig *config) {
   TRY(check_range("astra.devices (least)", astra->devices_min, 1, astra->devices));
   TRY(check_real("astra.commitment_weight", astra->commitment_weight, 0, 1e6));
   TRY(check_real("astra.noise", astra->noise, 0, 1e6));
-  TRY(check_class_token(config));
-  if (config_is_decoder(config) && astra->layout.kind != TOKEN_MAP_RASTER)
+  if (decoder && class_token != CLASS_NONE) return status_set(STATUS_BAD_VALUE, "astra.class_token: GPT-2 and Llama have no class token");
+  if (!decoder && class_token != CLASS_DISTRIBUTED && class_token != CLASS_SINGLE)
+    return status_set(STATUS_BAD_VALUE, "astra.class_token of a ViT must be distributed or single");
+  if (decoder && astra->layout.kind != TOKEN_MAP_RASTER)
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
   TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
   if (astra->devices > config_tokens(config))
     return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,
-                      config_is_decoder(config) ? "the longest sequence" : "an image", (long long)config_tokens(config));
+                      decoder ? "the longest sequence" : "an image", (long long)config_tokens(config));
   return STATUS_OK;
 }
 
@@ -244,15 +224,14 @@ static const FieldNames field_names[] = {
     [MODEL_LLAMA] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "rms_norm_eps"},
 };
 
-static Status check_activation(const ModelConfig *config, const char *field) {
-  bool gated = config->activation == ACTIVATION_NONE;
-  bool curved = config->activation == ACTIVATION_GELU || config->activation == ACTIVATION_GELU_TANH;
-  if (config->kind == MODEL_LLAMA ? gated : curved) return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED, "%s must be %s", field, config->kind == MODEL_LLAMA ? "silu" : "gelu or gelu_new");
-}
-
-static Status check_network(const ModelConfig *config) {
+Status config_check(const ModelConfig *config) {
+  if (config->kind != MODEL_VIT && config->kind != MODEL_GPT2 && config->kind != MODEL_LLAMA)
+    return status_set(STATUS_UNSUPPORTED, "only models of type vit, gpt2 and llama are supported");
+  if (config->kind == MODEL_GPT2 && config->kv_heads != config->heads)
+    return status_set(STATUS_BAD_VALUE, "GPT-2 has as many key and value heads as heads (n_head)");
   const FieldNames *names = &field_names[config->kind];
+  const Activation activation = config->activation;
+  const bool llama = config->kind == MODEL_LLAMA;
   TRY(check_range(names->width, config->width, 1, 65536));
   TRY(check_range(names->blocks, config->blocks, 1, 1024));
   TRY(check_range(names->heads, config->heads, 1, config->width));
@@ -260,16 +239,9 @@ static Status check_network(const ModelConfig *config) {
   TRY(check_range("num_key_value_heads", config->kv_heads, 1, config->heads));
   TRY(check_divides("num_key_value_heads", config->kv_heads, names->heads, config->heads));
   TRY(check_range(names->mlp, config->mlp, 1, 1 << 20));
-  TRY(check_activation(config, names->activation));
-  return check_real(names->norm_eps, config->norm_eps, 0, 1);
-}
-
-Status config_check(const ModelConfig *config) {
-  if (config->kind != MODEL_VIT && config->kind != MODEL_GPT2 && config->kind != MODEL_LLAMA)
-    return status_set(STATUS_UNSUPPORTED, "only models of type vit, gpt2 and llama are supported");
-  if (config->kind == MODEL_GPT2 && config->kv_heads != config->heads)
-    return status_set(STATUS_BAD_VALUE, "GPT-2 has as many key and value heads as heads (n_head)");
-  TRY(check_network(config));
+  if (llama ? activation != ACTIVATION_NONE : activation != ACTIVATION_GELU && activation != ACTIVATION_GELU_TANH)
+    return status_set(STATUS_UNSUPPORTED, "%s must be %s", names->activation, llama ? "silu" : "gelu or gelu_new");
+  TRY(check_real(names->norm_eps, config->norm_eps, 0, 1));
   TRY(check_range("the number of classes", config->classes, config_is_decoder(config) ? 0 : 1, 1 << 20));
   TRY(config_is_decoder(config) ? check_text(config) : check_image(config));
   return check_astra(config);
@@ -289,19 +261,14 @@ static void free_labels(char **labels, int64_t classes) {
   free(labels);
 }
 
-static char *label_copy(char *const *labels, int64_t i) {
-  if (labels) return strdup(labels[i]);
-  char name[32];
-  snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
-  return strdup(name);
-}
-
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes) {
   TRY(check_range("the number of classes", classes, 1, 1 << 20));
   char **fresh = calloc((size_t)classes, sizeof *fresh);
   if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for %lld class names", (long long)classes);
   for (int64_t i = 0; i < classes; i++) {
-    fresh[i] = label_copy(labels, i);
+    char name[32];
+    snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
+    fresh[i] = strdup(labels ? labels[i] : name);
     if (fresh[i]) continue;
     free_labels(fresh, classes);
     return status_set(STATUS_NO_MEMORY, "no memory for %lld class names", (long long)classes);
@@ -325,7 +292,7 @@ void config_release(ModelConfig *config) {
   memset(config, 0, sizeof *config);
 }
 
-/* ---- What follows ---- */
+/* ---- Derived numbers ---- */
 
 bool config_is_decoder(const ModelConfig *config) { return config->kind != MODEL_VIT; }
 
@@ -373,17 +340,15 @@ double config_compression(const ModelConfig *config, int number_bits) {
 
 static const double TURN = 6.283185307179586477;
 
-static double slowed(const RopeConfig *rope, double frequency) {
-  double wavelength = TURN / frequency, original = (double)rope->original;
-  if (wavelength < original / rope->high_factor) return frequency;
-  if (wavelength > original / rope->low_factor) return frequency / rope->factor;
-  double share = (original / wavelength - rope->low_factor) / (rope->high_factor - rope->low_factor);
-  return (1 - share) * frequency / rope->factor + share * frequency;
-}
-
 void config_rope_frequencies(const RopeConfig *rope, int64_t head_width, double *frequency) {
+  const double original = (double)rope->original;
   for (int64_t i = 0; i < head_width / 2; i++) {
-    frequency[i] = pow(rope->theta, -2.0 * (double)i / (double)head_width);
-    if (rope->llama3) frequency[i] = slowed(rope, frequency[i]);
+    const double full = pow(rope->theta, -2.0 * (double)i / (double)head_width), wavelength = TURN / full;
+    frequency[i] = full;
+    if (!rope->llama3 || wavelength < original / rope->high_factor) continue;
+    frequency[i] = full / rope->factor;
+    if (wavelength > original / rope->low_factor) continue;
+    const double share = (original / wavelength - rope->low_factor) / (rope->high_factor - rope->low_factor);
+    frequency[i] = (1 - share) * full / rope->factor + share * full;
   }
 }

@@ -1,5 +1,6 @@
-/* Configurations in Hugging Face's files: config.json, preprocessor_config.json and generation_config.json, read and written. What would
- * change the computation and is not supported is refused by name. Objects that are returned are new references; NULL: no memory. */
+/* Configurations in Hugging Face's files: config.json, preprocessor_config.json and generation_config.json, read and written. A setting
+ * that would change the computation and is not supported is refused by name. Objects that are returned are new references; NULL: no
+ * memory. */
 #include "base/files.h"
 #include "nn/config.h"
 #include "nn/gguf_model.h"
@@ -102,9 +103,7 @@ static const char *fields_choice_name(const Choice *choices, int value) {
   return choices->name;
 }
 
-/* ---- Labels ---- */
-
-/* Class names in config.json: id2label, label2id, num_labels. */
+/* ---- Class names: id2label, label2id, num_labels ---- */
 
 /* A class number as id2label writes it: decimal digits alone. -1 when it is no such number below `classes`. */
 static int64_t class_number(const char *key, int64_t classes) {
@@ -163,18 +162,6 @@ static json_t *labels_json(const ModelConfig *config, bool by_name) {
       json_build_put(&map, number, json_string(config->labels[i]));
   }
   return map;
-}
-
-/* JSON holds UTF-8 alone; folder names may hold any bytes. */
-static Status check_labels(const ModelConfig *config, const char *directory) {
-  for (int64_t i = 0; i < config->classes; i++) {
-    json_t *name = json_string(config->labels[i]);
-    json_decref(name);
-    if (!name)
-      return status_set(STATUS_BAD_VALUE, "%s/config.json: the name of class %lld, '%.60s', is not UTF-8; rename the class", directory,
-                        (long long)i, config->labels[i]);
-  }
-  return STATUS_OK;
 }
 
 /* ---- Image models ---- */
@@ -240,9 +227,7 @@ static json_t *preprocessor_json(const ModelConfig *config) {
                    "width", (json_int_t)config->image);
 }
 
-/* ---- Decoders ---- */
-
-/* ---- the head */
+/* ---- Decoders: the head */
 
 typedef struct Architecture {
   const char *name;
@@ -273,30 +258,11 @@ static Status read_architecture(const Fields *fields, ModelKind kind, bool *clas
                     fields->origin, name);
 }
 
-static const char *architecture_name(const ModelConfig *config) {
-  int i = 0;
-  while (architectures[i].kind != config->kind || architectures[i].classifies != (config->classes > 0)) i++;
-  return architectures[i].name;
-}
-
-static Status read_head(const Fields *fields, ModelConfig *config) {
-  bool classifies;
-  TRY(read_architecture(fields, config->kind, &classifies));
-  return classifies ? read_labels(fields, config) : STATUS_OK;
-}
-
 /* ---- ids of special tokens */
 
 static const char ids_accepted[] = "a token's id, or a list of 1 to 8 of them";
 
-static bool has_end(const ModelConfig *config, int64_t id) {
-  for (int i = 0; i < config->end_ids; i++) {
-    if (config->end_id[i] == id) return true;
-  }
-  return false;
-}
-
-/* Beside those that are there. */
+/* Adds to those that are there already. */
 static Status read_end_ids(const Fields *fields, ModelConfig *config) {
   const json_t *value = fields_value(fields, "eos_token_id");
   size_t count = json_is_array(value) ? json_array_size(value) : 1;
@@ -305,29 +271,13 @@ static Status read_end_ids(const Fields *fields, ModelConfig *config) {
   for (size_t i = 0; i < count; i++) {
     const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
     if (!json_is_integer(id)) return fields_bad(fields, "eos_token_id", ids_accepted);
-    if (has_end(config, json_integer_value(id))) continue;
+    int same = 0;
+    while (same < config->end_ids && config->end_id[same] != json_integer_value(id)) same++;
+    if (same < config->end_ids) continue;
     if (config->end_ids == CONFIG_ENDS) return fields_bad(fields, "eos_token_id", "with config.json's at most 8 ids");
     config->end_id[config->end_ids++] = json_integer_value(id);
   }
   return STATUS_OK;
-}
-
-static Status read_ids(const Fields *fields, ModelConfig *config) {
-  TRY(fields_whole(fields, "bos_token_id", &config->begin_id));
-  TRY(fields_whole(fields, "pad_token_id", &config->pad_id));
-  return read_end_ids(fields, config);
-}
-
-static void write_ids(json_t **root, const ModelConfig *config) {
-  json_build_put(root, "bos_token_id", config->begin_id < 0 ? json_null() : json_integer(config->begin_id));
-  if (config->pad_id >= 0) json_build_put(root, "pad_token_id", json_integer(config->pad_id));
-  if (config->end_ids <= 1) {
-    json_build_put(root, "eos_token_id", config->end_ids == 0 ? json_null() : json_integer(config->end_id[0]));
-    return;
-  }
-  json_t *list = json_array();
-  for (int i = 0; i < config->end_ids; i++) json_build_append(&list, json_integer(config->end_id[i]));
-  json_build_put(root, "eos_token_id", list);
 }
 
 /* ---- fields that must have one value */
@@ -412,14 +362,6 @@ static Status read_rope(const Fields *outer, const char *key, RopeConfig *rope) 
   return fields_required(&fields, "original_max_position_embeddings", &rope->original);
 }
 
-static Status check_head_width(const Fields *fields, const ModelConfig *config) {
-  int64_t own = config->heads > 0 ? config->width / config->heads : 0, given = own;
-  TRY(fields_whole(fields, "head_dim", &given));
-  if (given == own) return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED, "%s: head_dim is %lld; only hidden_size / num_attention_heads = %lld is supported", fields->origin,
-                    (long long)given, (long long)own);
-}
-
 static Status read_llama(const Fields *fields, ModelConfig *config) {
   static const Fixed fixed[] = {{"attention_bias", false}, {"mlp_bias", false}, {NULL, false}};
   int gate = ACTIVATION_NONE;
@@ -430,7 +372,12 @@ static Status read_llama(const Fields *fields, ModelConfig *config) {
   TRY(fields_required(fields, "intermediate_size", &config->mlp));
   config->kv_heads = config->heads;
   TRY(fields_whole(fields, "num_key_value_heads", &config->kv_heads));
-  TRY(check_head_width(fields, config));
+  const int64_t head_width = config->heads > 0 ? config->width / config->heads : 0;
+  int64_t head_dim = head_width;
+  TRY(fields_whole(fields, "head_dim", &head_dim));
+  if (head_dim != head_width)
+    return status_set(STATUS_UNSUPPORTED, "%s: head_dim is %lld; only hidden_size / num_attention_heads = %lld is supported",
+                      fields->origin, (long long)head_dim, (long long)head_width);
   TRY(fields_whole(fields, "max_position_embeddings", &config->context));
   TRY(fields_choice(fields, "hidden_act", gates, &gate));
   TRY(fields_number(fields, "rms_norm_eps", &config->norm_eps));
@@ -439,13 +386,12 @@ static Status read_llama(const Fields *fields, ModelConfig *config) {
   return read_rope(fields, "rope_parameters", &config->rope);
 }
 
-static json_t *rope_json(const RopeConfig *rope) {
-  if (!rope->llama3) return json_null();
-  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor", rope->low_factor,
-                   "high_freq_factor", rope->high_factor, "original_max_position_embeddings", (json_int_t)rope->original);
-}
-
 static void write_llama(json_t **root, const ModelConfig *config) {
+  const RopeConfig *rope = &config->rope;
+  json_t *scaling = json_null();
+  if (rope->llama3)
+    scaling = json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor", rope->low_factor,
+                        "high_freq_factor", rope->high_factor, "original_max_position_embeddings", (json_int_t)rope->original);
   json_build_put(root, "hidden_size", json_integer(config->width));
   json_build_put(root, "intermediate_size", json_integer(config->mlp));
   json_build_put(root, "num_hidden_layers", json_integer(config->blocks));
@@ -456,7 +402,7 @@ static void write_llama(json_t **root, const ModelConfig *config) {
   json_build_put(root, "hidden_act", json_string(fields_choice_name(gates, (int)config->activation)));
   json_build_put(root, "rms_norm_eps", json_real(config->norm_eps));
   json_build_put(root, "rope_theta", json_real(config->rope.theta));
-  json_build_put(root, "rope_scaling", rope_json(&config->rope));
+  json_build_put(root, "rope_scaling", scaling);
   json_build_put(root, "attention_bias", json_false());
   json_build_put(root, "mlp_bias", json_false());
 }
@@ -464,22 +410,32 @@ static void write_llama(json_t **root, const ModelConfig *config) {
 /* ---- both */
 
 static Status read_decoder(const Fields *fields, ModelConfig *config) {
+  bool classifies;
   TRY(config->kind == MODEL_GPT2 ? read_gpt2(fields, config) : read_llama(fields, config));
   TRY(fields_required(fields, "vocab_size", &config->vocabulary));
   TRY(fields_flag(fields, "tie_word_embeddings", &config->tied));
-  TRY(read_ids(fields, config));
-  return read_head(fields, config);
+  TRY(fields_whole(fields, "bos_token_id", &config->begin_id));
+  TRY(fields_whole(fields, "pad_token_id", &config->pad_id));
+  TRY(read_end_ids(fields, config));
+  TRY(read_architecture(fields, config->kind, &classifies));
+  return classifies ? read_labels(fields, config) : STATUS_OK;
 }
 
 static json_t *decoder_json(const ModelConfig *config) {
-  json_t *root = json_pack("{s:[s], s:s, s:I, s:b}", "architectures", architecture_name(config), "model_type",
-                           config->kind == MODEL_GPT2 ? "gpt2" : "llama", "vocab_size", (json_int_t)config->vocabulary,
-                           "tie_word_embeddings", (int)config->tied);
+  const Architecture *architecture = architectures;
+  while (architecture->kind != config->kind || architecture->classifies != (config->classes > 0)) architecture++;
+  json_t *root =
+      json_pack("{s:[s], s:s, s:I, s:b}", "architectures", architecture->name, "model_type", config->kind == MODEL_GPT2 ? "gpt2" : "llama",
+                "vocab_size", (json_int_t)config->vocabulary, "tie_word_embeddings", (int)config->tied);
   if (config->kind == MODEL_GPT2)
     write_gpt2(&root, config);
   else
     write_llama(&root, config);
-  write_ids(&root, config);
+  json_build_put(&root, "bos_token_id", config->begin_id < 0 ? json_null() : json_integer(config->begin_id));
+  if (config->pad_id >= 0) json_build_put(&root, "pad_token_id", json_integer(config->pad_id));
+  json_t *ends = config->end_ids == 0 ? json_null() : config->end_ids == 1 ? json_integer(config->end_id[0]) : json_array();
+  for (int i = 0; config->end_ids > 1 && i < config->end_ids; i++) json_build_append(&ends, json_integer(config->end_id[i]));
+  json_build_put(&root, "eos_token_id", ends);
   if (config->classes == 0) return root;
   json_build_put(&root, "id2label", labels_json(config, false));
   json_build_put(&root, "label2id", labels_json(config, true));
@@ -515,30 +471,22 @@ static Status read_devices(const Fields *fields, AstraConfig *astra) {
   return STATUS_OK;
 }
 
-static Status read_class_token(const Fields *fields, AstraConfig *astra) {
-  int class_token = (int)astra->class_token;
-  TRY(fields_choice(fields, "class_token", class_tokens, &class_token));
-  astra->class_token = (ClassToken)class_token;
-  return STATUS_OK;
-}
-
-static Status read_layout(const Fields *fields, AstraConfig *astra) {
-  const json_t *value = fields_value(fields, "layout");
-  if (!value || (json_is_string(value) && token_map_parse(json_string_value(value), &astra->layout))) return STATUS_OK;
-  return fields_bad(fields, "layout", token_map_names);
-}
-
 static Status read_astra(const Fields *outer, ModelConfig *config) {
   const json_t *object = fields_value(outer, "astra");
   if (!object) return STATUS_OK;
   if (!json_is_object(object)) return fields_bad(outer, "astra", "an object");
   Fields fields = {object, outer->origin, "astra."};
   AstraConfig *astra = &config->astra;
-  int site = (int)astra->site;
+  int site = (int)astra->site, class_token = (int)astra->class_token;
   TRY(fields_choice(&fields, "site", sites, &site));
   astra->site = (Site)site;
-  if (!config_is_decoder(config)) TRY(read_class_token(&fields, astra));
-  if (!config_is_decoder(config)) TRY(read_layout(&fields, astra));
+  if (!config_is_decoder(config)) {
+    const json_t *layout = fields_value(&fields, "layout");
+    TRY(fields_choice(&fields, "class_token", class_tokens, &class_token));
+    astra->class_token = (ClassToken)class_token;
+    if (layout && !(json_is_string(layout) && token_map_parse(json_string_value(layout), &astra->layout)))
+      return fields_bad(&fields, "layout", token_map_names);
+  }
   TRY(fields_int(&fields, "groups", &astra->groups));
   TRY(fields_int(&fields, "codebook_size", &astra->codebook_size));
   TRY(fields_number(&fields, "commitment_weight", &astra->commitment_weight));
@@ -546,25 +494,18 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
   return read_devices(&fields, astra);
 }
 
-static json_t *layout_json(const AstraConfig *astra) {
-  char name[TOKEN_MAP_NAME];
-  token_map_name(&astra->layout, name);
-  return json_string(name);
-}
-
-static json_t *devices_json(const AstraConfig *astra) {
-  if (astra->devices_min == astra->devices) return json_integer(astra->devices);
-  return json_pack("{s:i, s:i}", "least", astra->devices_min, "most", astra->devices);
-}
-
 static json_t *astra_json(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
+  char layout[TOKEN_MAP_NAME];
+  json_t *devices = astra->devices_min == astra->devices ? json_integer(astra->devices)
+                                                         : json_pack("{s:i, s:i}", "least", astra->devices_min, "most", astra->devices);
   json_t *object = json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", astra->groups,
-                             "codebook_size", astra->codebook_size, "devices", devices_json(astra), "commitment_weight",
-                             astra->commitment_weight, "noise", astra->noise);
+                             "codebook_size", astra->codebook_size, "devices", devices, "commitment_weight", astra->commitment_weight,
+                             "noise", astra->noise);
   if (config_is_decoder(config)) return object;
   json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
-  json_build_put(&object, "layout", layout_json(astra));
+  token_map_name(&astra->layout, layout);
+  json_build_put(&object, "layout", json_string(layout));
   return object;
 }
 
@@ -593,12 +534,6 @@ static Status parse_object(const char *json, size_t size, const char *origin, js
   return status_set(STATUS_BAD_FILE, "%s: must hold one JSON object", origin);
 }
 
-static Status read_config(const Fields *fields, ModelConfig *config, ModelKind kind) {
-  config_defaults(config, kind);
-  TRY(config_is_decoder(config) ? read_decoder(fields, config) : read_vision(fields, config));
-  return read_astra(fields, config);
-}
-
 static Status parse_config(ModelConfig *config, const char *json, size_t size, const char *origin) {
   memset(config, 0, sizeof *config);
   json_t *root;
@@ -606,7 +541,11 @@ static Status parse_config(ModelConfig *config, const char *json, size_t size, c
   Fields fields = {root, origin, ""};
   ModelKind kind = MODEL_VIT;
   Status status = read_kind(&fields, &kind);
-  if (status == STATUS_OK) status = read_config(&fields, config, kind);
+  if (status == STATUS_OK) {
+    config_defaults(config, kind);
+    status = config_is_decoder(config) ? read_decoder(&fields, config) : read_vision(&fields, config);
+  }
+  if (status == STATUS_OK) status = read_astra(&fields, config);
   if (status == STATUS_BAD_VALUE) status = status_wrap(STATUS_BAD_FILE, "%s", origin); /* of a number of labels */
   if (status == STATUS_OK) status = config_check_file(config, origin);
   if (status != STATUS_OK) config_release(config);
@@ -665,16 +604,19 @@ Status config_load(ModelConfig *config, const char *directory) {
   return status;
 }
 
-static json_t *config_json(const ModelConfig *config) {
-  json_t *root = config_is_decoder(config) ? decoder_json(config) : vision_json(config);
-  if (config->astra.groups > 0) json_build_put(&root, "astra", astra_json(config));
-  return root;
-}
-
 Status config_save(const ModelConfig *config, const char *directory) {
   TRY(config_check(config));
-  TRY(check_labels(config, directory));
+  for (int64_t i = 0; i < config->classes; i++) { /* JSON holds only UTF-8; folder names may hold any bytes */
+    json_t *name = json_string(config->labels[i]);
+    json_decref(name);
+    if (!name)
+      return status_set(STATUS_BAD_VALUE, "%s/config.json: the name of class %lld, '%.60s', is not UTF-8; rename the class", directory,
+                        (long long)i, config->labels[i]);
+  }
   TRY(files_make_dirs(directory));
-  if (!config_is_decoder(config)) TRY(json_build_save(preprocessor_json(config), directory, "preprocessor_config.json"));
-  return json_build_save(config_json(config), directory, "config.json");
+  const bool decoder = config_is_decoder(config);
+  if (!decoder) TRY(json_build_save(preprocessor_json(config), directory, "preprocessor_config.json"));
+  json_t *root = decoder ? decoder_json(config) : vision_json(config);
+  if (config->astra.groups > 0) json_build_put(&root, "astra", astra_json(config));
+  return json_build_save(root, directory, "config.json");
 }

@@ -12,10 +12,10 @@
 
 /* ---- Configuration ---- */
 
-/* What would change the result and is not understood is refused; keys that are not known are ignored, as they are many and mostly say where
+/* A setting that would change the result and is not supported is refused; unknown keys are ignored, as they are many and mostly say where
  * the model comes from. */
 
-enum { MAX_HEAD = 4096 }; /* numbers of a head, whose rotary factors are looked at */
+enum { MAX_HEAD = 4096 }; /* width of a head whose rotary factors are checked */
 
 static Status missing(const GgufFile *file, const char *key) {
   return status_set(STATUS_BAD_FILE, "%s: the metadata key %s is missing; is this the file of a whole Llama model?", file->path, key);
@@ -47,18 +47,6 @@ static Status check_kind(const GgufFile *file) {
 }
 
 /* ---- rotary positions */
-
-/* A factor by itself, also under its older name, is that of linear scaling; 0 and 1 scale nothing. */
-static Status check_scaling(const GgufFile *file) {
-  GgufText type = {"linear", 6};
-  double factor = 0;
-  TRY(gguf_text(file, "llama.rope.scaling.type", &type));
-  TRY(gguf_number(file, "llama.rope.scale_linear", &factor));
-  TRY(gguf_number(file, "llama.rope.scaling.factor", &factor));
-  if (gguf_text_is(type, "none") || (gguf_text_is(type, "linear") && (factor == 0 || factor == 1))) return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED, "%s: rotary positions scaled by '%.*s' are not supported; Llama 3's (tensor rope_freqs.weight) are",
-                    file->path, type.size < 40 ? (int)type.size : 40, type.bytes);
-}
 
 /* Whether these settings divide the frequencies by the factors of the file, to a float's precision. */
 static bool explains(const RopeConfig *rope, int64_t head, const float *factor) {
@@ -94,51 +82,42 @@ static Status find_llama3(const GgufFile *file, int64_t head, const float *facto
                     file->path);
 }
 
-static Status read_factors(const GgufFile *file, const ModelConfig *config, RopeConfig *rope) {
+static Status read_rope(const GgufFile *file, ModelConfig *config) {
+  static const char *const widths[] = {"llama.rope.dimension_count", "llama.attention.key_length", "llama.attention.value_length"};
+  if (config->heads < 1 || config->width < config->heads) return STATUS_OK; /* config_check says so */
+  const int64_t head = config->width / config->heads;
+  TRY(gguf_number(file, "llama.rope.freq_base", &config->rope.theta));
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    int64_t given = head;
+    TRY(gguf_whole(file, widths[i], &given));
+    if (given != head)
+      return status_set(STATUS_UNSUPPORTED, "%s: %s is %lld; only embedding_length / attention.head_count = %lld is supported", file->path,
+                        widths[i], (long long)given, (long long)head);
+  }
+  GgufText type = {"linear", 6}; /* what a factor without a type means, also under its older name; 0 and 1 scale nothing */
+  double scaling = 0;
+  TRY(gguf_text(file, "llama.rope.scaling.type", &type));
+  TRY(gguf_number(file, "llama.rope.scale_linear", &scaling));
+  TRY(gguf_number(file, "llama.rope.scaling.factor", &scaling));
+  if (!gguf_text_is(type, "none") && !(gguf_text_is(type, "linear") && (scaling == 0 || scaling == 1)))
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: rotary positions scaled by '%.*s' are not supported; Llama 3's (tensor rope_freqs.weight) are", file->path,
+                      type.size < 40 ? (int)type.size : 40, type.bytes);
   const GgufTensor *tensor = gguf_tensor(file, "rope_freqs.weight");
-  int64_t head = config->width / config->heads;
   float factor[MAX_HEAD / 2];
   if (!tensor) return STATUS_OK;
   if (tensor->type != GGUF_DATA_F32 || tensor->count != head / 2 || head > MAX_HEAD)
     return status_set(STATUS_BAD_FILE, "%s: tensor rope_freqs.weight has %lld numbers of type %s, expected %lld of F32", file->path,
                       (long long)tensor->count, gguf_type_name(tensor->type), (long long)head / 2);
   memcpy(factor, tensor->data, tensor->bytes);
-  return find_llama3(file, head, factor, rope);
-}
-
-/* Keys that must agree with the width of a head. */
-static Status check_heads(const GgufFile *file, const ModelConfig *config) {
-  static const char *const keys[] = {"llama.rope.dimension_count", "llama.attention.key_length", "llama.attention.value_length"};
-  int64_t head = config->width / config->heads;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    int64_t given = head;
-    TRY(gguf_whole(file, keys[i], &given));
-    if (given != head)
-      return status_set(STATUS_UNSUPPORTED, "%s: %s is %lld; only embedding_length / attention.head_count = %lld is supported", file->path,
-                        keys[i], (long long)given, (long long)head);
-  }
-  return STATUS_OK;
-}
-
-static Status read_rope(const GgufFile *file, ModelConfig *config) {
-  if (config->heads < 1 || config->width < config->heads) return STATUS_OK; /* config_check says so */
-  TRY(gguf_number(file, "llama.rope.freq_base", &config->rope.theta));
-  TRY(check_heads(file, config));
-  TRY(check_scaling(file));
-  return read_factors(file, config, &config->rope);
+  return find_llama3(file, head, factor, &config->rope);
 }
 
 /* ---- the rest */
 
-/* A float that stands for a decimal number, 1e-5 say: that number. */
-static double decimal(double value) {
-  char text[32];
-  snprintf(text, sizeof text, "%.7g", value);
-  return strtod(text, NULL);
-}
-
 static Status read_network(const GgufFile *file, ModelConfig *config) {
   static const char *const eps = "llama.attention.layer_norm_rms_epsilon";
+  char text[32];
   int64_t window = 0;
   TRY(required(file, "llama.embedding_length", &config->width));
   TRY(required(file, "llama.block_count", &config->blocks));
@@ -151,16 +130,8 @@ static Status read_network(const GgufFile *file, ModelConfig *config) {
   if (window > 0 && window < config->context) config->context = window; /* within the window attention is the ordinary one */
   if (!gguf_entry(file, eps)) return missing(file, eps);
   TRY(gguf_number(file, eps, &config->norm_eps));
-  config->norm_eps = decimal(config->norm_eps);
-  return STATUS_OK;
-}
-
-static Status read_head(const GgufFile *file, ModelConfig *config) {
-  const GgufTensor *table = gguf_tensor(file, "token_embd.weight");
-  if (!table || table->dims != 2)
-    return status_set(STATUS_BAD_FILE, "%s: there is no tensor token_embd.weight of two dimensions", file->path);
-  config->vocabulary = table->shape[1];
-  config->tied = !gguf_tensor(file, "output.weight");
+  snprintf(text, sizeof text, "%.7g", config->norm_eps); /* a float that stands for a decimal number, such as 1e-5: that number */
+  config->norm_eps = strtod(text, NULL);
   return STATUS_OK;
 }
 
@@ -184,7 +155,11 @@ static Status read_config(const GgufFile *file, ModelConfig *config) {
   config->end_ids = 0;
   TRY(read_network(file, config));
   TRY(read_rope(file, config));
-  TRY(read_head(file, config));
+  const GgufTensor *table = gguf_tensor(file, "token_embd.weight");
+  if (!table || table->dims != 2)
+    return status_set(STATUS_BAD_FILE, "%s: there is no tensor token_embd.weight of two dimensions", file->path);
+  config->vocabulary = table->shape[1];
+  config->tied = !gguf_tensor(file, "output.weight");
   TRY(read_ids(file, config));
   return config_check_file(config, file->path);
 }
@@ -198,8 +173,8 @@ Status gguf_model_config(ModelConfig *config, const GgufFile *file) {
 
 /* ---- Blocks of numbers ---- */
 
-/* Blocks of 256 numbers of GGUF files (ggml's "K-quants"), and their way into blocks that are computed with. Fields in their order in the
- * file, d and dmin half-precision, little-endian:
+/* Blocks of 256 numbers of GGUF files (ggml's "K-quants"), and their conversion to the blocks that are computed with. Fields in their order
+ * in the file, d and dmin half-precision, little-endian:
  *
  *   Q4_K  144 bytes: d, dmin, 12 bytes of scales, 128 bytes of numbers   w = d s q - dmin m     s, m in 0..63 for 32 numbers, q in 0..15
  *   Q6_K  210 bytes: 128 bytes of low, 64 of high bits, 16 int8 scales, d     w = d s (q - 32)       s for 16 numbers, q in 0..63
@@ -210,7 +185,7 @@ Status gguf_model_config(ModelConfig *config, const GgufFile *file) {
  *   s_j of Q4_K, bytes b, j < 4:  b[j] & 63, m_j:  b[j + 4] & 63;  j >= 4:  the nibbles of b[j + 4] (s low, m high) with bits 6 and 7 of
  *   b[j - 4] (s) and of b[j] (m) above them */
 
-/* A few operations a number, once per load: written for reading, the inner loops run over 32 or 16 neighbours. */
+/* A few operations per number, once per load: written to be read; the inner loops run over 32 or 16 neighbours. */
 
 enum { GGUF_BLOCK = 256 };
 
@@ -220,18 +195,13 @@ static float half_at(const uint8_t *bytes) {
   return narrow_half_to_float(half);
 }
 
-/* Scale and minimum of 32 numbers, of 6 bits each: the last four pairs are spread over all twelve bytes. */
-static void scale_of_q4(const uint8_t *b, int j, int *scale, int *minimum) {
-  *scale = j < 4 ? b[j] & 63 : (b[j + 4] & 15) | (b[j - 4] >> 6) << 4;
-  *minimum = j < 4 ? b[j + 4] & 63 : b[j + 4] >> 4 | (b[j] >> 6) << 4;
-}
-
 static void widen_q4(const uint8_t *block, float *value) {
   const float d = half_at(block), min = half_at(block + 2);
-  const uint8_t *scales = block + 4, *numbers = block + 16;
+  const uint8_t *b = block + 4, *numbers = block + 16;
   for (int j = 0; j < GGUF_BLOCK / 32; j++) {
-    int scale, minimum;
-    scale_of_q4(scales, j, &scale, &minimum);
+    /* Scale and minimum of 32 numbers, of 6 bits each: the last four pairs are spread over all twelve bytes. */
+    const int scale = j < 4 ? b[j] & 63 : (b[j + 4] & 15) | (b[j - 4] >> 6) << 4;
+    const int minimum = j < 4 ? b[j + 4] & 63 : b[j + 4] >> 4 | (b[j] >> 6) << 4;
     const float step = d * (float)scale, offset = min * (float)minimum;
     const uint8_t *pairs = numbers + 32 * (j / 2);
     for (int i = 0; i < 32; i++) value[32 * j + i] = step * (float)(pairs[i] >> 4 * (j % 2) & 15) - offset;
@@ -388,30 +358,22 @@ static Status describe(const GgufFile *file, const Source *source, SafeTensor *o
                     (long long)source->heads);
 }
 
-/* The row of the file that row `row` comes from. */
-static int64_t row_in_file(const Source *source, int64_t rows, int64_t row) {
-  if (source->heads == 0) return row;
-  int64_t head = rows / source->heads, in_head = row % head;
-  return row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2);
-}
-
-static void convert_row(const GgufTensor *tensor, const uint8_t *row, LowbitQ8Block *to) {
-  float value[GGUF_BLOCK];
-  for (int64_t at = 0; at < tensor->shape[0]; at += GGUF_BLOCK, row += gguf_type_bytes(tensor->type), to += GGUF_BLOCK / LOWBIT_BLOCK) {
-    widen_block(tensor->type, row, value);
-    block_to_q8(value, GGUF_BLOCK, to);
-  }
-}
-
 static void write_rows(const Source *source, const SafeTensor *tensor, uint8_t *to) {
-  int64_t rows = tensor->shape[0];
+  const uint32_t type = source->tensor->type;
+  const int64_t rows = tensor->shape[0], head = source->heads ? rows / source->heads : 0;
   size_t from_bytes = source->tensor->bytes / (size_t)rows, to_bytes = tensor->bytes / (size_t)rows;
   for (int64_t row = 0; row < rows; row++, to += to_bytes) {
-    const uint8_t *from = source->tensor->data + (size_t)row_in_file(source, rows, row) * from_bytes;
-    if (is_converted(source->tensor->type))
-      convert_row(source->tensor, from, (LowbitQ8Block *)(void *)to);
-    else
-      memcpy(to, from, to_bytes);
+    const int64_t in_head = head ? row % head : 0; /* rows of a head come in pairs: gguf_model.h */
+    const int64_t in_file = head ? row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2) : row;
+    const uint8_t *from = source->tensor->data + (size_t)in_file * from_bytes;
+    LowbitQ8Block *block = (LowbitQ8Block *)(void *)to;
+    float value[GGUF_BLOCK];
+    if (!is_converted(type)) memcpy(to, from, to_bytes);
+    for (int64_t at = 0; is_converted(type) && at < source->tensor->shape[0]; at += GGUF_BLOCK) {
+      widen_block(type, from, value);
+      block_to_q8(value, GGUF_BLOCK, block);
+      from += gguf_type_bytes(type), block += GGUF_BLOCK / LOWBIT_BLOCK;
+    }
   }
 }
 

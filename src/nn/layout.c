@@ -1,4 +1,4 @@
-/* Builds the rows of a process from a token-to-device map. Who draws the map, and who moves the shared rows, is elsewhere.
+/* Builds the rows of a process from a token-to-device map. Leaves out who draws the map and who exchanges the shared rows.
  * Invariant: the shared sequence and device_shared are the same whatever `self` is, so codes can travel without token numbers. */
 #include "nn/layout.h"
 #include "autograd/ops/attention.h"
@@ -16,8 +16,7 @@
 
 /* ---- Order of tokens ---- */
 
-/* Each kind writes the tokens of a device to its part of `order`; those that do not come in
- * reading order are sorted there afterwards. */
+/* Each kind writes the tokens of a device to its part of `order`; those that do not come in reading order are sorted there afterwards. */
 
 enum { STREAM_RANDOM_MAP = 16 };
 static const uint64_t MAX_SEED = UINT64_C(9000000000000000); /* as of --seed: exact in any JSON reader */
@@ -29,21 +28,17 @@ const char *const token_map_names = "raster, strided, checkerboard or random:SEE
 static const char *const kinds[] = {"raster", "strided", "checkerboard"};
 static const char random_prefix[] = "random:";
 
-static bool parse_random(const char *name, TokenMap *map) {
-  const char *digits = name + strlen(random_prefix);
-  if (strncmp(name, random_prefix, strlen(random_prefix)) != 0 || *digits < '0' || *digits > '9') return false;
-  char *end;
-  errno = 0;
-  unsigned long long seed = strtoull(digits, &end, 10);
-  if (errno || *end || seed > MAX_SEED) return false;
-  *map = (TokenMap){TOKEN_MAP_RANDOM, seed};
-  return true;
-}
-
 bool token_map_parse(const char *name, TokenMap *map) {
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(name, kinds[i]) == 0) return *map = (TokenMap){(TokenMapKind)i, 0}, true;
-  return parse_random(name, map);
+  const size_t prefix = strlen(random_prefix);
+  if (strncmp(name, random_prefix, prefix) != 0 || name[prefix] < '0' || name[prefix] > '9') return false;
+  char *end;
+  errno = 0;
+  unsigned long long seed = strtoull(name + prefix, &end, 10);
+  if (errno || *end || seed > MAX_SEED) return false;
+  *map = (TokenMap){TOKEN_MAP_RANDOM, seed};
+  return true;
 }
 
 void token_map_name(const TokenMap *map, char name[TOKEN_MAP_NAME]) {
@@ -65,19 +60,17 @@ static void sift_down(int32_t *list, int64_t root, int64_t count) {
   }
 }
 
-/* Heap sort: in place, as qsort of the C library allocates for lists of this length and this runs once a step. */
-static void sort_ascending(int32_t *list, int64_t count) {
-  for (int64_t root = count / 2; root-- > 0;) sift_down(list, root, count);
-  for (int64_t last = count; last-- > 1;) {
-    int32_t swap = list[0];
-    list[0] = list[last];
-    list[last] = swap;
-    sift_down(list, 0, last);
-  }
-}
-
+/* Heap sort of each device's tokens: in place, as qsort of the C library allocates for lists of this length and this runs once a step. */
 static void sort_devices(int devices, const int64_t *counts, int32_t *order) {
-  for (int d = 0; d < devices; order += counts[d++]) sort_ascending(order, counts[d]);
+  for (int d = 0; d < devices; order += counts[d++]) {
+    for (int64_t root = counts[d] / 2; root-- > 0;) sift_down(order, root, counts[d]);
+    for (int64_t last = counts[d]; last-- > 1;) {
+      int32_t swap = order[0];
+      order[0] = order[last];
+      order[last] = swap;
+      sift_down(order, 0, last);
+    }
+  }
 }
 
 void token_map_draw(Rng *rng, int64_t tokens, int devices, const int64_t *counts, int32_t *order) {
@@ -89,8 +82,8 @@ void token_map_draw(Rng *rng, int64_t tokens, int devices, const int64_t *counts
 /* ---- kinds */
 
 /* Device d wants its tokens in the middles of equal parts of the sequence, its j-th at (2 j + 1) / (2 counts[d]); the next token goes to
- * the device whose next place comes first, among equals to the lowest. All places are below 1 as long as a device's count is not reached,
- * and not below it then: everybody ends with its count. With even counts this is token mod N. O(T N). */
+ * the device whose next place comes first, among equals to the lowest. A place is below 1 exactly as long as the device's count is not
+ * reached, so every device ends with its count. With even counts this is token mod N. O(T N). */
 static void deal(int64_t tokens, int devices, const int64_t *counts, int32_t *order) {
   int64_t begin[TOKEN_MAP_DEVICES], taken[TOKEN_MAP_DEVICES] = {0}, sum = 0;
   for (int d = 0; d < devices; d++) begin[d] = sum, sum += counts[d];
@@ -102,23 +95,19 @@ static void deal(int64_t tokens, int devices, const int64_t *counts, int32_t *or
   }
 }
 
-/* Rank -> position in Bayer's matrix: bit pairs from the top of the rank are those of the position from the bottom. Of a pair the upper bit
- * is x ^ y, which alone makes a checkerboard, the lower one y. */
-static void dither_position(uint64_t rank, int bits, int64_t *x, int64_t *y) {
-  *x = *y = 0;
-  for (int b = 0; b < bits; b++) {
-    int64_t pair = (int64_t)(rank >> 2 * (bits - 1 - b)) & 3, low = pair & 1, odd = pair >> 1;
-    *y |= low << b;
-    *x |= (odd ^ low) << b;
-  }
-}
-
+/* Rank -> position in Bayer's matrix: bit pairs from the top of the rank are those of the position from the bottom. The upper bit of a pair
+ * is x ^ y, which alone makes a checkerboard; the lower one is y. */
 static void disperse(int64_t height, int64_t width, int32_t *order) {
   int bits = 0;
   while ((INT64_C(1) << bits) < height || (INT64_C(1) << bits) < width) bits++;
-  int64_t place = 0, x, y;
+  int64_t place = 0;
   for (uint64_t rank = 0; rank < UINT64_C(1) << 2 * bits; rank++) {
-    dither_position(rank, bits, &x, &y);
+    int64_t x = 0, y = 0;
+    for (int b = 0; b < bits; b++) {
+      const int64_t pair = (int64_t)(rank >> 2 * (bits - 1 - b)) & 3, low = pair & 1, odd = pair >> 1;
+      y |= low << b;
+      x |= (odd ^ low) << b;
+    }
     if (y < height && x < width) order[place++] = (int32_t)(y * width + x);
   }
 }
@@ -192,8 +181,6 @@ static Status reserve(TokenLayout *layout, int64_t tokens) {
   return STATUS_OK;
 }
 
-static uint8_t *seen_flags(const TokenLayout *layout) { return (uint8_t *)(layout->remote_token + layout->capacity + 1); }
-
 static void make_empty(TokenLayout *layout) {
   layout->spans = 0;
   layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->shared_begin = layout->remote = layout->last_rows = 0;
@@ -224,7 +211,7 @@ static Status check_counts(int64_t tokens, int devices, const int64_t *counts, i
 
 static Status check_order(const TokenLayout *layout, int64_t tokens, const int32_t *order) {
   if (!order) return STATUS_OK;
-  uint8_t *seen = seen_flags(layout);
+  uint8_t *seen = (uint8_t *)(layout->remote_token + layout->capacity + 1);
   memset(seen, 0, (size_t)tokens);
   for (int64_t i = 0; i < tokens; i++) {
     if (order[i] < 0 || order[i] >= tokens || seen[order[i]])
@@ -235,36 +222,24 @@ static Status check_order(const TokenLayout *layout, int64_t tokens, const int32
   return STATUS_OK;
 }
 
-static void share_out(TokenLayout *layout, int devices, const int64_t *counts) {
-  int64_t at = 0;
-  for (int d = 0; d < devices; d++) {
-    layout->device_shared[d] = at;
-    at += counts[d] + (d == 0 && layout->class_token == CLASS_SINGLE);
-  }
-  layout->device_shared[devices] = layout->shared = at;
-}
-
-static void add_class_row(TokenLayout *layout) {
-  if (layout->class_token == CLASS_SINGLE) layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
-  layout->class_row[layout->class_rows++] = (int32_t)layout->rows;
-  layout->row_token[layout->rows++] = -1;
-}
-
-static void add_last_row(TokenLayout *layout, int32_t token) {
-  layout->last_row[layout->last_rows] = (int32_t)layout->rows;
-  layout->last_token[layout->last_rows++] = token;
-}
-
-/* One device's span, behind those that are there. `first`: the place of its first token in the order. */
+/* Appends the span of one device. `first`: the place of its first token in the order. */
 static void add_device(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
   int64_t class_rows = layout->class_rows, last_rows = layout->last_rows;
   AttentionSpan *span = &layout->span[layout->spans];
   span->begin = layout->rows;
-  if (layout->class_token == CLASS_DISTRIBUTED || (layout->class_token == CLASS_SINGLE && device == 0)) add_class_row(layout);
+  const bool single = layout->class_token == CLASS_SINGLE;
+  if (layout->class_token == CLASS_DISTRIBUTED || (single && device == 0)) {
+    if (single) layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
+    layout->class_row[layout->class_rows++] = (int32_t)layout->rows;
+    layout->row_token[layout->rows++] = -1;
+  }
   for (int64_t i = first; i < first + count; i++) {
     layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
     int32_t token = order ? order[i] : (int32_t)i;
-    if (token == layout->tokens - 1) add_last_row(layout, token);
+    if (token == layout->tokens - 1) {
+      layout->last_row[layout->last_rows] = (int32_t)layout->rows;
+      layout->last_token[layout->last_rows++] = token;
+    }
     layout->row_token[layout->rows++] = token;
   }
   layout->last_of_span[layout->spans] = layout->last_rows - last_rows;
@@ -272,12 +247,6 @@ static void add_device(TokenLayout *layout, int device, int64_t first, int64_t c
   span->count = layout->rows - span->begin;
   span->own = layout->device_shared[device];
   span->own_count = layout->self < 0 ? layout->device_shared[device + 1] - span->own : 0;
-}
-
-/* The same for the tokens of one device as remote rows. */
-static void add_remote(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
-  if (device == 0 && layout->class_token == CLASS_SINGLE) layout->remote_token[layout->remote++] = -1;
-  for (int64_t i = first; i < first + count; i++) layout->remote_token[layout->remote++] = order ? order[i] : (int32_t)i;
 }
 
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
@@ -290,12 +259,17 @@ Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int6
   layout->self = self;
   layout->tokens = tokens;
   layout->class_token = class_token;
-  share_out(layout, devices, counts);
-  int64_t first = 0;
+  int64_t first = 0, shared = 0;
   for (int d = 0; d < devices; d++) {
+    layout->device_shared[d] = shared;
+    shared += counts[d] + (d == 0 && class_token == CLASS_SINGLE);
+  }
+  layout->device_shared[devices] = layout->shared = shared;
+  for (int d = 0; d < devices; first += counts[d++]) {
+    const bool remote = self < 0 || d < self || (d > self && class_token != CLASS_NONE);
     if (self < 0 || self == d) add_device(layout, d, first, counts[d], order);
-    if (self < 0 || d < self || (d > self && class_token != CLASS_NONE)) add_remote(layout, d, first, counts[d], order);
-    first += counts[d];
+    if (remote && d == 0 && class_token == CLASS_SINGLE) layout->remote_token[layout->remote++] = -1;
+    for (int64_t i = first; remote && i < first + counts[d]; i++) layout->remote_token[layout->remote++] = order ? order[i] : (int32_t)i;
   }
   layout->shared_begin = self < 0 ? 0 : layout->device_shared[self];
   return STATUS_OK;
@@ -320,7 +294,7 @@ void layout_release(TokenLayout *layout) {
   memset(layout, 0, sizeof *layout);
 }
 
-/* `ahead` rows stand before the tokens and belong to part 0. */
+/* `ahead` rows precede the tokens and belong to part 0. */
 static void cut(int64_t ahead, int64_t tokens, int parts, int part, int64_t *first, int64_t *count) {
   *first = part == 0 ? 0 : ahead + share_even_begin(tokens, parts, part);
   *count = ahead + share_even_begin(tokens, parts, part + 1) - *first;

@@ -24,7 +24,7 @@ static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 static int64_t outputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
 static int64_t inputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
 
-/* What a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: not a matrix that is. index: of the parameter. */
+/* The form a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: it is not rounded. index: of the parameter. */
 static LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind) {
   const Param *param = &model->params.list[index];
   if (!param->narrow || param->optional || param->tensor.dims != 2 || inputs_of(param) > LOWBIT_MAX_INPUTS) return LOWBIT_NONE;
@@ -50,24 +50,23 @@ static float number_of(const Tensor *tensor, int64_t i) {
   return tensor->narrow ? narrow_to_float(tensor->narrow_kind, tensor->narrow[i]) : (float)tensor->value[i];
 }
 
-static void gather(const Param *param, int64_t output, int64_t count, float *rows) {
-  const int64_t inputs = inputs_of(param), outputs = outputs_of(param);
-  if (param->transposed)
-    for (int64_t i = 0; i < inputs; i++)
-      for (int64_t o = 0; o < count; o++) rows[o * inputs + i] = number_of(&param->tensor, i * outputs + output + o);
-  else
-    for (int64_t i = 0; i < count * inputs; i++) rows[i] = number_of(&param->tensor, output * inputs + i);
-}
-
 static void round_body(void *context, int64_t begin, int64_t end, int thread) {
   const Rounding *job = context;
   const LowbitMatrix *matrix = job->matrix;
-  const size_t row_bytes = lowbit_row_bytes(matrix->kind, matrix->inputs);
-  float *rows = job->rows + thread * STRIP * matrix->inputs, unused;
-  for (int64_t o = begin; o < end; o++) {
-    if ((o - begin) % STRIP == 0) gather(job->param, o, end - o < STRIP ? end - o : STRIP, rows);
-    lowbit_quantise(matrix->kind, matrix->inputs, rows + (o - begin) % STRIP * matrix->inputs, job->numbers + (size_t)o * row_bytes,
-                    job->scale ? job->scale + o : &unused);
+  const Tensor *tensor = &job->param->tensor;
+  const int64_t inputs = matrix->inputs, outputs = matrix->outputs;
+  const size_t row_bytes = lowbit_row_bytes(matrix->kind, inputs);
+  float *rows = job->rows + thread * STRIP * inputs, unused;
+  for (int64_t first = begin; first < end; first += STRIP) {
+    const int64_t count = end - first < STRIP ? end - first : STRIP;
+    if (job->param->transposed)
+      for (int64_t i = 0; i < inputs; i++)
+        for (int64_t o = 0; o < count; o++) rows[o * inputs + i] = number_of(tensor, i * outputs + first + o);
+    else
+      for (int64_t i = 0; i < count * inputs; i++) rows[i] = number_of(tensor, first * inputs + i);
+    for (int64_t o = 0; o < count; o++)
+      lowbit_quantise(matrix->kind, inputs, rows + o * inputs, job->numbers + (size_t)(first + o) * row_bytes,
+                      job->scale ? job->scale + first + o : &unused);
   }
 }
 
@@ -85,19 +84,6 @@ static Status make_matrix(Param *param, LowbitMatrix *matrix, uint8_t *place) {
 }
 
 /* ---- the model ---- */
-
-/* 8 bits asked for, 8 there, in whatever layout; or 4 and 4. */
-static bool same_bits(LowbitKind a, LowbitKind b) { return (a == LOWBIT_Q4_0) == (b == LOWBIT_Q4_0); }
-
-static Status check_present(const Model *model, LowbitKind kind) {
-  for (size_t i = 0; i < model->params.count; i++) {
-    const LowbitMatrix *have = model->params.list[i].tensor.lowbit;
-    if (have != NULL && !same_bits(have->kind, kind) && !model_is_vocabulary(model, i))
-      return status_set(STATUS_BAD_USAGE, "--weights int%d: %s has %d bits in the file already; leave the option out",
-                        kind == LOWBIT_Q4_0 ? 4 : 8, model->params.list[i].name, have->kind == LOWBIT_Q4_0 ? 4 : 8);
-  }
-  return STATUS_OK;
-}
 
 static bool is_made(const Model *model, size_t index, LowbitKind kind) {
   return model->params.list[index].tensor.lowbit == NULL && lowbit_weights_kind(model, index, kind) != LOWBIT_NONE;
@@ -117,7 +103,12 @@ static Status make_room(LowbitWeights *weights, const Model *model, LowbitKind k
 }
 
 static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
-  TRY(check_present(model, kind));
+  for (size_t i = 0; i < model->params.count; i++) { /* both must have 8 bits, in any layout, or 4 */
+    const LowbitMatrix *have = model->params.list[i].tensor.lowbit;
+    if (have != NULL && (have->kind == LOWBIT_Q4_0) != (kind == LOWBIT_Q4_0) && !model_is_vocabulary(model, i))
+      return status_set(STATUS_BAD_USAGE, "--weights int%d: %s has %d bits in the file already; leave the option out",
+                        kind == LOWBIT_Q4_0 ? 4 : 8, model->params.list[i].name, have->kind == LOWBIT_Q4_0 ? 4 : 8);
+  }
   TRY(make_room(weights, model, kind));
   uint8_t *place = weights->block;
   for (size_t i = 0; i < model->params.count; i++) {
@@ -133,17 +124,6 @@ static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
   return STATUS_OK;
 }
 
-static void use_all(const LowbitWeights *weights, Model *model) {
-  for (size_t i = 0; i < model->params.count; i++) {
-    Tensor *tensor = &model->params.list[i].tensor;
-    if (weights->list[i].kind == LOWBIT_NONE) continue;
-    tensor->lowbit = &weights->list[i];
-    tensor->value = NULL;
-    tensor->narrow = NULL;
-    tensor->narrow_kind = NARROW_NONE;
-  }
-}
-
 Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made) {
   LowbitWeights *weights = calloc(1, sizeof *weights);
   *made = NULL;
@@ -153,7 +133,14 @@ Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made) 
     lowbit_weights_free(weights);
     return status;
   }
-  use_all(weights, model);
+  for (size_t i = 0; i < model->params.count; i++) {
+    Tensor *tensor = &model->params.list[i].tensor;
+    if (weights->list[i].kind == LOWBIT_NONE) continue;
+    tensor->lowbit = &weights->list[i];
+    tensor->value = NULL;
+    tensor->narrow = NULL;
+    tensor->narrow_kind = NARROW_NONE;
+  }
   *made = weights;
   return STATUS_OK;
 }

@@ -1,5 +1,5 @@
-/* A model of any kind: its table of parameters, their first values, and the forward pass. A kind is a description of its table, whose names
- * are Hugging Face's, and of its first rows; everything between is the same blocks. */
+/* A model of any kind: its table of parameters, their initial values, and the forward pass. A kind is a description of its table, whose
+ * names are Hugging Face's, and of its first rows; everything between is the same blocks. */
 #include "autograd/ops/ops.h"
 #include "nn/block.h"
 #include "nn/block_internal.h"
@@ -45,7 +45,7 @@ static Projection add_linear(Model *model, int64_t out, int64_t in, bool transpo
   return (Projection){weight, bias ? weight + 1 : -1, {0, out, transposed}, -1, -1};
 }
 
-/* Of a projection that the kind does not have. */
+/* For a projection that the kind does not have. */
 static Projection absent(void) { return (Projection){-1, -1, {0, 0, false}, -1, -1}; }
 
 Tensor *model_param(Model *model, int index) { return index < 0 ? NULL : &model->params.list[index].tensor; }
@@ -55,9 +55,7 @@ bool model_is_vocabulary(const Model *model, size_t index) {
   return head || (int)index == model->token_table;
 }
 
-/* ---- Vision transformers ---- */
-
-/* Dosovitskiy et al., 2021. */
+/* ---- Vision transformers (Dosovitskiy et al., 2021) ---- */
 
 static void vit_block(Model *model, int64_t index) {
   int64_t width = model->config.width, hidden = model->config.mlp;
@@ -175,14 +173,6 @@ static void release_rope(RopeTable *table) {
 
 /* Angles are computed in double: in float they are off by 1e-3 at position 8192. On one thread, since models are made before processes are
  * forked, when no pool may run yet. */
-static void fill_rope(RopeTable *table, const double *frequency, int64_t half) {
-  for (int64_t at = 0; at < table->count * half; at++) {
-    double angle = (double)(at / half) * frequency[at % half];
-    table->cosine[at] = (real)cos(angle);
-    table->sine[at] = (real)sin(angle);
-  }
-}
-
 static Status init_rope(RopeTable *table, const ModelConfig *config) {
   int64_t head_width = config->width / config->heads, half = head_width / 2, numbers = config->context * half;
   double *frequency = malloc((size_t)half * sizeof *frequency);
@@ -194,25 +184,25 @@ static Status init_rope(RopeTable *table, const ModelConfig *config) {
   }
   table->sine = table->cosine + numbers;
   config_rope_frequencies(&config->rope, head_width, frequency);
-  fill_rope(table, frequency, half);
+  for (int64_t at = 0; at < numbers; at++) {
+    double angle = (double)(at / half) * frequency[at % half];
+    table->cosine[at] = (real)cos(angle);
+    table->sine[at] = (real)sin(angle);
+  }
   free(frequency);
   return STATUS_OK;
 }
 
-static Status describe(Model *model) {
-  static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
-  model->class_token = model->position = model->patch_weight = model->patch_bias = model->token_table = -1;
-  model->norm_bias = model->head_weight = model->head_bias = -1;
-  model->recomputed = (int)model->config.blocks;
-  describers[model->config.kind](model);
-  return model->incomplete ? status_set(STATUS_NO_MEMORY, "no memory for the parameter table") : STATUS_OK;
-}
-
 static Status build(Model *model, const ModelConfig *config) {
+  static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
   TRY(config_copy(&model->config, config));
   model->block = calloc((size_t)config->blocks, sizeof *model->block);
   if (model->block == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a model of %lld blocks", (long long)config->blocks);
-  TRY(describe(model));
+  model->class_token = model->position = model->patch_weight = model->patch_bias = model->token_table = -1;
+  model->norm_bias = model->head_weight = model->head_bias = -1;
+  model->recomputed = (int)config->blocks;
+  describers[config->kind](model);
+  if (model->incomplete) return status_set(STATUS_NO_MEMORY, "no memory for the parameter table");
   return config->kind == MODEL_LLAMA ? init_rope(&model->rope, config) : STATUS_OK;
 }
 
@@ -243,7 +233,7 @@ ParamSet *model_params(Model *model) { return &model->params; }
 void model_recompute(Model *model, int blocks) { model->recomputed = blocks; }
 void model_watch(Model *model, Exchange *watch) { model->watch = watch; }
 
-/* ---- First values ---- */
+/* ---- Initial values ---- */
 
 static void scale(Tensor *tensor, double factor) {
   for (int64_t i = 0; tensor->value && i < tensor_count(tensor); i++) tensor->value[i] = (real)(factor * (double)tensor->value[i]);
@@ -268,7 +258,7 @@ void model_initialise(Model *model, Rng *rng) {
 }
 
 /* Mimetic initialisation of a vision transformer: see model.h. With G a matrix of independent normal numbers, G^T G is the identity plus
- * noise, which is the structure that trained attention layers are found to have; no decomposition is needed to get it. */
+ * noise, which is the structure that trained attention layers are found to have; no decomposition is needed. */
 
 static const double LOOK_ALIKE = 0.25;            /* of the identity in query^T key */
 static const double TAKE_AWAY = 0.4;              /* of the identity in output value, with a minus sign */
@@ -292,9 +282,14 @@ static void initialise_attention(Model *model, const BlockParams *block, Rng *rn
       values(model, block->output.weight)[row * width + column] = -values(model, block->value.weight)[column * width + row];
 }
 
-/* Two-dimensional: the first half of the numbers follows the patch's column, the second its row; each half is sines, then cosines. */
-static void initialise_positions(Model *model) {
-  int64_t width = model->config.width, across = model->config.image / model->config.patch, quarter = width / 4;
+Status model_initialise_mimetic(Model *model, Rng *rng) {
+  if (config_is_decoder(&model->config))
+    return status_set(STATUS_BAD_VALUE, "mimetic weights are for vision transformers; use random ones (--init random)");
+  for (int64_t block = 0; block < model->config.blocks; block++) initialise_attention(model, &model->block[block], rng);
+  int64_t depth = model->config.channels * model->config.patch * model->config.patch;
+  fill_normal(model, model->patch_weight, PATCH / sqrt((double)depth), rng);
+  /* Positions: the first half of the numbers follows the patch's column, the second its row; each half is sines, then cosines. */
+  const int64_t width = model->config.width, across = model->config.image / model->config.patch, quarter = width / 4;
   for (int64_t token = 0; token < across * across; token++) {
     real *position = values(model, model->position) + (token + 1) * width;
     for (int64_t i = 0; i < 4 * quarter; i++) {
@@ -303,15 +298,6 @@ static void initialise_positions(Model *model) {
       position[i] = (real)(POSITION * sqrt(2) * (i % (2 * quarter) < quarter ? sin(angle) : cos(angle)));
     }
   }
-}
-
-Status model_initialise_mimetic(Model *model, Rng *rng) {
-  if (config_is_decoder(&model->config))
-    return status_set(STATUS_BAD_VALUE, "mimetic weights are for vision transformers; use random ones (--init random)");
-  for (int64_t block = 0; block < model->config.blocks; block++) initialise_attention(model, &model->block[block], rng);
-  int64_t depth = model->config.channels * model->config.patch * model->config.patch;
-  fill_normal(model, model->patch_weight, PATCH / sqrt((double)depth), rng);
-  initialise_positions(model);
   return STATUS_OK;
 }
 
@@ -324,13 +310,6 @@ Status model_pack_weights(Model *model, bool bf16) {
 }
 
 /* ---- First rows ---- */
-
-/* Device-sorted rows go in here and stay so to the end; only class-token rows come out. */
-static Tensor *vit_embed(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout) {
-  return op_patch_embed(tape, pixels, model_param(model, model->patch_weight), model_param(model, model->patch_bias),
-                        model_param(model, model->position), model_param(model, model->class_token), model->config.patch, layout->row_token,
-                        layout->rows);
-}
 
 /* The ids of this process's rows [B, rows]: all of them, or those of its span. */
 static const int32_t *own_ids(Tape *tape, const ModelInput *input, const TokenLayout *layout) {
@@ -355,18 +334,19 @@ static Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, 
                         layout->rows);
 }
 
-static Tensor *given_rows(const Model *model, Tape *tape, Tensor *rows, const TokenLayout *layout) {
-  if (rows->dims == 3 && rows->shape[1] == layout->rows && rows->shape[2] == model->config.width) return rows;
-  return tape_fail(tape, STATUS_BAD_VALUE, "rows of %lld numbers are given; the model takes %lld rows of %lld",
-                   (long long)tensor_width(rows), (long long)layout->rows, (long long)model->config.width),
-         NULL;
-}
-
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
-  if (input->rows != NULL) return given_rows(model, tape, input->rows, layout);
+  Tensor *rows = input->rows;
+  if (rows != NULL && rows->dims == 3 && rows->shape[1] == layout->rows && rows->shape[2] == model->config.width) return rows;
+  if (rows != NULL)
+    return tape_fail(tape, STATUS_BAD_VALUE, "rows of %lld numbers are given; the model takes %lld rows of %lld",
+                     (long long)tensor_width(rows), (long long)layout->rows, (long long)model->config.width),
+           NULL;
   if (config_is_decoder(&model->config)) return decoder_embed(model, tape, input, layout);
   if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
-  return vit_embed(model, tape, input->pixels, layout);
+  /* Rows are sorted by device here and stay so to the end; only class-token rows come out. */
+  return op_patch_embed(tape, input->pixels, model_param(model, model->patch_weight), model_param(model, model->patch_bias),
+                        model_param(model, model->position), model_param(model, model->class_token), model->config.patch, layout->row_token,
+                        layout->rows);
 }
 
 /* ---- Forward pass ---- */

@@ -1,4 +1,4 @@
-/* The inside of a Model, private to src/nn, and what its description is put together from. */
+/* The inside of a Model, private to src/nn, and how its table of parameters is built. */
 #ifndef NN_MODEL_INTERNAL_H
 #define NN_MODEL_INTERNAL_H
 #include "nn/block.h"
@@ -21,7 +21,7 @@ struct Model {
   Exchange *watch;
   int recomputed;  /* model_recompute */
   int not_finite;  /* of the last forward pass: model_not_finite */
-  bool incomplete; /* while it is described: there was no memory for a parameter */
+  bool incomplete; /* while the table is built: there was no memory for a parameter */
 };
 
 /* One entry of the parameter table, called prefix + name + suffix. Returns its index. */
@@ -35,14 +35,13 @@ int model_add_param(Model *model, const ModelPart *part, const char *prefix, con
 
 Tensor *model_param(Model *model, int index); /* NULL for -1 */
 
-/* A table of tokens or a head that predicts them: looked up, or applied to a row or two. */
+/* A table of tokens or a head that predicts them: used for look-ups, or on one or two rows. */
 bool model_is_vocabulary(const Model *model, size_t index);
 
 /* The first rows [B, S, D], as the input says. */
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
 
-/* How adapters belong to the weights of a checkpoint (adapters.c): whether parameter `index` is a weight with an adapter beside a part of
- * it. */
+/* Whether parameter `index` is a weight with an adapter for it or for a part of it (adapters.c). */
 bool adapters_has(const Model *model, size_t index);
 
 /* out [count] += alpha / rank B A at the numbers [first, first + count) of weight `index`, as it is stored. `values`: a block laid out like

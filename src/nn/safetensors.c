@@ -1,10 +1,10 @@
-/* Reading safetensors: the header is checked once, whole, and after that every SafeTensor may be trusted but for its numbers, whose digest
- * is compared when they are read. Leaves out the conversion of numbers (safetensors_convert.c) and writing (safetensors_write.c).
- * Invariant of an open file: names are unique and sorted; bytes = count x size of the dtype; the tensors' bytes lie in the data part, do
- * not overlap and fill it without a hole, so that no byte of the file is unaccounted for.
+/* Reading safetensors: the header is checked once, whole, and after that every SafeTensor may be trusted except its numbers, whose digest
+ * is compared when they are read. Leaves out the conversion of numbers (safetensors_convert.c) and writing (safetensors_write.c). Invariant
+ * of an open file: names are unique and sorted; bytes = count x size of the dtype; the tensors' bytes lie in the data part, do not overlap
+ * and fill it without a hole, so that no byte of the file is unaccounted for.
  *
- * The header is read twice: for its syntax and the room that its content takes, then for the content. A tree of it (jansson's) takes 45
- * bytes for each byte of a header made for that; this takes less than 3 of any. */
+ * The header is read twice: for its syntax and the memory that its content takes, then for the content. A tree of it (jansson's) takes up
+ * to 45 bytes for each byte of a hostile header; this takes less than 3. */
 #include "nn/safetensors.h"
 #include "autograd/lowbit.h"
 #include "autograd/real.h"
@@ -20,9 +20,8 @@
 
 /* ---- Scanning the header ---- */
 
-/* JSON text read from front to back, without a tree: for files whose headers may be large, of which a tree takes forty times the bytes.
- * Strict as RFC 8259 is: whole UTF-8, no NUL in a string, nesting to a depth of 64. Positions only move over what was read whole. */
-/* Invariant: no byte at or behind `end` is looked at. */
+/* JSON text read from front to back, without a tree. Strict as RFC 8259 is: whole UTF-8, no NUL in a string, nesting to a depth of 64.
+ * Positions only move over what was read whole. Invariant: no byte at or after `end` is read. */
 
 typedef struct JsonScan {
   const char *at, *end; /* what is still to be read */
@@ -44,12 +43,6 @@ static bool json_scan_take(JsonScan *scan, char character) {
   return true;
 }
 
-/* Nothing but white space is left. */
-static bool json_scan_at_end(JsonScan *scan) {
-  pass_space(scan);
-  return scan->at == scan->end;
-}
-
 /* ---- strings */
 
 typedef struct Output {
@@ -63,16 +56,7 @@ static void put(Output *output, const void *bytes, size_t count) {
   output->length += count;
 }
 
-static void put_point(Output *output, uint32_t point) {
-  uint8_t bytes[4];
-  size_t count = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-  static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-  for (size_t i = count - 1; i > 0; i--, point >>= 6) bytes[i] = (uint8_t)(0x80 | (point & 0x3f));
-  bytes[0] = (uint8_t)(lead[count] | point);
-  put(output, bytes, count);
-}
-
-/* Bytes of the UTF-8 character at `at`, 0: it is none. No overlong forms, no halves of pairs, nothing above U+10FFFF. */
+/* Bytes of the UTF-8 character at `at`; 0: there is none. No overlong forms, no halves of pairs, nothing above U+10FFFF. */
 static size_t character_bytes(const uint8_t *at, size_t left) {
   uint8_t first = at[0];
   size_t count = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -99,8 +83,9 @@ static bool read_unit(JsonScan *scan, uint32_t *unit) {
   return true;
 }
 
-/* Behind "\u". */
+/* After "\u": the character as UTF-8. */
 static bool read_point(JsonScan *scan, Output *output) {
+  static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
   uint32_t point, low;
   if (!read_unit(scan, &point) || point == 0 || (point >= 0xdc00 && point < 0xe000)) return false;
   if (point >= 0xd800 && point < 0xdc00) {
@@ -109,26 +94,23 @@ static bool read_point(JsonScan *scan, Output *output) {
     if (!read_unit(scan, &low) || low < 0xdc00 || low >= 0xe000) return false;
     point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00);
   }
-  put_point(output, point);
+  uint8_t bytes[4];
+  const size_t count = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+  for (size_t i = count - 1; i > 0; i--, point >>= 6) bytes[i] = (uint8_t)(0x80 | (point & 0x3f));
+  bytes[0] = (uint8_t)(lead[count] | point);
+  put(output, bytes, count);
   return true;
 }
 
-static bool read_escape(JsonScan *scan, Output *output) {
-  static const char names[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-  if (scan->at == scan->end) return false;
-  char name = *scan->at++;
-  if (name == 'u') return read_point(scan, output);
-  const char *found = name ? strchr(names, name) : NULL;
-  if (found) put(output, &meanings[found - names], 1);
-  return found != NULL;
-}
-
 static bool read_string(JsonScan *scan, Output *output) {
+  static const char escapes[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
   if (!json_scan_take(scan, '"')) return false;
   while (scan->at < scan->end && *scan->at != '"') {
     if (*scan->at == '\\') {
-      scan->at++;
-      if (!read_escape(scan, output)) return false;
+      if (++scan->at == scan->end) return false;
+      const char escape = *scan->at++, *found = escape ? strchr(escapes, escape) : NULL;
+      if (found) put(output, &meanings[found - escapes], 1);
+      if (!found && !(escape == 'u' && read_point(scan, output))) return false;
       continue;
     }
     size_t bytes = (uint8_t)*scan->at < ' ' ? 0 : character_bytes((const uint8_t *)scan->at, (size_t)(scan->end - scan->at));
@@ -139,8 +121,8 @@ static bool read_string(JsonScan *scan, Output *output) {
   return json_scan_take(scan, '"');
 }
 
-/* A string: its decoded bytes, as many as `room` - 1 takes, and a NUL, into out (NULL: nowhere), and how many they are in all. False: there
- * is no string here, or a malformed one. */
+/* A string: up to `room` - 1 of its decoded bytes and a NUL go into out (NULL: nowhere); *length: how many it has in all. False: there is
+ * no string here, or a malformed one. */
 static bool json_scan_string(JsonScan *scan, char *out, size_t room, size_t *length) {
   JsonScan ahead = *scan;
   Output output = {out, room > 0 ? room - 1 : 0, 0};
@@ -159,7 +141,7 @@ static size_t pass_digits(JsonScan *scan) {
   return (size_t)(scan->at - from);
 }
 
-/* Its sign and digits before point and exponent, neither of which a whole number has here. */
+/* *whole: it has neither a point nor an exponent. */
 static bool pass_number(JsonScan *scan, bool *whole) {
   json_scan_take(scan, '-');
   bool zero = next_is(scan, '0');
@@ -251,12 +233,12 @@ typedef struct DataPart {
   const char *origin;
 } DataPart;
 
-/* What a header takes, and where its content goes. */
+/* How much a header holds, and where its content goes. */
 typedef struct HeaderParser {
   JsonScan scan;
   const DataPart *part;
   SafeFile *file;
-  size_t tensors, pairs, text; /* of the first pass: text with a NUL behind each string that is kept */
+  size_t tensors, pairs, text; /* of the first pass: text with a NUL after each string that is kept */
   size_t used;                 /* of the text, in the second pass */
 } HeaderParser;
 
@@ -280,29 +262,25 @@ static bool count_metadata(HeaderParser *parser) {
   return json_scan_take(scan, '}');
 }
 
-static bool count_entry(HeaderParser *parser) {
-  char name[KEY];
-  size_t length;
-  if (!json_scan_string(&parser->scan, name, sizeof name, &length) || !json_scan_take(&parser->scan, ':')) return false;
-  if (length < sizeof name && strcmp(name, METADATA) == 0) return count_metadata(parser);
-  parser->tensors++;
-  parser->text += length + 1;
-  return json_scan_skip(&parser->scan);
-}
-
 static bool count_all(HeaderParser *parser) {
   JsonScan *scan = &parser->scan;
   if (!json_scan_take(scan, '{')) return false;
   if (!json_scan_take(scan, '}')) {
-    do
-      if (!count_entry(parser)) return false;
-    while (json_scan_take(scan, ','));
+    do {
+      char name[KEY];
+      size_t length;
+      if (!json_scan_string(scan, name, sizeof name, &length) || !json_scan_take(scan, ':')) return false;
+      const bool metadata = length < sizeof name && strcmp(name, METADATA) == 0;
+      if (!metadata) parser->tensors++, parser->text += length + 1;
+      if (!(metadata ? count_metadata(parser) : json_scan_skip(scan))) return false;
+    } while (json_scan_take(scan, ','));
     if (!json_scan_take(scan, '}')) return false;
   }
-  return json_scan_at_end(scan);
+  pass_space(scan);
+  return scan->at == scan->end;
 }
 
-/* ---- the second pass: one entry. What is not of the right type ends it; else the syntax is known to be right. */
+/* ---- the second pass: one entry. A value of the wrong type ends it; otherwise the syntax is known to be right. */
 
 static char *keep_string(HeaderParser *parser) {
   size_t length;
@@ -378,12 +356,6 @@ static Status place_tensor(SafeTensor *tensor, const Entry *entry, const DataPar
   return STATUS_OK;
 }
 
-static bool find_dtype(const char *name, SafeDtype *dtype) {
-  for (int i = 0; i < SAFE_DTYPES; i++)
-    if (strcmp(safe_dtype_name((SafeDtype)i), name) == 0) return *dtype = (SafeDtype)i, true;
-  return false;
-}
-
 static Status read_tensor(HeaderParser *parser, SafeTensor *tensor) {
   const char *origin = parser->part->origin;
   JsonScan *scan = &parser->scan;
@@ -394,12 +366,15 @@ static Status read_tensor(HeaderParser *parser, SafeTensor *tensor) {
     json_scan_take(scan, '}');
   }
   if (!entry.typed) return status_set(STATUS_BAD_FILE, "%s: tensor %.100s has no dtype", origin, tensor->name);
-  if (!find_dtype(entry.dtype, &tensor->dtype))
+  int dtype = 0;
+  while (dtype < SAFE_DTYPES && strcmp(safe_dtype_name((SafeDtype)dtype), entry.dtype) != 0) dtype++;
+  if (dtype == SAFE_DTYPES)
     return status_set(
         STATUS_BAD_FILE,
         "%s: dtype %.20s of tensor %.100s is not known; known are F32, F16, BF16, F64, I32, I64, U8, BOOL, I8, I16, U16, U32, U64, "
         "C64, F8_E4M3, F8_E5M2, F8_E8M0",
         origin, entry.dtype, tensor->name);
+  tensor->dtype = (SafeDtype)dtype;
   if (!entry.shaped || !entry.placed)
     return status_set(STATUS_BAD_FILE, "%s: tensor %.100s has no %s", origin, tensor->name, entry.shaped ? "data_offsets" : "shape");
   return place_tensor(tensor, &entry, parser->part);
@@ -458,28 +433,26 @@ static int by_place(const void *a, const void *b, void *list) {
   return 0;
 }
 
-static Status check_tiling(const SafeFile *file, const uint32_t *ordered, const DataPart *part) {
-  const uint8_t *reached = part->begin;
-  const char *before = "the header";
-  for (size_t i = 0; i < file->count; i++) {
-    const SafeTensor *tensor = &file->list[ordered[i]];
-    if (tensor->data != reached)
-      return status_set(STATUS_BAD_FILE, "%s: the data of tensor %.100s %s %.100s", part->origin, tensor->name,
-                        tensor->data < reached ? "overlaps that of" : "leaves a hole after", before);
-    reached += tensor->bytes;
-    before = tensor->name;
-  }
-  if (reached == part->begin + part->size) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: %llu bytes at the end belong to no tensor", part->origin,
-                    (unsigned long long)(part->begin + part->size - reached));
-}
-
+/* The tensors' bytes follow one another and fill the data part. */
 static Status check_places(const SafeFile *file, const DataPart *part) {
   uint32_t *ordered = malloc((file->count + 1) * sizeof *ordered);
   if (!ordered) return status_no_memory(part->origin, "its header");
   for (size_t i = 0; i < file->count; i++) ordered[i] = (uint32_t)i;
   qsort_r(ordered, file->count, sizeof *ordered, by_place, file->list);
-  Status status = check_tiling(file, ordered, part);
+  const uint8_t *reached = part->begin, *end = part->begin + part->size;
+  const char *before = "the header";
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < file->count && status == STATUS_OK; i++) {
+    const SafeTensor *tensor = &file->list[ordered[i]];
+    if (tensor->data != reached)
+      status = status_set(STATUS_BAD_FILE, "%s: the data of tensor %.100s %s %.100s", part->origin, tensor->name,
+                          tensor->data < reached ? "overlaps that of" : "leaves a hole after", before);
+    reached += tensor->bytes;
+    before = tensor->name;
+  }
+  if (status == STATUS_OK && reached != end)
+    status =
+        status_set(STATUS_BAD_FILE, "%s: %llu bytes at the end belong to no tensor", part->origin, (unsigned long long)(end - reached));
   free(ordered);
   return status;
 }
@@ -519,12 +492,6 @@ static Status digest_header(const SafeFile *file, uint64_t *number, const char *
   return STATUS_OK;
 }
 
-static bool parse_digest(const char *text, uint64_t *number) {
-  if (strlen(text) != SAFE_DIGEST_TEXT - 1 || strspn(text, "0123456789abcdef") != SAFE_DIGEST_TEXT - 1) return false;
-  *number = strtoull(text, NULL, 16);
-  return true;
-}
-
 /* Gives each tensor its digest; in *own that of the header, in *given how many there are in all. */
 static bool take_digests(const SafeFile *file, uint64_t *own, size_t *given) {
   bool right = true;
@@ -537,22 +504,11 @@ static bool take_digests(const SafeFile *file, uint64_t *own, size_t *given) {
     bool whole = strcmp(key, SAFE_DIGEST_KEY) == 0;
     if (!whole && file->count > 0) tensor = bsearch(&wanted, file->list, file->count, sizeof *file->list, by_name);
     if (tensor) tensor->sealed = true;
-    right = right && (whole || tensor) && parse_digest(value, whole ? own : &tensor->digest);
+    const bool digits = strlen(value) == SAFE_DIGEST_TEXT - 1 && strspn(value, "0123456789abcdef") == SAFE_DIGEST_TEXT - 1;
+    right = right && (whole || tensor) && digits;
+    if (right) *(whole ? own : &tensor->digest) = strtoull(value, NULL, 16);
   }
   return right && *given == file->count + 1;
-}
-
-static Status check_digests(SafeFile *file, const char *origin) {
-  uint64_t own = 0, found = 0;
-  size_t given;
-  bool complete = take_digests(file, &own, &given);
-  if (given == 0) return STATUS_OK;
-  file->sealed = true;
-  if (complete) TRY(digest_header(file, &found, origin));
-  if (complete && own == found) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE,
-                    "%s: its header is damaged: names, shapes or metadata do not agree with their digest; fetch or make the file again",
-                    origin);
 }
 
 /* ---- the file */
@@ -569,7 +525,16 @@ static Status parse_header(SafeFile *file, const uint8_t *data, uint64_t length,
   TRY(read_all(&parser));
   TRY(check_places(file, part));
   TRY(sort_names(file, part->origin));
-  return check_digests(file, part->origin);
+  uint64_t own = 0, found = 0;
+  size_t given;
+  const bool complete = take_digests(file, &own, &given);
+  file->sealed = given > 0;
+  if (given == 0) return STATUS_OK;
+  if (complete) TRY(digest_header(file, &found, part->origin));
+  if (complete && own == found) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s: its header is damaged: names, shapes or metadata do not agree with their digest; fetch or make the file again",
+                    part->origin);
 }
 
 static Status parse(SafeFile *file, const uint8_t *data, size_t size, const char *origin) {
@@ -671,15 +636,11 @@ static Status convert(const SafeTensor *tensor, SafeDtype to, void *out) {
                     safe_dtype_name(tensor->dtype), safe_dtype_name(to));
 }
 
-/* [rows, columns] of blocks. */
-static Status widen_blocks(const SafeTensor *tensor, real *out) {
-  const LowbitMatrix matrix = {tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};
+Status safetensors_to_real(const SafeTensor *tensor, real *out) {
+  if (tensor->lowbit == LOWBIT_NONE) return convert(tensor, SAFE_REAL, out);
+  const LowbitMatrix matrix = {tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL}; /* in blocks */
   for (int64_t row = 0; row < matrix.outputs; row++) lowbit_widen(&matrix, row, 0, matrix.inputs, out + row * matrix.inputs);
   return STATUS_OK;
 }
 
-Status safetensors_to_real(const SafeTensor *tensor, real *out) {
-  if (tensor->lowbit != LOWBIT_NONE) return widen_blocks(tensor, out);
-  return convert(tensor, SAFE_REAL, out);
-}
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out) { return convert(tensor, SAFE_I32, out); }

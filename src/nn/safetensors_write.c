@@ -3,8 +3,8 @@
  *
  *   | length | header, padded with spaces to a multiple of 64 | tensors, those of rounder sizes first |
  *
- * The format allows no hole between tensors, so alignment comes from the order alone: a tensor whose size is a multiple of 2^k bytes (up to
- * 64) comes before those of smaller multiples and therefore starts at a multiple of 2^k. Each starts aligned for its own dtype. */
+ * The format allows no hole between tensors, so alignment follows only from the order: a tensor whose size is a multiple of 2^k bytes (up
+ * to 64) comes before those of smaller multiples and therefore starts at a multiple of 2^k. Each starts aligned for its own dtype. */
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
 #include "nn/safetensors_internal.h"
@@ -51,13 +51,6 @@ static int by_roundness(const void *a, const void *b) {
 
 /* ---- the header */
 
-static json_t *entry_json(const Planned *planned, uint64_t offset) {
-  json_t *shape = json_array();
-  for (int i = 0; i < planned->item->dims; i++) json_build_append(&shape, json_integer(planned->item->shape[i]));
-  return json_pack("{s:s, s:o, s:[II]}", "dtype", safe_dtype_name(planned->item->dtype), "shape", shape, "data_offsets", (json_int_t)offset,
-                   (json_int_t)(offset + planned->bytes));
-}
-
 static json_t *digest_json(uint64_t digest) {
   char text[SAFE_DIGEST_TEXT];
   safe_digest_text(digest, text);
@@ -84,9 +77,13 @@ static json_t *metadata_json(const Plan *plan) {
 static Status fill_header(json_t *header, const Plan *plan) {
   uint64_t offset = 0;
   for (size_t i = 0; i < plan->count; i++) {
-    const char *name = plan->list[i].item->name;
+    const SafeItem *item = plan->list[i].item;
+    const char *name = item->name;
     if (json_object_get(header, name)) return status_set(STATUS_BAD_VALUE, "%s: two tensors are called %.100s", plan->path, name);
-    json_t *entry = entry_json(&plan->list[i], offset);
+    json_t *shape = json_array();
+    for (int d = 0; d < item->dims; d++) json_build_append(&shape, json_integer(item->shape[d]));
+    json_t *entry = json_pack("{s:s, s:o, s:[II]}", "dtype", safe_dtype_name(item->dtype), "shape", shape, "data_offsets",
+                              (json_int_t)offset, (json_int_t)(offset + plan->list[i].bytes));
     if (!entry) return status_no_memory(plan->path, "its header");
     if (json_object_set_new(header, name, entry) != 0)
       return status_set(STATUS_BAD_VALUE, "%s: cannot describe tensor %.100s (its name must be UTF-8)", plan->path, name);
@@ -108,26 +105,21 @@ static char *padded_text(const json_t *header, uint64_t *length) {
   return NULL;
 }
 
-static Status header_text(const Plan *plan, char **text, uint64_t *length) {
-  json_t *header = json_object();
-  if (!header) return status_no_memory(plan->path, "its header");
-  Status status = fill_header(header, plan);
-  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = status_no_memory(plan->path, "its header");
-  json_decref(header);
-  return status;
-}
-
 /* At the beginning of the file: length and text. */
 static Status write_header(FILE *stream, const Plan *plan) {
   char *text = NULL;
   uint64_t length = 0;
-  TRY(header_text(plan, &text, &length));
-  if (fseek(stream, 0, SEEK_SET) == 0) { /* else nothing can be written, and the commit says why */
+  json_t *header = json_object();
+  if (!header) return status_no_memory(plan->path, "its header");
+  Status status = fill_header(header, plan);
+  if (status == STATUS_OK && !(text = padded_text(header, &length))) status = status_no_memory(plan->path, "its header");
+  if (status == STATUS_OK && fseek(stream, 0, SEEK_SET) == 0) { /* else nothing can be written, and the commit says why */
     fwrite(&length, sizeof length, 1, stream);
     fwrite(text, 1, length, stream);
   }
+  json_decref(header);
   free(text);
-  return STATUS_OK;
+  return status;
 }
 
 /* ---- the digest of the header */
@@ -136,7 +128,7 @@ static int by_item_name(const void *a, const void *b) {
   return strcmp((*(const Planned *const *)a)->item->name, (*(const Planned *const *)b)->item->name);
 }
 
-/* The pair of the caller's with the least key above `last` (NULL: the least of all); NULL: there is none. */
+/* The caller's pair with the first key after `last` in bytewise order (NULL: the first of all); NULL: there is none. */
 static const char *const *next_pair(const Plan *plan, const char *last) {
   const char *const *next = NULL;
   for (const char *const *pair = plan->metadata; pair && pair[0] && pair[1]; pair += 2)
@@ -144,7 +136,11 @@ static const char *const *next_pair(const Plan *plan, const char *last) {
   return next;
 }
 
-static void digest_sorted(Plan *plan, const Planned *const *sorted, SafeDigest *digest) {
+static Status digest_header(Plan *plan, SafeDigest *digest) {
+  const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
+  if (!sorted) return status_no_memory(plan->path, "its header");
+  for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
+  qsort(sorted, plan->count, sizeof *sorted, by_item_name);
   safe_digest_begin(digest);
   for (size_t i = 0; i < plan->count; i++) {
     const SafeItem *item = sorted[i]->item;
@@ -153,14 +149,6 @@ static void digest_sorted(Plan *plan, const Planned *const *sorted, SafeDigest *
   for (const char *const *pair = next_pair(plan, NULL); pair; pair = next_pair(plan, pair[0]))
     safe_digest_add_pair(digest, pair[0], pair[1]);
   plan->digest = safe_digest_end(digest);
-}
-
-static Status digest_header(Plan *plan, SafeDigest *digest) {
-  const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
-  if (!sorted) return status_no_memory(plan->path, "its header");
-  for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
-  qsort(sorted, plan->count, sizeof *sorted, by_item_name);
-  digest_sorted(plan, sorted, digest);
   free(sorted);
   return STATUS_OK;
 }
@@ -178,17 +166,13 @@ static void put(const Output *output, const void *data, size_t bytes) {
   fwrite(data, 1, bytes, output->stream);
 }
 
-/* Pieces, so that what is hashed is still in the cache when it is written. */
-static void put_plain(const Output *output, const uint8_t *data, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += PIECE) put(output, data + at, bytes - at < PIECE ? bytes - at : PIECE);
-}
-
 static Status write_item(const Output *output, const Planned *planned) {
   const SafeItem *item = planned->item;
   size_t from = safe_dtype_bytes(item->source), to = safe_dtype_bytes(item->dtype);
-  if (planned->count == 0) return STATUS_OK; /* an empty tensor may have no data at all */
-  if (item->dtype == item->source && !item->fill) {
-    put_plain(output, item->data, (size_t)planned->count * to);
+  if (planned->count == 0) return STATUS_OK;        /* an empty tensor may have no data at all */
+  if (item->dtype == item->source && !item->fill) { /* in pieces, so that what is hashed is still in the cache when it is written */
+    const size_t bytes = (size_t)planned->count * to;
+    for (size_t at = 0; at < bytes; at += PIECE) put(output, (const uint8_t *)item->data + at, bytes - at < PIECE ? bytes - at : PIECE);
     return STATUS_OK;
   }
   for (int64_t done = 0; done < planned->count; done += CHUNK) {
@@ -204,23 +188,18 @@ static Status write_item(const Output *output, const Planned *planned) {
   return STATUS_OK;
 }
 
-static Status write_data(const Output *output, const Plan *plan) {
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < plan->count && status == STATUS_OK && !ferror(output->stream); i++) {
-    safe_digest_begin(output->digest);
-    status = write_item(output, &plan->list[i]);
-    plan->list[i].digest = safe_digest_end(output->digest);
-  }
-  return status;
-}
-
 static Status write_all(FILE *stream, Plan *plan) {
   const size_t bytes = (size_t)CHUNK * sizeof(int64_t);
   uint8_t *memory = malloc(2 * bytes);
   SafeDigest *digest = safe_digest_new();
   Status status = memory && digest ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to write it");
   if (status == STATUS_OK) status = write_header(stream, plan);
-  if (status == STATUS_OK) status = write_data(&(Output){stream, digest, memory, memory + bytes}, plan);
+  const Output output = {stream, digest, memory, memory ? memory + bytes : NULL};
+  for (size_t i = 0; i < plan->count && status == STATUS_OK && !ferror(stream); i++) {
+    safe_digest_begin(digest);
+    status = write_item(&output, &plan->list[i]);
+    plan->list[i].digest = safe_digest_end(digest);
+  }
   if (status == STATUS_OK) status = digest_header(plan, digest);
   if (status == STATUS_OK) status = write_header(stream, plan);
   safe_digest_free(digest);
@@ -228,23 +207,24 @@ static Status write_all(FILE *stream, Plan *plan) {
   return status;
 }
 
-static Status write_file(Plan *plan) {
-  FileWriter writer;
-  TRY(files_create(&writer, plan->path));
-  Status status = write_all(writer.stream, plan);
-  if (status == STATUS_OK) return files_commit(&writer);
-  files_abort(&writer);
-  return status_wrap(status, "%s", plan->path);
-}
-
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata) {
   Plan plan = {.path = path, .list = calloc(count + 1, sizeof *plan.list), .count = count, .metadata = metadata};
   if (!plan.list) return status_no_memory(path, "its header");
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan.list[i], &items[i], i, path);
+  FileWriter writer;
   if (status == STATUS_OK) {
     qsort(plan.list, count, sizeof *plan.list, by_roundness);
-    status = write_file(&plan);
+    status = files_create(&writer, path);
+  }
+  if (status == STATUS_OK) {
+    status = write_all(writer.stream, &plan);
+    if (status == STATUS_OK) {
+      status = files_commit(&writer);
+    } else {
+      files_abort(&writer);
+      status = status_wrap(status, "%s", path);
+    }
   }
   free(plan.list);
   return status;

@@ -1,4 +1,4 @@
-/* The table of strategies. */
+/* The table of strategies, and what each costs a device. */
 #include "nn/strategy.h"
 #include "base/share.h"
 #include "base/status.h"
@@ -32,10 +32,10 @@ Status strategy_find(Strategy *strategy, const char *name) {
 
 /* ---- Cost on a device ---- */
 
-/* A product of [m, k] and [k, n] is 2 m n k operations. Attention is counted by the keys that a query
- * sees; the tiles of a causal mask compute somewhat more. */
+/* A product of [m, k] and [k, n] is 2 m n k operations. Attention is counted by the keys that a query sees; the tiles of a causal mask
+ * compute somewhat more. */
 
-enum { NUMBER = 4 /* bytes of a float, here and under way */, BITS = 8 };
+enum { NUMBER = 4 /* bytes of a float, in memory and when sent */, BITS = 8 };
 
 /* Products with weights for one row. */
 static double queries(const ModelConfig *c) { return 4.0 * (double)c->width * (double)c->width; } /* q, output */
@@ -43,9 +43,6 @@ static double matrices(const ModelConfig *c) { return c->activation == ACTIVATIO
 static double mlp(const ModelConfig *c) { return 2.0 * matrices(c) * (double)c->width * (double)c->mlp; }
 static double kv_width(const ModelConfig *c) { return (double)(c->width / c->heads * c->kv_heads); }
 static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * kv_width(c); }
-
-/* Scores and their sum of values: 2 products of the head width, over all heads. */
-static double looks(const ModelConfig *c, double pairs) { return 4.0 * (double)c->width * pairs; }
 
 /* Two norms and two residuals are read and written, of rows that do not go on the first norm alone; the activation reads the hidden rows
  * (SwiGLU two of them) and writes them. */
@@ -88,18 +85,15 @@ int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const Dev
   return (int64_t)rows_of(config, strategy, share).own;
 }
 
-/* Pairs of a query and a key. Of a causal model all rows ask, each seeing half of them, or the last one does, which sees all. */
-static double pairs(const ModelConfig *c, const Rows *rows) {
-  bool halved = config_is_decoder(c) && rows->asking > 1;
-  return rows->asking * (rows->remote + (halved ? (rows->own + 1) / 2 : rows->own));
-}
-
-/* Where nothing is wanted, own keys and values are not either; those of others have been on their way. */
+/* Where no row is wanted, own keys and values are not needed either; those of others are computed as they arrive. */
 static DeviceCost block(const ModelConfig *c, const Rows *rows) {
-  double own = rows->asking > 0 ? rows->own : 0;
+  const double own = rows->asking > 0 ? rows->own : 0;
+  /* Pairs of a query and a key. In a causal model all rows ask, each seeing half of them, or only the last one does, which sees all. */
+  const bool halved = config_is_decoder(c) && rows->asking > 1;
+  const double pairs = rows->asking * (rows->remote + (halved ? (rows->own + 1) / 2 : rows->own));
   return (DeviceCost){.linear = rows->asking * (queries(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
                       .remote = rows->remote * keys_and_values(c),
-                      .attention = looks(c, pairs(c, rows)),
+                      .attention = 4.0 * (double)c->width * pairs, /* scores and sums of values: 2 products of the head width */
                       .other_bytes = passes(c, rows->own, rows->asking) + activations(c, rows->asking)};
 }
 
@@ -133,25 +127,18 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
 
 /* ---- heads and columns divided */
 
-/* This device's part of so many whole ones. */
+/* The fraction of `count` columns or rows that this device has. */
 static double part(const DeviceShare *share, double count) {
   return count > 0 ? (double)share_even_count((int64_t)count, share->devices, share->device) / count : 0;
 }
 
-/* Norms and residuals are everybody's. */
+/* Every device computes all norms and residuals. */
 static DeviceCost heads(const ModelConfig *c, const DeviceShare *share, const Rows *rows) {
   double some = part(share, (double)c->kv_heads), columns = part(share, (double)c->mlp);
   DeviceCost cost = block(c, rows);
   cost.linear = some * (rows->asking * queries(c) + rows->own * keys_and_values(c)) + columns * rows->asking * mlp(c);
   cost.attention *= some;
   cost.other_bytes = passes(c, rows->own, rows->asking) + columns * activations(c, rows->asking);
-  return cost;
-}
-
-/* Two sums, each a reduce-scatter and an all-gather of the rows that go on. */
-static DeviceCost tensors(const ModelConfig *c, const DeviceShare *share, const Rows *rows) {
-  DeviceCost cost = heads(c, share, rows);
-  cost.sent_bits = 4 * rows_bits(c, rows->asking / share->devices);
   return cost;
 }
 
@@ -177,6 +164,7 @@ static DeviceCost retained_block(const ModelConfig *c, Strategy strategy, const 
 
 DeviceCost device_cost(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables) {
   const Rows rows = rows_of(config, strategy, share);
+  DeviceCost cost;
   if (share->devices == 1) return block(config, &rows);
   switch (strategy) {
   case STRATEGY_ASTRA:
@@ -184,7 +172,9 @@ DeviceCost device_cost(const ModelConfig *config, Strategy strategy, const Devic
   case STRATEGY_SP:
     return sequence(config, &rows);
   case STRATEGY_TP:
-    return tensors(config, share, &rows);
+    cost = heads(config, share, &rows); /* with two sums, each a reduce-scatter and an all-gather of the rows that go on */
+    cost.sent_bits = 4 * rows_bits(config, rows.asking / share->devices);
+    return cost;
   case STRATEGY_BP_AG:
   case STRATEGY_BP_SP:
     return retained_block(config, strategy, share, &rows);

@@ -107,7 +107,7 @@ $(ONEDNN_OBJECTS): FILE_FLAGS = $(if $(ONEDNN),-DASTRA_ONEDNN -fopenmp)
 $(ONEDNN_OBJECTS): $(DEPS)
 LIBS += $(if $(ONEDNN),-ldnnl -lgomp)
 
-FOLDERS := base autograd vq nn data train infer
+FOLDERS := base autograd vq nn data train infer serve
 # Who may use whom, as link order: upper ones first.
 uses_base := base
 uses_autograd := autograd base
@@ -116,7 +116,8 @@ uses_nn := nn autograd base
 uses_data := data base
 uses_train := train nn vq data autograd base
 uses_infer := infer nn vq data autograd base
-uses_cli := infer train nn vq data autograd base
+uses_serve := serve infer nn vq data autograd base
+uses_cli := serve infer train nn vq data autograd base
 
 objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(shell find src/$(1) -name '*.c' 2>/dev/null))
 libraries = $(foreach folder,$(1),$(BUILD)/$(2)/lib$(folder).a)
@@ -252,12 +253,12 @@ asan check-asan:
 	@TIME_SCALE=6 $(MAKE) --no-print-directory $(if $(filter check-%,$@),check,test) BUILD=build-asan \
 	  CFLAGS="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
-## tsan: the tests of threads, loader, infer and training under the thread sanitizer, in build-tsan
+## tsan: the tests of threads, loader, infer, serve and training under the thread sanitizer, in build-tsan
 .PHONY: tsan
 tsan:
 	@TIME_SCALE=10 TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.suppressions $$TSAN_OPTIONS" \
 	  $(MAKE) --no-print-directory test BUILD=build-tsan CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread \
-	  T="$(or $(T),threads loader infer/ train/)"
+	  T="$(or $(T),threads loader infer/ serve/ train/)"
 
 ## arm64-test: unit tests of 8- and 4-bit weights built for arm64 and run under qemu (Debian), in build-arm64; T=name runs others
 .PHONY: arm64-test

@@ -93,6 +93,7 @@ typedef enum EngineDeviceState { ENGINE_DEVICE_HERE, ENGINE_DEVICE_GONE, ENGINE_
 typedef struct EngineDevice {
   EngineDeviceState state;
   char name[64];      /* "here" or an address */
+  int pid;            /* of a process of this machine; 0: none, or not any more */
   double share;       /* of a request's tokens, 0 to 1 */
   int sequences;      /* that decode on it */
   double decode_rate; /* tokens a second, measured; 0: not yet */

@@ -1,0 +1,317 @@
+/* The engine on real processes: texts are those that the leader generates, in whatever order clients ask; a full queue refuses, a cancel
+ * ends what waits and what runs, each request ends exactly once. */
+#include "base/clock.h"
+#include "serve/engine.h"
+#include "unit/infer/sample_fixture.h"
+#include "unit/infer/sample_text.h"
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum { GROUPS = 4, ENTRIES = 50, PROMPT = 9, NEW = 12, NODES = 3, JOBS = 6, MOST = 64 };
+static const double MOST_SECONDS = 30;
+
+typedef struct Fixture {
+  SampleFixture base;
+  TokenSplit split;
+  LeaderOptions leader;
+  Engine *engine;
+} Fixture;
+
+/* What a client has got. */
+typedef struct Client {
+  pthread_mutex_t lock;
+  int32_t ids[MOST];
+  int count, prompt, ends;
+  EngineResult result;
+  char message[256];
+  real logits[64];
+  bool slow; /* takes 10 ms for each token */
+} Client;
+
+static void take_token(void *context, const EngineToken *token) {
+  Client *client = context;
+  if (client->slow) usleep(10000);
+  pthread_mutex_lock(&client->lock);
+  assert_int_equal(client->ends, 0);
+  if (token->prompt)
+    client->prompt++;
+  else if (client->count < MOST)
+    client->ids[client->count++] = token->id;
+  pthread_mutex_unlock(&client->lock);
+}
+
+static void take_end(void *context, const EngineResult *result) {
+  Client *client = context;
+  pthread_mutex_lock(&client->lock);
+  client->result = *result;
+  if (result->message) snprintf(client->message, sizeof client->message, "%s", result->message);
+  client->ends++;
+  pthread_mutex_unlock(&client->lock);
+}
+
+static void take_images(void *context, const real *logits, const EngineResult *result) {
+  Client *client = context;
+  if (logits) memcpy(client->logits, logits, 2 * 7 * sizeof(real));
+  take_end(context, result);
+}
+
+static void clients_init(Client *clients, int count) {
+  for (int i = 0; i < count; i++) {
+    clients[i] = (Client){.count = 0};
+    pthread_mutex_init(&clients[i].lock, NULL);
+  }
+}
+
+static int tokens_of(Client *client) {
+  pthread_mutex_lock(&client->lock);
+  int count = client->count;
+  pthread_mutex_unlock(&client->lock);
+  return count;
+}
+
+static bool is_over(Client *client) {
+  pthread_mutex_lock(&client->lock);
+  bool over = client->ends > 0;
+  pthread_mutex_unlock(&client->lock);
+  return over;
+}
+
+static void await_end(Client *client) {
+  const double start = clock_now();
+  while (!is_over(client)) {
+    if (clock_now() - start > MOST_SECONDS) fail_msg("a request does not end");
+    usleep(1000);
+  }
+}
+
+static void open_fixture(Fixture *f, const char *preset) {
+  ModelConfig config = {0};
+  *f = (Fixture){.leader = {.batch_max = 2, .timeout = 20, .threads = 1}};
+  assert_int_equal(sample_config(&config, preset, GROUPS, ENTRIES, 4, strcmp(preset, "tiny") ? CLASS_NONE : CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_open(&f->base, &config);
+}
+
+static void start_text(Fixture *f, int queue_max) {
+  assert_int_equal(token_split_init(&f->split, NODES, NULL), STATUS_OK);
+  const EngineOptions options = {
+      .weights = &f->base.weights, .split = &f->split, .leader = &f->leader, .queue_max = queue_max, .sequences_max = 4};
+  if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static void close_fixture(Fixture *f) {
+  engine_free(f->engine);
+  sample_fixture_no_children();
+  sample_fixture_close(&f->base);
+}
+
+static EngineJob job_of(const int32_t *ids, Client *client) {
+  return (EngineJob){.ids = ids,
+                     .count = PROMPT,
+                     .sampling = {.max = NEW, .top_p = 1},
+                     .top = -1,
+                     .on_token = take_token,
+                     .on_end = take_end,
+                     .context = client};
+}
+
+/* What one leader by itself makes of each prompt. */
+static void expect(Fixture *f, int32_t ids[JOBS][PROMPT], int32_t expected[JOBS][NEW]) {
+  Leader *leader;
+  assert_int_equal(token_split_init(&f->split, NODES, NULL), STATUS_OK);
+  if (leader_start_text(&leader, &f->base.weights, &f->split, &f->leader) != STATUS_OK) fail_msg("%s", status_message());
+  for (int j = 0; j < JOBS; j++) {
+    const Sampling sampling = {.max = NEW, .top_p = 1, .vocabulary = f->base.weights.config->vocabulary};
+    LeaderAnswer answer;
+    bool more = true;
+    sample_ids(f->base.weights.config, (uint64_t)(20 + j), PROMPT, ids[j]);
+    assert_int_equal(leader_text_prompt(leader, ids[j], PROMPT, &sampling), STATUS_OK);
+    for (int i = 0; more && i <= NEW; i++) {
+      int32_t id;
+      assert_int_equal(leader_text_next(leader, &id, &more), STATUS_OK);
+      if (more) expected[j][i] = id;
+    }
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  }
+  leader_stop(leader);
+}
+
+/* ---- */
+
+static void texts_are_the_leaders(void **state) {
+  Fixture f;
+  Client clients[JOBS];
+  int32_t ids[JOBS][PROMPT], expected[JOBS][NEW];
+  EngineState seen;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  expect(&f, ids, expected);
+  start_text(&f, JOBS);
+  clients_init(clients, JOBS);
+  for (int j = 0; j < JOBS; j++) {
+    uint64_t ticket;
+    EngineJob job = job_of(ids[j], &clients[j]);
+    job.echo = j == 1;
+    job.sampling.ends = j == 2;
+    job.sampling.end[0] = expected[2][5]; /* ends at its first occurrence */
+    assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+    assert_int_equal(ticket, j + 1);
+    if (j == 2) assert_int_equal(engine_start(f.engine), STATUS_OK);
+  }
+  for (int j = 0; j < JOBS; j++) {
+    int count = NEW;
+    await_end(&clients[j]);
+    for (int i = 0; j == 2 && i < NEW && count == NEW; i++) count = expected[2][i] == expected[2][5] ? i : NEW;
+    assert_int_equal(clients[j].ends, 1);
+    assert_int_equal(clients[j].result.end, j == 2 ? ENGINE_STOP : ENGINE_LENGTH);
+    assert_int_equal(clients[j].count, count);
+    assert_memory_equal(clients[j].ids, expected[j], (size_t)count * sizeof(int32_t));
+    assert_int_equal(clients[j].prompt, j == 1 ? PROMPT : 0);
+    assert_int_equal(clients[j].result.prompt_tokens, PROMPT);
+    assert_int_equal(clients[j].result.new_tokens, count);
+    assert_true(clients[j].result.first > 0 && clients[j].result.total >= clients[j].result.first);
+  }
+  engine_state(f.engine, &seen);
+  assert_true(seen.ready);
+  assert_int_equal(seen.nodes, NODES);
+  assert_int_equal(seen.submitted, JOBS);
+  assert_int_equal(seen.finished, JOBS);
+  assert_int_equal(seen.prompt_tokens, JOBS * PROMPT);
+  assert_int_equal(seen.queued + seen.decoding + seen.prefilling, 0);
+  for (int d = 0; d < NODES; d++) assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
+  close_fixture(&f);
+}
+
+static void limits_are_kept(void **state) {
+  Fixture f;
+  Client clients[4];
+  int32_t ids[PROMPT];
+  uint64_t first, second, ticket;
+  EngineState seen;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  start_text(&f, 2);
+  clients_init(clients, 4);
+  EngineJob job = job_of(ids, &clients[0]);
+  job.count = 0;
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BAD_VALUE);
+  job.count = f.base.weights.config->context + 1;
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BAD_VALUE);
+  job.count = PROMPT;
+  ids[3] = (int32_t)f.base.weights.config->vocabulary;
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BAD_VALUE);
+  ids[3] = 3;
+  job.sampling.max = 1000; /* until the context is full */
+  clients[0].slow = true;
+  assert_int_equal(engine_submit(f.engine, &job, &first), STATUS_OK);
+  job = job_of(ids, &clients[1]);
+  assert_int_equal(engine_submit(f.engine, &job, &second), STATUS_OK);
+  job = job_of(ids, &clients[2]);
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BUSY);
+  assert_true(engine_retry_seconds(f.engine) >= 1 && engine_retry_seconds(f.engine) <= 60);
+  engine_cancel(f.engine, second); /* it waits */
+  engine_cancel(f.engine, 1000);   /* there is none */
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  await_end(&clients[1]);
+  assert_int_equal(clients[1].result.end, ENGINE_CANCELLED);
+  assert_int_equal(clients[1].count, 0);
+  while (tokens_of(&clients[0]) < 3) usleep(1000);
+  engine_cancel(f.engine, first); /* it decodes */
+  await_end(&clients[0]);
+  assert_int_equal(clients[0].result.end, ENGINE_CANCELLED);
+  assert_true(clients[0].count < 30);
+  job = job_of(ids, &clients[2]);
+  job.sampling.max = 1000;
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  await_end(&clients[2]);
+  assert_int_equal(clients[2].result.end, ENGINE_CONTEXT);
+  engine_state(f.engine, &seen);
+  assert_int_equal(seen.cancelled, 2);
+  assert_int_equal(seen.refused, 1);
+  job = job_of(ids, &clients[3]);
+  clients[3].slow = true;
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  while (tokens_of(&clients[3]) < 1) usleep(1000);
+  close_fixture(&f); /* ends what runs */
+  assert_int_equal(clients[3].ends, 1);
+  assert_int_equal(clients[3].result.end, ENGINE_CANCELLED);
+}
+
+static void images_are_classified(void **state) {
+  Fixture f;
+  Client clients[2];
+  Partition partition = {0};
+  uint64_t ticket;
+  (void)state;
+  open_fixture(&f, "tiny");
+  const ModelConfig *config = f.base.weights.config;
+  float *pixels = malloc((size_t)(2 * weights_pixels(&f.base.weights)) * sizeof *pixels);
+  int64_t counts[NODES];
+  SampleAnswer expected;
+  sample_pixels(config, 4, 2, pixels);
+  assert_int_equal(partition_even(&partition, config_tokens(config), NODES), STATUS_OK);
+  layout_even_counts(config_tokens(config), NODES, counts);
+  assert_int_equal(sample_answer(&f.base.sample, NODES, counts, NULL, pixels, 2, &expected), STATUS_OK);
+  const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};
+  if (engine_new(&f.engine, &options) != STATUS_OK) fail_msg("%s", status_message());
+  clients_init(clients, 2);
+  EngineImages images = {.pixels = pixels, .count = 3, .on_end = take_images, .context = &clients[0]};
+  assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_BAD_VALUE);
+  images.count = 2;
+  assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
+  images.context = &clients[1];
+  assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    await_end(&clients[i]);
+    assert_int_equal(clients[i].result.end, ENGINE_LENGTH);
+    sample_fixture_close_to(clients[i].logits, expected.logits, 2 * config->classes, 1e-5, 0.01);
+  }
+  sample_answer_release(&expected);
+  close_fixture(&f);
+  partition_release(&partition);
+  free(pixels);
+}
+
+/* A process that dies with --on-failure abort ends the cluster: what runs and what waits fails, and what comes is refused. */
+static void a_lost_cluster_fails_its_requests(void **state) {
+  Fixture f;
+  Client clients[2];
+  int32_t ids[PROMPT];
+  uint64_t ticket;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  start_text(&f, 4);
+  clients_init(clients, 2);
+  EngineState seen;
+  engine_state(f.engine, &seen);
+  assert_true(seen.ready);
+  assert_int_equal(kill(seen.devices[1].pid, SIGKILL), 0);
+  for (int i = 0; i < 2; i++) {
+    const EngineJob job = job_of(ids, &clients[i]);
+    assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    await_end(&clients[i]);
+    assert_int_equal(clients[i].result.end, ENGINE_FAILED);
+    assert_non_null(strstr(clients[i].message, "node 1"));
+  }
+  const EngineJob job = job_of(ids, &clients[0]);
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_PEER);
+  engine_state(f.engine, &seen);
+  assert_false(seen.ready);
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(texts_are_the_leaders),
+      cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified),
+      cmocka_unit_test(a_lost_cluster_fails_its_requests),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

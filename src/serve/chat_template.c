@@ -1,0 +1,217 @@
+/* Finds the chat template of a checkpoint, and renders messages with it. Leaves out: tools and documents, which templates see as none;
+ * pictures in messages. */
+#include "serve/chat_template.h"
+#include "base/files.h"
+#include "serve/jinja.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_MAX = 16 << 20 }; /* bytes of tokenizer_config.json, which lists every added token */
+
+static const char chatml[] = "{% for message in messages %}"
+                             "{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') + '<|im_end|>\n' }}"
+                             "{% endfor %}"
+                             "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+struct ChatTemplate {
+  Jinja *jinja;
+  json_t *tokens; /* bos_token, eos_token... */
+  bool chatml;    /* for want of another */
+};
+
+/* A special token is a string or an object with its content. */
+static Status keep_tokens(ChatTemplate *template, const json_t *config) {
+  static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const json_t *token = json_object_get(config, names[i]);
+    if (json_is_object(token)) token = json_object_get(token, "content");
+    if (json_is_string(token) && json_object_set_new(template->tokens, names[i], json_copy((json_t *)token)) != 0)
+      return status_no_memory(names[i], "the token");
+  }
+  return STATUS_OK;
+}
+
+/* chat_template in one of its two forms -> its text; NULL where there is none. */
+static Status choose_template(const json_t *config, const char *path, const char *name, const char **text) {
+  const json_t *entry = json_object_get(config, "chat_template");
+  *text = NULL;
+  if (!entry || json_is_null(entry)) {
+    return name ? status_set(STATUS_NOT_FOUND, "%s: it has no chat template, so none of the name %s", path, name) : STATUS_OK;
+  }
+  if (json_is_array(entry)) {
+    const json_t *found = NULL, *row;
+    size_t i;
+    json_array_foreach((json_t *)entry, i, row) {
+      const char *its = json_string_value(json_object_get(row, "name"));
+      if (its && strcmp(its, name ? name : "default") == 0) found = row;
+    }
+    if (!found && !name && json_array_size(entry) == 1) found = json_array_get(entry, 0);
+    if (!found) return status_set(STATUS_NOT_FOUND, "%s: it has no chat template of the name %s", path, name ? name : "default");
+    entry = json_object_get(found, "template");
+  } else if (name && strcmp(name, "default") != 0) {
+    return status_set(STATUS_NOT_FOUND, "%s: it has a single chat template, without a name; none is called %s", path, name);
+  }
+  if (!json_is_string(entry))
+    return status_set(STATUS_BAD_FILE, "%s: chat_template is no string, nor a list of {\"name\", \"template\"}", path);
+  *text = json_string_value(entry);
+  return STATUS_OK;
+}
+
+static Status read_config(const char *path, json_t **config) {
+  char *data;
+  size_t size;
+  json_error_t error;
+  *config = NULL;
+  if (!files_exists(path)) return STATUS_OK;
+  TRY(files_read(path, CONFIG_MAX, &data, &size));
+  *config = json_loadb(data, size, JSON_ALLOW_NUL, &error);
+  free(data);
+  if (!*config) return status_set(STATUS_BAD_FILE, "%s:%d: %s", path, error.line, error.text);
+  return STATUS_OK;
+}
+
+static Status open_from(ChatTemplate *template, const char *jinja_path, const char *config_path, const char *name, json_t **config,
+                        char **file) {
+  const char *text = NULL;
+  size_t size = 0;
+  TRY(read_config(config_path, config));
+  TRY(keep_tokens(template, *config));
+  if (files_exists(jinja_path) && !name) {
+    TRY(files_read(jinja_path, JINJA_SOURCE_MAX, file, &size));
+    text = *file;
+  } else {
+    TRY(choose_template(*config, config_path, name, &text));
+    size = text ? strlen(text) : 0;
+  }
+  template->chatml = !text;
+  Status status = text ? jinja_parse(&template->jinja, "chat template", text, size)
+                       : jinja_parse(&template->jinja, "chat template", chatml, sizeof chatml - 1);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", *file ? jinja_path : config_path);
+}
+
+Status chat_template_open(ChatTemplate **template, const char *directory, const char *name) {
+  *template = NULL;
+  ChatTemplate *fresh = calloc(1, sizeof *fresh);
+  char *jinja_path = files_join(directory, "chat_template.jinja"), *config_path = files_join(directory, "tokenizer_config.json"),
+       *file = NULL;
+  json_t *config = NULL;
+  Status status = STATUS_OK;
+  if (fresh) fresh->tokens = json_object();
+  if (!fresh || !fresh->tokens || !jinja_path || !config_path) status = status_no_memory(directory, "the chat template");
+  if (status == STATUS_OK) status = open_from(fresh, jinja_path, config_path, name, &config, &file);
+  if (status == STATUS_OK)
+    *template = fresh;
+  else
+    chat_template_free(fresh);
+  json_decref(config);
+  free(file);
+  free(config_path);
+  free(jinja_path);
+  return status;
+}
+
+void chat_template_free(ChatTemplate *template) {
+  if (!template) return;
+  jinja_free(template->jinja);
+  json_decref(template->tokens);
+  free(template);
+}
+
+/* ---- messages */
+
+/* The texts of parts, joined by newlines, as a new string; NULL after a failure. */
+static json_t *join_parts(const json_t *parts, size_t message) {
+  json_t *joined = NULL, *part;
+  char *text = NULL;
+  size_t i, size = 0, used = 0;
+  json_array_foreach((json_t *)parts, i, part) {
+    const json_t *type = json_object_get(part, "type"), *words = json_object_get(part, "text");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(words)) {
+      status_set(STATUS_BAD_VALUE, "messages[%zu].content[%zu]: only parts of the form {\"type\": \"text\", \"text\": ...} are accepted",
+                 message, i);
+      return NULL;
+    }
+    size += json_string_length(words) + 1;
+  }
+  text = malloc(size + 1);
+  if (text) {
+    json_array_foreach((json_t *)parts, i, part) {
+      const json_t *words = json_object_get(part, "text");
+      if (i > 0) text[used++] = '\n';
+      memcpy(text + used, json_string_value(words), json_string_length(words));
+      used += json_string_length(words);
+    }
+    joined = json_stringn_nocheck(text, used); /* pieces of it were checked */
+  }
+  free(text);
+  if (!joined) status_no_memory("messages", "their text");
+  return joined;
+}
+
+/* The message as the template sees it: the caller's own, or a copy whose content is one string. NULL after a failure. */
+static json_t *plain_message(const json_t *message, size_t i) {
+  const json_t *content = json_object_get(message, "content");
+  if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
+    status_set(STATUS_BAD_VALUE, "messages[%zu]: a message is an object with the members role, a string, and content", i);
+    return NULL;
+  }
+  if (content && !json_is_string(content) && !json_is_null(content) && !json_is_array(content)) {
+    status_set(STATUS_BAD_VALUE, "messages[%zu].content: a string or an array of parts is accepted", i);
+    return NULL;
+  }
+  if (!json_is_array(content)) return json_incref((json_t *)message);
+  json_t *copy = json_copy((json_t *)message), *joined = join_parts(content, i);
+  if (copy && joined && json_object_set(copy, "content", joined) == 0) {
+    json_decref(joined);
+    return copy;
+  }
+  json_decref(copy);
+  json_decref(joined);
+  return NULL;
+}
+
+static Status plain_messages(const json_t *messages, json_t *plain) {
+  size_t i;
+  json_t *message;
+  if (!json_is_array(messages) || json_array_size(messages) == 0)
+    return status_set(STATUS_BAD_VALUE, "messages: an array of at least one message is wanted");
+  json_array_foreach((json_t *)messages, i, message) {
+    json_t *one = plain_message(message, i);
+    if (!one) return STATUS_BAD_VALUE;
+    if (json_array_append_new(plain, one) != 0) return status_no_memory("messages", "their copy");
+  }
+  return STATUS_OK;
+}
+
+static Status render_sized(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size) {
+  *text = NULL;
+  json_t *plain = json_array(), *variables = json_copy(template->tokens);
+  Status status = STATUS_OK;
+  if (!plain || !variables || json_object_set(variables, "messages", plain) != 0 ||
+      json_object_set_new(variables, "tools", json_null()) != 0 || json_object_set_new(variables, "documents", json_null()) != 0 ||
+      json_object_set_new(variables, "add_generation_prompt", json_boolean(add_generation_prompt)) != 0)
+    status = status_no_memory("chat template", "its variables");
+  if (status == STATUS_OK) status = plain_messages(messages, plain);
+  if (status == STATUS_OK) status = jinja_render(template->jinja, variables, &jinja_limits, text, size);
+  json_decref(plain);
+  json_decref(variables);
+  return status;
+}
+
+Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text) {
+  size_t size;
+  return render_sized(template, messages, add_generation_prompt, text, &size);
+}
+
+Status chat_template_encode(const ChatTemplate *template, const Vocabulary *vocabulary, const json_t *messages, bool add_generation_prompt,
+                            TokenList *ids) {
+  char *text;
+  size_t size;
+  TRY(render_sized(template, messages, add_generation_prompt, &text, &size));
+  Status status = template->chatml ? vocabulary_prompt(vocabulary, text, size, true, ids)
+                                   : tokenizer_encode(vocabulary->tokenizer, text, size, true, ids);
+  free(text);
+  return status;
+}
+
+const char *chat_template_stop(const ChatTemplate *template) { return template->chatml ? "<|im_end|>" : NULL; }

@@ -1,0 +1,483 @@
+/* Renders the tree of a Jinja template: walks it, with variables in a chain of scopes and output in one buffer. Everything that a rendering
+ * makes but its output lies in an arena and goes with it, so no error leaks and the arena's size is the limit of memory.
+ * Invariant: nodes and the caller's JSON are never written to. */
+#include "serve/jinja_internal.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEPTH_MAX = 400, ARENA_BYTES = 64 << 20 };
+
+const JinjaLimits jinja_limits = {4000000, 64 << 20, 16 << 20};
+
+struct JinjaVariable {
+  JinjaText name;
+  JinjaValue value;
+  JinjaVariable *next;
+};
+
+/* ---- tools of a rendering */
+
+Status jinja_fail(const JinjaRun *run, Status code, const char *format, ...) {
+  char message[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  return status_set(code, "%s, line %d: %s", run->template->name, run->line, message);
+}
+
+Status jinja_charge(JinjaRun *run, size_t amount) {
+  if (amount > run->steps)
+    return jinja_fail(run, STATUS_NO_MEMORY, "the template takes more than %llu steps", (unsigned long long)run->limits->steps);
+  run->steps -= amount;
+  return STATUS_OK;
+}
+
+Status jinja_alloc(JinjaRun *run, size_t bytes, void *block) {
+  void *fresh = arena_alloc(run->arena, bytes);
+  if (!fresh) return jinja_fail(run, STATUS_NO_MEMORY, "the template makes more than %zu MiB of values", arena_reserved(run->arena) >> 20);
+  memcpy(block, &fresh, sizeof fresh);
+  return STATUS_OK;
+}
+
+Status jinja_write(JinjaRun *run, JinjaText text) {
+  if (text.size > run->limits->output - run->size)
+    return jinja_fail(run, STATUS_NO_MEMORY, "the template writes more than %zu bytes", run->limits->output);
+  if (run->size + text.size + 1 > run->room) {
+    size_t room = 2 * run->room > run->size + text.size + 1 ? 2 * run->room : run->size + text.size + 1024;
+    char *output = realloc(run->output, room);
+    if (!output) return status_no_memory(run->template->name, "the text");
+    run->output = output;
+    run->room = room;
+  }
+  if (text.size) memcpy(run->output + run->size, text.bytes, text.size);
+  run->size += text.size;
+  return STATUS_OK;
+}
+
+Status jinja_capture(JinjaRun *run, size_t start, JinjaText *text) {
+  char *bytes = NULL;
+  size_t size = run->size - start;
+  TRY(jinja_charge(run, size / 64));
+  TRY(jinja_alloc(run, size, &bytes));
+  if (size) memcpy(bytes, run->output + start, size);
+  run->size = start;
+  *text = (JinjaText){bytes, size};
+  return STATUS_OK;
+}
+
+/* ---- variables */
+
+static Status set_variable(JinjaRun *run, JinjaScope *scope, JinjaText name, JinjaValue value) {
+  JinjaVariable *variable = scope->variables;
+  for (; variable && !jinja_text_equal(variable->name, name); variable = variable->next) TRY(jinja_charge(run, 1));
+  if (!variable) {
+    TRY(jinja_alloc(run, sizeof *variable, &variable));
+    *variable = (JinjaVariable){.name = name, .next = scope->variables};
+    scope->variables = variable;
+  }
+  variable->value = value;
+  return STATUS_OK;
+}
+
+static Status find_variable(JinjaRun *run, JinjaText name, JinjaValue *value) {
+  for (const JinjaScope *scope = run->scope; scope; scope = scope->outer) {
+    for (const JinjaVariable *variable = scope->variables; variable; variable = variable->next) {
+      TRY(jinja_charge(run, 1));
+      if (jinja_text_equal(variable->name, name)) return *value = variable->value, STATUS_OK;
+    }
+  }
+  const JinjaBuiltin *function = jinja_builtin(JINJA_FUNCTIONS, name);
+  *value = function ? (JinjaValue){.kind = JINJA_FUNCTION, .function = function} : jinja_undefined(name);
+  return STATUS_OK;
+}
+
+/* ---- expressions */
+
+static Status evaluate(JinjaRun *run, const JinjaNode *node, JinjaValue *value);
+static Status execute(JinjaRun *run, const JinjaNode *list);
+
+static Status evaluate_list(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  size_t count = 0;
+  for (const JinjaNode *item = node->list; item; item = item->next) count++;
+  TRY(jinja_list_new(run, count, value));
+  JinjaValue *items = value->list->items;
+  value->list->tuple = node->value.boolean;
+  for (const JinjaNode *item = node->list; item; item = item->next) TRY(evaluate(run, item, items++));
+  return STATUS_OK;
+}
+
+static Status evaluate_map(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  TRY(jinja_map_new(run, 0, value));
+  for (const JinjaNode *item = node->list; item; item = item->next->next) {
+    JinjaValue key, member;
+    TRY(evaluate(run, item, &key));
+    TRY(evaluate(run, item->next, &member));
+    if (key.kind != JINJA_STRING)
+      return jinja_fail(run, STATUS_UNSUPPORTED, "keys of mappings are strings, not %s", jinja_kind_name(key.kind));
+    TRY(jinja_map_put(run, value->map, key.text, member));
+  }
+  return STATUS_OK;
+}
+
+static Status evaluate_slice(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  const JinjaNode *nodes[3] = {node->b, node->c, node->list};
+  const JinjaValue *bounds[3] = {NULL};
+  JinjaValue of, values[3];
+  TRY(evaluate(run, node->a, &of));
+  for (int i = 0; i < 3; i++) {
+    if (!nodes[i]) continue;
+    TRY(evaluate(run, nodes[i], &values[i]));
+    bounds[i] = &values[i];
+  }
+  return jinja_slice(run, &of, bounds, value);
+}
+
+static Status evaluate_arguments(JinjaRun *run, const JinjaNode *list, JinjaArgument **arguments, size_t *count) {
+  *count = 0;
+  *arguments = NULL;
+  for (const JinjaNode *node = list; node; node = node->next) ++*count;
+  if (!*count) return STATUS_OK;
+  TRY(jinja_alloc(run, *count * sizeof **arguments, arguments));
+  JinjaArgument *next = *arguments;
+  for (const JinjaNode *node = list; node; node = node->next, next++) {
+    next->name = node->text;
+    TRY(evaluate(run, node->a, &next->value));
+  }
+  return STATUS_OK;
+}
+
+/* The text that a macro writes. It sees the template's own variables and its parameters, not those of its caller. */
+static Status call_macro(JinjaRun *run, const JinjaNode *macro, const JinjaArgument *arguments, size_t count, JinjaValue *value) {
+  JinjaScope scope = {.outer = &run->globals}, *outer = run->scope;
+  size_t position = 0, used = 0, start = run->size;
+  for (const JinjaNode *parameter = macro->b; parameter; parameter = parameter->next, position++) {
+    const JinjaArgument *argument = position < count && arguments[position].name.size == 0 ? &arguments[position] : NULL;
+    for (size_t i = 0; i < count && !argument; i++) {
+      if (jinja_text_equal(arguments[i].name, parameter->text)) argument = &arguments[i];
+    }
+    JinjaValue bound = argument ? argument->value : jinja_undefined(parameter->text);
+    used += argument != NULL;
+    run->scope = &scope;
+    if (!argument && parameter->a) TRY(evaluate(run, parameter->a, &bound));
+    run->scope = outer;
+    TRY(set_variable(run, &scope, parameter->text, bound));
+  }
+  if (used < count)
+    return jinja_fail(run, STATUS_BAD_VALUE, "the macro \"%.*s\" does not take these arguments", (int)(macro->text.size % 100),
+                      macro->text.bytes);
+  run->scope = &scope;
+  TRY(execute(run, macro->list));
+  run->scope = outer;
+  JinjaText text;
+  TRY(jinja_capture(run, start, &text));
+  *value = jinja_string(text);
+  return STATUS_OK;
+}
+
+static Status evaluate_call(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  JinjaValue self = jinja_none(), callee;
+  const JinjaBuiltin *method = NULL;
+  JinjaArgument *arguments;
+  size_t count;
+  if (node->a->kind == NODE_ATTRIBUTE) {
+    TRY(evaluate(run, node->a->a, &self));
+    if (self.kind == JINJA_STRING) method = jinja_builtin(JINJA_STRING_METHODS, node->a->text);
+    if (self.kind == JINJA_MAP) method = jinja_builtin(JINJA_MAP_METHODS, node->a->text);
+    if (!method) TRY(jinja_attribute(run, &self, node->a->text, &callee));
+  } else {
+    TRY(evaluate(run, node->a, &callee));
+  }
+  TRY(evaluate_arguments(run, node->list, &arguments, &count));
+  run->line = node->line;
+  if (method) return jinja_call(run, method, &self, arguments, count, value);
+  if (callee.kind == JINJA_FUNCTION) return jinja_call(run, callee.function, &self, arguments, count, value);
+  if (callee.kind == JINJA_MACRO) return call_macro(run, callee.macro, arguments, count, value);
+  if (node->a->kind == NODE_ATTRIBUTE)
+    return jinja_fail(run, STATUS_UNSUPPORTED, "%s has no method \"%.*s\" that is supported", jinja_kind_name(self.kind),
+                      (int)(node->a->text.size % 100), node->a->text.bytes);
+  if (callee.kind == JINJA_UNDEFINED)
+    return jinja_fail(run, STATUS_UNSUPPORTED, "there is no function \"%.*s\"", (int)(callee.text.size % 100), callee.text.bytes);
+  return jinja_fail(run, STATUS_BAD_VALUE, "%s is called like a function", jinja_kind_name(callee.kind));
+}
+
+static Status evaluate_builtin(JinjaRun *run, const JinjaNode *node, JinjaValue *value) { /* a filter or a test */
+  JinjaValue self;
+  JinjaArgument *arguments;
+  size_t count;
+  TRY(evaluate(run, node->a, &self));
+  TRY(evaluate_arguments(run, node->list, &arguments, &count));
+  run->line = node->line;
+  return jinja_call(run, node->builtin, &self, arguments, count, value);
+}
+
+static Status evaluate_kind(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  JinjaValue a, b;
+  switch (node->kind) {
+  case NODE_CONSTANT:
+    *value = node->value;
+    return STATUS_OK;
+  case NODE_NAME:
+    return find_variable(run, node->text, value);
+  case NODE_LIST:
+    return evaluate_list(run, node, value);
+  case NODE_MAP:
+    return evaluate_map(run, node, value);
+  case NODE_NOT:
+    TRY(evaluate(run, node->a, &a));
+    *value = jinja_boolean(!jinja_true(&a));
+    return STATUS_OK;
+  case NODE_NEGATE:
+    TRY(evaluate(run, node->a, &a));
+    b = jinja_integer(0);
+    if (a.kind == JINJA_REAL) return *value = jinja_real(-a.real), STATUS_OK;
+    return jinja_binary(run, OPERATOR_SUBTRACT, &b, &a, value);
+  case NODE_AND:
+  case NODE_OR:
+    TRY(evaluate(run, node->a, value));
+    return jinja_true(value) == (node->kind == NODE_AND) ? evaluate(run, node->b, value) : STATUS_OK;
+  case NODE_BINARY:
+    TRY(evaluate(run, node->a, &a));
+    TRY(evaluate(run, node->b, &b));
+    run->line = node->line;
+    return jinja_binary(run, node->op, &a, &b, value);
+  case NODE_CONDITION:
+    TRY(evaluate(run, node->b, &b));
+    *value = jinja_undefined((JinjaText){"if", 2});
+    return jinja_true(&b) ? evaluate(run, node->a, value) : node->c ? evaluate(run, node->c, value) : STATUS_OK;
+  case NODE_ATTRIBUTE:
+    TRY(evaluate(run, node->a, &a));
+    run->line = node->line;
+    return jinja_attribute(run, &a, node->text, value);
+  case NODE_INDEX:
+    TRY(evaluate(run, node->a, &a));
+    TRY(evaluate(run, node->b, &b));
+    run->line = node->line;
+    return jinja_index(run, &a, &b, value);
+  case NODE_SLICE:
+    return evaluate_slice(run, node, value);
+  case NODE_CALL:
+    return evaluate_call(run, node, value);
+  default:
+    return evaluate_builtin(run, node, value);
+  }
+}
+
+static Status evaluate(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
+  run->line = node->line;
+  TRY(jinja_charge(run, 1));
+  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "nested more than %d levels deep", (int)DEPTH_MAX);
+  Status status = evaluate_kind(run, node, value);
+  run->depth--;
+  return status;
+}
+
+/* ---- statements */
+
+/* Gives names in a row the value, or as many items of it. */
+static Status assign(JinjaRun *run, JinjaScope *scope, const JinjaNode *targets, const JinjaValue *value) {
+  if (!targets->next && targets->kind == NODE_NAME) return set_variable(run, scope, targets->text, *value);
+  if (!targets->next) {
+    JinjaValue space;
+    TRY(evaluate(run, targets->a, &space));
+    if (space.kind != JINJA_MAP || !space.map->writable)
+      return jinja_fail(run, STATUS_BAD_VALUE, "only a namespace has attributes that can be set");
+    return jinja_map_put(run, space.map, targets->text, *value);
+  }
+  size_t count = 0;
+  JinjaList items;
+  TRY(jinja_items(run, value, &items));
+  for (const JinjaNode *target = targets; target; target = target->next) {
+    if (target->kind != NODE_NAME) return jinja_fail(run, STATUS_UNSUPPORTED, "several attributes set at once");
+    if (count < items.count) TRY(set_variable(run, scope, target->text, items.items[count]));
+    count++;
+  }
+  return count == items.count ? STATUS_OK : jinja_fail(run, STATUS_BAD_VALUE, "%zu values for %zu names", items.count, count);
+}
+
+/* The items for which the loop's condition holds, in place. */
+static Status filter_items(JinjaRun *run, const JinjaNode *loop, JinjaList *items) {
+  JinjaValue kept;
+  JinjaScope *outer = run->scope;
+  TRY(jinja_list_new(run, items->count, &kept));
+  kept.list->count = 0;
+  for (size_t i = 0; i < items->count; i++) {
+    JinjaScope scope = {.outer = outer};
+    JinjaValue holds;
+    run->scope = &scope;
+    TRY(assign(run, &scope, loop->b, &items->items[i]));
+    TRY(evaluate(run, loop->c, &holds));
+    if (jinja_true(&holds)) kept.list->items[kept.list->count++] = items->items[i];
+  }
+  run->scope = outer;
+  *items = *kept.list;
+  return STATUS_OK;
+}
+
+/* The variable `loop`. */
+static Status describe_loop(JinjaRun *run, const JinjaList *items, size_t i, JinjaValue *loop) {
+  const JinjaValue none = jinja_undefined((JinjaText){"loop", 4});
+  const struct {
+    const char *name;
+    JinjaValue value;
+  } members[] = {{"index", jinja_integer((int64_t)i + 1)},
+                 {"index0", jinja_integer((int64_t)i)},
+                 {"revindex", jinja_integer((int64_t)(items->count - i))},
+                 {"revindex0", jinja_integer((int64_t)(items->count - i - 1))},
+                 {"first", jinja_boolean(i == 0)},
+                 {"last", jinja_boolean(i + 1 == items->count)},
+                 {"length", jinja_integer((int64_t)items->count)},
+                 {"previtem", i > 0 ? items->items[i - 1] : none},
+                 {"nextitem", i + 1 < items->count ? items->items[i + 1] : none}};
+  enum { MEMBERS = sizeof members / sizeof *members };
+  if (i == 0) TRY(jinja_map_new(run, MEMBERS, loop));
+  for (size_t j = 0; j < MEMBERS; j++) loop->map->pairs[j] = (JinjaPair){{members[j].name, strlen(members[j].name)}, members[j].value};
+  loop->map->count = MEMBERS;
+  return STATUS_OK;
+}
+
+static Status execute_for(JinjaRun *run, const JinjaNode *node) {
+  JinjaValue over, loop;
+  JinjaList items;
+  TRY(evaluate(run, node->a, &over));
+  TRY(jinja_items(run, &over, &items));
+  if (node->c) TRY(filter_items(run, node, &items));
+  if (items.count == 0) return execute(run, node->otherwise);
+  JinjaScope *outer = run->scope;
+  for (size_t i = 0; i < items.count; i++) {
+    JinjaScope scope = {.outer = outer};
+    run->scope = &scope;
+    TRY(jinja_charge(run, 1));
+    TRY(describe_loop(run, &items, i, &loop));
+    TRY(assign(run, &scope, node->b, &items.items[i]));
+    TRY(set_variable(run, &scope, (JinjaText){"loop", 4}, loop));
+    TRY(execute(run, node->list));
+    bool leaves = run->leaving && run->leaving->kind == NODE_BREAK;
+    run->leaving = NULL;
+    if (leaves) break;
+  }
+  run->scope = outer;
+  return STATUS_OK;
+}
+
+static Status execute_set(JinjaRun *run, const JinjaNode *node) {
+  JinjaValue value;
+  if (node->a) {
+    TRY(evaluate(run, node->a, &value));
+  } else {
+    size_t start = run->size;
+    JinjaText text;
+    TRY(execute(run, node->list));
+    TRY(jinja_capture(run, start, &text));
+    value = jinja_string(text);
+  }
+  run->line = node->line;
+  return assign(run, run->scope, node->b, &value);
+}
+
+static Status execute_one(JinjaRun *run, const JinjaNode *node) {
+  JinjaValue value;
+  switch (node->kind) {
+  case NODE_TEXT:
+    return jinja_write(run, node->text);
+  case NODE_OUTPUT:
+    TRY(evaluate(run, node->a, &value));
+    return jinja_write_value(run, &value);
+  case NODE_IF:
+    TRY(evaluate(run, node->a, &value));
+    return execute(run, jinja_true(&value) ? node->list : node->otherwise);
+  case NODE_FOR:
+    return execute_for(run, node);
+  case NODE_SET:
+    return execute_set(run, node);
+  case NODE_MACRO:
+    return set_variable(run, run->scope, node->text, (JinjaValue){.kind = JINJA_MACRO, .macro = node});
+  case NODE_GROUP:
+    return execute(run, node->list);
+  default:
+    run->leaving = node;
+    return STATUS_OK;
+  }
+}
+
+static Status execute(JinjaRun *run, const JinjaNode *list) {
+  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "nested more than %d levels deep", (int)DEPTH_MAX);
+  for (const JinjaNode *node = list; node && !run->leaving; node = node->next) {
+    run->line = node->line;
+    TRY(jinja_charge(run, 1));
+    TRY(execute_one(run, node));
+  }
+  run->depth--;
+  return STATUS_OK;
+}
+
+/* ---- templates */
+
+Status jinja_parse(Jinja **template, const char *name, const char *text, size_t size) {
+  *template = NULL;
+  if (size > JINJA_SOURCE_MAX)
+    return status_set(STATUS_UNSUPPORTED, "%s: a template of %zu bytes; at most %d are read", name, size, (int)JINJA_SOURCE_MAX);
+  Jinja *fresh = calloc(1, sizeof *fresh);
+  if (fresh) {
+    fresh->name = strdup(name);
+    fresh->source = malloc(size + 1);
+    fresh->arena = arena_new(ARENA_BYTES);
+  }
+  if (!fresh || !fresh->name || !fresh->source || !fresh->arena) {
+    jinja_free(fresh);
+    return status_no_memory(name, "the template");
+  }
+  arena_small_pages(fresh->arena);
+  size_t used = 0;
+  for (size_t i = 0; i < size; i++) {
+    if (text[i] != '\r')
+      fresh->source[used++] = text[i];
+    else if (i + 1 == size || text[i + 1] != '\n')
+      fresh->source[used++] = '\n';
+  }
+  if (used > 0 && fresh->source[used - 1] == '\n') used--;
+  fresh->source[used] = '\0';
+  Status status = jinja_parse_source(fresh, used);
+  if (status != STATUS_OK) {
+    jinja_free(fresh);
+    return status;
+  }
+  *template = fresh;
+  return STATUS_OK;
+}
+
+void jinja_free(Jinja *template) {
+  if (!template) return;
+  arena_free(template->arena);
+  free(template->source);
+  free(template->name);
+  free(template);
+}
+
+static Status render_into(JinjaRun *run, const json_t *variables) {
+  JinjaValue all;
+  TRY(jinja_write(run, (JinjaText){"", 0})); /* an empty text is one, too */
+  TRY(jinja_from_json(run, variables, &all));
+  for (size_t i = 0; i < all.map->count; i++) TRY(set_variable(run, &run->globals, all.map->pairs[i].key, all.map->pairs[i].value));
+  return execute(run, run->template->body);
+}
+
+Status jinja_render(const Jinja *template, const json_t *variables, const JinjaLimits *limits, char **text, size_t *size) {
+  JinjaRun run = {.template = template, .limits = limits, .steps = limits->steps, .line = 1};
+  *text = NULL;
+  run.scope = &run.globals;
+  run.arena = arena_new(limits->memory);
+  if (!run.arena) return status_no_memory(template->name, "the values of a template");
+  arena_small_pages(run.arena);
+  Status status = render_into(&run, variables);
+  arena_free(run.arena);
+  if (status != STATUS_OK) {
+    free(run.output);
+    return status;
+  }
+  run.output[run.size] = '\0';
+  *text = run.output;
+  *size = run.size;
+  return STATUS_OK;
+}

@@ -1,0 +1,161 @@
+/* Chat templates beside a checkpoint: which one is taken, the tokens it may name, contents in parts, ChatML without one, and messages that
+ * are refused. The language itself: test_jinja.c. */
+#include "base/files.h"
+#include "serve/chat_template.h"
+#include "unit/remove_tree.h"
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char folder[TEMPORARY_PATH];
+
+static void write_file(const char *name, const char *text) {
+  char *path = files_join(folder, name);
+  assert_int_equal(files_write(path, text, strlen(text)), STATUS_OK);
+  free(path);
+}
+
+static int set_up(void **state) {
+  (void)state;
+  return make_temporary_folder(folder);
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  return remove_tree(folder);
+}
+
+/* The text of messages in JSON; NULL where they are refused. The caller frees it. */
+static char *render(const ChatTemplate *template, const char *json, bool prompt) {
+  json_t *messages = json_loads(json, 0, NULL);
+  char *text;
+  assert_non_null(messages);
+  (void)!chat_template_render(template, messages, prompt, &text);
+  json_decref(messages);
+  return text;
+}
+
+static void check_text(const char *name, const char *json, bool prompt, const char *wanted) {
+  ChatTemplate *template;
+  if (chat_template_open(&template, folder, name) != STATUS_OK) fail_msg("%s", status_message());
+  char *text = render(template, json, prompt);
+  if (!text) fail_msg("%s", status_message());
+  assert_string_equal(text, wanted);
+  free(text);
+  chat_template_free(template);
+}
+
+static const char hello[] = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
+
+static void chatml_stands_in(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  check_text(NULL, hello, true, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  check_text(NULL, hello, false, "<|im_start|>user\nHi<|im_end|>\n");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  assert_string_equal(chat_template_stop(template), "<|im_end|>");
+  chat_template_free(template);
+  write_file("tokenizer_config.json", "{\"bos_token\": \"<s>\", \"chat_template\": null}");
+  check_text(NULL, hello, false, "<|im_start|>user\nHi<|im_end|>\n");
+}
+
+static void template_names_tokens(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  write_file("tokenizer_config.json",
+             "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\", \"special\": true}, \"chat_template\":"
+             "\"{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }}{{ eos_token }}{% endfor %}"
+             "{{ '>' if add_generation_prompt }}{{ tools is none }}{{ unk_token is defined }}\"}");
+  check_text(NULL, hello, true, "<s>user:Hi</s>>TrueFalse");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  assert_null(chat_template_stop(template));
+  chat_template_free(template);
+}
+
+static void named_templates_are_chosen(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  write_file("tokenizer_config.json",
+             "{\"chat_template\": [{\"name\": \"default\", \"template\": \"plain\"}, {\"name\": \"tool_use\", \"template\": \"tools\"}]}");
+  check_text(NULL, hello, true, "plain");
+  check_text("tool_use", hello, true, "tools");
+  assert_int_equal(chat_template_open(&template, folder, "rag"), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "tokenizer_config.json: it has no chat template of the name rag"));
+  assert_null(template);
+  write_file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"only\", \"template\": \"one\"}]}");
+  check_text(NULL, hello, true, "one");
+}
+
+static void file_of_its_own_comes_first(void **state) {
+  (void)state;
+  write_file("tokenizer_config.json", "{\"bos_token\": \"<s>\", \"chat_template\": \"old\"}");
+  write_file("chat_template.jinja", "{{ bos_token }}new\n");
+  check_text(NULL, hello, true, "<s>new");
+}
+
+static void broken_templates_name_file_and_line(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  write_file("tokenizer_config.json", "{\"chat_template\": \"a\\n{% if %}\"}");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "tokenizer_config.json: chat template, line 2: an expression is expected"));
+  write_file("tokenizer_config.json", "{\"chat_template\": 5}");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_BAD_FILE);
+  write_file("tokenizer_config.json", "{");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_BAD_FILE);
+  assert_null(template);
+}
+
+static void parts_are_joined(void **state) {
+  (void)state;
+  check_text(NULL,
+             "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]},"
+             "{\"role\": \"assistant\", \"content\": null}]",
+             false, "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
+}
+
+static void messages_of_another_form_are_refused(void **state) {
+  (void)state;
+  static const char *const bad[][2] = {
+      {"[]", "at least one message"},
+      {"{}", "at least one message"},
+      {"[5]", "messages[0]: a message is an object"},
+      {"[{\"content\": \"x\"}]", "messages[0]: a message is an object"},
+      {"[{\"role\": 5, \"content\": \"x\"}]", "messages[0]: a message is an object"},
+      {"[{\"role\": \"user\", \"content\": 5}]", "messages[0].content: a string"},
+      {"[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {}}]}]", "messages[0].content[0]: only parts"}};
+  ChatTemplate *template;
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    json_t *messages = json_loads(bad[i][0], 0, NULL);
+    char *text;
+    assert_int_equal(chat_template_render(template, messages, true, &text), STATUS_BAD_VALUE);
+    assert_null(text);
+    if (!strstr(status_message(), bad[i][1])) fail_msg("%s: %s", bad[i][0], status_message());
+    json_decref(messages);
+  }
+  chat_template_free(template);
+}
+
+static void templates_refuse_messages(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  write_file("chat_template.jinja", "{% if messages[0].role != 'user' %}{{ raise_exception('A user begins') }}{% endif %}x");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  char *text = render(template, "[{\"role\": \"assistant\", \"content\": \"Hi\"}]", true);
+  assert_null(text);
+  assert_string_equal(status_message(), "chat template, line 1: A user begins");
+  chat_template_free(template);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(chatml_stands_in, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(template_names_tokens, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(named_templates_are_chosen, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(file_of_its_own_comes_first, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(broken_templates_name_file_and_line, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(parts_are_joined, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(messages_of_another_form_are_refused, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(templates_refuse_messages, set_up, tear_down)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,9 +1,9 @@
-/* Grouped codebooks: storage, nearest codeword, lookup, usage. How codewords come about is in kmeans.c and ema.c.
+/* Grouped codebooks: storage, nearest codeword, lookup, usage. kmeans.c and ema.c compute codewords.
  *
  * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with the codewords. Many rows are searched in
- * bytes where the processor can; else narrow groups keep each row's best while they multiply, and for wide ones BLAS multiplies a tile of
- * codewords, whose scores stay in the second-level cache until the scan that follows. Tiles are cut by the number of rows alone, never by
- * the number of threads: the same products are done whoever does them, and the result does not depend on the pool. */
+ * bytes where the processor supports it; else narrow groups keep each row's best while they multiply, and for wide ones BLAS multiplies a
+ * tile of codewords, whose scores stay in the second-level cache until the scan that follows. Tiles depend only on the number of rows,
+ * never on the number of threads: the same products are done by whatever threads, and the result does not depend on the pool. */
 #include "vq/codebook.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
@@ -19,7 +19,7 @@ enum {
   TILE_ENTRIES = 512,  /* a tile of scores: 256 KiB of floats */
   MAX_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
   GROUP_NUMBERS = 48,  /* of a row: three cache lines */
-  PACKED_MIN = 256,    /* rows from which on packing the codewords costs less than it saves */
+  PACKED_MIN = 256,    /* rows from which packing the codewords costs less than it saves */
   LINE = 64,           /* bytes that packs are aligned to */
   WIDTH_MAX = 1 << 24, /* keeps every size computation far from overflow */
   REFRESH_GRAIN = 64,  /* codewords */
@@ -112,7 +112,7 @@ typedef struct AssignJob {
 
 static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Codewords of 16 bits as reals: a group's, or of wide groups a tile of them. */
+/* Numbers of 16-bit codewords as reals: of a group, or for wide groups of a tile. */
 static size_t wide_numbers(const Codebook *book) {
   int64_t d = book->width / book->groups;
   if (!book->narrow) return 0;
@@ -121,26 +121,22 @@ static size_t wide_numbers(const Codebook *book) {
 
 static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS + wide_numbers(book); }
 
-/* Of one group's pack: 0 where so few rows, or such codewords, are not searched in bytes. */
+/* Size of one group's pack: 0 where there are too few rows, or the codewords are not searched in bytes. */
 static size_t pack_bytes(const Codebook *book, int64_t rows) {
   const NearestPacked *packed = kernels_nearest_packed();
   return packed && !book->narrow && rows >= PACKED_MIN ? packed->pack_bytes(book->entries, book->width / book->groups) : 0;
 }
 
-static size_t packed_bytes(const Codebook *book, int64_t rows) {
-  size_t pack = pack_bytes(book, rows);
-  if (pack == 0) return 0;
-  size_t search = kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
-  return LINE + (size_t)book->groups * pack + (size_t)threads_count() * search;
-}
-
 size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows) {
-  size_t partial = (size_t)(MAX_SLOTS * book->groups) * sizeof(double);
-  size_t scores = (size_t)threads_count() * scores_of_thread(book) * sizeof(real), packed = packed_bytes(book, max_rows);
+  size_t partial = (size_t)(MAX_SLOTS * book->groups) * sizeof(double), threads = (size_t)threads_count();
+  size_t scores = threads * scores_of_thread(book) * sizeof(real), pack = pack_bytes(book, max_rows);
+  if (pack == 0) return partial + scores;
+  size_t packed =
+      LINE + (size_t)book->groups * pack + threads * kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
   return partial + (packed > scores ? packed : scores);
 }
 
-/* Codewords [from, from + count) of group g; of 16 bits in `wide`, where those of a narrow group stand already. */
+/* Codewords [from, from + count) of group g; those of 16 bits in `wide`, which holds a narrow group's already. */
 static const real *words_at(const Codebook *book, int64_t g, int64_t from, int64_t count, real *wide) {
   int64_t d = book->width / book->groups;
   if (!book->narrow) return book->codewords + (g * book->entries + from) * d;
@@ -158,13 +154,6 @@ static void pack_range(void *context, int64_t begin, int64_t end, int thread) {
   int64_t d = book->width / book->groups, k = book->entries;
   for (int64_t g = begin; g < end; g++)
     kernels_nearest_packed()->pack(k, d, book->codewords + g * k * d, book->half_norms + g * k, pack_of(job, g));
-}
-
-static void search_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, int thread) {
-  const Codebook *book = job->book;
-  int64_t d = book->width / book->groups;
-  matmul_nearest_packed(pack_of(job, g), rows, book->entries, d, job->x + first * book->width + g * d, book->width,
-                        job->codes + first * book->groups + g, book->groups, job->memory + (size_t)thread * job->search_bytes);
 }
 
 /* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
@@ -207,37 +196,29 @@ static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, in
   return sum;
 }
 
-/* Neighbouring groups whose numbers of a row share cache lines: a slot's rows are read once for all of them. */
-static int64_t groups_at_once(const Codebook *book) {
-  int64_t d = book->width / book->groups;
-  if (book->narrow) return 1; /* each has to be widened */
-  return d >= GROUP_NUMBERS ? 1 : min(book->groups, GROUP_NUMBERS / d);
-}
-
-/* Items are [blocks of groups, slots, groups of a block]: a thread stays with a few groups' codewords as long as it can. */
-static int64_t group_of(const AssignJob *job, int64_t item, int64_t *slot) {
-  int64_t at_once = groups_at_once(job->book), block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
-  int64_t groups = min(at_once, job->book->groups - block);
-  *slot = rest / groups;
-  return block + rest % groups;
-}
-
+/* Items are [blocks of groups, slots, groups of a block]: a thread stays with a few groups' codewords as long as it can. A block holds
+ * neighbouring groups whose numbers of a row share cache lines: a slot's rows are read once for all of them. */
 static void assign_range(void *context, int64_t begin, int64_t end, int thread) {
   const AssignJob *job = context;
   const Codebook *book = job->book;
+  const int64_t d = book->width / book->groups;
+  const int64_t at_once = book->narrow /* each is widened */ || d >= GROUP_NUMBERS ? 1 : min(book->groups, GROUP_NUMBERS / d);
   real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES, *wide = best + TILE_ROWS;
   int64_t widened = -1; /* whose codewords are in `wide` */
   for (int64_t item = begin; item < end; item++) {
-    int64_t slot, g = group_of(job, item, &slot), first = slot * job->per_slot, last = min(first + job->per_slot, job->rows);
+    const int64_t block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
+    const int64_t groups = min(at_once, book->groups - block), slot = rest / groups, g = block + rest % groups;
+    int64_t first = slot * job->per_slot, last = min(first + job->per_slot, job->rows);
     double sum = 0;
-    if (book->narrow && book->width / book->groups <= NEAREST_MAX_WIDTH && first < last && g != widened) {
+    if (book->narrow && d <= NEAREST_MAX_WIDTH && first < last && g != widened) {
       codebook_words(book, g * book->entries, book->entries, wide);
       widened = g;
     }
     for (; first < last; first += TILE_ROWS) {
       int64_t rows = min(TILE_ROWS, last - first);
       if (job->packs)
-        search_tile(job, g, first, rows, thread);
+        matmul_nearest_packed(pack_of(job, g), rows, book->entries, d, job->x + first * book->width + g * d, book->width,
+                              job->codes + first * book->groups + g, book->groups, job->memory + (size_t)thread * job->search_bytes);
       else
         assign_tile(job, g, first, rows, scores, best, wide);
       if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
@@ -246,20 +227,15 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
   }
 }
 
-/* Few enough slots for the scratch, a multiple of four so that a few threads get equal shares, and whole groups of eight rows. */
-static void cut_rows(AssignJob *job) {
-  int64_t tiles = (job->rows + TILE_ROWS - 1) / TILE_ROWS;
-  job->slots = min(MAX_SLOTS, (tiles + 3) / 4 * 4);
-  job->per_slot = ((job->rows + job->slots - 1) / job->slots + 7) / 8 * 8;
-}
-
 void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch) {
   if (distortion) *distortion = 0;
   if (rows <= 0) return;
   double *partial = scratch;
   AssignJob job = {.book = book, .x = x, .rows = rows, .codes = codes, .partial = distortion ? partial : NULL};
   job.scores = (real *)(void *)(partial + MAX_SLOTS * book->groups);
-  cut_rows(&job);
+  /* Few enough slots for the scratch, a multiple of four so that a few threads get equal shares, and whole groups of eight rows. */
+  job.slots = min(MAX_SLOTS, ((rows + TILE_ROWS - 1) / TILE_ROWS + 3) / 4 * 4);
+  job.per_slot = ((rows + job.slots - 1) / job.slots + 7) / 8 * 8;
   job.pack_bytes = pack_bytes(book, rows);
   if (job.pack_bytes > 0) {
     job.packs = (char *)(((uintptr_t)job.scores + LINE - 1) / LINE * LINE);

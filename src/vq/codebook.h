@@ -24,7 +24,7 @@ typedef struct Codebook {
 /* Allocates codewords (or borrows them when not NULL) and half norms. BAD_VALUE names what is out of range. */
 Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords);
 /* Borrows codewords of 16 bits. Nearest codewords and what is looked up are those of the same numbers as reals, bit for bit (in groups
- * wider than NEAREST_MAX_WIDTH but for ties within rounding). */
+ * wider than NEAREST_MAX_WIDTH except ties within rounding). */
 Status codebook_init_narrow(Codebook *book, int64_t groups, int64_t entries, int64_t width, NarrowKind kind, const uint16_t *codewords);
 void codebook_release(Codebook *book);
 void codebook_refresh(Codebook *book); /* after the codewords changed */

@@ -1,8 +1,8 @@
-/* Moving averages that carry the codewords along. Which codes a batch got is codebook.c's business; the order within a step (assign, loss,
- * EMA, revive) is the caller's.
+/* Moving averages that move the codewords. codebook.c assigns codes; the caller decides the order within a step (assign, loss, EMA,
+ * revive).
  *
- * Three passes: sums and counts (shared out by group and slice of its width, every item walks the rows in order), codewords (shared out by
- * codeword), revival (on the caller, in order of index, so that the random numbers are drawn the same way each time). */
+ * Three passes: sums and counts (divided by group and slice of its width, every item walks the rows in order), codewords (divided by
+ * codeword), revival (on the caller's thread, in order of index, so that the random numbers are drawn the same way each time). */
 #include "vq/ema.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"
@@ -12,7 +12,7 @@
 
 enum { SLICE = 64, BLOCK_ROWS = 256, CODEWORD_GRAIN = 64 };
 
-/* A cluster that has faded to this counts as gone, long before its sums turn into slow denormal numbers. */
+/* A cluster of this size counts as empty, long before its sums become slow denormal numbers. */
 static const double FADED = 1e-30;
 
 typedef struct EmaJob {
@@ -54,14 +54,7 @@ void ema_release(CodebookEma *ema) {
 
 static int64_t slices_of(int64_t d) { return (d + SLICE - 1) / SLICE; }
 
-static void count_group(const EmaJob *job, int64_t g, int64_t first, int64_t rows) {
-  int64_t groups = job->book->groups, k = job->book->entries;
-  int32_t *counts = job->ema->counts + g * k;
-  const int32_t *codes = job->codes + first * groups + g;
-  if (first == 0) memset(counts, 0, (size_t)k * sizeof *counts);
-  for (int64_t r = 0; r < rows; r++) counts[codes[r * groups]]++;
-}
-
+/* Dimensions [from, from + width) of group g: m <- g m. */
 static void decay_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width) {
   int64_t d = job->book->width / job->book->groups, k = job->book->entries;
   for (int64_t i = g * k; i < (g + 1) * k; i++) {
@@ -71,27 +64,25 @@ static void decay_slice(const EmaJob *job, int64_t g, int64_t from, int64_t widt
   }
 }
 
-/* m += (1 - g) sum x of rows [first, first + rows) for dimensions [from, from + width) of group g. */
-static void sum_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width, int64_t first, int64_t rows) {
-  const Codebook *book = job->book;
-  int64_t d = book->width / book->groups;
-  const WordList words = {rows, width, d, NULL, 0, job->codes + first * book->groups + g, book->groups};
-  kernels()->words_add(&words, (real)(1 - job->options->decay), job->x + first * book->width + g * d + from, book->width,
-                       job->ema->sums + g * book->entries * d + from);
-}
-
-/* A block of rows meets all items while it is in the cache: a cache line holds several small groups. */
+/* c, and m <- g m + (1 - g) sum x. Every item processes a block of rows while it is in the cache: a cache line holds several small groups.
+ */
 static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const EmaJob *job = context;
-  int64_t d = job->book->width / job->book->groups, slices = slices_of(d);
+  const Codebook *book = job->book;
+  const int64_t groups = book->groups, k = book->entries, d = book->width / groups, slices = slices_of(d);
+  const real gain = (real)(1 - job->options->decay);
   for (int64_t first = 0; first < job->rows; first += BLOCK_ROWS) {
     int64_t rows = job->rows - first < BLOCK_ROWS ? job->rows - first : BLOCK_ROWS;
     for (int64_t item = begin; item < end; item++) {
       int64_t g = item / slices, from = item % slices * SLICE, width = d - from < SLICE ? d - from : SLICE;
+      int32_t *counts = job->ema->counts + g * k;
+      const int32_t *codes = job->codes + first * groups + g;
       if (first == 0) decay_slice(job, g, from, width);
-      if (from == 0) count_group(job, g, first, rows);
-      sum_slice(job, g, from, width, first, rows);
+      if (first == 0 && from == 0) memset(counts, 0, (size_t)k * sizeof *counts);
+      for (int64_t r = 0; from == 0 && r < rows; r++) counts[codes[r * groups]]++;
+      const WordList words = {rows, width, d, NULL, 0, codes, groups};
+      kernels()->words_add(&words, gain, job->x + first * book->width + g * d + from, book->width, job->ema->sums + g * k * d + from);
     }
   }
 }
@@ -121,7 +112,7 @@ static void codeword_range(void *context, int64_t begin, int64_t end, int thread
   for (int64_t i = begin; i < end; i++) {
     double total = ema->totals[i / ema->entries];
     double smoothed = ((double)ema->sizes[i] + s) / (total + (double)ema->entries * s) * total;
-    if (!(smoothed > 0)) continue; /* no smoothing and an empty cluster: the codeword stays where it is */
+    if (!(smoothed > 0)) continue; /* no smoothing and an empty cluster: the codeword does not move */
     real factor = (real)(1 / smoothed);
     for (int64_t j = 0; j < d; j++) job->book->codewords[i * d + j] = ema->sums[i * d + j] * factor;
   }
@@ -140,19 +131,6 @@ void ema_revive(CodebookEma *ema, Codebook *book, int64_t codeword, const real *
   }
 }
 
-static int64_t revive_dead(const EmaJob *job, Rng *rng) {
-  const CodebookEma *ema = job->ema;
-  int64_t revived = 0, d = ema->width / ema->groups;
-  double mean_size = (double)job->rows / (double)ema->entries;
-  for (int64_t i = 0; i < ema->groups * ema->entries; i++) {
-    if (!ema_is_dead(ema, i, mean_size, job->options)) continue;
-    int64_t row = (int64_t)rng_below(rng, (uint64_t)job->rows);
-    ema_revive(job->ema, job->book, i, job->x + row * ema->width + i / ema->entries * d, mean_size);
-    revived++;
-  }
-  return revived;
-}
-
 int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_t *codes, int64_t rows, const EmaOptions *options,
                    Rng *rng) {
   if (rows <= 0) return 0;
@@ -160,7 +138,14 @@ int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_
   threads_for(ema->groups * slices_of(ema->width / ema->groups), 1, sum_range, &job);
   update_sizes(&job);
   threads_for(ema->groups * ema->entries, CODEWORD_GRAIN, codeword_range, &job);
-  int64_t revived = options->dead_below > 0 ? revive_dead(&job, rng) : 0;
+  int64_t revived = 0;
+  const double mean_size = (double)rows / (double)ema->entries;
+  for (int64_t i = 0; options->dead_below > 0 && i < ema->groups * ema->entries; i++) {
+    if (!ema_is_dead(ema, i, mean_size, options)) continue;
+    const int64_t row = (int64_t)rng_below(rng, (uint64_t)rows);
+    ema_revive(ema, book, i, x + row * ema->width + i / ema->entries * (ema->width / ema->groups), mean_size);
+    revived++;
+  }
   codebook_refresh(book);
   return revived;
 }

@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Start ---- */
+/* ---- Initial centres ---- */
 
-/* K-means starts: random samples, or k-means++ (Arthur and Vassilvitskii, 2007): each next centre is a sample drawn with probability
- * proportional to its squared distance to the nearest centre so far. Greedy k-means++ (the same paper, section 6; what scikit-learn does)
- * draws 2 + ln K candidates for each centre and keeps the one that leaves the smallest sum of squared distances.
+/* Random samples, or k-means++ (Arthur and Vassilvitskii, 2007): each next centre is a sample drawn with probability proportional to its
+ * squared distance to the nearest centre so far. Greedy k-means++ (the same paper, section 6; what scikit-learn does) draws 2 + ln K
+ * candidates for each centre and keeps the one that leaves the smallest sum of squared distances.
  *
- * k-means++ costs K passes over its samples, so it looks at a thinned set of them, kept as tiles [tile, W/G, LANES], each of which meets
- * all candidates while it is in the cache. kernels()->nearer takes differences, not products: a sample equal to a centre is at distance
- * zero exactly and is not drawn again. Groups are shared out; a single group shares out its tiles. */
+ * k-means++ costs K passes over its samples, so it uses a thinned set of them, kept as tiles [tile, W/G, LANES], each of which is compared
+ * with all candidates while it is in the cache. kernels()->nearer takes differences, not products: a sample equal to a centre is at
+ * distance zero exactly and is not drawn again. The pool divides the groups; if there is one group, its tiles. */
 
 enum {
   LANES = NEARER_LANES,
@@ -34,7 +34,7 @@ typedef struct StartJob {
   uint64_t seed;
   int restart;
   int64_t candidates;       /* tried for each centre of k-means++ */
-  int64_t thinned;          /* samples that it looks at */
+  int64_t thinned;          /* samples that it uses */
   int64_t tiles;            /* of LANES */
   struct Drawing *drawings; /* [workers] */
 } StartJob;
@@ -42,12 +42,12 @@ typedef struct StartJob {
 /* What one worker holds for the group it is at. Distances are squared, and 0 in the padding of the last tile. */
 typedef struct Drawing {
   int64_t d, tiles, candidates;
-  int64_t tried;   /* of the candidates, in this round */
+  int64_t tried;   /* candidates of this round */
   real *columns;   /* [tiles, d, LANES] */
   real *distances; /* [tiles, LANES] to the nearest centre so far */
   double *sums;    /* [tiles] of them */
   real *points;    /* [candidates, d] */
-  real *nearer;    /* [candidates, tiles, LANES] distances with that candidate taken in */
+  real *nearer;    /* [candidates, tiles, LANES] distances if that candidate is taken */
   double *lower;   /* [tiles, candidates] their sums */
 } Drawing;
 
@@ -56,12 +56,6 @@ static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void start_rng(const StartJob *job, int64_t g, Rng *rng) {
   rng_init(rng, job->seed, RANDOM_STREAM + (uint64_t)job->restart * (uint64_t)job->book->groups + (uint64_t)g);
-}
-
-/* A random sample of the i-th of the equal stretches that k-means++ looks at: distinct for each i. */
-static int64_t draw_stretch(const StartJob *job, int64_t i, Rng *rng) {
-  int64_t from = i * job->count / job->thinned, to = (i + 1) * job->count / job->thinned;
-  return from + (int64_t)rng_below(rng, (uint64_t)(to - from));
 }
 
 static void random_range(void *context, int64_t begin, int64_t end, int thread) {
@@ -82,12 +76,14 @@ static void random_range(void *context, int64_t begin, int64_t end, int thread) 
 
 /* ---- k-means++ */
 
+/* One random sample of each of `thinned` equal stretches. */
 static void thin(const StartJob *job, int64_t g, const Drawing *drawing, Rng *rng) {
   int64_t d = drawing->d, width = job->book->width;
   memset(drawing->columns, 0, (size_t)(drawing->tiles * d * LANES) * sizeof(real));
   for (int64_t i = 0; i < drawing->tiles * LANES; i++) drawing->distances[i] = 0;
   for (int64_t i = 0; i < job->thinned; i++) {
-    const real *sample = job->samples + draw_stretch(job, i, rng) * width + g * d;
+    const int64_t from = i * job->count / job->thinned, to = (i + 1) * job->count / job->thinned;
+    const real *sample = job->samples + (from + (int64_t)rng_below(rng, (uint64_t)(to - from))) * width + g * d;
     real *column = drawing->columns + i / LANES * d * LANES + i % LANES;
     for (int64_t j = 0; j < d; j++) column[j * LANES] = sample[j];
     drawing->distances[i] = (real)1e30;
@@ -131,19 +127,7 @@ static void copy_sample(const Drawing *drawing, int64_t index, real *to /* [d] *
   for (int64_t j = 0; j < drawing->d; j++) to[j] = column[j * LANES];
 }
 
-/* The candidate that leaves the smallest sum of distances; the first among equals. */
-static int64_t best_candidate(const Drawing *drawing) {
-  int64_t best = 0;
-  double lowest = INFINITY;
-  for (int64_t c = 0; c < drawing->tried; c++) {
-    double sum = 0;
-    for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
-    if (sum < lowest) lowest = sum, best = c;
-  }
-  return best;
-}
-
-/* The first centre is any sample; each later one the best of the candidates drawn. */
+/* The first centre is any sample; each later one is the candidate that leaves the smallest sum of distances, the first among equals. */
 static void plus_plus_group(const StartJob *job, int64_t g, Drawing *drawing) {
   int64_t d = drawing->d, lanes = drawing->tiles * LANES;
   Rng rng;
@@ -153,7 +137,13 @@ static void plus_plus_group(const StartJob *job, int64_t g, Drawing *drawing) {
   copy_sample(drawing, (int64_t)rng_below(&rng, (uint64_t)job->thinned), drawing->points);
   for (int64_t k = 0;; k++) {
     threads_for(drawing->tiles, 1, approach_range, drawing);
-    int64_t best = best_candidate(drawing);
+    int64_t best = 0;
+    double lowest = INFINITY;
+    for (int64_t c = 0; c < drawing->tried; c++) {
+      double sum = 0;
+      for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
+      if (sum < lowest) lowest = sum, best = c;
+    }
     memcpy(job->book->codewords + (g * job->book->entries + k) * d, drawing->points + best * d, (size_t)d * sizeof(real));
     if (k + 1 == job->book->entries) return;
     memcpy(drawing->distances, drawing->nearer + best * lanes, (size_t)lanes * sizeof(real));
@@ -168,12 +158,12 @@ static void plus_plus_range(void *context, int64_t begin, int64_t end, int threa
   for (int64_t g = begin; g < end; g++) plus_plus_group(job, g, &job->drawings[thread]);
 }
 
-/* 16 samples for each centre, but at least SAMPLES_MIN; no more than NUMBERS_MAX allow, but 4 for each centre; at most SAMPLES_MAX in
- * either case, but one for each centre. */
-static int64_t samples_looked_at(const StartJob *job) {
-  int64_t entries = job->book->entries, d = job->book->width / job->book->groups;
+/* How many samples k-means++ uses: 16 for each centre, but at least SAMPLES_MIN; no more than NUMBERS_MAX allow, but 4 for each centre; at
+ * most SAMPLES_MAX in either case, but one for each centre. */
+static int64_t thinned_count(const Codebook *book, int64_t count) {
+  int64_t entries = book->entries, d = book->width / book->groups;
   int64_t wanted = min(max(16 * entries, SAMPLES_MIN), max(4 * entries, NUMBERS_MAX / d));
-  return min(job->count, max(min(wanted, SAMPLES_MAX), entries));
+  return min(count, max(min(wanted, SAMPLES_MAX), entries));
 }
 
 static int64_t workers_for(const Codebook *book) { return book->groups > 1 ? threads_count() : 1; }
@@ -182,52 +172,33 @@ static int64_t candidates_of(const Codebook *book, KmeansStart how) {
   return how == KMEANS_GREEDY ? 2 + (int64_t)log((double)book->entries) : 1;
 }
 
-/* Of a Drawing for each worker. */
-static size_t start_bytes(const Codebook *book, int64_t count, KmeansStart how) {
-  if (how == KMEANS_RANDOM) return 0;
-  StartJob job = {.book = (Codebook *)book, .count = count}; /* looked at alone */
-  int64_t tiles = (samples_looked_at(&job) + LANES - 1) / LANES, candidates = candidates_of(book, how), width = book->width / book->groups;
-  size_t numbers = (size_t)(tiles * LANES * (width + 1 + candidates) + candidates * width), sums = (size_t)(tiles * (1 + candidates));
-  return (size_t)workers_for(book) * (numbers * sizeof(real) + sums * sizeof(double));
-}
-
-static double start_flops(const Codebook *book, int64_t count, KmeansStart how) {
-  if (how == KMEANS_RANDOM) return 0;
-  StartJob job = {.book = (Codebook *)book, .count = count};
-  return 3.0 * (double)(book->entries * candidates_of(book, how)) * (double)(samples_looked_at(&job) * book->width);
-}
-
-static void drawing_release(Drawing *drawing) {
-  free(drawing->columns);
-  free(drawing->distances);
-  free(drawing->sums);
-  free(drawing->points);
-  free(drawing->nearer);
-  free(drawing->lower);
-}
-
-static bool drawing_init(Drawing *drawing, const StartJob *job) {
-  int64_t d = job->book->width / job->book->groups, lanes = job->tiles * LANES;
-  *drawing = (Drawing){.d = d, .tiles = job->tiles, .candidates = job->candidates};
-  drawing->columns = malloc((size_t)(lanes * d) * sizeof(real));
-  drawing->distances = malloc((size_t)lanes * sizeof(real));
-  drawing->sums = malloc((size_t)job->tiles * sizeof(double));
-  drawing->points = malloc((size_t)(job->candidates * d) * sizeof(real));
-  drawing->nearer = malloc((size_t)(job->candidates * lanes) * sizeof(real));
-  drawing->lower = malloc((size_t)(job->tiles * job->candidates) * sizeof(double));
-  return drawing->columns && drawing->distances && drawing->sums && drawing->points && drawing->nearer && drawing->lower;
-}
-
 static Status plus_plus(StartJob *job) {
-  int64_t groups = job->book->groups, workers = workers_for(job->book);
-  job->thinned = samples_looked_at(job);
+  int64_t groups = job->book->groups, d = job->book->width / groups, workers = workers_for(job->book);
+  job->thinned = thinned_count(job->book, job->count);
   job->tiles = (job->thinned + LANES - 1) / LANES;
   job->drawings = calloc((size_t)workers, sizeof *job->drawings);
   bool whole = job->drawings != NULL;
-  for (int64_t i = 0; whole && i < workers; i++) whole = drawing_init(&job->drawings[i], job);
+  for (int64_t i = 0; whole && i < workers; i++) {
+    const size_t lanes = (size_t)job->tiles * LANES, candidates = (size_t)job->candidates;
+    Drawing *drawing = &job->drawings[i];
+    *drawing = (Drawing){.d = d,
+                         .tiles = job->tiles,
+                         .candidates = job->candidates,
+                         .columns = malloc(lanes * (size_t)d * sizeof(real)),
+                         .distances = malloc(lanes * sizeof(real)),
+                         .sums = malloc((size_t)job->tiles * sizeof(double)),
+                         .points = malloc(candidates * (size_t)d * sizeof(real)),
+                         .nearer = malloc(candidates * lanes * sizeof(real)),
+                         .lower = malloc((size_t)job->tiles * candidates * sizeof(double))};
+    whole = drawing->columns && drawing->distances && drawing->sums && drawing->points && drawing->nearer && drawing->lower;
+  }
   if (whole && workers > 1) threads_for(groups, 1, plus_plus_range, job);
-  if (whole && workers == 1) plus_plus_range(job, 0, groups, 0); /* its tiles are shared out */
-  for (int64_t i = 0; job->drawings && i < workers; i++) drawing_release(&job->drawings[i]);
+  if (whole && workers == 1) plus_plus_range(job, 0, groups, 0); /* the pool divides its tiles */
+  for (int64_t i = 0; job->drawings && i < workers; i++) {
+    const Drawing *drawing = &job->drawings[i];
+    free(drawing->columns), free(drawing->distances), free(drawing->sums);
+    free(drawing->points), free(drawing->nearer), free(drawing->lower);
+  }
   free(job->drawings);
   if (whole) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "K-means: no memory for a start from %" PRId64 " samples", job->thinned);
@@ -246,8 +217,8 @@ static Status start_centres(Codebook *book, const real *samples, int64_t count, 
 
 /* ---- One iteration ---- */
 
-/* Centres to the means of their samples: the half of an iteration that follows the assignment. Sums are kept in double; each item (a group
- * and a slice of its width) walks the rows in order. */
+/* Moves centres to the means of their samples: the half of an iteration that follows the assignment. Sums are kept in double; each item (a
+ * group and a slice of its width) walks the rows in order. */
 
 enum { MIN_SLICE = 16, MAX_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
 
@@ -287,12 +258,6 @@ static Status step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
   if (step->sizes && step->sums && step->candidates) return STATUS_OK;
   step_release(step);
   return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, max_rows);
-}
-
-/* What step_init takes. */
-static size_t step_bytes(const Codebook *book, int64_t max_rows) {
-  return (size_t)(book->groups * book->entries) * sizeof(int64_t) + (size_t)(book->entries * book->width) * sizeof(double) +
-         (size_t)max_rows * sizeof(Candidate);
 }
 
 static void step_clear(KmeansStep *step) {
@@ -374,13 +339,7 @@ static int farther_first(const void *a, const void *b) {
   return left->row < right->row ? -1 : left->row > right->row;
 }
 
-static bool has_empty(const KmeansStep *step, int64_t g) {
-  for (int64_t i = g * step->book->entries; i < (g + 1) * step->book->entries; i++)
-    if (step->sizes[i] == 0) return true;
-  return false;
-}
-
-/* Takes one sample from its cluster and makes it all that the empty cluster `empty` (an index into [G, K]) has. */
+/* Takes one sample from its cluster and makes it the only one of the empty cluster `empty` (an index into [G, K]). */
 static void hand_over(const MoveJob *job, int64_t row, int64_t empty) {
   KmeansStep *step = job->step;
   const Codebook *book = step->book;
@@ -397,15 +356,17 @@ static void hand_over(const MoveJob *job, int64_t row, int64_t empty) {
   *code = (int32_t)(empty - g * book->entries);
 }
 
-/* A sample that lies on its centre, or is alone there, cannot help: where only such are left, empty centres stay where they are. */
+/* A sample that lies on its centre, or is the only one there, cannot help: if no others are left, empty centres do not move. */
 static int64_t repair_group(const MoveJob *job) {
   KmeansStep *step = job->step;
   const Codebook *book = step->book;
   Candidate *candidates = step->candidates;
-  int64_t g = job->group, next = 0, moved = 0;
+  int64_t g = job->group, next = 0, moved = 0, empty = g * book->entries;
+  while (empty < (g + 1) * book->entries && step->sizes[empty] != 0) empty++;
+  if (empty == (g + 1) * book->entries) return 0;
   threads_for(job->rows, DISTANCE_GRAIN, distance_range, (void *)job);
   qsort(candidates, (size_t)job->rows, sizeof *candidates, farther_first);
-  for (int64_t i = g * book->entries; i < (g + 1) * book->entries; i++) {
+  for (int64_t i = empty; i < (g + 1) * book->entries; i++) {
     if (step->sizes[i] != 0) continue;
     while (next < job->rows && step->sizes[g * book->entries + job->codes[candidates[next].row * book->groups + g]] < 2) next++;
     if (next == job->rows || !(candidates[next].distance > 0)) break;
@@ -423,8 +384,7 @@ static int64_t step_move(KmeansStep *step, const real *x, int32_t *codes, int64_
   MoveJob job = {.step = step, .x = x, .codes = codes, .rows = rows};
   threads_for(book->groups * slices_of(book), 1, sum_range, &job);
   int64_t moved = 0;
-  for (job.group = 0; repair && job.group < book->groups; job.group++)
-    if (has_empty(step, job.group)) moved += repair_group(&job);
+  for (job.group = 0; repair && job.group < book->groups; job.group++) moved += repair_group(&job);
   threads_for(book->groups * book->entries, CENTRE_GRAIN, centre_range, step);
   codebook_refresh(book);
   return moved;
@@ -434,7 +394,7 @@ static int64_t step_move(KmeansStep *step, const real *x, int32_t *codes, int64_
 
 enum {
   WINDOW = 10,         /* mini-batch steps whose distortions are averaged before they are compared */
-  PATIENCE = 2,        /* windows without a fall */
+  MAX_MISSES = 2,      /* windows without a fall */
   REPAIR_AFTER = 10,   /* mini-batch samples per centre until a centre without any counts as empty */
   BATCH_STREAM = 2000, /* random numbers that choose mini-batches */
 };
@@ -463,9 +423,7 @@ void kmeans_defaults(KmeansOptions *options) {
   *options = (KmeansOptions){.start = KMEANS_GREEDY, .iterations = 50, .restarts = 1, .tolerance = 0, .seed = 42};
 }
 
-/* ---- what is accepted ---- */
-
-static Status check_options(const KmeansOptions *options) {
+static Status check(const Codebook *book, const real *samples, int64_t count, const KmeansOptions *options) {
   if (options->iterations < 1) return status_set(STATUS_BAD_VALUE, "K-means: %d iterations; at least 1 is needed", options->iterations);
   if (options->restarts < 1) return status_set(STATUS_BAD_VALUE, "K-means: %d restarts; at least 1 is needed", options->restarts);
   if (!(options->tolerance >= 0)) return status_set(STATUS_BAD_VALUE, "K-means: tolerance %g is not 0 or more", options->tolerance);
@@ -473,10 +431,6 @@ static Status check_options(const KmeansOptions *options) {
     return status_set(STATUS_BAD_VALUE, "K-means: a mini-batch of %" PRId64 "; 0 means all samples", options->minibatch);
   if (options->start != KMEANS_GREEDY && options->start != KMEANS_PLUS_PLUS && options->start != KMEANS_RANDOM)
     return status_set(STATUS_BAD_VALUE, "K-means: start %d is neither greedy k-means++ nor k-means++ nor random", (int)options->start);
-  return STATUS_OK;
-}
-
-static Status check_samples(const Codebook *book, const real *samples, int64_t count) {
   if (count < book->entries)
     return status_set(STATUS_BAD_VALUE,
                       "K-means: %" PRId64 " codewords cannot be found from %" PRId64 " samples; take more samples or a smaller codebook",
@@ -513,49 +467,36 @@ static Run run_full(Fit *fit, int restart) {
   return run;
 }
 
-typedef struct Patience {
-  double sum, best;
-  int steps, misses;
-} Patience;
-
-/* Takes in one step's distortion; true when it is time to stop. */
-static bool out_of_patience(Patience *patience, double distortion, double tolerance) {
-  patience->sum += distortion;
-  if (++patience->steps % WINDOW != 0) return false;
-  double mean = patience->sum / WINDOW;
-  bool fell = patience->steps == WINDOW || mean < patience->best * (1 - tolerance);
-  patience->sum = 0;
-  patience->misses = fell ? 0 : patience->misses + 1;
-  if (fell) patience->best = mean;
-  return patience->misses == PATIENCE;
-}
-
-static void draw_batch(Fit *fit, int64_t size, Rng *rng) {
-  int64_t width = fit->book->width;
-  for (int64_t i = 0; i < size; i++) {
-    int64_t row = (int64_t)rng_below(rng, (uint64_t)fit->count);
-    memcpy(fit->batch + i * width, fit->samples + row * width, (size_t)width * sizeof(real));
-  }
-}
-
-/* Mini-batch: sizes and sums run through all steps, so that a centre is the mean of all that it was given. */
+/* Mini-batch: sizes and sums run through all steps, so that a centre is the mean of all samples that it was given. Ends when the mean
+ * distortion of a window did not fall MAX_MISSES times in a row. */
 static Run run_minibatch(Fit *fit, int restart) {
   const KmeansOptions *options = fit->options;
-  int64_t size = options->minibatch;
+  const int64_t size = options->minibatch, width = fit->book->width;
   Run run = {0};
-  Patience patience = {0};
+  double sum = 0, best = INFINITY; /* of the present window, and the lowest mean of one */
+  int misses = 0;
   Rng rng;
   rng_init(&rng, options->seed, BATCH_STREAM + (uint64_t)restart);
   step_clear(&fit->step);
   while (!run.converged && run.iterations < options->iterations) {
     double distortion;
-    draw_batch(fit, size, &rng);
+    for (int64_t i = 0; i < size; i++) {
+      const int64_t row = (int64_t)rng_below(&rng, (uint64_t)fit->count);
+      memcpy(fit->batch + i * width, fit->samples + row * width, (size_t)width * sizeof(real));
+    }
     codebook_assign(fit->book, fit->batch, size, fit->codes, &distortion, fit->scratch);
     distortion *= (double)fit->count / (double)size;
     report(fit, restart, ++run.iterations, distortion);
     bool repair = run.iterations * size >= REPAIR_AFTER * fit->book->entries;
     run.repaired += step_move(&fit->step, fit->batch, fit->codes, size, repair);
-    run.converged = out_of_patience(&patience, distortion, options->tolerance);
+    sum += distortion;
+    if (run.iterations % WINDOW != 0) continue;
+    const double mean = sum / WINDOW;
+    const bool fell = run.iterations == WINDOW || mean < best * (1 - options->tolerance);
+    misses = fell ? 0 : misses + 1;
+    if (fell) best = mean;
+    sum = 0;
+    run.converged = misses == MAX_MISSES;
   }
   codebook_assign(fit->book, fit->samples, fit->count, fit->codes, NULL, fit->scratch);
   return run;
@@ -577,7 +518,7 @@ static void measure_range(void *context, int64_t begin, int64_t end, int thread)
   }
 }
 
-/* Keeps the groups that are better than ever. Returns the distortion of this restart, all groups together. */
+/* Keeps the groups whose distortion is the lowest so far. Returns the distortion of this restart, all groups together. */
 static double keep_best(Fit *fit) {
   const Codebook *book = fit->book;
   int64_t numbers = book->entries * book->width / book->groups; /* of one group */
@@ -616,20 +557,28 @@ static Status run_restarts(Fit *fit, KmeansResult *result) {
 
 static bool is_full_batch(const KmeansOptions *options, int64_t count) { return options->minibatch == 0 || options->minibatch >= count; }
 
-/* The start's memory has gone when the iterations touch theirs. */
+/* The memory of the start (a Drawing for each worker) is freed before that of the iterations is touched. */
 size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *options) {
-  bool full = is_full_batch(options, count);
-  size_t words = (size_t)(book->entries * book->width) * sizeof(real), start = start_bytes(book, count, options->start);
-  size_t iterations = step_bytes(book, full ? count : options->minibatch) + (size_t)(count * book->groups) * sizeof(int32_t) +
-                      codebook_assign_scratch(book, count) + (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
-  return words + (start > iterations ? start : iterations);
+  const bool full = is_full_batch(options, count);
+  const int64_t tiles = (thinned_count(book, count) + LANES - 1) / LANES, candidates = candidates_of(book, options->start);
+  const int64_t d = book->width / book->groups, rows = full ? count : options->minibatch;
+  const size_t words = (size_t)(book->entries * book->width);
+  size_t numbers = (size_t)(tiles * LANES * (d + 1 + candidates) + candidates * d), sums = (size_t)(tiles * (1 + candidates));
+  size_t start = (size_t)workers_for(book) * (numbers * sizeof(real) + sums * sizeof(double));
+  size_t step = (size_t)(book->groups * book->entries) * sizeof(int64_t) + words * sizeof(double) + (size_t)rows * sizeof(Candidate);
+  size_t iterations = step + (size_t)(count * book->groups) * sizeof(int32_t) + codebook_assign_scratch(book, count) +
+                      (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
+  if (options->start == KMEANS_RANDOM) start = 0;
+  return words * sizeof(real) + (start > iterations ? start : iterations);
 }
 
 /* The loop over distances of the start runs at about a quarter of a product's rate. */
 double kmeans_flops(const Codebook *book, int64_t count, const KmeansOptions *options) {
   double rows = (double)(is_full_batch(options, count) ? count : options->minibatch);
-  double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations;
-  return options->restarts * (4 * start_flops(book, count, options->start) + iterations);
+  double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations, start = 0;
+  if (options->start != KMEANS_RANDOM)
+    start = 3.0 * (double)(book->entries * candidates_of(book, options->start)) * (double)(thinned_count(book, count) * book->width);
+  return options->restarts * (4 * start + iterations);
 }
 
 static Status reserve(Fit *fit) {
@@ -649,22 +598,13 @@ static Status reserve(Fit *fit) {
   return STATUS_OK;
 }
 
-static void release(Fit *fit) {
-  step_release(&fit->step);
-  free(fit->codes);
-  free(fit->scratch);
-  free(fit->now);
-  free(fit->best);
-  free(fit->best_words);
-  free(fit->batch);
-}
-
 Status kmeans_fit(Codebook *book, const real *samples, int64_t count, const KmeansOptions *options, KmeansResult *result) {
-  TRY(check_options(options));
-  TRY(check_samples(book, samples, count));
+  TRY(check(book, samples, count, options));
   Fit fit = {.book = book, .samples = samples, .count = count, .options = options};
   Status status = reserve(&fit);
   if (status == STATUS_OK) status = run_restarts(&fit, result);
-  release(&fit);
+  step_release(&fit.step);
+  free(fit.codes), free(fit.scratch), free(fit.batch);
+  free(fit.now), free(fit.best), free(fit.best_words);
   return status;
 }

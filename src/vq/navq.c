@@ -1,4 +1,4 @@
-/* Noise with the moments of the quantisation error. When to update, and that only training adds the noise, is the caller's business.
+/* Noise with the moments of the quantisation error. The caller decides when to update; only training adds the noise.
  *
  * The moments of a batch are taken about the batch's own mean (two passes over the residual, no cancellation) and averaged over time. */
 #include "vq/navq.h"
@@ -48,24 +48,19 @@ static bool factor_block(int64_t n, real *a, int64_t stride, real *inverse) {
   return true;
 }
 
-/* The columns below a factored block: L21, and A22 less its share. `corner` is A11's place; `rest` rows follow it. */
-static void eliminate(int64_t block, int64_t rest, int64_t n, real *corner, const real *inverse) {
-  real *above = corner + block, *below = corner + block * n, *trailing = below + block;
-  matmul_single(false, true, block, rest, block, 1, inverse, block, below, n, 0, above, n);
-  matmul_single(true, false, rest, rest, block, -1, above, n, above, n, 1, trailing, n);
-  for (int64_t i = 0; i < rest; i++)
-    for (int64_t j = 0; j < block; j++) below[i * n + j] = above[j * n + i];
-}
-
-/* The lower triangle of a [n, n] becomes L with L L^T = a; what was above the diagonal becomes zero. False (and a spoilt) when a is not
- * positive definite. In place, on the calling thread, without allocation. */
+/* The lower triangle of a [n, n] becomes L with L L^T = a; the numbers above the diagonal become zero. False (and a overwritten) when a is
+ * not positive definite. In place, on the calling thread, without allocation. */
 static bool cholesky_factor(int64_t n, real *a) {
   real inverse[BLOCK * BLOCK];
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t block = n - at < BLOCK ? n - at : BLOCK, rest = n - at - block;
-    real *corner = a + at * n + at;
+    real *corner = a + at * n + at, *above = corner + block, *below = corner + block * n, *trailing = below + block;
     if (!factor_block(block, corner, n, inverse)) return false;
-    if (rest > 0) eliminate(block, rest, n, corner, inverse);
+    if (rest == 0) break;
+    matmul_single(false, true, block, rest, block, 1, inverse, block, below, n, 0, above, n);
+    matmul_single(true, false, rest, rest, block, -1, above, n, above, n, 1, trailing, n);
+    for (int64_t i = 0; i < rest; i++)
+      for (int64_t j = 0; j < block; j++) below[i * n + j] = above[j * n + i];
   }
   for (int64_t i = 0; i < n; i++) memset(a + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof(real));
   return true;
@@ -77,7 +72,7 @@ enum {
   COLUMNS = 64, /* a thread's strip of the residual */
   MEAN_ROWS = 32,
   SAMPLE_COLUMNS = 192,
-  SHARED_GROUPS = 4, /* from so many groups on, each group's product is one thread's; below, one product is cut over all threads */
+  SHARED_GROUPS = 4, /* from this many groups on, each group's product is computed by one thread; below, by all threads together */
   BLEND_GRAIN = 4096,
 };
 
@@ -121,28 +116,30 @@ static void factor_diagonal(int64_t d, int64_t stride, const real *variance, rea
   }
 }
 
-/* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; a matrix that no
- * ridge helps (it is not finite, or far from positive) leaves the deviations alone. */
-static void factor_full(int64_t d, const real *covariance, real *factor) {
-  double trace = 0;
-  for (int64_t i = 0; i < d; i++) trace += (double)covariance[i * d + i];
-  for (double part = 1e-6; trace > 0 && part < 1; part *= 10) {
-    memcpy(factor, covariance, (size_t)(d * d) * sizeof(real));
-    for (int64_t i = 0; i < d; i++) factor[i * d + i] += (real)(part * trace / (double)d);
-    if (cholesky_factor(d, factor)) return;
-  }
-  memset(factor, 0, (size_t)(d * d) * sizeof(real));
-  factor_diagonal(d, d + 1, covariance, factor, d + 1);
-}
-
+/* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; where no ridge helps
+ * (the matrix is not finite, or far from positive) only the deviations are left. */
 static void factor_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Navq *navq = context;
   int64_t d = group_width(navq);
-  for (int64_t g = begin; g < end; g++) factor_full(d, navq->covariance + g * d * d, navq->factor + g * d * d);
+  for (int64_t g = begin; g < end; g++) {
+    const real *covariance = navq->covariance + g * d * d;
+    real *factor = navq->factor + g * d * d;
+    bool done = false;
+    double trace = 0;
+    for (int64_t i = 0; i < d; i++) trace += (double)covariance[i * d + i];
+    for (double part = 1e-6; !done && trace > 0 && part < 1; part *= 10) {
+      memcpy(factor, covariance, (size_t)(d * d) * sizeof(real));
+      for (int64_t i = 0; i < d; i++) factor[i * d + i] += (real)(part * trace / (double)d);
+      done = cholesky_factor(d, factor);
+    }
+    if (done) continue;
+    memset(factor, 0, (size_t)(d * d) * sizeof(real));
+    factor_diagonal(d, d + 1, covariance, factor, d + 1);
+  }
 }
 
-/* The factor of the present moments. */
+/* The factor of the current moments. */
 static void factorise(Navq *navq) {
   if (navq->kind == NOISE_FULL)
     threads_for(navq->groups, 1, factor_range, navq);
@@ -168,7 +165,7 @@ static void residual_strip(const MomentJob *job, int64_t from, int64_t columns, 
   int64_t width = job->navq->width;
   memset(mean, 0, COLUMNS * sizeof *mean);
   for (int64_t first = 0; first < job->rows; first += MEAN_ROWS) {
-    real sum[COLUMNS] = {0}; /* of few rows, so that reals serve */
+    real sum[COLUMNS] = {0}; /* of few rows: reals are precise enough */
     int64_t last = min(first + MEAN_ROWS, job->rows);
     for (int64_t r = first; r < last; r++) {
       real *residual = job->residual + r * width + from;
@@ -255,38 +252,22 @@ static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->wid
 
 uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
 
-/* Full factors so small that a product for each group would be calls more than work. */
+/* Full factors so small that the calls of a product for each group would cost more than the work. */
 static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MAX_WIDTH; }
-
-static void turn_factors(const Navq *navq, real *columns) {
-  int64_t d = group_width(navq);
-  for (int64_t g = 0; g < navq->groups; g++)
-    for (int64_t i = 0; i < d; i++)
-      for (int64_t j = 0; j < d; j++) columns[(g * d + j) * d + i] = navq->factor[(g * d + i) * d + j];
-}
 
 size_t navq_sampler_scratch(const Navq *navq) { return (is_narrow(navq) ? (size_t)spread_size(navq) : 1) * sizeof(real); }
 
 void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch) {
   *sampler = (NavqSampler){navq, scale, seed, counter, scratch};
-  if (is_narrow(navq)) turn_factors(navq, scratch);
-}
-
-/* noise += scale z L^T for one group; columns in strips, because L is zero right of a strip's end. */
-static void correlate(const NavqSampler *sampler, int64_t g, const real *normal, int64_t rows, real *noise) {
-  const Navq *navq = sampler->navq;
-  int64_t d = group_width(navq), width = navq->width;
-  const real *factor = navq->factor + g * d * d;
-  for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
-    int64_t to = min(d, from + SAMPLE_COLUMNS);
-    matmul_single(false, true, rows, to - from, to, (real)sampler->scale, normal + g * d, width, factor + from * d, d, 1,
-                  noise + g * d + from, width);
-  }
+  real *columns = scratch;
+  const int64_t d = group_width(navq);
+  for (int64_t i = 0; is_narrow(navq) && i < navq->width; i++)
+    for (int64_t j = 0; j < d; j++) columns[(i / d * d + j) * d + i % d] = navq->factor[i * d + j];
 }
 
 void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, real *noise, real *normal) {
   const Navq *navq = sampler->navq;
-  int64_t width = navq->width;
+  const int64_t width = navq->width, d = group_width(navq);
   real scale = (real)sampler->scale;
   if (navq->updates == 0) {
     memset(noise, 0, (size_t)(rows * width) * sizeof *noise);
@@ -296,15 +277,20 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
     uint64_t counter = sampler->counter + (uint64_t)(first + r) * counters_per_row(navq);
     kernels()->normal(width, sampler->seed, counter, normal + r * width);
     if (is_narrow(navq)) {
-      kernels()->triangles(navq->groups, group_width(navq), scale, navq->mean, sampler->columns, normal + r * width, noise + r * width);
+      kernels()->triangles(navq->groups, d, scale, navq->mean, sampler->columns, normal + r * width, noise + r * width);
       continue;
     }
     for (int64_t j = 0; j < width; j++) noise[r * width + j] = scale * navq->mean[j];
     if (navq->kind == NOISE_FULL) continue;
     for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
   }
-  if (navq->kind == NOISE_FULL && !is_narrow(navq))
-    for (int64_t g = 0; g < navq->groups; g++) correlate(sampler, g, normal, rows, noise);
+  if (navq->kind != NOISE_FULL || is_narrow(navq)) return;
+  for (int64_t g = 0; g < navq->groups; g++) /* noise += scale z L^T; columns in strips, because L is zero right of a strip's end */
+    for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
+      const int64_t to = min(d, from + SAMPLE_COLUMNS);
+      matmul_single(false, true, rows, to - from, to, scale, normal + g * d, width, navq->factor + (g * d + from) * d, d, 1,
+                    noise + g * d + from, width);
+    }
 }
 
 typedef struct SampleJob {
@@ -345,7 +331,7 @@ typedef struct TakeJob {
   const Navq *navq;
   const real *x, *q; /* [rows, W] */
   int64_t rows;
-  real *residual, *sums; /* [rows, W] about p; [W], behind which the squares begin */
+  real *residual, *sums; /* [rows, W] about p; [W], followed by the squares */
 } TakeJob;
 
 static void take_columns(void *context, int64_t begin, int64_t end, int thread) {

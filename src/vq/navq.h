@@ -42,8 +42,8 @@ typedef struct NavqSampler {
 /* scratch: navq_sampler_scratch bytes, aligned to 8, which must outlive the sampler. The moments must not change meanwhile. */
 size_t navq_sampler_scratch(const Navq *navq);
 void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch);
-/* noise [rows, W] of rows from `first` on, by one thread: the same numbers however rows are cut into calls, but for roundings where `first`
- * is no multiple of NAVQ_ROWS. normal [rows, W] is scratch. */
+/* noise [rows, W] of rows from `first` on, by one thread: the same numbers however rows are cut into calls, except for roundings where
+ * `first` is not a multiple of NAVQ_ROWS. normal [rows, W] is scratch. */
 enum { NAVQ_ROWS = 64 };
 void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, real *noise, real *normal);
 
@@ -68,7 +68,7 @@ int64_t residual_sums_count(const Navq *navq); /* numbers of a share's sums: W +
 /* sums [residual_sums_count] of x - q, [rows, W] each; zero for no rows. scratch: navq_scratch(navq, rows). */
 void residual_sums_take(const Navq *navq, const real *x, const real *q, int64_t rows, real *sums, void *scratch);
 
-/* One update of the moments from the sums over all `rows` rows of all shares; sums is used up. */
+/* One update of the moments from the sums over all `rows` rows of all shares; sums is overwritten. */
 void residual_sums_apply(Navq *navq, real *sums, int64_t rows);
 
 #endif

@@ -1,5 +1,5 @@
-/* Codes to bits and back: of one width each, or by how often they come. Pure functions of their arguments; what surrounds the bits on the
- * wire is in infer/wire.h. */
+/* Codes to bits and back: with a fixed width, or by frequency. Pure functions of their arguments; infer/wire.h has what surrounds the bits
+ * on the wire. */
 #include "vq/pack.h"
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ void pack_codes(const int32_t *codes, int64_t tokens, int64_t groups, int64_t en
   for (int64_t t = 0; t < tokens; t++) pack_token(codes + t * groups, groups, bits, bytes + (size_t)t * stride);
 }
 
-/* `count` codes, of which each token has `groups` from token `first` on (to say where a fault is). */
+/* `count` codes, `groups` of each token, from token `first` on (for messages). */
 static Status unpack_stream(const uint8_t *bytes, int64_t groups, int64_t count, int64_t entries, int bits, int64_t first, int32_t *codes) {
   uint32_t waiting = 0, mask = ((uint32_t)1 << bits) - 1;
   int held = 0;
@@ -75,21 +75,13 @@ Status pack_dense_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, i
 
 /* ---- Entropy coding ---- */
 
-/* Range asymmetric numeral systems. Coding a symbol of frequency f takes the state x to about x 2^16 / f; decoding undoes it
- * step by step. To decode is to search: by bucket and then binary it takes a third of the time of a search of all of 1,024 codes
- * (tests/bench/bench_rans.c); a table of all 2^16 slots would be 64 KiB a group, and those of 32 groups leave no cache to anybody. */
+/* Range asymmetric numeral systems. Coding a symbol of frequency f takes the state x to about x 2^16 / f; decoding undoes it step by step.
+ * Decoding is a search: by bucket and then binary it takes a third of the time of a search of all of 1,024 codes
+ * (tests/bench/bench_rans.c); a table of all 2^16 slots would take 64 KiB per group, and those of 32 groups would fill the cache. */
 
 static const uint32_t MIN = UINT32_C(1) << 23;
 
 /* ---- tables */
-
-static void fill_buckets(const uint32_t *start, uint16_t *bucket) {
-  int64_t code = 0;
-  for (uint32_t b = 0; b < RANS_BUCKETS; b++) {
-    while (start[code + 1] <= b * (RANS_TOTAL / RANS_BUCKETS)) code++;
-    bucket[b] = (uint16_t)code;
-  }
-}
 
 Status rans_tables_new(RansTable **out, const uint16_t *frequencies, int64_t count, int64_t entries) {
   size_t starts = (size_t)(entries + 1) * sizeof(uint32_t), each = sizeof(RansTable) + starts + RANS_BUCKETS * sizeof(uint16_t);
@@ -102,14 +94,18 @@ Status rans_tables_new(RansTable **out, const uint16_t *frequencies, int64_t cou
     tables[t] = (RansTable){entries, start, bucket};
     start[0] = 0;
     for (int64_t k = 0; k < entries; k++) start[k + 1] = start[k] + frequencies[t * entries + k];
-    fill_buckets(start, bucket);
+    int64_t code = 0;
+    for (uint32_t b = 0; b < RANS_BUCKETS; b++) {
+      while (start[code + 1] <= b * (RANS_TOTAL / RANS_BUCKETS)) code++;
+      bucket[b] = (uint16_t)code;
+    }
   }
   return STATUS_OK;
 }
 
 void rans_tables_free(RansTable *tables) { free(tables); }
 
-/* ---- there */
+/* ---- encoding */
 
 /* One symbol; bytes that leave the state go before `at`. False: no room. */
 static bool put(const RansTable *table, int32_t code, uint32_t *state, const uint8_t *begin, uint8_t **at) {
@@ -134,7 +130,7 @@ size_t rans_encode(const RansTable *tables, const int32_t *codes, int64_t tokens
   return size;
 }
 
-/* ---- and back */
+/* ---- decoding */
 
 /* The code whose slots hold this one. */
 static int32_t find(const RansTable *table, uint32_t slot) {
@@ -186,19 +182,6 @@ static int by_rest(const void *a, const void *b) {
   return x->code < y->code ? -1 : 1;
 }
 
-/* Each code has 1; what is left is shared out in proportion. */
-static void share_out(const double *counts, int64_t entries, double total, Remainder *remainders, uint16_t *frequencies) {
-  int64_t spare = RANS_TOTAL - entries, placed = 0;
-  for (int64_t k = 0; k < entries; k++) {
-    double quota = (total > 0 ? counts[k] / total : 1.0 / (double)entries) * (double)spare, whole = floor(quota);
-    frequencies[k] = (uint16_t)(1 + whole);
-    remainders[k] = (Remainder){quota - whole, k};
-    placed += (int64_t)whole;
-  }
-  qsort(remainders, (size_t)entries, sizeof *remainders, by_rest);
-  for (int64_t i = 0; placed < spare; placed++, i++) frequencies[remainders[i % entries].code]++;
-}
-
 Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *frequencies) {
   double total = 0;
   if (!code_frequencies_possible(entries))
@@ -211,7 +194,15 @@ Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *fre
   if (!isfinite(total)) return status_set(STATUS_BAD_VALUE, "codes were counted %g times in all", total);
   Remainder *remainders = malloc((size_t)entries * sizeof *remainders);
   if (remainders == NULL) return status_set(STATUS_NO_MEMORY, "no memory to sort %lld codes", (long long)entries);
-  share_out(counts, entries, total, remainders, frequencies);
+  int64_t spare = RANS_TOTAL - entries, placed = 0; /* each code has 1; the rest is distributed in proportion */
+  for (int64_t k = 0; k < entries; k++) {
+    double quota = (total > 0 ? counts[k] / total : 1.0 / (double)entries) * (double)spare, whole = floor(quota);
+    frequencies[k] = (uint16_t)(1 + whole);
+    remainders[k] = (Remainder){quota - whole, k};
+    placed += (int64_t)whole;
+  }
+  qsort(remainders, (size_t)entries, sizeof *remainders, by_rest);
+  for (int64_t i = 0; placed < spare; placed++, i++) frequencies[remainders[i % entries].code]++;
   free(remainders);
   return STATUS_OK;
 }

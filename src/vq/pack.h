@@ -13,7 +13,7 @@ void pack_codes(const int32_t *codes, int64_t tokens, int64_t groups, int64_t en
 /* Untrusted bytes: a code >= K or a padding bit that is set is BAD_VALUE. */
 Status pack_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
 
-/* The same without padding between tokens: all codes of a packet are one stream of bits, ceil(tokens G bits / 8) bytes, padding behind the
+/* The same without padding between tokens: all codes of a packet are one stream of bits, ceil(tokens G bits / 8) bytes, padding after the
  * last one. Where G bits is a multiple of 8 both forms are equal. */
 size_t pack_dense_bytes(int64_t tokens, int64_t groups, int64_t entries);
 void pack_dense(const int32_t *codes, int64_t tokens, int64_t groups, int64_t entries, uint8_t *bytes);
@@ -24,7 +24,7 @@ Status pack_dense_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, i
  *
  *   bytes   the state after the last symbol coded, 4, little-endian | bytes that refill it
  *
- * Symbols are the codes of token 0's groups, then of token 1's...; they are coded from the last to the first and read from the first. A
+ * Symbols are the codes of token 0's groups, then of token 1's...; they are coded from the last to the first and read from the first on. A
  * stream is canonical: rans_decode accepts only what rans_encode makes of the codes. Thread-safe. */
 
 enum { RANS_BITS = 16, RANS_TOTAL = 1 << RANS_BITS, RANS_STATE = 4 /* bytes before the first symbol */, RANS_BUCKETS = 256 };

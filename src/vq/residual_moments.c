@@ -14,15 +14,15 @@
 /* The squared 2-Wasserstein distance of two Gaussians (Dowson and Landau, 1982):
  *   W2^2 = |m1 - m2|^2 + tr(C1 + C2 - 2 (C2^1/2 C1 C2^1/2)^1/2)
  * The last trace is the sum of the square roots of the eigenvalues of L^T C1 L, with C2 = L L^T. All in double.
- * Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL
- * algorithm (Golub and Van Loan, 8.3), without vectors. */
+ * Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL algorithm (Golub and Van Loan, 8.3), without vectors.
+ */
 
 enum { ROUNDS_MAX = 60 }; /* of QL for one eigenvalue; two or three are usual */
 
 /* ---- eigenvalues ---- */
 
 /* Reflects column k of a (below the diagonal) onto its first number, and the rest of the matrix with it: A <- H A H, H = I - 2 v v^T / v^T
- * v. v stands in column k afterwards. Returns the number that is left of the column. */
+ * v. Column k holds v afterwards. Returns the number that the column becomes. */
 static double reflect(int64_t n, double *a, int64_t k, double *p) {
   double norm = 0, square = 0, dot = 0;
   for (int64_t i = k + 1; i < n; i++) norm = hypot(norm, a[i * n + k]);
@@ -96,7 +96,7 @@ static Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, do
 
 /* ---- the distance ---- */
 
-/* In place, lower: C = L L^T for a semidefinite C. A pivot that is rounding alone leaves its column empty. */
+/* In place, lower: C = L L^T for a semidefinite C. A pivot that is only rounding leaves its column empty. */
 static void factor(int64_t n, double *c) {
   double largest = 0;
   for (int64_t i = 0; i < n; i++) largest = fmax(largest, c[i * n + i]);
@@ -114,42 +114,24 @@ static void factor(int64_t n, double *c) {
   }
 }
 
-/* to = C L for a lower L. */
-static void times_lower(int64_t n, const double *c, const double *l, double *to) {
-  memset(to, 0, (size_t)(n * n) * sizeof *to);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t k = 0; k < n; k++)
-      for (int64_t j = 0; j <= k; j++) to[i * n + j] += c[i * n + k] * l[k * n + j];
-}
-
-/* to = L^T A for a lower L. */
-static void lower_times(int64_t n, const double *l, const double *a, double *to) {
-  memset(to, 0, (size_t)(n * n) * sizeof *to);
-  for (int64_t k = 0; k < n; k++)
-    for (int64_t i = 0; i <= k; i++)
-      for (int64_t j = 0; j < n; j++) to[i * n + j] += l[k * n + i] * a[k * n + j];
-}
-
-static Status root_trace(int64_t n, const double *covariance1, double *room /* [3 n^2 + 2 n] */, double *trace) {
-  double *l = room, *product = room + n * n, *inner = product + n * n, *values = inner + n * n;
-  factor(n, l);
-  times_lower(n, covariance1, l, product);
-  lower_times(n, l, product, inner);
-  TRY(gaussian_eigenvalues(n, inner, values, values + n));
-  *trace = 0;
-  for (int64_t i = 0; i < n; i++) *trace += sqrt(fmax(values[i], 0));
-  return STATUS_OK;
-}
-
-/* means [n], covariances [n, n], symmetric and positive semidefinite but for rounding; singular ones are fine. Allocates 3 n^2 numbers and
- * frees them; O(n^3), about a second for n = 768. NO_MEMORY; NUMERIC as above. */
+/* means [n], covariances [n, n], symmetric and positive semidefinite except for rounding; singular ones are fine. Allocates 3 n^2 numbers
+ * and frees them; O(n^3), about a second for n = 768. NO_MEMORY; NUMERIC as above. */
 static Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
                                 double *squared) {
-  double *room = malloc((size_t)(3 * n * n + 2 * n) * sizeof *room), trace;
-  if (room == NULL) return status_set(STATUS_NO_MEMORY, "no memory for covariances of width %lld", (long long)n);
-  memcpy(room, covariance2, (size_t)(n * n) * sizeof *room);
-  Status status = root_trace(n, covariance1, room, &trace);
-  free(room);
+  double *l = calloc((size_t)(3 * n * n + 2 * n), sizeof *l), trace = 0;
+  if (l == NULL) return status_set(STATUS_NO_MEMORY, "no memory for covariances of width %lld", (long long)n);
+  double *product = l + n * n, *inner = product + n * n, *values = inner + n * n;
+  memcpy(l, covariance2, (size_t)(n * n) * sizeof *l);
+  factor(n, l);
+  for (int64_t i = 0; i < n; i++) /* C1 L */
+    for (int64_t k = 0; k < n; k++)
+      for (int64_t j = 0; j <= k; j++) product[i * n + j] += covariance1[i * n + k] * l[k * n + j];
+  for (int64_t k = 0; k < n; k++) /* L^T C1 L */
+    for (int64_t i = 0; i <= k; i++)
+      for (int64_t j = 0; j < n; j++) inner[i * n + j] += l[k * n + i] * product[k * n + j];
+  Status status = gaussian_eigenvalues(n, inner, values, values + n);
+  for (int64_t i = 0; status == STATUS_OK && i < n; i++) trace += sqrt(fmax(values[i], 0));
+  free(l);
   TRY(status);
   *squared = -2 * trace;
   for (int64_t i = 0; i < n; i++)
@@ -170,18 +152,6 @@ typedef struct Moments {
   double *all;                       /* of X, and later of X~ */
 } Moments;
 
-static void release(Moments *m) {
-  free(m->quantised);
-  free(m->residual);
-  free(m->product);
-  free(m->mean_quantised);
-  free(m->mean_all);
-  free(m->quantised_covariance);
-  free(m->residual_covariance);
-  free(m->cross);
-  free(m->all);
-}
-
 static Status reserve(Moments *m) {
   size_t width = (size_t)m->width, numbers = (size_t)m->rows * width, square = width * width;
   m->quantised = malloc(numbers * sizeof(real));
@@ -200,7 +170,7 @@ static Status reserve(Moments *m) {
                     (long long)m->width);
 }
 
-/* Takes the mean off every column and leaves it in mean [W]. */
+/* Subtracts the mean of every column and leaves it in mean [W]. */
 static void centre(const Moments *m, real *x, double *mean) {
   for (int64_t j = 0; j < m->width; j++) mean[j] = 0;
   for (int64_t r = 0; r < m->rows; r++)
@@ -238,19 +208,13 @@ static double norm(int64_t count, const double *x) {
   return sqrt(sum);
 }
 
-/* Into `quantised_covariance`: that of X^ + xi, whose noise goes together within a group alone. */
-static void add_noise(Moments *m, int64_t groups) {
-  int64_t width = m->width, d = width / groups;
-  for (int64_t i = 0; i < width; i++)
-    for (int64_t j = i / d * d; j < (i / d + 1) * d; j++) m->quantised_covariance[i * width + j] += m->residual_covariance[i * width + j];
-}
-
 static Status compare(Moments *m, int64_t groups, ResidualMoments *moments) {
-  int64_t square = m->width * m->width;
+  int64_t width = m->width, d = width / groups, square = width * width;
   double spread = norm(square, m->residual_covariance);
   moments->dependence = spread > 0 ? norm(square, m->cross) / spread : 0;
   TRY(gaussian_distance(m->width, m->mean_all, m->all, m->mean_quantised, m->quantised_covariance, &moments->quantised));
-  add_noise(m, groups);
+  for (int64_t i = 0; i < width; i++) /* the covariance of X^ + xi, whose noise depends only within a group */
+    for (int64_t j = i / d * d; j < (i / d + 1) * d; j++) m->quantised_covariance[i * width + j] += m->residual_covariance[i * width + j];
   return gaussian_distance(m->width, m->mean_all, m->all, m->mean_all, m->quantised_covariance, &moments->noisy);
 }
 
@@ -262,6 +226,7 @@ Status residual_moments(const Codebook *book, const real *x, const int32_t *code
     measure(&m, book, x, codes);
     status = compare(&m, book->groups, moments);
   }
-  release(&m);
+  free(m.quantised), free(m.residual), free(m.product), free(m.mean_quantised), free(m.mean_all);
+  free(m.quantised_covariance), free(m.residual_covariance), free(m.cross), free(m.all);
   return status;
 }

@@ -130,6 +130,19 @@ $(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2))
 endef
 $(foreach real,float double,$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),$(real)))))
 
+# The files of the service's page become arrays in its library.
+PAGE_FILES := $(sort $(wildcard src/serve/page/*))
+$(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES)
+	@mkdir -p $(@D)
+	$(call say,EMBED src/serve/page)
+	$(Q)tools/embed-page.sh $(PAGE_FILES) >$@
+$(BUILD)/float/page_data.o $(BUILD)/double/page_data.o: $(BUILD)/page_data.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+$(BUILD)/float/libserve.a: $(BUILD)/float/page_data.o
+$(BUILD)/double/libserve.a: $(BUILD)/double/page_data.o
+
 link_inputs = $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS)
 
 $(BUILD)/bin/%: $(BUILD)/float/cli/%.o $(CLI_SHARED) $(call libraries,$(uses_cli),float)

@@ -1,0 +1,152 @@
+// The cluster, live: figures of the service, two graphs of the last minute, and a card for each device. States come about once a second;
+// what they count is since the start, so that rates are differences.
+
+const $ = (id) => document.getElementById(id);
+const minute = 60000;
+let history = []; // { at, state } of the last minute, the oldest first
+
+const thousands = (value) => value >= 1e4 ? Math.round(value).toLocaleString("en") : String(+value.toFixed(value < 10 ? 1 : 0));
+function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; value >= 999.5 && unit < 4; unit++) value /= 1000;
+  return `${unit && value < 9.95 ? value.toFixed(1) : value.toFixed(0)} ${units[unit]}`;
+}
+const percent = (part) => `${(100 * part).toFixed(part > 0 && part < .0995 ? 1 : 0)}%`;
+const sumOver = (state, name) => state.devices.reduce((sum, device) => sum + (device.sum?.[name] ?? 0), 0);
+
+// What a number of the state has grown by since the oldest state at most `span` ms ago, and the seconds between; after a restart nothing.
+function growth(read, span) {
+  const last = history.at(-1), from = history.find((entry) => last.at - entry.at <= span);
+  return { by: Math.max(0, read(last.state) - read(from.state)), seconds: Math.max((last.at - from.at) / 1000, 1e-9) };
+}
+function rate(read, span) {
+  const { by, seconds } = growth(read, span);
+  return seconds > .1 ? by / seconds : 0;
+}
+
+// ---- graphs
+
+const svgName = "http://www.w3.org/2000/svg";
+function shape(kind, attributes) {
+  const made = document.createElementNS(svgName, kind);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+class Graph {
+  constructor(title, read, show) {
+    Object.assign(this, { title, read, show });
+    this.box = document.createElement("div");
+    this.box.className = "graph";
+    const line = document.createElement("p"), name = document.createElement("span");
+    name.textContent = title;
+    this.value = document.createElement("b");
+    line.append(name, this.value);
+    this.svg = shape("svg", { viewBox: "0 0 600 60", preserveAspectRatio: "none", role: "img" });
+    this.area = shape("path", { class: "area" });
+    this.edge = shape("path", { class: "edge" });
+    this.svg.append(shape("path", { class: "rule", d: "M0 59.5H600" }), this.area, this.edge);
+    this.box.append(line, this.svg);
+  }
+
+  draw() {
+    const now = history.at(-1).at, points = [];
+    for (let i = 1; i < history.length; i++) {
+      const seconds = (history[i].at - history[i - 1].at) / 1000;
+      const grown = Math.max(0, this.read(history[i].state) - this.read(history[i - 1].state));
+      points.push([600 - (now - history[i].at) / 100, seconds > 0 ? grown / seconds : 0]);
+    }
+    const top = Math.max(1e-9, ...points.map((point) => point[1])), place = ([x, y]) => `${x.toFixed(1)} ${(58 - 54 * y / top).toFixed(1)}`;
+    const line = points.length ? `M${points.map(place).join("L")}` : "";
+    this.edge.setAttribute("d", line);
+    this.area.setAttribute("d", line ? `${line}L${points.at(-1)[0].toFixed(1)} 60L${points[0][0].toFixed(1)} 60Z` : "");
+    this.value.textContent = this.show(rate(this.read, 3000));
+    this.svg.setAttribute("aria-label", `${this.title} in the last minute: now ${this.value.textContent}, at most ${this.show(top > 1e-8 ? top : 0)}`);
+  }
+}
+
+const perSecond = (show, unit) => (value) => `${show(value)}${unit}/s`;
+const tokens = new Graph("Tokens generated", (state) => state.new_tokens ?? 0, perSecond(thousands, " "));
+const images = new Graph("Pictures", (state) => state.images ?? 0, perSecond(thousands, " "));
+const traffic = new Graph("Between the devices", (state) => sumOver(state, "bytes_sent"), perSecond(bytes, ""));
+
+// ---- figures and devices
+
+function figure(name, value) {
+  const box = document.createElement("div"), term = document.createElement("dt"), text = document.createElement("dd");
+  term.textContent = name;
+  text.textContent = value;
+  box.append(term, text);
+  return box;
+}
+
+const states = { here: "here", gone: "gone", joining: "joining" };
+
+class Card {
+  constructor() {
+    this.item = document.createElement("li");
+    this.item.className = "device";
+    this.item.innerHTML = `<div class="top"><span class="name"></span><span class="state"></span></div>
+      <div class="bars"></div><p class="facts"></p>`; // nothing of the server's in it
+    this.bars = {};
+    for (const [key, title] of [["share", "Share of tokens"], ["compute", "Computing"], ["wait", "Waiting"]]) {
+      const label = document.createElement("span"), bar = document.createElement("div"), fill = document.createElement("i"), value = document.createElement("b");
+      label.textContent = title;
+      bar.className = `bar ${key}`;
+      bar.append(fill);
+      this.item.querySelector(".bars").append(label, bar, value);
+      this.bars[key] = { fill, value };
+    }
+  }
+
+  setBar(key, part) {
+    this.bars[key].fill.style.width = `${100 * Math.min(1, part)}%`;
+    this.bars[key].value.textContent = percent(part);
+  }
+
+  update(index, device) {
+    const read = (name) => (state) => state.devices[index]?.sum?.[name] ?? 0;
+    const busy = ["compute", "quantise", "send", "wait"].map((name) => growth(read(name), minute).by), all = busy.reduce((a, b) => a + b, 0);
+    const sum = device.sum ?? {}, whole = (sum.compute ?? 0) + (sum.quantise ?? 0) + (sum.send ?? 0) + (sum.wait ?? 0);
+    const sent = (sum.messages_sent ?? 0) + (sum.resent ?? 0), lost = sent ? Math.min(1, (sum.lost ?? 0) / sent) : 0;
+    this.item.dataset.state = device.state;
+    this.item.querySelector(".name").textContent = `${index + 1}. ${device.name}`;
+    this.item.querySelector(".state").textContent = states[device.state] ?? device.state;
+    this.setBar("share", device.share ?? 0);
+    this.setBar("compute", all > 0 ? busy[0] / all : whole > 0 ? sum.compute / whole : 0);
+    this.setBar("wait", all > 0 ? busy[3] / all : whole > 0 ? sum.wait / whole : 0);
+    const facts = [`sent ${bytes(sum.bytes_sent ?? 0)}`, `received ${bytes(sum.bytes_received ?? 0)}`, `lost ${percent(lost)}`];
+    if (device.sequences) facts.push(`decodes ${device.sequences}`);
+    if (device.decode_rate) facts.push(`${thousands(device.decode_rate)} tokens/s`);
+    if (device.failures) facts.push(`failed ${device.failures} ${device.failures === 1 ? "time" : "times"}`);
+    this.item.querySelector(".facts").textContent = facts.join(" · ");
+  }
+}
+
+let cards = [];
+
+export function showCluster(state, at = performance.now()) {
+  const last = history.at(-1)?.state;
+  if (last && (state.devices.length !== last.devices.length || state.submitted < last.submitted)) history = []; // another server
+  history.push({ at, state });
+  while (at - history[0].at > minute) history.shift();
+  const pictures = (state.images ?? 0) > 0 && !state.new_tokens;
+  $("figures").replaceChildren(figure("Queued", thousands(state.queued)), figure("Under way", thousands(state.prefilling + state.decoding)),
+    figure("Finished", thousands(state.finished)));
+  const graphs = [pictures || document.body.dataset.kind === "picture" ? images : tokens, traffic];
+  $("graphs").replaceChildren(...graphs.map((graph) => graph.box));
+  graphs.forEach((graph) => graph.draw());
+  if (cards.length !== state.devices.length) {
+    cards = state.devices.map(() => new Card());
+    $("devices").replaceChildren(...cards.map((card) => card.item));
+  }
+  state.devices.forEach((device, i) => {
+    const before = last?.devices[i]?.state;
+    if (before && before !== device.state) $("announce").textContent = `Device ${i + 1}, ${device.name}, is ${device.state}.`;
+    cards[i].update(i, device);
+  });
+  const room = state.cache_bytes ? `Keys and values: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} on each device.` : "";
+  const refused = state.refused ? ` ${thousands(state.refused)} requests were refused.` : "";
+  $("cluster-note").textContent = `${room}${refused}`.trim();
+}

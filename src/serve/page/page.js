@@ -1,0 +1,128 @@
+// Ties the page together: which model is there, whether the server answers, and what is shown. Without an answer it asks again, less and
+// less often, up to every 15 seconds.
+import { startChat, useChatModel } from "/chat.js";
+import { showCluster } from "/cluster.js";
+import { startPictures, usePictureModel } from "/picture.js";
+import { events, getJson, request, setKey } from "/server.js";
+
+const $ = (id) => document.getElementById(id);
+const pause = (ms) => new Promise((done) => { setTimeout(done, ms); wake = done; });
+let wake = () => {}, models = [], current = null;
+
+function setStatus(state, text) {
+  if ($("status").textContent === text) return;
+  $("status").dataset.state = state;
+  $("status").textContent = text;
+}
+
+function useModel(model) {
+  const pictures = model.kind === "images" || model.task === "image-classification";
+  current = model;
+  document.body.dataset.kind = pictures ? "picture" : "chat";
+  $("chat").hidden = pictures;
+  $("picture").hidden = !pictures;
+  $("no-model").hidden = true;
+  $("tab-work").textContent = pictures ? "Pictures" : "Chat";
+  $("model-name").textContent = model.id;
+  if (pictures) usePictureModel(model);
+  else useChatModel(model);
+}
+
+async function loadModels() {
+  models = (await getJson("/v1/models")).data ?? [];
+  if (models.length === 0) {
+    $("no-model").textContent = "The server has no model.";
+    $("no-model").hidden = false;
+    return;
+  }
+  $("model").replaceChildren(...models.map((model) => new Option(model.id, model.id)));
+  $("model-label").hidden = models.length < 2;
+  $("model-name").hidden = models.length > 1;
+  const same = models.find((model) => model.id === current?.id) ?? models[0];
+  $("model").value = same.id;
+  useModel(same);
+}
+
+// The state of the engine that the chosen model has, where an event holds several.
+function stateOf(event) {
+  if (event.devices) return event;
+  const all = event.models ?? event.data ?? [];
+  return all.find((one) => (one.model ?? one.id ?? one.name) === current?.id) ?? all[0];
+}
+
+async function follow() {
+  const stopper = new AbortController();
+  const response = await request("/v1/cluster/events", { signal: stopper.signal, headers: { Accept: "text/event-stream" } });
+  $("away").hidden = true;
+  $("key-form").hidden = true;
+  // A server that has gone without a word is noticed: events come every second or so.
+  let silent = setTimeout(() => stopper.abort(), 15000);
+  for await (const data of events(response)) {
+    clearTimeout(silent);
+    silent = setTimeout(() => stopper.abort(), 15000);
+    const state = stateOf(JSON.parse(data));
+    if (!state) continue;
+    setStatus(state.ready ? "ready" : "wait", state.ready ? "Ready" : "Cluster not ready");
+    showCluster(state);
+  }
+  clearTimeout(silent);
+}
+
+async function countDown(seconds) {
+  const until = performance.now() + 1000 * seconds;
+  let woken = false;
+  while (!woken && performance.now() < until) {
+    const left = Math.ceil((until - performance.now()) / 1000);
+    $("away-text").textContent = `The server does not answer. Next try in ${left} s.`;
+    await Promise.race([pause(1000), new Promise((done) => { retry = () => { woken = true; done(); }; })]);
+  }
+}
+let retry = () => {};
+
+async function askForKey() {
+  setStatus("wait", "Key wanted");
+  $("away").hidden = true;
+  $("key-form").hidden = false;
+  await new Promise((done) => {
+    $("key-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      setKey($("key").value);
+      $("key").value = "";
+      done();
+    }, { once: true });
+  });
+}
+
+async function run() {
+  for (let delay = 1;;) {
+    try {
+      await loadModels();
+      delay = 1;
+      await follow();
+    } catch (error) {
+      if (error.status === 401 || error.status === 403) {
+        await askForKey();
+        continue;
+      }
+    }
+    setStatus("away", "Server away");
+    $("away").hidden = false;
+    await countDown(delay * (1 + Math.random() / 4));
+    delay = Math.min(15, 2 * delay);
+  }
+}
+
+function show(view) {
+  $("view").dataset.view = view;
+  $("tab-work").setAttribute("aria-pressed", String(view === "work"));
+  $("tab-cluster").setAttribute("aria-pressed", String(view === "cluster"));
+}
+
+$("tab-work").addEventListener("click", () => show("work"));
+$("tab-cluster").addEventListener("click", () => show("cluster"));
+$("away-retry").addEventListener("click", () => retry());
+$("model").addEventListener("change", () => useModel(models.find((model) => model.id === $("model").value)));
+window.addEventListener("online", () => retry());
+startChat();
+startPictures();
+run();

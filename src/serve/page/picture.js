@@ -1,0 +1,67 @@
+// Pictures: dropped, pasted or chosen, sent one by one, with the classes that the model sees in each.
+import { request } from "/server.js";
+
+const $ = (id) => document.getElementById(id);
+let model = null;
+
+function element(kind, name, text) {
+  const made = document.createElement(kind);
+  made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function classRow({ label, probability }) {
+  const row = element("div", "class"), bar = element("div", "bar"), fill = document.createElement("i");
+  fill.style.width = `${100 * probability}%`;
+  bar.append(fill);
+  row.append(element("span", "label", label), element("span", "part", `${(100 * probability).toFixed(1)}%`), bar);
+  return row;
+}
+
+// Classes of the first picture of an answer, the likeliest first.
+function classesOf(answer) {
+  const row = (answer.data ?? answer.images ?? answer.results)[0];
+  return (row.classes ?? row).slice(0, 5).map((one) => ({ label: one.label ?? one.name ?? `class ${one.index ?? one.class}`, probability: one.probability }));
+}
+
+async function classify(file) {
+  const item = document.createElement("li"), image = document.createElement("img"), body = element("div", "body"), state = element("p", "quiet", "Computing");
+  image.src = URL.createObjectURL(file);
+  image.alt = "";
+  image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+  body.append(element("p", "name quiet", file.name || "Picture"), state);
+  item.append(image, body);
+  item.setAttribute("aria-busy", "true");
+  $("results").prepend(item);
+  const begun = performance.now();
+  try {
+    const path = `/v1/images/classify?model=${encodeURIComponent(model.id)}`;
+    const response = await request(path, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } });
+    const classes = classesOf(await response.json());
+    state.replaceWith(...classes.map(classRow));
+    image.alt = `${file.name || "Picture"}: ${classes[0].label}`;
+    body.append(element("p", "quiet", `${(performance.now() - begun).toFixed(0)} ms`));
+  } catch (error) {
+    state.className = "failed";
+    state.textContent = error.message;
+  }
+  item.removeAttribute("aria-busy");
+}
+
+async function take(files) {
+  const pictures = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
+  for (const file of pictures) await classify(file);
+}
+
+export function startPictures() {
+  const drop = $("drop"), over = (on) => (event) => { event.preventDefault(); drop.classList.toggle("over", on); };
+  $("files").addEventListener("change", async (event) => { const files = [...event.target.files]; event.target.value = ""; await take(files); });
+  const whole = $("picture");
+  whole.addEventListener("dragover", over(true));
+  whole.addEventListener("dragleave", over(false));
+  whole.addEventListener("drop", (event) => { over(false)(event); take(event.dataTransfer.files); });
+  document.addEventListener("paste", (event) => { if (!whole.hidden) take(event.clipboardData.files); });
+}
+
+export function usePictureModel(chosen) { model = chosen; }

@@ -38,14 +38,12 @@ static void widen_q4(const LowbitQ4Block *block, int64_t first, int64_t count, r
   }
 }
 
-static void widen_int8(const int8_t *number, float scale, int64_t count, real *value) {
-  for (int64_t i = 0; i < count; i++) value[i] = (real)(scale * (float)number[i]);
-}
-
 void lowbit_widen(const LowbitMatrix *matrix, int64_t output, int64_t first, int64_t count, real *value) {
   const uint8_t *row = (const uint8_t *)matrix->numbers + (size_t)output * lowbit_row_bytes(matrix->kind, matrix->inputs);
   if (matrix->kind == LOWBIT_INT8) {
-    widen_int8((const int8_t *)row + first, matrix->scale[output], count, value);
+    const int8_t *number = (const int8_t *)row + first;
+    const float scale = matrix->scale[output];
+    for (int64_t i = 0; i < count; i++) value[i] = (real)(scale * (float)number[i]);
     return;
   }
   for (int64_t done = 0, n; done < count; done += n) { /* block by block */
@@ -84,12 +82,6 @@ static void round_8(int64_t n, const float *x, float scale, int8_t *q) {
   for (int64_t i = 0; i < n; i++) q[i] = scale > 0 ? (int8_t)fmaxf(-127, fminf(127, rintf(x[i] / scale))) : 0;
 }
 
-static void quantise_q8(int64_t n, const float *x, LowbitQ8Block *block) {
-  block->scale = half_of(fabsf(largest(n, x)) / 127);
-  memset(block->number, 0, sizeof block->number);
-  round_8(n, x, narrow_half_to_float(block->scale), block->number);
-}
-
 static float round_4(float x, float inverse) { return fmaxf(MIN_Q4, fminf(MAX_Q4, rintf(x * inverse))); }
 
 /* The best scale for the numbers that this one gives, and how much of sum x^2 it explains: the error is the rest. */
@@ -104,23 +96,18 @@ static float refine(const float x[LOWBIT_BLOCK], float inverse, float *explained
   return squares > 0 ? products / squares : 0;
 }
 
-static float best_scale_4(const float x[LOWBIT_BLOCK]) {
+static void quantise_q4(int64_t n, const float *from, LowbitQ4Block *block) {
   enum { STEPS = 13 };
+  float x[LOWBIT_BLOCK] = {0}, best = 0, best_explained = 0;
+  memcpy(x, from, (size_t)n * sizeof *x);
   const float max = largest(LOWBIT_BLOCK, x);
-  float best = 0, best_explained = 0;
   for (int step = 0; max != 0 && step < 2 * STEPS + 1; step++) {
     const float levels = step <= STEPS ? -6.7f - 0.2f * (float)step : 5.9f + 0.2f * (float)(step - STEPS);
     float explained;
-    const float scale = refine(x, levels / max, &explained);
-    if (explained > best_explained) best = scale, best_explained = explained;
+    const float refined = refine(x, levels / max, &explained);
+    if (explained > best_explained) best = refined, best_explained = explained;
   }
-  return best;
-}
-
-static void quantise_q4(int64_t n, const float *from, LowbitQ4Block *block) {
-  float x[LOWBIT_BLOCK] = {0};
-  memcpy(x, from, (size_t)n * sizeof *x);
-  block->scale = half_of(best_scale_4(x));
+  block->scale = half_of(best);
   const float scale = narrow_half_to_float(block->scale), inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < LOWBIT_BLOCK / 2; i++) {
     const int low = (int)round_4(x[i], inverse) - MIN_Q4, high = (int)round_4(x[LOWBIT_BLOCK / 2 + i], inverse) - MIN_Q4;
@@ -136,9 +123,13 @@ void lowbit_quantise(LowbitKind kind, int64_t n, const float *x, void *numbers, 
   }
   for (int64_t at = 0, b = 0; at < n; at += LOWBIT_BLOCK, b++) {
     const int64_t count = n - at < LOWBIT_BLOCK ? n - at : LOWBIT_BLOCK;
-    if (kind == LOWBIT_Q8_0)
-      quantise_q8(count, x + at, (LowbitQ8Block *)numbers + b);
-    else
+    LowbitQ8Block *block = (LowbitQ8Block *)numbers + b;
+    if (kind == LOWBIT_Q4_0) {
       quantise_q4(count, x + at, (LowbitQ4Block *)numbers + b);
+      continue;
+    }
+    block->scale = half_of(fabsf(largest(count, x + at)) / 127);
+    memset(block->number, 0, sizeof block->number);
+    round_8(count, x + at, narrow_half_to_float(block->scale), block->number);
   }
 }

@@ -18,9 +18,7 @@ enum { PAD = 16, CACHE_LINE = 64 };
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 static const int64_t MAX_NUMBERS = (int64_t)1 << 48; /* of one parameter and of a set: byte counts stay far from overflow */
 
-static int64_t padded(int64_t count) { return (count + PAD - 1) / PAD * PAD; }
-
-int64_t param_padded(const Param *param) { return padded(tensor_count(&param->tensor)); }
+int64_t param_padded(const Param *param) { return (tensor_count(&param->tensor) + PAD - 1) / PAD * PAD; }
 
 int64_t param_offset(const ParamSet *set, size_t index) {
   int64_t offset = 0;
@@ -29,18 +27,11 @@ int64_t param_offset(const ParamSet *set, size_t index) {
   return offset;
 }
 
-static bool shape_is_sane(int dims, const int64_t *shape) {
-  if (dims < 1 || dims > TENSOR_DIMS) return false;
-  int64_t count = 1;
-  for (int i = 0; i < dims; i++) {
-    if (shape[i] < 1 || shape[i] > MAX_NUMBERS / count) return false;
-    count *= shape[i];
-  }
-  return true;
-}
-
 int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...) {
-  if (!shape_is_sane(dims, shape) || ARRAY_RESERVE(set->list, set->count, 1, set->capacity, "parameters") != STATUS_OK) return -1;
+  int64_t count = 1;
+  for (int i = 0; i < dims && count > 0; i++) count = shape[i] < 1 || shape[i] > MAX_NUMBERS / count ? 0 : count * shape[i];
+  if (dims < 1 || dims > TENSOR_DIMS || count == 0 || ARRAY_RESERVE(set->list, set->count, 1, set->capacity, "parameters") != STATUS_OK)
+    return -1;
   Param *param = &set->list[set->count];
   memset(param, 0, sizeof *param);
   va_list arguments;
@@ -61,7 +52,7 @@ static void *block_new(size_t bytes) {
   if (bytes >= HUGE_PAGE) {
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return NULL;
-    (void)madvise(block, bytes, MADV_HUGEPAGE); /* advice: a kernel without huge pages refuses, and all works as well */
+    (void)madvise(block, bytes, MADV_HUGEPAGE); /* advice: a kernel without huge pages refuses, which does no harm */
     return block;
   }
   void *block = NULL;
@@ -96,7 +87,7 @@ static void free_shadows(ParamSet *set) {
   for (size_t i = 0; i < set->count; i++) set->list[i].tensor.shadow = NULL;
 }
 
-/* All blocks go where they are address space alone: what is allocated now is not of that kind. */
+/* Frees all blocks that are only address space: those allocated from now on have memory. */
 static void leave_reserved(ParamSet *set) {
   if (!set->reserved) return;
   free_shadows(set);
@@ -169,7 +160,7 @@ Status param_allocate_frozen(ParamSet *set) {
   return STATUS_OK;
 }
 
-/* NULL for nothing, or when even address space is short. */
+/* NULL for 0 numbers, or when there is no address space. */
 static void *block_reserve(int64_t numbers) {
   if (numbers == 0) return NULL;
   void *block = mmap(NULL, (size_t)numbers * sizeof(real), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -264,32 +255,15 @@ int64_t param_packed_bytes(const ParamSet *set) {
   return bytes;
 }
 
-static void free_packed(ParamSet *set) {
-  for (size_t i = 0; i < set->count; i++) {
-    Param *param = &set->list[i];
-    if (param->packed.words != NULL) block_free(set, param->packed.words, matmul_packed_bytes(&param->packed));
-    param->packed = (PackedMatrix){.words = NULL};
-    param->tensor.packed = NULL;
-  }
-}
-
-/* Standard deviation 0.02, cut at two deviations: what ViT, GPT-2 and Llama start from. */
-static void fill_normal(real *value, int64_t count, Rng *rng) {
-  for (int64_t i = 0; i < count; i++) {
-    double z = rng_normal(rng);
-    while (z < -2.0 || z > 2.0) z = rng_normal(rng);
-    value[i] = (real)(0.02 * z);
-  }
-}
-
+/* Normal numbers have a standard deviation of 0.02 and are cut at two deviations, as ViT, GPT-2 and Llama start. */
 void param_initialise_one(Param *param, Rng *rng) {
-  int64_t count = tensor_count(&param->tensor);
-  if (param->init == PARAM_NORMAL) {
-    fill_normal(param->tensor.value, count, rng);
-    return;
+  const int64_t count = tensor_count(&param->tensor);
+  const real constant = param->init == PARAM_ONES ? 1 : 0;
+  for (int64_t i = 0; i < count; i++) {
+    double z = param->init == PARAM_NORMAL ? rng_normal(rng) : 0;
+    while (z < -2.0 || z > 2.0) z = rng_normal(rng);
+    param->tensor.value[i] = param->init == PARAM_NORMAL ? (real)(0.02 * z) : constant;
   }
-  real constant = param->init == PARAM_ONES ? 1 : 0;
-  for (int64_t i = 0; i < count; i++) param->tensor.value[i] = constant;
 }
 
 typedef struct Initialise {
@@ -355,7 +329,10 @@ int64_t param_count_trainable(const ParamSet *set) {
 }
 
 void param_release(ParamSet *set) {
-  free_packed(set);
+  for (size_t i = 0; i < set->count; i++) {
+    const PackedMatrix *packed = &set->list[i].packed;
+    if (packed->words != NULL) block_free(set, packed->words, matmul_packed_bytes(packed));
+  }
   free_shadows(set);
   free_blocks(set);
   free_frozen(set);

@@ -29,7 +29,7 @@ struct TapeFreeGrad {
   TapeFreeGrad *next;
 };
 
-/* What is remembered of a pass; a segment has one of its own. */
+/* The records and gradients of a pass; a segment has its own. */
 typedef struct TapeRun {
   Arena *arena;
   TapeRecord *last;
@@ -46,7 +46,7 @@ struct Tape {
   void *profiler_context;
   const TapeWatcher *watcher;
   Arena *inner;   /* of segments; NULL: nothing is computed twice */
-  TapeRun *outer; /* while a segment runs: what it interrupts */
+  TapeRun *outer; /* while a segment runs: the run that it interrupts */
   bool again;     /* it runs for the second time */
 };
 
@@ -154,6 +154,7 @@ Tensor *tape_activation(Tape *tape, int dims, const int64_t *shape) {
 Tensor *tape_tensor_like(Tape *tape, const Tensor *like, int dims, const int64_t *shape) {
   return like->narrow ? narrow_tensor(tape, dims, shape) : tape_tensor(tape, dims, shape);
 }
+
 Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value) {
   Tensor *tensor = new_tensor(tape, dims, shape);
   if (tensor != NULL) tensor->value = (real *)(uintptr_t)value; /* constants are never written: needs_grad is false */
@@ -214,54 +215,44 @@ void tape_drop_grad(Tape *tape, Tensor *tensor) {
   tensor->grad_filled = false;
 }
 
-real *tape_grad(Tape *tape, Tensor *input, bool *add) {
-  *add = false;
-  if (input == NULL || !input->needs_grad) return NULL;
-  if (input->narrow != NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the gradient of an activation in bf16 is in bf16"), NULL;
-  if (input->grad == NULL) input->grad = tape_borrow(tape, grad_bytes(input));
-  if (input->grad == NULL) return NULL;
-  *add = input->grad_filled;
-  input->grad_filled = true;
-  if (tape->watcher) tape->watcher->asked(tape->watcher->context, input);
-  return input->grad;
-}
-
 Numbers tensor_grad(const Tensor *output) { return (Numbers){.wide = output->grad, .narrow = output->narrow_grad}; }
 
 Numbers tape_grad_numbers(Tape *tape, Tensor *input, bool *add) {
-  if (input == NULL || !input->narrow) return (Numbers){.wide = tape_grad(tape, input, add)};
   *add = false;
-  if (!input->needs_grad) return (Numbers){.wide = NULL};
-  if (input->narrow_grad == NULL) input->narrow_grad = tape_borrow(tape, grad_bytes(input));
-  if (input->narrow_grad == NULL) return (Numbers){.wide = NULL};
+  if (input == NULL || !input->needs_grad) return (Numbers){.wide = NULL};
+  if (input->narrow != NULL && input->narrow_grad == NULL) input->narrow_grad = tape_borrow(tape, grad_bytes(input));
+  if (input->narrow == NULL && input->grad == NULL) input->grad = tape_borrow(tape, grad_bytes(input));
+  if (!has_grad(input)) return (Numbers){.wide = NULL};
   *add = input->grad_filled;
   input->grad_filled = true;
-  return (Numbers){.narrow = input->narrow_grad};
+  if (tape->watcher && input->narrow == NULL) tape->watcher->asked(tape->watcher->context, input);
+  return tensor_grad(input);
+}
+
+real *tape_grad(Tape *tape, Tensor *input, bool *add) {
+  *add = false;
+  if (input != NULL && input->needs_grad && input->narrow != NULL)
+    return tape_fail(tape, STATUS_BAD_VALUE, "the gradient of an activation in bf16 is in bf16"), NULL;
+  return tape_grad_numbers(tape, input, add).wide;
 }
 
 static void zero_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  memset((real *)context + begin, 0, (size_t)(end - begin) * sizeof(real));
-}
-
-real *tape_grad_zeroed(Tape *tape, Tensor *input) {
-  bool add;
-  real *grad = tape_grad(tape, input, &add);
-  if (grad != NULL && !add) tape_for(tape, tensor_count(input), FILL_GRAIN, zero_body, grad);
-  return grad;
-}
-
-static void zero_narrow_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  memset((uint16_t *)context + begin, 0, (size_t)(end - begin) * sizeof(uint16_t));
+  memset((char *)context + begin, 0, (size_t)(end - begin));
 }
 
 Numbers tape_grad_numbers_zeroed(Tape *tape, Tensor *input) {
   bool add;
-  if (input == NULL || !input->narrow) return (Numbers){.wide = tape_grad_zeroed(tape, input)};
   const Numbers grad = tape_grad_numbers(tape, input, &add);
-  if (numbers_exist(grad) && !add) tape_for(tape, tensor_count(input), FILL_GRAIN, zero_narrow_body, grad.narrow);
+  void *array = grad.wide ? (void *)grad.wide : grad.narrow;
+  if (array != NULL && !add) tape_for(tape, (int64_t)grad_bytes(input), FILL_GRAIN * (int64_t)sizeof(real), zero_body, array);
   return grad;
+}
+
+real *tape_grad_zeroed(Tape *tape, Tensor *input) {
+  bool unused;
+  if (input != NULL && input->narrow != NULL) return tape_grad(tape, input, &unused); /* which fails */
+  return tape_grad_numbers_zeroed(tape, input).wide;
 }
 
 typedef struct AddJob {
@@ -269,7 +260,7 @@ typedef struct AddJob {
   bool add;
 } AddJob;
 
-/* to = from, or to += from, of whatever widths, by pieces that stay in the first-level cache. */
+/* to = from, or to += from, each of either width, in pieces that stay in the first-level cache. */
 static void add_body(void *context, int64_t begin, int64_t end, int thread) {
   enum { PIECE = 1024 };
   (void)thread;
@@ -309,7 +300,7 @@ void tape_watch(Tape *tape, const TapeWatcher *watcher) { tape->watcher = watche
 
 static void run_records(Tape *tape) {
   for (TapeRecord *record = tape->run.last; record != NULL && tape->status == STATUS_OK; record = record->before) {
-    if (!has_grad(record->output)) continue; /* nothing flowed back to it */
+    if (!has_grad(record->output)) continue; /* it has no influence on the loss */
     double begun = tape_clock(tape);
     record->op->backward(tape, record->data);
     if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
@@ -394,26 +385,12 @@ void *tape_segment_keep(Tape *tape, size_t bytes) {
   return block;
 }
 
-typedef struct CopyJob {
-  const real *from;
-  real *to;
-  bool add;
-} CopyJob;
-
-static void copy_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const CopyJob *job = context;
-  if (job->add)
-    kernels()->add(end - begin, job->from + begin, job->to + begin);
-  else
-    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof(real));
+static void copy(Tape *tape, real *from, real *to, int64_t count, bool add) {
+  if (from == NULL || to == NULL) return;
+  tape_for(tape, count, FILL_GRAIN, add_body, &(AddJob){.from = {.wide = from}, .to = {.wide = to}, .add = add});
 }
 
-static void copy(Tape *tape, const real *from, real *to, int64_t count, bool add) {
-  if (from != NULL && to != NULL) tape_for(tape, count, FILL_GRAIN, copy_body, &(CopyJob){from, to, add});
-}
-
-/* The same values outside. */
+/* The same values outside the segment. */
 static Tensor *hand_out(Tape *tape, const Tensor *inside) {
   if (inside == NULL) return NULL;
   if (inside->value == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "what leaves a segment is in full width"), NULL;
@@ -450,46 +427,34 @@ void tape_segment(Tape *tape, const TapeSegment *segment, Tensor *output[TAPE_SE
   remember(tape, &SEGMENT, record, output[0]);
 }
 
-/* The same values inside, with a gradient of their own. */
-static Tensor *hand_in(Tape *tape, const Tensor *outside) {
-  if (outside == NULL) return NULL;
-  Tensor *inside = tape_constant(tape, outside->dims, outside->shape, outside->value);
-  if (inside != NULL) inside->needs_grad = outside->needs_grad;
-  return inside;
-}
-
-/* Inside's gradient begins as outside's. */
-static void seed(Tape *tape, Tensor *inside, const Tensor *outside) {
+/* from's gradient, where it has one, goes to `to`. */
+static void copy_grad(Tape *tape, const Tensor *from, Tensor *to) {
   bool add;
-  if (inside == NULL || outside == NULL || outside->grad == NULL) return;
-  real *grad = tape_grad(tape, inside, &add);
-  copy(tape, outside->grad, grad, tensor_count(inside), add);
+  if (from == NULL || to == NULL || from->grad == NULL) return;
+  real *grad = tape_grad(tape, to, &add);
+  copy(tape, from->grad, grad, tensor_count(from), add);
 }
 
-static void run_again(Tape *tape, const SegmentRecord *record, Tensor **input) {
-  const TapeSegment *segment = &record->segment;
-  Tensor *output[TAPE_SEGMENT_ENDS] = {NULL};
-  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) input[i] = hand_in(tape, segment->input[i]);
-  tape->again = true;
-  segment->run(tape, segment->context, input, output);
-  tape->again = false;
-  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) seed(tape, output[i], record->output[i]);
-  run_records(tape);
-}
-
+/* Runs the segment again on the same values, whose gradients are its own, with the gradients of its outputs from outside. */
 static void segment_backward(Tape *tape, void *data) {
   const SegmentRecord *record = data;
-  Tensor *input[TAPE_SEGMENT_ENDS] = {NULL};
+  const TapeSegment *segment = &record->segment;
+  Tensor *input[TAPE_SEGMENT_ENDS] = {NULL}, *output[TAPE_SEGMENT_ENDS] = {NULL};
   TapeRun outer;
   size_t mark = arena_mark(tape->inner);
   enter(tape, &outer, true);
-  run_again(tape, record, input);
-  leave(tape);
   for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) {
-    bool add;
-    if (input[i] == NULL || input[i]->grad == NULL) continue;
-    real *grad = tape_grad(tape, record->segment.input[i], &add);
-    copy(tape, input[i]->grad, grad, tensor_count(input[i]), add);
+    const Tensor *outside = segment->input[i];
+    if (outside == NULL) continue;
+    input[i] = tape_constant(tape, outside->dims, outside->shape, outside->value);
+    if (input[i] != NULL) input[i]->needs_grad = outside->needs_grad;
   }
+  tape->again = true;
+  segment->run(tape, segment->context, input, output);
+  tape->again = false;
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) copy_grad(tape, record->output[i], output[i]);
+  run_records(tape);
+  leave(tape);
+  for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) copy_grad(tape, input[i], segment->input[i]);
   arena_release(tape->inner, mark);
 }

@@ -3,7 +3,7 @@
  * An operation is a row (name, forward, backward) with both functions side by side in one file under ops/. Its public function
  * checks shapes, allocates outputs and a record from the tape's arena and hands the record to tape_apply. An operation with two
  * outputs applies two records. While planning, forward and backward are called all the same: they allocate what they need, count
- * their products (matmul_count_only) and leave numbers alone; tape_for and tape_matmul see to that by themselves.
+ * their products (matmul_count_only) and leave numbers alone; tape_for and tape_matmul do so by themselves.
  *
  * Modes: recording (training), not recording (inference: nothing is kept for backward), planning (everything is allocated and every
  * product counted, nothing is computed: exact memory and FLOPs of a step, without touching the memory).
@@ -39,13 +39,13 @@ bool tape_planning(const Tape *tape);
 
 /* Precision. tape_use_bf16: products with weights run in bf16, with sums in float (matmul_bf16); parameters, their gradients, reductions,
  * softmax, norms and the residual stream stay reals. tape_narrow: from here on activations between operations are kept in bf16, too, where
- * an operation says so; returns what was set before. Only a tape that uses bf16 can be narrow. */
+ * an operation supports it; returns the previous setting. Only a tape that uses bf16 can be narrow. */
 void tape_use_bf16(Tape *tape, bool use);
 bool tape_uses_bf16(const Tape *tape);
 bool tape_narrow(Tape *tape, bool narrow);
 bool tape_is_narrow(const Tape *tape);
 
-/* Forgets all records and tensors and gives the arena back to where it stood at tape_new. */
+/* Forgets all records and tensors and releases the arena to its state at tape_new. */
 void tape_clear(Tape *tape);
 
 Status tape_status(const Tape *tape); /* the first failure since the last clear; its message is in status_message */
@@ -78,17 +78,17 @@ Numbers tensor_grad(const Tensor *output); /* in its own backward: the gradient 
  * Only as the last thing of output's backward. Falls back to adding. */
 void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input);
 
-/* threads_for and matmul, but for planning: nothing is run then, products are counted. */
+/* threads_for and matmul; while planning nothing is run, and products are counted. */
 void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void *context);
 void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                  const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 
-/* An array for the length of an operation's forward or backward, of those that gradients have left or a new one; given back with its size
- * it serves the operations that follow. NULL: the tape has failed. */
+/* An array for the duration of an operation's forward or backward: one that a gradient no longer needs, or a new one; once given back with
+ * its size it serves the operations that follow. NULL: the tape has failed. */
 void *tape_borrow(Tape *tape, size_t bytes);
 void tape_give_back(Tape *tape, void *array, size_t bytes);
 
-/* Of a tensor inside an operation, whose backward is done with it: its gradient array serves others. */
+/* For a tensor inside an operation, once its backward no longer needs it: its gradient array serves others. */
 void tape_drop_grad(Tape *tape, Tensor *tensor);
 
 /* The same as tape_grad, of an input in full width, but zero-filled when it was empty, so that the caller can always add. */
@@ -103,7 +103,7 @@ void tape_scratch_end(Tape *tape, size_t mark);
 Status tape_backward(Tape *tape, Tensor *loss);
 Status tape_backward_from(Tape *tape, Tensor *loss, real seed); /* from d loss = seed: of a loss that is a part of a mean */
 
-/* For whoever waits for gradients to be final: `asked` at each tape_grad of a backward pass, `ran` after each operation's backward, when
+/* For code that waits for gradients to be final: `asked` at each tape_grad of a backward pass, `ran` after each operation's backward, when
  * what it asked for has been written. The same calls come while the tape plans. NULL: none; the watcher must outlive its use. */
 typedef struct TapeWatcher {
   void (*asked)(void *context, const Tensor *input);
@@ -122,7 +122,7 @@ bool tape_find_not_finite(const Tape *tape, TapeFault *fault); /* false: all are
 
 size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
 
-/* ---- profiling: who takes how long. Costs one branch an operation while no profiler is set. */
+/* ---- profiling: how long each operation takes. Costs one branch per operation while no profiler is set. */
 
 typedef enum TapePhase { TAPE_FORWARD, TAPE_BACKWARD, TAPE_AROUND /* work of a step that is no operation */ } TapePhase;
 typedef void TapeProfiler(void *context, const char *name, TapePhase phase, double seconds);
@@ -146,15 +146,15 @@ void tape_note(Tape *tape, const char *name, TapePhase phase, double begun);
 enum { TAPE_SEGMENT_ENDS = 2 };
 
 typedef struct TapeSegment {
-  /* Fills output from input, entry by entry; NULL: there is none. Reads no other tensor that needs a gradient, but for
-   * parameters, whose gradients have memory of their own. */
+  /* Fills output from input, entry by entry; NULL: there is none. Reads no other tensor that needs a gradient, except parameters, whose
+   * gradients have memory of their own. */
   void (*run)(Tape *tape, void *context, Tensor *const *input, Tensor **output);
   void *context;                    /* until tape_clear */
   Tensor *input[TAPE_SEGMENT_ENDS]; /* nothing else reads these */
 } TapeSegment;
 
-/* From now on segments have their values in `inner`, which stays the caller's and must outlive the tape, and are computed twice where the
- * tape records. NULL, as a tape begins: segments just run. */
+/* From now on segments have their values in `inner`, which stays the caller's and must outlive the tape, and are computed twice while the
+ * tape records. NULL, the initial state: segments just run. */
 void tape_segment_use(Tape *tape, Arena *inner);
 
 /* output[0] must come of it; no gradient flows into another output alone. A segment inside of a segment is a part of it. */

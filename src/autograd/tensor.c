@@ -1,4 +1,4 @@
-/* Sizes of a tensor, from its shape, and a look at its values. */
+/* Sizes of a tensor, from its shape, and checks of its values. */
 #include "autograd/tensor.h"
 #include "base/threads.h"
 #include <math.h>
@@ -15,7 +15,7 @@ int64_t tensor_rows(const Tensor *tensor) {
 
 int64_t tensor_width(const Tensor *tensor) { return tensor->dims > 0 ? tensor->shape[tensor->dims - 1] : 1; }
 
-/* Without a way out inside, so that the compiler looks at a vector at a time. */
+/* No early exit, so that the loop becomes vector instructions. */
 static bool all_finite(const real *value, int64_t count) {
   int odd = 0;
   for (int64_t i = 0; i < count; i++) odd |= !isfinite(value[i]);

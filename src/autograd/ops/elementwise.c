@@ -150,17 +150,7 @@ typedef struct Activate {
 static void activate_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Activate *job = context;
-  const Numbers x = tensor_numbers(job->x), y = tensor_numbers(job->y);
-  real x_stage[OP_PIECE], y_stage[OP_PIECE];
-  for (int64_t at = begin; at < end; at += OP_PIECE) {
-    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
-    real *from = (real *)(uintptr_t)numbers_read(x, at, count, x_stage), *to = numbers_place(y, at, y_stage); /* x stays as it is */
-    if (job->activation == ACTIVATION_GELU)
-      kernels()->bias_gelu(count, NULL, from, to);
-    else
-      kernels()->bias_gelu_tanh(count, NULL, from, to);
-    numbers_written(y, at, count, y_stage);
-  }
+  op_activate_numbers(job->activation, tensor_numbers(job->x), tensor_numbers(job->y), begin, end);
 }
 
 static void activate_forward(Tape *tape, void *record) {
@@ -172,18 +162,7 @@ static void activate_forward(Tape *tape, void *record) {
 static void activate_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Activate *job = context;
-  const Numbers x = tensor_numbers(job->x), grad = tensor_grad(job->y);
-  real x_stage[OP_PIECE], dy_stage[OP_PIECE];
-  for (int64_t at = begin; at < end; at += OP_PIECE) {
-    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
-    const real *from = numbers_read(x, at, count, x_stage), *dy = numbers_read(grad, at, count, dy_stage);
-    real *dx = numbers_place(grad, at, dy_stage);
-    if (job->activation == ACTIVATION_GELU)
-      kernels()->gelu_backward(count, from, dy, dx);
-    else
-      kernels()->gelu_tanh_backward(count, from, dy, dx);
-    numbers_written(grad, at, count, dy_stage);
-  }
+  op_activate_backward(job->activation, tensor_numbers(job->x), tensor_grad(job->y), begin, end);
 }
 
 static void activate_backward(Tape *tape, void *record) {
@@ -206,10 +185,10 @@ Tensor *op_activate(Tape *tape, Tensor *x, Activation activation) {
   return y;
 }
 
-/* ---- SwiGLU ---- */
+/* ---------------------------------------------------------------- SwiGLU: silu(gate) up */
 
-/* silu(gate) up. Kept for backward: gate and up alone; the sigmoid is dearer to store than to compute again. The gradient of gate is made
- * in place in that of y and handed on. */
+/* Kept for backward: only gate and up; the sigmoid costs more to store than to compute again. The gradient of gate is computed in place in
+ * that of y and passed on. */
 
 typedef struct Swiglu {
   Tensor *gate, *up, *y;
@@ -281,13 +260,13 @@ Tensor *op_swiglu(Tape *tape, Tensor *gate, Tensor *up) {
 
 /* ---------------------------------------------------------------- stochastic depth */
 
-/* A residual branch scaled or left out, sample by sample; which sample gets which scale is nn/block.c's. */
+/* A residual branch scaled or left out, sample by sample; nn/block.c draws the scales. */
 typedef struct DropPath {
   Tensor *residual, *sum, *y;
   const real *scale; /* [B] */
   int64_t size;      /* numbers of a sample */
-  real *to;          /* of backward: the gradient under way, */
-  bool add, branch;  /* whether it is added to, and whose: the sum's or the residual's */
+  real *to;          /* in backward: the gradient being computed, */
+  bool add, branch;  /* whether it is added to, and whose it is: the sum's or the residual's */
 } DropPath;
 
 static void drop_path_body(void *context, int64_t begin, int64_t end, int thread) {

@@ -1,4 +1,4 @@
-/* From images and ids to rows, and where a row stands: patch embedding, token embedding, rotary positions. */
+/* Images and ids become rows with positions: patch embedding, token embedding, rotary positions. */
 #include "autograd/ops/op_common.h"
 
 /* ---------------------------------------------------------------- patches */
@@ -26,20 +26,16 @@ static void cut_patch(const PatchEmbed *job, int64_t sample, int32_t token, real
              (size_t)job->patch * sizeof(real));
 }
 
-static void start_row(const PatchEmbed *job, int32_t token, real *y) {
-  const real *first = token < 0 ? job->class_token->value : job->bias->value;
-  memcpy(y, first, (size_t)job->width * sizeof(real));
-  kernels()->add(job->width, job->position->value + (token + 1) * job->width, y);
-}
-
 static void patches_body(void *context, int64_t begin, int64_t end, int thread) {
   PatchEmbed *job = context;
   real *stage = job->stage ? job->stage + thread * job->depth : NULL;
   for (int64_t row = begin; row < end; row++) {
     int32_t token = job->row_token[row % job->rows];
+    real *y = job->y->value + row * job->width;
     cut_patch(job, row / job->rows, token, numbers_place(job->patches, row * job->depth, stage));
     numbers_written(job->patches, row * job->depth, job->depth, stage);
-    start_row(job, token, job->y->value + row * job->width);
+    memcpy(y, token < 0 ? job->class_token->value : job->bias->value, (size_t)job->width * sizeof(real));
+    kernels()->add(job->width, job->position->value + (token + 1) * job->width, y);
   }
 }
 
@@ -72,26 +68,22 @@ static void rest_backward_body(void *context, int64_t begin, int64_t end, int th
   }
 }
 
-static void weight_backward(Tape *tape, const PatchEmbed *job, real *dweight, bool add) {
-  const int64_t rows = job->batch * job->rows, width = job->width, depth = job->depth;
-  const size_t mark = tape_scratch_begin(tape);
-  if (job->patches.narrow)
-    op_matmul_bf16(tape, true, false, width, depth, rows, op_in_bf16(tape, tensor_grad(job->y), rows, width), width, job->patches.narrow,
-                   depth, NULL, add, (Numbers){.wide = dweight}, depth);
-  else
-    tape_matmul(tape, true, false, width, depth, rows, 1, job->y->grad, width, job->patches.wide, depth, add ? 1 : 0, dweight, depth);
-  tape_scratch_end(tape, mark);
-}
-
 static void patch_backward(Tape *tape, void *record) {
   PatchEmbed *job = record;
+  const int64_t rows = job->batch * job->rows, width = job->width, depth = job->depth;
   bool add;
   real *dweight = tape_grad(tape, job->weight, &add);
   tape_grad_zeroed(tape, job->bias);
   tape_grad_zeroed(tape, job->position);
   tape_grad_zeroed(tape, job->class_token);
-  if (dweight) weight_backward(tape, job, dweight, add);
-  tape_for(tape, job->width, OP_ROW_GRAIN, rest_backward_body, job);
+  const size_t mark = tape_scratch_begin(tape);
+  if (dweight && job->patches.narrow)
+    op_matmul_bf16(tape, true, false, width, depth, rows, op_in_bf16(tape, tensor_grad(job->y), rows, width), width, job->patches.narrow,
+                   depth, NULL, add, (Numbers){.wide = dweight}, depth);
+  else if (dweight)
+    tape_matmul(tape, true, false, width, depth, rows, 1, job->y->grad, width, job->patches.wide, depth, add ? 1 : 0, dweight, depth);
+  tape_scratch_end(tape, mark);
+  tape_for(tape, width, OP_ROW_GRAIN, rest_backward_body, job);
 }
 
 static const OpKind PATCH_EMBED = {"patch_embed", patch_forward, patch_backward};
@@ -132,22 +124,19 @@ typedef struct TokenEmbed {
   int64_t batch, rows, width;
 } TokenEmbed;
 
-static void lookup(const TokenEmbed *job, int32_t id, real *y) {
-  const Tensor *table = job->table;
-  if (table->lowbit != NULL)
-    lowbit_widen(table->lowbit, id, 0, job->width, y);
-  else if (table->narrow_kind != NARROW_NONE)
-    kernels()->widen(table->narrow_kind, job->width, table->narrow + id * job->width, y);
-  else
-    memcpy(y, table->value + id * job->width, (size_t)job->width * sizeof(real));
-}
-
 static void lookup_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   TokenEmbed *job = context;
+  const Tensor *table = job->table;
   for (int64_t i = begin; i < end; i++) {
+    const int64_t id = job->ids[i];
     real *y = job->y->value + i * job->width;
-    lookup(job, job->ids[i], y);
+    if (table->lowbit != NULL)
+      lowbit_widen(table->lowbit, id, 0, job->width, y);
+    else if (table->narrow_kind != NARROW_NONE)
+      kernels()->widen(table->narrow_kind, job->width, table->narrow + id * job->width, y);
+    else
+      memcpy(y, table->value + id * job->width, (size_t)job->width * sizeof(real));
     if (job->position) kernels()->add(job->width, job->position->value + job->positions[i % job->rows] * job->width, y);
   }
 }
@@ -204,9 +193,9 @@ Tensor *op_token_embed(Tape *tape, Tensor *table, Tensor *position, const int32_
 
 /* ---------------------------------------------------------------- rotary positions */
 
-/* Rotary position embedding, Hugging Face's half rotation. A rotation is orthogonal, so backward turns the gradient back, in place, and
- * hands it on: nothing is kept and nothing copied. */
-enum { MAX_HEAD = 1024 /* numbers of a head in bf16 */ };
+/* Rotary position embedding, Hugging Face's half rotation. A rotation is orthogonal, so backward rotates the gradient back, in place, and
+ * passes it on: nothing is kept and nothing copied. */
+enum { MAX_HEAD = 1024 /* width of a head in bf16 */ };
 
 typedef struct Turn {
   Tensor *x, *y;

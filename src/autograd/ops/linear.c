@@ -22,44 +22,35 @@ typedef struct Linear {
 
 enum { PANEL = 1024 /* rows: smaller ones make BLAS pack W again too often, larger ones fall out of the last-level cache */ };
 
-static void start_rows(const Linear *job, int64_t begin, int64_t end) {
-  const real *bias = job->bias ? job->bias->value + job->first : NULL;
-  for (int64_t row = begin; row < end; row++) {
-    real *z = job->z.wide + row * job->out;
+/* What the product is added to, of some rows and columns: the residual and the bias, at z, rows `stride` apart. */
+static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *z, int64_t stride) {
+  const Linear *job = context;
+  const real *bias = job->bias ? job->bias->value + job->first + column : NULL;
+  for (int64_t r = row; r < row + rows; r++, z += stride) {
     if (job->residual) {
-      memcpy(z, job->residual->value + row * job->out, (size_t)job->out * sizeof(real));
-      if (bias) kernels()->add(job->out, bias, z);
+      memcpy(z, job->residual->value + r * job->out + column, (size_t)columns * sizeof(real));
+      if (bias) kernels()->add(columns, bias, z);
     } else if (bias) {
-      memcpy(z, bias, (size_t)job->out * sizeof(real));
+      memcpy(z, bias, (size_t)columns * sizeof(real));
     }
   }
 }
 
-/* Up to OP_PIECE numbers, which stay in the first-level cache; z and y may be the same numbers. */
-static void activate_piece(const Linear *job, int64_t at, int64_t count) {
-  const Numbers y = tensor_numbers(job->y);
-  real z_stage[OP_PIECE], y_stage[OP_PIECE];
-  real *z = (real *)(uintptr_t)numbers_read(job->z, at, count, z_stage); /* stays as it is, for there is no bias */
-  real *to = numbers_place(y, at, y_stage);
-  if (job->activation == ACTIVATION_GELU)
-    kernels()->bias_gelu(count, NULL, z, to);
-  else
-    kernels()->bias_gelu_tanh(count, NULL, z, to);
-  numbers_written(y, at, count, y_stage);
+static void start_rows(Linear *job, int64_t begin, int64_t end) {
+  start_piece(job, begin, end - begin, 0, job->out, job->z.wide + begin * job->out, job->out);
 }
 
 static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
   if (job->activation == ACTIVATION_NONE) return;
-  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE)
-    activate_piece(job, at, end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE);
+  op_activate_numbers(job->activation, job->z, tensor_numbers(job->y), begin * job->out, end * job->out);
 }
 
-/* The output holds something already, to which the product is added. */
+/* The output holds the bias or the residual, to which the product is added. */
 static bool started(const Linear *job) { return job->bias || job->residual; }
 
 static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  const Linear *job = context;
+  Linear *job = context;
   for (int64_t at = begin; at < end; at += PANEL) {
     int64_t stop = at + PANEL < end ? at + PANEL : end;
     start_rows(job, at, stop);
@@ -99,19 +90,6 @@ static void forward_bf16(Tape *tape, Linear *job) {
 
 /* ---- weights of 8 and 4 bits: pieces of the output are started and activated while they are in the cache ---- */
 
-static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *z, int64_t stride) {
-  const Linear *job = context;
-  const real *bias = job->bias ? job->bias->value + job->first + column : NULL;
-  for (int64_t r = row; r < row + rows; r++, z += stride) {
-    if (job->residual) {
-      memcpy(z, job->residual->value + r * job->out + column, (size_t)columns * sizeof(real));
-      if (bias) kernels()->add(columns, bias, z);
-    } else if (bias) {
-      memcpy(z, bias, (size_t)columns * sizeof(real));
-    }
-  }
-}
-
 /* A narrow output is rounded here, from a z that is scratch. */
 static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *z, int64_t stride) {
   const Linear *job = context;
@@ -144,12 +122,6 @@ static void lowbit_forward(Tape *tape, Linear *job) {
 
 /* ---- weights that were packed: pieces likewise ---- */
 
-static bool runs_packed(const Linear *job) {
-  const PackedMatrix *packed = job->weight->packed;
-  if (packed == NULL || packed->bf16 != job->bf16 || job->first % PACKED_STRIP != 0) return false;
-  return !packed->bf16 || (job->first_in % 2 == 0 && job->in % 2 == 0);
-}
-
 static void start_columns(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const Linear *job = context;
   start_piece(context, row, rows, column, columns, job->z.wide + row * job->out + column, job->out);
@@ -157,9 +129,8 @@ static void start_columns(void *context, int64_t row, int64_t rows, int64_t colu
 
 static void activate_columns(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const Linear *job = context;
-  for (int64_t r = row; r < row + rows; r++)
-    for (int64_t at = column; at < column + columns; at += OP_PIECE)
-      activate_piece(job, r * job->out + at, column + columns - at < OP_PIECE ? column + columns - at : OP_PIECE);
+  for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out)
+    op_activate_numbers(job->activation, job->z, tensor_numbers(job->y), at, at + columns);
 }
 
 static void forward_packed(Tape *tape, Linear *job) {
@@ -200,9 +171,11 @@ static void forward_wide(Tape *tape, Linear *job) {
 
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
+  const PackedMatrix *packed = job->weight->packed;
+  const bool whole = job->first % PACKED_STRIP == 0 && (!job->bf16 || (job->first_in % 2 == 0 && job->in % 2 == 0));
   if (job->weight->lowbit)
     lowbit_forward(tape, job);
-  else if (runs_packed(job))
+  else if (packed != NULL && packed->bf16 == job->bf16 && whole)
     forward_packed(tape, job);
   else if (job->bf16)
     forward_bf16(tape, job);
@@ -216,21 +189,10 @@ static void linear_forward(Tape *tape, void *record) {
 static void activation_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Linear *job = context;
-  const Numbers grad = tensor_grad(job->y);
-  real z_stage[OP_PIECE], dy_stage[OP_PIECE];
-  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE) {
-    const int64_t count = end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE;
-    const real *z = numbers_read(job->z, at, count, z_stage), *dy = numbers_read(grad, at, count, dy_stage);
-    real *dz = numbers_place(grad, at, dy_stage);
-    if (job->activation == ACTIVATION_GELU)
-      kernels()->gelu_backward(count, z, dy, dz);
-    else
-      kernels()->gelu_tanh_backward(count, z, dy, dz);
-    numbers_written(grad, at, count, dy_stage);
-  }
+  op_activate_backward(job->activation, job->z, tensor_grad(job->y), begin * job->out, end * job->out);
 }
 
-/* dbias[columns] += sum over rows; columns are shared out, so that the order of the sum is fixed. */
+/* dbias[columns] += sum over rows; the pool divides the columns, so that the order of the sum is fixed. */
 static void bias_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Linear *job = context;
@@ -243,14 +205,7 @@ static void bias_backward_body(void *context, int64_t begin, int64_t end, int th
   }
 }
 
-/* The weight's gradient, dz^T x or, transposed, x^T dz. A part's own rows or columns may be all that is written, so the rest of an empty
- * gradient is zeroed first. */
-static real *weight_grad(Tape *tape, const Linear *job, bool *add) {
-  *add = true;
-  if (job->out * job->in == tensor_count(job->weight)) return tape_grad(tape, job->weight, add);
-  return tape_grad_zeroed(tape, job->weight);
-}
-
+/* The weight's gradient, dz^T x or, transposed, x^T dz, and the input's. */
 static void backward_wide(Tape *tape, const Linear *job, real *dweight, bool add_weight, real *dx, bool add_x) {
   const real *dz = job->y->grad, *x = job->x->value;
   if (dweight != NULL && job->transposed)
@@ -285,9 +240,11 @@ static void backward_bf16(Tape *tape, const Linear *job, real *dweight, bool add
 
 static void linear_backward(Tape *tape, void *record) {
   const Linear *job = record;
-  bool add_x, add_weight;
+  bool add_x, add_weight = true;
+  const bool whole = job->out * job->in == tensor_count(job->weight); /* of a part the rest of an empty gradient is zeroed first */
   const Numbers dx = tape_grad_numbers(tape, job->x, &add_x);
-  real *dbias = tape_grad_zeroed(tape, job->bias), *dweight = weight_grad(tape, job, &add_weight);
+  real *dbias = tape_grad_zeroed(tape, job->bias);
+  real *dweight = whole ? tape_grad(tape, job->weight, &add_weight) : tape_grad_zeroed(tape, job->weight);
   if (job->activation != ACTIVATION_NONE) tape_for(tape, job->rows, OP_ROW_GRAIN, activation_backward_body, record);
   if (job->bf16)
     backward_bf16(tape, job, dweight, add_weight, dx, add_x);
@@ -299,7 +256,7 @@ static void linear_backward(Tape *tape, void *record) {
 
 static const OpKind LINEAR = {"linear", linear_forward, linear_backward};
 
-/* Block weights are cut between blocks only; no gradient goes through any. */
+/* Block weights are divided only between blocks; no gradient goes through any. */
 static bool lowbit_fits(Tape *tape, const Linear *what, int64_t first_in) {
   const LowbitMatrix *matrix = what->weight->lowbit;
   Status status = STATUS_OK;
@@ -363,7 +320,7 @@ static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, in
   return y;
 }
 
-/* What both forms ask of the outputs. */
+/* What op_linear_part and op_linear_columns require of the outputs. */
 static bool outputs_fit(Tape *tape, const Tensor *weight, const Tensor *bias, const LinearPart *part) {
   int64_t outputs = weight->shape[part->transposed ? 1 : 0];
   if (part->first < 0 || part->count <= 0 || part->count > outputs - part->first)
@@ -410,7 +367,7 @@ Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activatio
 
 typedef struct Mlp {
   Linear up, down;
-  Tensor hidden; /* what the activation makes of up's z: its numbers are borrowed while they are needed */
+  Tensor hidden; /* the activation of up's z: its numbers are borrowed while they are needed */
   bool narrow;
 } Mlp;
 
@@ -450,24 +407,19 @@ static void mlp_backward(Tape *tape, void *record) {
 
 static const OpKind MLP = {"mlp", mlp_forward, mlp_backward};
 
-/* The hidden tensor, like an output of op_linear but for its numbers. */
-static bool start_hidden(Tape *tape, Mlp *job, const Linear *up, int64_t width) {
-  job->hidden = (Tensor){.dims = up->x->dims};
-  memcpy(job->hidden.shape, up->x->shape, sizeof job->hidden.shape);
-  job->hidden.shape[up->x->dims - 1] = width;
-  job->narrow = runs_in_bf16(tape, up) && tape_is_narrow(tape);
-  if (job->narrow) job->hidden.narrow_kind = NARROW_BF16;
-  return borrow_hidden(tape, job);
-}
-
 Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation, const LinearMap *down, Tensor *residual) {
   OP_REQUIRE(x, up, down, up->weight, up->part, down->weight, down->part);
   OP_CHECK(activation != ACTIVATION_NONE, "mlp: without an activation it is one map");
   if (!map_fits(tape, tensor_width(x), up) || !map_fits(tape, up->part->count, down)) return NULL;
   Mlp *job = tape_alloc(tape, sizeof *job);
   const Linear first = {.x = x, .weight = up->weight, .bias = up->bias, .activation = activation};
-  if (job == NULL || !start_hidden(tape, job, &first, up->part->count) || !prepare(tape, &first, up->part, 0, &job->hidden, &job->up))
-    return NULL;
+  if (job == NULL) return NULL;
+  job->hidden = (Tensor){.dims = x->dims}; /* like an output of op_linear, except its numbers */
+  memcpy(job->hidden.shape, x->shape, sizeof job->hidden.shape);
+  job->hidden.shape[x->dims - 1] = up->part->count;
+  job->narrow = runs_in_bf16(tape, &first) && tape_is_narrow(tape);
+  if (job->narrow) job->hidden.narrow_kind = NARROW_BF16;
+  if (!borrow_hidden(tape, job) || !prepare(tape, &first, up->part, 0, &job->hidden, &job->up)) return NULL;
   if (tape_recording(tape)) job->up.z = new_numbers(tape, &job->hidden);
   const Linear second = {.x = &job->hidden, .weight = down->weight, .bias = down->bias, .residual = residual};
   Tensor *y = new_output(tape, &second, down->part);

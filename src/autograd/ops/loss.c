@@ -1,4 +1,4 @@
-/* Cross-entropies: of logits that are there, and fused with the product that makes them. */
+/* Cross-entropies: of given logits, and fused with the product that computes them. */
 #include "autograd/ops/op_common.h"
 
 /* ---------------------------------------------------------------- of logits */
@@ -25,40 +25,25 @@ static double expected_logit(int64_t n, const real *probabilities, const real *l
   return sum;
 }
 
-static double target_sum(const Loss *job, int64_t row, const real *logits) {
-  const CrossEntropy *options = &job->options;
-  double mix = options->mix ? (double)options->mix[row] : 1;
-  double sum = mix * (double)logits[options->labels[row]];
-  if (options->mix) sum += (1 - mix) * (double)logits[options->other[row]];
-  if (options->smoothing != 0) sum = (1 - options->smoothing) * sum + options->smoothing * mean_logit(job->classes, logits);
-  if (options->teacher == NULL) return sum;
-  return (1 - options->teaching) * sum + options->teaching * expected_logit(job->classes, options->teacher + row * job->classes, logits);
-}
-
 static void loss_rows_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Loss *job = context;
+  const CrossEntropy *options = &job->options;
+  const int64_t classes = job->classes;
   for (int64_t row = begin; row < end; row++) {
-    const real *logits = job->logits->value + row * job->classes;
-    real *p = job->probabilities + row * job->classes;
+    const real *logits = job->logits->value + row * classes;
+    real *p = job->probabilities + row * classes;
     job->row_loss[row] = 0;
-    if (job->options.labels[row] < 0) continue;
-    memcpy(p, logits, (size_t)job->classes * sizeof(real));
-    double lse = (double)kernels()->softmax(job->classes, 1, p);
-    job->row_loss[row] = lse - target_sum(job, row, logits); /* the targets sum to one */
+    if (options->labels[row] < 0) continue;
+    memcpy(p, logits, (size_t)classes * sizeof(real));
+    const double lse = (double)kernels()->softmax(classes, 1, p), mix = options->mix ? (double)options->mix[row] : 1;
+    double target = mix * (double)logits[options->labels[row]];
+    if (options->mix) target += (1 - mix) * (double)logits[options->other[row]];
+    if (options->smoothing != 0) target = (1 - options->smoothing) * target + options->smoothing * mean_logit(classes, logits);
+    if (options->teacher)
+      target = (1 - options->teaching) * target + options->teaching * expected_logit(classes, options->teacher + row * classes, logits);
+    job->row_loss[row] = lse - target; /* the targets sum to one */
   }
-}
-
-static int64_t count_correct(const Loss *job) {
-  int64_t correct = 0;
-  for (int64_t row = 0; row < job->rows; row++) {
-    const real *logits = job->logits->value + row * job->classes;
-    int64_t best = 0;
-    for (int64_t v = 1; v < job->classes; v++)
-      if (logits[v] > logits[best]) best = v;
-    correct += best == job->options.labels[row];
-  }
-  return correct;
 }
 
 static void loss_forward(Tape *tape, void *record) {
@@ -68,7 +53,15 @@ static void loss_forward(Tape *tape, void *record) {
   double sum = 0;
   for (int64_t row = 0; row < job->rows; row++) sum += job->row_loss[row];
   job->y->value[0] = (real)(job->counted ? sum / (double)job->counted : 0);
-  if (job->options.correct) *job->options.correct = count_correct(job);
+  if (job->options.correct == NULL) return;
+  *job->options.correct = 0;
+  for (int64_t row = 0; row < job->rows; row++) {
+    const real *logits = job->logits->value + row * job->classes;
+    int64_t best = 0;
+    for (int64_t v = 1; v < job->classes; v++)
+      if (logits[v] > logits[best]) best = v;
+    *job->options.correct += best == job->options.labels[row];
+  }
 }
 
 typedef struct LossBackward {
@@ -108,15 +101,13 @@ static void loss_backward(Tape *tape, void *record) {
 
 static const OpKind CROSS_ENTROPY = {"cross_entropy", loss_forward, loss_backward};
 
-static bool label_fits(int32_t label, int64_t classes) { return label >= -1 && label < classes; }
-
 Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options) {
   OP_REQUIRE(logits, options, options->labels);
   int64_t rows = tensor_rows(logits), classes = tensor_width(logits), counted = 0;
   OP_CHECK((options->other == NULL) == (options->mix == NULL), "cross_entropy: mixup needs both labels and shares");
   for (int64_t row = 0; row < rows && !tape_planning(tape); row++) {
     int32_t label = options->labels[row];
-    OP_CHECK(label_fits(label, classes) && (!options->other || (options->other[row] >= 0 && options->other[row] < classes)),
+    OP_CHECK(label >= -1 && label < classes && (!options->other || (options->other[row] >= 0 && options->other[row] < classes)),
              "label %d of row %lld is outside [0, %lld)", (int)label, (long long)row, (long long)classes);
     counted += label >= 0;
   }
@@ -136,10 +127,10 @@ Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options
 /* Softmax cross-entropy fused with the product that makes its logits, in slices of rows: a slice's logits become its probabilities, then
  * its d logits, in one scratch array, and are gone.
  *
- * The gradients are made in the forward pass, while the slice's d logits are there: d x [rows, D] and, when the table is trained, d table
- * [V, D] are kept, without the gradient that arrives at the loss, and scaled by it in backward. Measured against making the logits again
+ * The gradients are computed in the forward pass, while the slice's d logits exist: d x [rows, D] and, when the table is trained, d table
+ * [V, D] are kept, without the gradient that arrives at the loss, and scaled by it in backward. Measured against computing the logits again
  * in backward (512 rows, V 50257, D 768): three products of 0.4 s instead of four, for 154 MB and 15 ms of adding; with a frozen table it
- * costs no memory but what d x takes anyway, since x takes that array over.
+ * costs no memory except that of d x, which is needed anyway, since x takes that array over.
  *
  * Row losses are added in order, so the sum does not depend on the thread count. */
 typedef struct VocabJob {
@@ -172,7 +163,7 @@ typedef struct Slice {
  * 64 as in one, 1.07 times in slices of 256), whether or not the logits fit a cache. Tables of more than 64k entries get smaller slices. */
 enum { SLICE_ROWS = 256, SLICE_BYTES = 64 << 20 };
 
-/* The label's logit is the largest, and the first of those that are. Not a number beats any. */
+/* The label's logit is the largest, and the first of those that are. A NaN is larger than any. */
 static bool is_hit(int64_t n, const real *logits, int32_t label) {
   const real own = logits[label];
   int beaten = 0;
@@ -280,28 +271,21 @@ static void run_slices(Tape *tape, VocabJob *job, Slice *slice, int64_t first, i
   }
 }
 
-/* Rows that do not count: no loss, no gradient. */
-static void skip_rows(VocabJob *job, Slice *slice, int64_t first, int64_t end) {
-  const size_t count = (size_t)(end - first);
-  memset(slice->loss + first, 0, count * sizeof *slice->loss);
-  memset(slice->hit + first, 0, count);
-  if (job->options.row_loss) memset(job->options.row_loss + first, 0, count * sizeof(real));
-  if (job->dx) memset(job->dx + first * job->width, 0, count * (size_t)job->width * sizeof(real));
-}
-
-static void each_run(Tape *tape, VocabJob *job, Slice *slice) {
+static void all_rows(Tape *tape, VocabJob *job, Slice *slice) {
   const int32_t *labels = job->options.labels;
   for (int64_t first = 0, end; first < job->rows; first = end) {
     for (end = first + 1; end < job->rows && (labels[end] < 0) == (labels[first] < 0); end++) {}
-    if (labels[first] < 0)
-      skip_rows(job, slice, first, end);
-    else
+    if (labels[first] >= 0) {
       run_slices(tape, job, slice, first, end);
+      continue;
+    }
+    const size_t count = (size_t)(end - first); /* rows that do not count: no loss, no gradient */
+    memset(slice->loss + first, 0, count * sizeof *slice->loss);
+    memset(slice->hit + first, 0, count);
+    if (job->options.row_loss) memset(job->options.row_loss + first, 0, count * sizeof(real));
+    if (job->dx) memset(job->dx + first * job->width, 0, count * (size_t)job->width * sizeof(real));
   }
   if (job->dtable && !job->filled) memset(job->dtable, 0, (size_t)tensor_count(job->table) * sizeof(real));
-}
-
-static void sum_up(const VocabJob *job, const Slice *slice) {
   double sum = 0;
   int64_t correct = 0;
   for (int64_t row = 0; row < job->rows; row++) {
@@ -330,12 +314,10 @@ static void vocab_forward(Tape *tape, void *record) {
     slice.teacher_table = op_weight_in_bf16(tape, job->options.teacher_table, 0, job->entries, width, &slice.teacher_stride);
   }
   if (slice.logits == NULL || slice.loss == NULL || slice.hit == NULL || tape_status(tape) != STATUS_OK) return;
-  if (tape_planning(tape)) { /* without labels: all rows count */
+  if (tape_planning(tape)) /* without labels: all rows count */
     run_slices(tape, job, &slice, 0, job->rows);
-  } else {
-    each_run(tape, job, &slice);
-    sum_up(job, &slice);
-  }
+  else
+    all_rows(tape, job, &slice);
   tape_scratch_end(tape, mark);
 }
 
@@ -349,7 +331,7 @@ static void scale_body(void *context, int64_t begin, int64_t end, int thread) {
   for (int64_t i = begin; i < end; i++) work->numbers[i] *= work->factor;
 }
 
-/* Hands the kept gradient over to the input, as that of an output of the same shape. */
+/* Passes the kept gradient to the input, as that of an output of the same shape. */
 static void give(Tape *tape, const VocabJob *job, real *kept, Tensor *input) {
   if (kept == NULL) return;
   Tensor output = *input;
@@ -366,12 +348,6 @@ static void vocab_backward(Tape *tape, void *record) {
 }
 
 static const OpKind VOCAB_LOSS = {"vocab_loss", vocab_forward, vocab_backward};
-
-static int64_t max_rows(int64_t rows, int64_t entries) {
-  int64_t fitting = SLICE_BYTES / (entries * (int64_t)sizeof(real)), max = fitting < SLICE_ROWS ? fitting : SLICE_ROWS;
-  max = max > 1 ? max : 1;
-  return rows < max ? rows : max;
-}
 
 Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *options) {
   OP_REQUIRE(x, table, options, options->labels);
@@ -391,6 +367,8 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
     OP_CHECK(label >= -1 && label < entries, "label %d of row %lld is outside [-1, %lld)", (int)label, (long long)row, (long long)entries);
     counted += label >= 0;
   }
+  int64_t slice_rows = SLICE_BYTES / (entries * (int64_t)sizeof(real));
+  slice_rows = slice_rows < 1 ? 1 : slice_rows > SLICE_ROWS ? SLICE_ROWS : slice_rows;
   Tensor *y = tape_tensor(tape, 1, (int64_t[]){1});
   VocabJob *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
@@ -403,7 +381,7 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
                     .entries = entries,
                     .counted = counted,
                     .bf16 = op_weight_is_bf16(tape, table),
-                    .slice_rows = max_rows(rows, entries)};
+                    .slice_rows = rows < slice_rows ? rows : slice_rows};
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(table));
   if (y->needs_grad && op_wants(x)) job->dx = tape_alloc(tape, (size_t)tensor_count(x) * sizeof(real));
   if (y->needs_grad && op_wants(table)) job->dtable = tape_alloc(tape, (size_t)tensor_count(table) * sizeof(real));

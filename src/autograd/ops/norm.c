@@ -1,4 +1,4 @@
-/* LayerNorm and RMSNorm over the last dimension, of the residual stream, which is in full width; what comes out is an activation. Kept for
+/* LayerNorm and RMSNorm over the last dimension, of the residual stream, which is in full width; the output is an activation. Kept for
  * backward: x and per row the mean and 1 / deviation. The gradients of weight and bias are summed per thread and then over threads in
  * order. */
 #include "autograd/ops/op_common.h"
@@ -60,14 +60,6 @@ static void backward_body(void *context, int64_t begin, int64_t end, int thread)
   }
 }
 
-static void add_partials(const Norm *job, real *dweight, real *dbias) {
-  for (int thread = 0; thread < threads_count(); thread++) {
-    const real *partial = job->partial + thread * 2 * job->width;
-    if (dweight) kernels()->add(job->width, partial, dweight);
-    if (dbias) kernels()->add(job->width, partial + job->width, dbias);
-  }
-}
-
 static void norm_backward(Tape *tape, void *record) {
   Norm *job = record;
   job->dx = tape_grad(tape, job->x, &job->add);
@@ -77,7 +69,11 @@ static void norm_backward(Tape *tape, void *record) {
   if (job->partial != NULL) {
     if (!tape_planning(tape)) memset(job->partial, 0, bytes);
     with_stage(tape, job, backward_body);
-    if (!tape_planning(tape)) add_partials(job, dweight, dbias);
+    for (int thread = 0; !tape_planning(tape) && thread < threads_count(); thread++) {
+      const real *partial = job->partial + thread * 2 * job->width;
+      if (dweight) kernels()->add(job->width, partial, dweight);
+      if (dbias) kernels()->add(job->width, partial + job->width, dbias);
+    }
   }
   tape_scratch_end(tape, mark);
 }

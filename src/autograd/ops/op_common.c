@@ -1,16 +1,5 @@
-/* What several operations do alike: products with weights of either kind. */
+/* What several operations have in common: products with weights of any width, and activation functions. */
 #include "autograd/ops/op_common.h"
-
-static void matmul_narrow_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
-                                 const Tensor *weight, int64_t start, bool add, real *c, int64_t ldc) {
-  size_t mark = tape_scratch_begin(tape);
-  real *scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
-  if (tape_planning(tape))
-    matmul_count_only(m, n, k);
-  else if (scratch != NULL)
-    matmul_narrow(transpose_b, m, n, k, a, lda, weight->narrow_kind, weight->narrow + start, tensor_width(weight), add, c, ldc, scratch);
-  tape_scratch_end(tape, mark);
-}
 
 void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product) {
   size_t mark = tape_scratch_begin(tape);
@@ -22,26 +11,58 @@ void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product) {
   tape_scratch_end(tape, mark);
 }
 
-static void matmul_lowbit_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
-                                 const Tensor *weight, bool add, real *c, int64_t ldc) {
-  if (transpose_b && n == weight->lowbit->outputs && k == weight->lowbit->inputs)
-    op_matmul_lowbit(
-        tape, &(MatmulLowbit){
-                  .weight = weight->lowbit, .outputs = n, .inputs = k, .rows = m, .x = a, .ldx = lda, .add = add, .c = c, .ldc = ldc});
-  else
-    tape_fail(tape, STATUS_UNSUPPORTED, "weights of 8 and 4 bits are for inference: no gradient goes through them");
-}
-
 void op_matmul_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const Tensor *weight,
                       int64_t start, bool add, real *c, int64_t ldc) {
-  if (weight->lowbit != NULL)
-    matmul_lowbit_weight(tape, transpose_b, m, n, k, a, lda, weight, add, c, ldc);
-  else if (weight->narrow_kind != NARROW_NONE)
-    matmul_narrow_weight(tape, transpose_b, m, n, k, a, lda, weight, start, add, c, ldc);
-  else if (tape_planning(tape))
+  const LowbitMatrix *lowbit = weight->lowbit;
+  if (lowbit != NULL && !(transpose_b && n == lowbit->outputs && k == lowbit->inputs)) {
+    tape_fail(tape, STATUS_UNSUPPORTED, "weights of 8 and 4 bits are for inference: no gradient goes through them");
+  } else if (lowbit != NULL) {
+    const MatmulLowbit product = {
+        .weight = lowbit, .outputs = n, .inputs = k, .rows = m, .x = a, .ldx = lda, .add = add, .c = c, .ldc = ldc};
+    op_matmul_lowbit(tape, &product);
+  } else if (weight->narrow_kind != NARROW_NONE) {
+    const size_t mark = tape_scratch_begin(tape);
+    real *scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
+    if (tape_planning(tape))
+      matmul_count_only(m, n, k);
+    else if (scratch != NULL)
+      matmul_narrow(transpose_b, m, n, k, a, lda, weight->narrow_kind, weight->narrow + start, tensor_width(weight), add, c, ldc, scratch);
+    tape_scratch_end(tape, mark);
+  } else if (tape_planning(tape)) {
     matmul_count_only(m, n, k);
-  else
+  } else {
     matmul(false, transpose_b, m, n, k, 1, a, lda, weight->value + start, tensor_width(weight), add ? 1 : 0, c, ldc);
+  }
+}
+
+/* ---- activation functions, by pieces that stay in the first-level cache */
+
+void op_activate_numbers(Activation activation, Numbers z, Numbers y, int64_t begin, int64_t end) {
+  real z_stage[OP_PIECE], y_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    real *from = (real *)(uintptr_t)numbers_read(z, at, count, z_stage),
+         *to = numbers_place(y, at, y_stage); /* without a bias z is only read */
+    if (activation == ACTIVATION_GELU)
+      kernels()->bias_gelu(count, NULL, from, to);
+    else
+      kernels()->bias_gelu_tanh(count, NULL, from, to);
+    numbers_written(y, at, count, y_stage);
+  }
+}
+
+void op_activate_backward(Activation activation, Numbers z, Numbers dy, int64_t begin, int64_t end) {
+  real z_stage[OP_PIECE], dy_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    const real *from = numbers_read(z, at, count, z_stage), *grad = numbers_read(dy, at, count, dy_stage);
+    real *dz = numbers_place(dy, at, dy_stage);
+    if (activation == ACTIVATION_GELU)
+      kernels()->gelu_backward(count, from, grad, dz);
+    else
+      kernels()->gelu_tanh_backward(count, from, grad, dz);
+    numbers_written(dy, at, count, dy_stage);
+  }
 }
 
 /* ---- products in bf16 */
@@ -53,22 +74,20 @@ typedef struct NarrowJob {
   uint16_t *to;                 /* [rows, width] */
 } NarrowJob;
 
-/* `count` of them from `first` on; a weight's may be halves. */
-static const real *numbers_in_full(const NarrowJob *job, int64_t first, int64_t count, real *stage) {
-  if (job->weight == NULL) return numbers_read(job->from, first, count, stage);
-  if (job->weight->value != NULL) return job->weight->value + first;
-  kernels()->widen(job->weight->narrow_kind, count, job->weight->narrow + first, stage);
-  return stage;
-}
-
 static void narrow_rows_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const NarrowJob *job = context;
+  const Tensor *weight = job->weight;
+  const Numbers from = weight == NULL ? job->from : (Numbers){.wide = weight->value};
   real stage[OP_PIECE];
   for (int64_t row = begin; row < end; row++)
     for (int64_t at = 0; at < job->width; at += OP_PIECE) {
-      const int64_t count = job->width - at < OP_PIECE ? job->width - at : OP_PIECE;
-      const real *wide = numbers_in_full(job, job->start + row * job->stride + at, count, stage);
+      const int64_t count = job->width - at < OP_PIECE ? job->width - at : OP_PIECE, first = job->start + row * job->stride + at;
+      const real *wide = stage;
+      if (weight != NULL && weight->value == NULL) /* halves */
+        kernels()->widen(weight->narrow_kind, count, weight->narrow + first, stage);
+      else
+        wide = numbers_read(from, first, count, stage);
       kernels()->narrow(count, wide, job->to + row * job->width + at);
     }
 }

@@ -26,8 +26,6 @@ static const real *codeword(const Quantisation *job, int64_t row, int64_t group)
 
 /* ---------------------------------------------------------------- rotation */
 
-static const real *rotation_origin(const Quantisation *job) { return job->options.frozen_x ? job->options.frozen_x : job->x->value; }
-
 /* The map x -> (|q|/|x|) R x of one group, R turning x/|x| to q/|q|: R v = v - 2 r (r.v) + 2 q^ (x^.v) with r = (x^ + q^)/|x^ + q^|.
  * Its transpose swaps x^ and q^ in the last term. A zero vector, or opposite ones, have no such rotation: straight-through then. */
 typedef struct Rotation {
@@ -93,7 +91,7 @@ static double look_up(const Quantisation *job, int64_t row, real *y) {
   return distance;
 }
 
-/* The tokens of a chunk of rows, with their noise, and, while a row is near, its distance. */
+/* The tokens of a chunk of rows, with their noise, and, while a row is in the cache, its distance. */
 static void tokens_body(void *context, int64_t begin, int64_t end, int thread) {
   Quantisation *job = context;
   const Numbers y = tensor_numbers(job->y);
@@ -132,7 +130,7 @@ static void tokens_forward(Tape *tape, void *record) {
 static void tokens_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Quantisation *job = context;
-  const real *origin = rotation_origin(job);
+  const real *origin = job->options.frozen_x ? job->options.frozen_x : job->x->value;
   for (int64_t row = begin; row < end; row++)
     for (int64_t group = 0; group < job->options.groups; group++) {
       int64_t at = row * job->width + group * job->group_width;
@@ -149,7 +147,7 @@ static void pull_row(const Quantisation *job, real factor, int64_t row) {
   kernels()->words_pull(&words, factor, job->x->value + row * job->width, job->group_width, job->x->grad + row * job->width);
 }
 
-/* Straight through from tokens in bf16, and the commitment's gradient while a row is near. */
+/* Straight through from tokens in bf16, and the commitment's gradient while a row is in the cache. */
 static void widen_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Quantisation *job = context;
@@ -176,7 +174,7 @@ static const OpKind QUANTISE = {"quantise", tokens_forward, tokens_backward};
 
 /* ---------------------------------------------------------------- commitment: mean over rows of |x - sg(q)|^2 */
 
-/* Its value comes with the tokens. */
+/* Its value is computed with the tokens. */
 static void commitment_forward(Tape *tape, void *record) {
   (void)tape;
   (void)record;
@@ -197,19 +195,16 @@ static const OpKind COMMITMENT = {"commitment", commitment_forward, commitment_b
 
 /* ---------------------------------------------------------------- both */
 
-static bool codes_fit(const Quantise *options, int64_t rows) {
-  bool outside = false; /* without a way out of the loop, which vectors do not have */
-  for (int64_t i = 0; i < rows * options->groups; i++) outside |= (uint32_t)options->codes[i] >= (uint32_t)options->entries;
-  return !outside;
-}
-
 Tensor *op_quantise(Tape *tape, Tensor *x, const Quantise *options, Tensor **commitment) {
   OP_REQUIRE(x, options, options->codebook, options->codes, commitment);
   if ((x = op_widen(tape, x)) == NULL) return NULL;
   int64_t rows = tensor_rows(x), width = tensor_width(x);
   OP_CHECK(options->groups > 0 && width % options->groups == 0, "quantise: %lld groups do not divide the width %lld",
            (long long)options->groups, (long long)width);
-  OP_CHECK(tape_planning(tape) || codes_fit(options, rows), "quantise: a code is outside [0, %lld)", (long long)options->entries);
+  bool outside = false; /* no early exit: the loop becomes vector instructions */
+  const int64_t count = tape_planning(tape) ? 0 : rows * options->groups;
+  for (int64_t i = 0; i < count; i++) outside |= (uint32_t)options->codes[i] >= (uint32_t)options->entries;
+  OP_CHECK(!outside, "quantise: a code is outside [0, %lld)", (long long)options->entries);
   Tensor *y = options->gradient == QUANTISE_ROTATION ? tape_tensor(tape, x->dims, x->shape) : tape_activation(tape, x->dims, x->shape);
   Tensor *loss = tape_tensor(tape, 1, (int64_t[]){1});
   Quantisation *job = tape_alloc(tape, sizeof *job);

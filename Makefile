@@ -16,7 +16,7 @@ WARNINGS += -Werror
 endif
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread -Wl,--as-needed $(LDFLAGS) $(SANITIZE)
-LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lxxhash -lm
+LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lxxhash -lmicrohttpd -lm
 
 # V=1 shows whole commands.
 Q := $(if $(V),,@)
@@ -340,6 +340,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/astra
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" $(SHARE)/man/man1; fi; done
+	install -d $(SHARE)/astra && install -m 644 dist/astra-serve.service $(SHARE)/astra
 	git ls-files -z datasets checkpoints experiments 2>/dev/null | grep -qz . \
 	  && git ls-files -z datasets checkpoints experiments | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
 	  || cp -R datasets checkpoints experiments $(SHARE)/astra

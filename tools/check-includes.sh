@@ -27,7 +27,7 @@ restricted=(
   '^(dnnl|omp)\.h$' '^src/autograd/kernels/onednn\.c$' 'oneDNN belongs to autograd/kernels/onednn.c'
   '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
   '^(sys/wait|spawn)\.h$' '^src/infer/|^src/base/process\.c$' 'processes belong to infer and base/process.c'
-  '^(sys/socket|sys/un|sys/epoll|netinet/.*|arpa/inet|netdb|poll)\.h$' '^src/infer/' 'sockets belong to infer'
+  '^(sys/socket|sys/un|sys/epoll|netinet/.*|arpa/inet|netdb|poll)\.h$' '^src/(infer|serve)/' 'sockets belong to infer and serve'
   '^libexif/|^webp/|^tiff' '^src/data/' 'libexif, libwebp and libtiff belong to data'
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
   '^zlib\.h$' '^src/data/' 'unpacking of texts belongs to data'

@@ -312,27 +312,24 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
   options->divide_context = &run->divided;
 }
 
-static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  TRY(token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split));
-  LeaderOptions all = infer_run_options(s, run, run->split.nodes);
-  all.batch_max = options->batch_max;
-  all.tokens_max = options->tokens_max;
-  choose_cluster(s, run, &all, run->split.nodes);
-  choose_split(s, run, &all);
-  return leader_start_text(&run->leader, &run->weights, &run->split, &all);
-}
-
-static Status start_images(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  TRY(choose_partition(s, run));
-  LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
-  all.batch_max = options->batch_max;
-  choose_cluster(s, run, &all, run->partition.nodes);
-  choose_split(s, run, &all);
-  return leader_start(&run->leader, &run->weights, &run->partition, &all);
+static Status describe_nodes(const InferSettings *s, InferRun *run, const LeaderOptions *options, LeaderOptions *all) {
+  bool text = config_is_decoder(run->weights.config);
+  TRY(text ? token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split)
+           : choose_partition(s, run));
+  int nodes = text ? run->split.nodes : run->partition.nodes;
+  *all = infer_run_options(s, run, nodes);
+  all->batch_max = options->batch_max;
+  all->tokens_max = text ? options->tokens_max : 0;
+  choose_cluster(s, run, all, nodes);
+  choose_split(s, run, all);
+  return STATUS_OK;
 }
 
 static Status start_nodes(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  return config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_images(s, run, options);
+  LeaderOptions all;
+  TRY(describe_nodes(s, run, options, &all));
+  return config_is_decoder(run->weights.config) ? leader_start_text(&run->leader, &run->weights, &run->split, &all)
+                                                : leader_start(&run->leader, &run->weights, &run->partition, &all);
 }
 
 /* The others are let go, and the devices that are faster by themselves start anew. used: nodes as bits */
@@ -363,6 +360,12 @@ static void print_node(const Leader *leader, int node) {
 /* Nodes that this process forks hear others, and hear codes. */
 static bool needs_tables(const InferSettings *s, const InferRun *run) {
   return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
+}
+
+Status infer_run_prepare(const InferSettings *s, InferRun *run, const LeaderOptions *options, LeaderOptions *all) {
+  TRY(infer_cluster_open(&run->cluster, s));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  return describe_nodes(s, run, options, all);
 }
 
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
@@ -446,6 +449,21 @@ static TransportKind usual_transport(const InferSettings *s) {
   return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
 }
 
+Status infer_run_network(const InferSettings *s, InferRun *run) {
+  TRY(infer_link_options_read(&s->links, usual_transport(s), s->timeout, &run->network));
+  return infer_strategy_read(s, &run->network);
+}
+
+void infer_run_release(InferRun *run) {
+  leader_stop(run->leader);
+  link_trace_release(&run->network.links.trace);
+  partition_release(&run->partition);
+  weights_release(&run->weights);
+  dataset_close(run->set);
+  free(run->directory);
+  *run = (InferRun){0};
+}
+
 static void print_machine(void) {
   char text[KERNELS_TEXT];
   matmul_describe(text, sizeof text);
@@ -459,17 +477,11 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
-  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
-  if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
+  if (status == STATUS_OK) status = infer_run_network(&settings, &run);
   if (status == STATUS_OK) status = cli_check_kernels(settings.backend);
   if (status == STATUS_OK && settings.verbose) print_machine();
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
-  leader_stop(run.leader);
-  link_trace_release(&run.network.links.trace);
-  partition_release(&run.partition);
-  weights_release(&run.weights);
-  dataset_close(run.set);
-  free(run.directory);
+  infer_run_release(&run);
   free(arguments);
   return status;
 }

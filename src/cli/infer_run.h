@@ -83,6 +83,12 @@ LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *r
 void infer_run_catch_signals(void);
 const volatile sig_atomic_t *infer_run_stop_flag(void);
 
+/* Of a service, whose engine starts the cluster: how codes travel, before the checkpoint is loaded; then what leader_start is to be given,
+ * which points into *run. --split auto leaves no device out. */
+Status infer_run_network(const InferSettings *settings, InferRun *run);
+Status infer_run_prepare(const InferSettings *settings, InferRun *run, const LeaderOptions *options, LeaderOptions *all);
+void infer_run_release(InferRun *run); /* accepts a zeroed one */
+
 Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
 
 /* astra-infer with prompts: text as it comes to stdout, what it took to stderr; or both as JSON. */

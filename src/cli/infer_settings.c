@@ -225,6 +225,8 @@ enum {
   TEXT = INFER_GENERATE,
   RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
   ALL = RUNS | INFER_SELFTEST,
+  CLUSTERS = RUNS | INFER_SERVE, /* lead one */
+  EVERY = ALL | INFER_SERVE,
   KINDS_AT = 8, /* bits of the kinds of models that an option means something to; none: to all */
   OF_TEXTS = 1 << (KINDS_AT + INFER_KIND_TEXTS),
   OF_LANGUAGE = 1 << (KINDS_AT + INFER_KIND_LANGUAGE),
@@ -241,17 +243,17 @@ typedef struct Row {
 /* The options of a command; of [MAX_OPTIONS] may be NULL. */
 static void select_options(InferSettings *s, InferCommand command, Option *options, int *of) {
   const Row rows[] = {
-      {ALL, {OPTION_GROUP, .help = "What to run:"}},
+      {EVERY, {OPTION_GROUP, .help = "What to run:"}},
       {ALL,
        {OPTION_TEXT, "checkpoint", 'c', &s->checkpoint, "DIR",
         .help = "directory or GGUF file of the model, or the name of an installed one (required)"}},
-      {ALL,
+      {EVERY,
        {OPTION_CHOICE, "weights", 0, &s->weights, .choices = WEIGHTS_BITS,
         .help = "int8, int4: quantise matrices to 8 or 4 bits; file: as stored"}},
-      {ALL,
+      {EVERY,
        {OPTION_CHOICE, "precision", 0, &s->precision, .choices = WEIGHTS_PRECISIONS,
         .help = "precision of products and activations; auto: bf16 where it is faster"}},
-      {ALL, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
+      {EVERY, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
       {IMAGES | TEXT, {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "text to continue; may be repeated"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "read the prompt from a file; -: standard input"}},
@@ -308,51 +310,52 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {TEXT | OF_LANGUAGE, {OPTION_INT, "seed", 0, &s->seed, "N", .min = 0, .max = 9e15, .help = "sampling seed"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "stop before this text (\\n, \\t, \\\\ as in C); may be repeated"}},
-      {ALL, {OPTION_GROUP, .help = "Nodes:"}},
-      {RUNS,
+      {EVERY, {OPTION_GROUP, .help = "Nodes:"}},
+      {CLUSTERS,
        {OPTION_INT, "nodes", 'n', &s->nodes, "N", .min = 0, .max = WIRE_NODES,
         .help = "number of processes, at most 64; 0: as many as the model was trained for"}},
-      {RUNS,
+      {CLUSTERS,
        {OPTION_TEXT, "split", 0, &s->split, "LIST",
         .help = "tokens per node: shares like 3,1,1,1; auto: by measured speed, without slow devices; all: with all of them; default: "
                 "even"}},
-      {IMAGES | INFER_EVAL | OF_IMAGES,
+      {IMAGES | INFER_EVAL | INFER_SERVE | OF_IMAGES,
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
         .help = "token placement: raster, strided, checkerboard, random:SEED or trained (default)"}},
-      {TEXT | OF_LANGUAGE | OF_TEXTS,
+      {TEXT | INFER_SERVE | OF_LANGUAGE | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .min = 0, .max = 1e9,
         .help = "maximum tokens per text, new ones included (texts to classify are cut); 0: the model's context"}},
-      {ALL,
+      {EVERY,
        {OPTION_INT, "threads", 't', &s->threads, "N", .min = 0, .max = 256,
         .help = "threads per node; 0: one, or all cores for a single node and for this device with --peers"}},
-      {ALL,
+      {EVERY,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .min = 0.1, .max = 86400, .help = "fail if a node is silent for this long"}},
-      {RUNS, {OPTION_GROUP, .help = "Other devices:"}},
-      {RUNS,
+      {CLUSTERS, {OPTION_GROUP, .help = "Other devices:"}},
+      {CLUSTERS,
        {OPTION_TEXT, "peers", 0, &s->peers, "LIST",
         .help = "HOST:PORT,... of `astra-infer worker` processes; this process is a device too (64 in total)"}},
-      {RUNS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: only the peers compute"}},
-      {RUNS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"}},
-      {RUNS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"}},
-      {RUNS,
+      {CLUSTERS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: only the peers compute"}},
+      {CLUSTERS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"}},
+      {CLUSTERS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"}},
+      {CLUSTERS,
        {OPTION_CHOICE, "on-failure", 0, &s->on_failure, .choices = "abort|rerun|mask|auto",
         .help = "when a device fails; auto: rerun with --peers, else abort"}},
       {RUNS,
        {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .min = 0, .max = 86400,
         .help = "time limit per request, retries included; 0: none"}},
-      {IMAGES | OF_CLASSES,
+      {IMAGES | INFER_SERVE | OF_CLASSES,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .min = 1, .max = 65536, .help = "maximum number of images or texts per request"}},
       {INFER_EVAL,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .min = 0, .max = 65536,
         .help = "images, windows or texts per request; 0: 64, at most 4,096 tokens of text"}},
-      {ALL, {OPTION_GROUP, .help = "Output:"}},
+      {EVERY, {OPTION_GROUP, .help = "Output:"}},
       {IMAGES | OF_CLASSES,
        {OPTION_INT, "top", 0, &s->top, "N", .min = 1, .max = RANKING_MAX, .help = "classes to print per image or text"}},
       {TEXT | OF_LANGUAGE, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt before its continuation"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "print one JSON object instead of text"}},
       {INFER_EVAL, {OPTION_TEXT, "per-sample", 0, &s->per_sample, "FILE", .help = "write loss and correctness of each sample as CSV"}},
-      {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress and no table of nodes"}},
-      {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
+      {EVERY, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress and no table of nodes"}},
+      {EVERY,
+       {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
   };
   int wanted = command == INFER_MAIN ? IMAGES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -507,6 +510,35 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   if (command != INFER_SELFTEST) TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
   note_kinds(s, options, of);
+  log_quiet(s->quiet);
+  log_verbose(s->verbose);
+  return STATUS_OK;
+}
+
+/* ---- astra-serve ---- */
+
+void infer_settings_service_table(InferSettings *s, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]) {
+  set_defaults(s, INFER_SERVE);
+  memcpy(options, own, (size_t)own_count * sizeof *own);
+  select_options(s, INFER_SERVE, options + own_count, NULL);
+  add_links(s, INFER_SERVE, options + own_count, NULL);
+}
+
+void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream) {
+  InferSettings settings;
+  Option options[INFER_OPTIONS_MAX];
+  set_defaults(&settings, INFER_SERVE);
+  memcpy(options, own, (size_t)own_count * sizeof *own);
+  select_options(&settings, INFER_SERVE, options + own_count, NULL);
+  options_help(options, usage, about, stream);
+}
+
+Status infer_settings_service_parse(InferSettings *s, const Option *own, int own_count, int argc, char **argv) {
+  Option options[INFER_OPTIONS_MAX];
+  infer_settings_service_table(s, own, own_count, options);
+  TRY(cli_parse(options, argc, argv));
+  TRY(check_devices(s));
+  TRY(infer_strategy_check(s, options));
   log_quiet(s->quiet);
   log_verbose(s->verbose);
   return STATUS_OK;

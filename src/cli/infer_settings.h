@@ -59,7 +59,13 @@ typedef struct InferSettings {
 } InferSettings;
 
 /* The program without a command takes images, texts to classify or prompts, with the options of each. */
-typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, INFER_SELFTEST = 8 } InferCommand;
+typedef enum InferCommand {
+  INFER_MAIN = 1,
+  INFER_GENERATE = 2,
+  INFER_EVAL = 4,
+  INFER_SELFTEST = 8,
+  INFER_SERVE = 16 /* astra-serve */
+} InferCommand;
 
 /* The command's options with their defaults, which are set in *settings. */
 void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MAX]);
@@ -69,6 +75,11 @@ void infer_settings_help_links(FILE *stream);
 /* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together, as far as that can be
  * told without the model. */
 Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
+
+/* Of astra-serve: `own` [own_count] are its own options, which come first. */
+void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
+void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);
+Status infer_settings_service_parse(InferSettings *settings, const Option *own, int own_count, int argc, char **argv);
 
 /* --strategy and --retained of astra-infer: what goes with them, and what is said about them. */
 

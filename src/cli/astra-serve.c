@@ -1,0 +1,353 @@
+/* astra-serve: models behind HTTP. Options, the order of start and end, signals; what is answered is src/serve's. */
+#include "autograd/kernels/matmul.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/infer_run.h"
+#include "cli/infer_settings.h"
+#include "infer/vocabulary.h"
+#include "serve/engine.h"
+#include "serve/http.h"
+#include "serve/service.h"
+#include "serve/service_cluster.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+typedef struct Serve {
+  OptionTexts checkpoints;
+  const char *listen, *keys, *certificate, *secret, *cors, *template;
+  int64_t queue, sequences, connections, per_address, threads;
+  double max_body, max_header, cache, rate, request_seconds, head_seconds, body_seconds, stall_seconds, drain;
+  bool log;
+} Serve;
+
+enum { OWN_ROWS = 32, HTTP_BODIES = 16 /* of the largest size, that are held at a time */ };
+
+static const char
+    usage[] = "astra-serve --checkpoint [NAME=]DIR [OPTION...]",
+    about[] = "Serves models over HTTP, with the interface of OpenAI's API, on processes of this machine or on a cluster of workers.";
+
+static int own_options(Serve *s, Option rows[OWN_ROWS]) {
+  *s = (Serve){.listen = "127.0.0.1:8080",
+               .queue = 64,
+               .sequences = 16,
+               .connections = 1024,
+               .per_address = 256,
+               .threads = 2,
+               .max_body = 32 << 20,
+               .max_header = 16 << 10,
+               .cache = 0,
+               .request_seconds = 600,
+               .head_seconds = 15,
+               .body_seconds = 60,
+               .stall_seconds = 30,
+               .drain = 30,
+               .log = true};
+  const Option table[] = {
+      {OPTION_GROUP, .help = "What to serve:"},
+      {OPTION_TEXTS, "checkpoint", 'c', &s->checkpoints, "[NAME=]DIR",
+       .help = "directory or GGUF file of a model, or the name of an installed one; may be repeated (required)"},
+      {OPTION_TEXT, "chat-template", 0, &s->template, "NAME", .help = "name of the template, where a checkpoint has several"},
+      {OPTION_GROUP, .help = "Listening:"},
+      {OPTION_TEXT, "listen", 'l', &s->listen, "ADDRESS", .help = "HOST:PORT, [IPV6]:PORT, PORT (on this machine) or unix:PATH"},
+      {OPTION_TEXT, "api-key-file", 0, &s->keys, "FILE", .help = "accept only clients with one of these keys, one per line"},
+      {OPTION_TEXT, "tls-certificate", 0, &s->certificate, "FILE", .help = "certificate chain (PEM): serve HTTPS"},
+      {OPTION_TEXT, "tls-key", 0, &s->secret, "FILE", .help = "private key of the certificate (PEM)"},
+      {OPTION_TEXT, "cors", 0, &s->cors, "ORIGIN", .help = "let pages of this origin use the service; *: of any"},
+      {OPTION_GROUP, .help = "Limits:"},
+      {OPTION_INT, "queue", 0, &s->queue, "N", .min = 1, .max = 100000, .help = "requests waiting for a place; more get 503"},
+      {OPTION_INT, "sequences", 0, &s->sequences, "N", .min = 1, .max = 4096, .help = "texts decoded at a time"},
+      {OPTION_SIZE, "cache-memory", 0, &s->cache, "SIZE", .help = "memory of a device for keys and values; 0: a quarter of what is free"},
+      {OPTION_REAL, "rate", 0, &s->rate, "N", .min = 0, .max = 1e6, .help = "requests per minute of a key or address; 0: any"},
+      {OPTION_TIME, "request-timeout", 0, &s->request_seconds, "TIME", .help = "time limit per request, its stream included; 0: none"},
+      {OPTION_SIZE, "max-body", 0, &s->max_body, "SIZE", .help = "maximum size of a request's body"},
+      {OPTION_SIZE, "max-header", 0, &s->max_header, "SIZE", .help = "maximum size of a request's header"},
+      {OPTION_TIME, "header-timeout", 0, &s->head_seconds, "TIME", .help = "time for a request's header, and between two requests"},
+      {OPTION_TIME, "body-timeout", 0, &s->body_seconds, "TIME", .help = "time for a request's body"},
+      {OPTION_TIME, "stall-timeout", 0, &s->stall_seconds, "TIME", .help = "disconnect a client that reads nothing for this long"},
+      {OPTION_INT, "max-connections", 0, &s->connections, "N", .min = 1, .max = 100000, .help = "open connections"},
+      {OPTION_INT, "max-connections-per-address", 0, &s->per_address, "N", .min = 0, .max = 100000,
+       .help = "open connections of one address; 0: any"},
+      {OPTION_INT, "http-threads", 0, &s->threads, "N", .min = 1, .max = 64, .help = "threads that read requests and write answers"},
+      {OPTION_TIME, "drain", 0, &s->drain, "TIME", .help = "time for requests under way when the service is stopped"},
+      {OPTION_FLAG, "log", 0, &s->log, .help = "write a line of JSON to standard error for each request"}};
+  memcpy(rows, table, sizeof table);
+  return (int)(sizeof table / sizeof *table);
+}
+
+/* ---- models ---- */
+
+/* A checkpoint with its cluster; the service's models point into it. */
+typedef struct Served {
+  InferSettings settings;
+  InferRun run;
+  Vocabulary vocabulary;
+  ChatTemplate *chat;
+  LeaderOptions leader;
+  Engine *engine;
+} Served;
+
+static volatile sig_atomic_t signals, hard_stop;
+
+/* "NAME=DIR", or "DIR", whose last part is the name. */
+static void split_name(const char *given, char name[SERVICE_NAME], const char **directory) {
+  const char *equals = strchr(given, '='), *slash = strchr(given, '/');
+  size_t length;
+  if (equals && equals > given && (!slash || equals < slash)) {
+    *directory = equals + 1;
+    length = (size_t)(equals - given);
+    snprintf(name, SERVICE_NAME, "%.*s", (int)length, given);
+    return;
+  }
+  *directory = given;
+  length = strlen(given);
+  while (length > 1 && given[length - 1] == '/') length--;
+  size_t begin = length;
+  while (begin > 0 && given[begin - 1] != '/') begin--;
+  snprintf(name, SERVICE_NAME, "%.*s", (int)(length - begin), given + begin);
+}
+
+static Status open_texts(const Serve *s, Served *served, ServiceModel *model) {
+  const ModelConfig *config = served->run.weights.config;
+  if (config->classes > 0)
+    return status_set(STATUS_UNSUPPORTED, "%s classifies texts, which astra-serve does not offer: astra-infer --text does",
+                      served->run.directory);
+  model->tokens_max = served->settings.context > 0 ? served->settings.context : config->context;
+  if (model->tokens_max > config->context)
+    return status_set(STATUS_BAD_USAGE, "--max-context %lld: %s takes at most %lld tokens", (long long)model->tokens_max,
+                      served->run.directory, (long long)config->context);
+  TRY(vocabulary_open(&served->vocabulary, served->run.directory, config));
+  TRY(chat_template_open(&served->chat, served->run.directory, s->template));
+  model->vocabulary = &served->vocabulary;
+  model->chat = served->chat;
+  return STATUS_OK;
+}
+
+static Status open_model(const Serve *s, const InferSettings *settings, const char *given, Served *served, ServiceModel *model) {
+  const char *directory;
+  split_name(given, model->name, &directory);
+  served->settings = *settings;
+  served->settings.checkpoint = directory;
+  TRY(infer_run_network(&served->settings, &served->run));
+  TRY(infer_run_load(&served->settings, &served->run));
+  InferRun *run = &served->run;
+  bool text = config_is_decoder(run->weights.config);
+  if (text) TRY(open_texts(s, served, model));
+  model->weights = &run->weights;
+  model->images_max = text ? 0 : settings->batch;
+  LeaderOptions wanted = {.batch_max = text ? 1 : settings->batch, .tokens_max = model->tokens_max};
+  TRY(infer_run_prepare(&served->settings, run, &wanted, &served->leader));
+  served->leader.stop = &hard_stop;
+  const EngineOptions options = {.weights = &run->weights,
+                                 .partition = text ? NULL : &run->partition,
+                                 .split = text ? &run->split : NULL,
+                                 .leader = &served->leader,
+                                 .queue_max = (int)s->queue,
+                                 .sequences_max = (int)s->sequences,
+                                 .cache_bytes = (int64_t)s->cache};
+  Status status = engine_new(&served->engine, &options);
+  model->engine = served->engine;
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", model->name);
+}
+
+static Status check_names(const Service *service) {
+  for (int i = 0; i < service->count; i++)
+    for (int j = 0; j < i; j++)
+      if (strcmp(service->models[i].name, service->models[j].name) == 0)
+        return status_set(STATUS_BAD_USAGE, "--checkpoint: two models are called %s; give one another name: --checkpoint NAME=DIR",
+                          service->models[i].name);
+  return STATUS_OK;
+}
+
+static Status open_models(const Serve *s, const InferSettings *settings, Service *service, Served *served) {
+  for (int i = 0; i < s->checkpoints.count; i++, service->count++) {
+    const char *directory;
+    split_name(s->checkpoints.list[i], service->models[i].name, &directory);
+  }
+  TRY(check_names(service));
+  for (int i = 0; i < service->count; i++) TRY(open_model(s, settings, s->checkpoints.list[i], &served[i], &service->models[i]));
+  return STATUS_OK;
+}
+
+static void close_models(Service *service, Served *served) {
+  for (int i = service->count - 1; i >= 0; i--) {
+    engine_free(served[i].engine);
+    chat_template_free(served[i].chat);
+    vocabulary_close(&served[i].vocabulary);
+    infer_run_release(&served[i].run);
+  }
+}
+
+/* ---- HTTP ---- */
+
+typedef struct Texts {
+  char *certificate, *secret;
+} Texts;
+
+static Status read_pem(const char *path, char **text) {
+  size_t size;
+  return path ? files_read(path, 1 << 20, text, &size) : STATUS_OK;
+}
+
+static Status check_listening(const Serve *s, const Address *address) {
+  struct stat info;
+  if (!s->certificate != !s->secret) return status_set(STATUS_BAD_USAGE, "--tls-certificate and --tls-key belong together: give both");
+  if (!s->keys && !address_is_local(address))
+    log_warning("--listen %s: anyone who reaches this address may use the service; --api-key-file restricts it", s->listen);
+  if (s->keys && !s->certificate && !address_is_local(address))
+    log_warning("API keys travel in clear: give --tls-certificate and --tls-key, or put a proxy with TLS in front");
+  if (s->keys && stat(s->keys, &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)))
+    log_warning("%s can be read by other users: chmod 600 %s", s->keys, s->keys);
+  return STATUS_OK;
+}
+
+static Status start_http(const Serve *s, Service *service, HttpAccess *access, const Texts *texts, const Address *address,
+                         int sockets[ADDRESS_SOCKETS], int *count) {
+  const HttpOptions options = {.routes = service_routes,
+                               .context = service,
+                               .access = access,
+                               .threads = (int)s->threads,
+                               .max_body = (size_t)s->max_body,
+                               .max_header = (size_t)s->max_header,
+                               .bodies = (size_t)s->max_body * HTTP_BODIES,
+                               .connections = (int)s->connections,
+                               .per_address = (int)s->per_address,
+                               .head_seconds = s->head_seconds,
+                               .body_seconds = s->body_seconds,
+                               .stall_seconds = s->stall_seconds,
+                               .request_seconds = s->request_seconds,
+                               .certificate = texts->certificate,
+                               .secret = texts->secret,
+                               .cors = s->cors,
+                               .log = s->log ? stderr : NULL,
+                               .finished = service_finished};
+  TRY(address_listen(address, sockets, count));
+  uint16_t port = address_port(sockets[0]);
+  TRY(http_start(&service->http, &options, sockets, *count));
+  if (address->on_disk)
+    log_info("listening on unix:%s", address->name);
+  else
+    log_info("listening on %s://%s%s%s:%d", s->certificate ? "https" : "http", strchr(address->name, ':') ? "[" : "", address->name,
+             strchr(address->name, ':') ? "]" : "", (int)port);
+  return STATUS_OK;
+}
+
+/* ---- from start to end ---- */
+
+static void on_signal(int number) {
+  (void)number;
+  if (signals < 2) signals++;
+}
+
+static void catch_signals(void) {
+  struct sigaction action = {.sa_handler = on_signal};
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+/* Until a signal comes; afterwards, until no request is left or there is no more time for them, or another signal comes. */
+static void wait_for(Service *service, double seconds) {
+  const sig_atomic_t before = signals;
+  double end = clock_now() + seconds, alive = 0, interval = service_notify_interval();
+  while (signals == before && (before == 0 || (clock_now() < end && http_requests(service->http) > 0))) {
+    nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
+    service_cluster_tick(service);
+    if (interval > 0 && clock_now() > alive + interval) {
+      service_notify("WATCHDOG=1");
+      alive = clock_now();
+    }
+  }
+}
+
+static void run_service(const Serve *s, Service *service) {
+  service_notify("READY=1");
+  wait_for(service, 0);
+  service_notify("STOPPING=1");
+  http_drain(service->http);
+  service_cluster_tick(service);
+  int left = http_requests(service->http);
+  if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
+  wait_for(service, s->drain);
+  if (http_requests(service->http) > 0) log_info("stopping: %d cancelled", http_requests(service->http));
+  http_expire(service->http);
+  signals = 1;
+  wait_for(service, 2);
+}
+
+static Status serve(const Serve *s, const InferSettings *settings) {
+  Service *service = calloc(1, sizeof *service);
+  Served *served = calloc(SERVICE_MODELS, sizeof *served);
+  HttpAccess *access = NULL;
+  Texts texts = {0};
+  Address address;
+  int sockets[ADDRESS_SOCKETS], count = 0;
+  if (!service || !served) return free(service), free(served), status_no_memory(NULL, "the service");
+  service_init(service);
+  Status status = address_parse(s->listen, &address);
+  if (status != STATUS_OK) status = status_wrap(status, "--listen");
+  if (status == STATUS_OK) status = check_listening(s, &address);
+  if (status == STATUS_OK) status = http_access_new(&access, s->keys, s->rate);
+  if (status == STATUS_OK) status = read_pem(s->certificate, &texts.certificate);
+  if (status == STATUS_OK) status = read_pem(s->secret, &texts.secret);
+  if (status == STATUS_OK) status = cli_check_kernels(settings->backend);
+  catch_signals();
+  if (status == STATUS_OK) status = open_models(s, settings, service, served);
+  for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
+  if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
+  if (status == STATUS_OK) run_service(s, service);
+  http_stop(service->http);
+  if (count > 0 && address.on_disk) address_close(&address, sockets, 0);
+  hard_stop = 1;
+  close_models(service, served);
+  service_release(service);
+  http_access_free(access);
+  free(texts.certificate);
+  free(texts.secret);
+  free(served);
+  free(service);
+  return status;
+}
+
+static Status run(int argc, char **argv) {
+  Serve s;
+  InferSettings settings;
+  Option rows[OWN_ROWS];
+  int count = own_options(&s, rows);
+  TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
+  if (s.checkpoints.count == 0) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to serve");
+  if (s.checkpoints.count > SERVICE_MODELS) return status_set(STATUS_BAD_USAGE, "--checkpoint: more than %d models", SERVICE_MODELS);
+  if (settings.peers && s.checkpoints.count > 1)
+    return status_set(STATUS_BAD_USAGE, "--peers: a worker holds one model; give one --checkpoint, or --nodes");
+  if (settings.on_failure == INFER_ON_FAILURE_AUTO) settings.on_failure = INFER_RERUN;
+  if (s.max_body < 1024 || s.max_body > 4e9) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
+  if (s.max_header < 1024 || s.max_header > 1 << 20) return status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M");
+  log_times(!settings.quiet);
+  return serve(&s, &settings);
+}
+
+static void help(FILE *stream) {
+  Serve s;
+  Option rows[OWN_ROWS];
+  int count = own_options(&s, rows);
+  infer_settings_service_help(rows, count, usage, about, stream);
+  fprintf(stream, "\nOptions of strategies, transport and simulated networks are those that `astra-infer links` lists.\n");
+}
+
+static void table(Option options[CLI_OPTIONS_MAX]) {
+  static Serve s;
+  static InferSettings settings;
+  Option rows[OWN_ROWS];
+  int count = own_options(&s, rows);
+  infer_settings_service_table(&settings, rows, count, options);
+}
+
+int main(int argc, char **argv) {
+  matmul_start();
+  const CliProgram program = {"astra-serve", NULL, run, help, table};
+  return cli_run(argc, argv, &program);
+}

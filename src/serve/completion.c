@@ -1,0 +1,439 @@
+/* See completion.h. A Completion belongs to its request and to each job that the engine has not ended: the last of these frees it.
+ * `lock` guards what callbacks of the engine touch; all else is the HTTP thread's that has the request. */
+#include "serve/completion.h"
+#include "base/array.h"
+#include "serve/choice.h"
+#include "serve/completion_request.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+typedef struct WaitingToken {
+  int32_t id;
+  float logprob;
+  bool prompt;
+  int top_count;
+  size_t top; /* into Job.tops */
+} WaitingToken;
+
+typedef struct Completion Completion;
+
+typedef struct Job {
+  Completion *completion;
+  Choice choice;
+  uint64_t ticket; /* 0: not with the engine */
+  bool done;       /* ended, and all its tokens were looked at */
+  bool told;       /* the stream has said so */
+  bool opened;     /* the stream has said who speaks */
+  /* Under the lock: */
+  WaitingToken *tokens;
+  size_t count, room;
+  EngineCandidate *tops;
+  size_t top_count, top_room;
+  bool ended, lost; /* lost: tokens were dropped */
+  EngineResult result;
+  char *message;
+} Job;
+
+struct Completion {
+  pthread_mutex_t lock;
+  int references;
+  HttpRequest *request; /* NULL: its client has been answered or is gone */
+  bool wakes;           /* each token is of interest, not the end alone */
+  Service *service;
+  const ServiceModel *model;
+  json_t *root;
+  CompletionRequest asked;
+  ChoiceOptions options;
+  const char *stops[REQUEST_STOPS + 1];
+  TokenList *prompts; /* [prompt_count] */
+  int prompt_count;
+  Job *jobs; /* [count] */
+  int count, next, with_engine, done;
+  int64_t prompt_tokens, shared_tokens, new_tokens;
+  Status status; /* the first failure, which ends the answer */
+  char message[256];
+  int status_code;
+  char id[80];
+  bool streaming, over;
+  char *out; /* [out_bytes] of the stream, from out_at on */
+  size_t out_at, out_bytes;
+};
+
+static void release(Completion *c) {
+  pthread_mutex_lock(&c->lock);
+  int left = --c->references;
+  pthread_mutex_unlock(&c->lock);
+  if (left > 0) return;
+  for (int i = 0; i < c->count; i++) {
+    choice_release(&c->jobs[i].choice);
+    free(c->jobs[i].tokens);
+    free(c->jobs[i].tops);
+    free(c->jobs[i].message);
+  }
+  for (int i = 0; i < c->prompt_count; i++) token_list_release(&c->prompts[i]);
+  completion_request_release(&c->asked);
+  json_decref(c->root);
+  pthread_mutex_destroy(&c->lock);
+  free(c->prompts);
+  free(c->jobs);
+  free(c->out);
+  free(c);
+}
+
+/* ---- from the engine's thread */
+
+static bool keep(Job *job, const EngineToken *token) {
+  size_t top = token->top_count > 0 ? (size_t)token->top_count : 0;
+  if (job->count * sizeof *job->tokens + job->top_count * sizeof *job->tops > COMPLETION_WAITING) return false;
+  if (ARRAY_RESERVE(job->tokens, job->count, 1, job->room, "tokens") != STATUS_OK) return false;
+  if (top > 0 && ARRAY_RESERVE(job->tops, job->top_count, top, job->top_room, "tokens") != STATUS_OK) return false;
+  job->tokens[job->count++] = (WaitingToken){token->id, token->logprob, token->prompt, (int)top, job->top_count};
+  if (top > 0) memcpy(job->tops + job->top_count, token->top, top * sizeof *token->top);
+  job->top_count += top;
+  return true;
+}
+
+static void on_token(void *context, const EngineToken *token) {
+  Job *job = context;
+  Completion *c = job->completion;
+  pthread_mutex_lock(&c->lock);
+  if (c->request && !job->lost && !keep(job, token)) job->lost = true;
+  if (c->request && c->wakes) http_wake(c->request);
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void on_end(void *context, const EngineResult *result) {
+  Job *job = context;
+  Completion *c = job->completion;
+  service_metrics_result(&c->service->metrics, result, false);
+  pthread_mutex_lock(&c->lock);
+  job->ended = true;
+  job->result = *result;
+  job->message = result->message ? strdup(result->message) : NULL;
+  job->result.message = NULL;
+  if (c->request) http_wake(c->request);
+  pthread_mutex_unlock(&c->lock);
+  release(c);
+}
+
+/* ---- jobs */
+
+static void fail(Completion *c, int code, const char *message) {
+  if (c->status_code) return;
+  c->status_code = code;
+  snprintf(c->message, sizeof c->message, "%s", message);
+}
+
+static void cancel_all(Completion *c) {
+  for (int i = 0; i < c->next; i++)
+    if (!c->jobs[i].done && c->jobs[i].ticket) engine_cancel(c->model->engine, c->jobs[i].ticket);
+}
+
+/* More than a place for it is not there yet: later. */
+static Status submit(Completion *c, Job *job) {
+  const TokenList *ids = &c->prompts[job->choice.index / c->asked.n];
+  EngineJob ask = {.ids = ids->ids,
+                   .count = (int64_t)ids->count,
+                   .sampling = c->asked.sampling,
+                   .top = c->asked.top,
+                   .echo = c->asked.echo,
+                   .on_token = on_token,
+                   .on_end = on_end,
+                   .context = job};
+  int64_t room = c->model->tokens_max - (int64_t)ids->count;
+  ask.sampling.max = c->asked.max_tokens < 0 || c->asked.max_tokens > room ? (room > 0 ? room : 0) : c->asked.max_tokens;
+  ask.sampling.stream = (uint16_t)job->choice.index;
+  pthread_mutex_lock(&c->lock);
+  c->references++;
+  pthread_mutex_unlock(&c->lock);
+  Status status = engine_submit(c->model->engine, &ask, &job->ticket);
+  if (status != STATUS_OK) release(c);
+  return status;
+}
+
+static void submit_more(Completion *c) {
+  while (c->next < c->count && c->with_engine < COMPLETION_JOBS && !c->status_code) {
+    Status status = submit(c, &c->jobs[c->next]);
+    if (status == STATUS_BUSY && c->with_engine > 0) return; /* one of its own ends, and makes room */
+    if (status != STATUS_OK) {
+      c->status = status;
+      fail(c, status == STATUS_BUSY ? 503 : status == STATUS_BAD_VALUE ? 400 : 500, status_message());
+      return;
+    }
+    c->next++;
+    c->with_engine++;
+  }
+}
+
+/* What has come of a job since it was looked at last. */
+static void look_at(Completion *c, Job *job) {
+  pthread_mutex_lock(&c->lock);
+  WaitingToken *tokens = job->tokens;
+  EngineCandidate *tops = job->tops;
+  size_t count = job->count;
+  bool ended = job->ended, lost = job->lost;
+  job->tokens = NULL;
+  job->tops = NULL;
+  job->count = job->room = job->top_count = job->top_room = 0;
+  pthread_mutex_unlock(&c->lock);
+  bool stopped = job->choice.finish != NULL;
+  if (lost) fail(c, 500, "the client reads too slowly");
+  for (size_t i = 0; i < count && !c->status_code; i++) {
+    EngineToken token = {.id = tokens[i].id, .prompt = tokens[i].prompt, .logprob = tokens[i].logprob, .top_count = tokens[i].top_count};
+    memcpy(token.top, tops ? tops + tokens[i].top : token.top, (size_t)token.top_count * sizeof *token.top);
+    if (choice_add(&job->choice, &token) != STATUS_OK || job->choice.failed) fail(c, 500, status_message());
+  }
+  free(tokens);
+  free(tops);
+  if (!stopped && job->choice.finish && !ended) engine_cancel(c->model->engine, job->ticket);
+  if (!ended) return;
+  job->done = true;
+  c->done++;
+  c->with_engine--;
+  const EngineResult *r = &job->result;
+  if (job->choice.index % c->asked.n == 0) c->prompt_tokens += r->prompt_tokens, c->shared_tokens += r->shared_tokens;
+  c->new_tokens += job->choice.new_tokens;
+  if (r->end == ENGINE_FAILED) fail(c, 500, job->message ? job->message : "the cluster failed");
+  if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, "the service is shutting down");
+  if (!c->status_code) choice_end(&job->choice, r->end);
+}
+
+static void look_at_all(Completion *c) {
+  for (int i = 0; i < c->next; i++)
+    if (!c->jobs[i].done) look_at(c, &c->jobs[i]);
+  submit_more(c);
+  if (c->request && http_late(c->request))
+    fail(c, 503, http_draining(c->service->http) ? "the service is shutting down" : "the answer was not complete within --request-timeout");
+}
+
+/* ---- answers */
+
+static json_t *usage_json(const Completion *c) {
+  return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)c->prompt_tokens, "completion_tokens",
+                   (json_int_t)c->new_tokens, "total_tokens", (json_int_t)(c->prompt_tokens + c->new_tokens), "prompt_tokens_details",
+                   "cached_tokens", (json_int_t)c->shared_tokens);
+}
+
+/* The answer, or a chunk of it, around its choices, which it takes over. */
+static json_t *around(const Completion *c, bool chunk, json_t *choices) {
+  const char *object = !c->asked.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+  return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created", (json_int_t)time(NULL), "model", c->model->name,
+                   "choices", choices);
+}
+
+static void reply_failure(Completion *c, HttpRequest *request) {
+  if (c->status_code == 503) http_retry_after(request, engine_retry_seconds(c->model->engine));
+  const char *code = c->status_code == 400 ? "invalid_value" : NULL;
+  http_reply_error(request, c->status_code, c->status_code == 400 ? (c->asked.chat ? "messages" : "prompt") : NULL, code, "%s", c->message);
+}
+
+static void reply_whole(Completion *c, HttpRequest *request) {
+  json_t *choices = json_array(), *usage = usage_json(c);
+  for (int i = 0; i < c->count; i++) json_array_append_new(choices, choice_take(&c->jobs[i].choice, false, true, true));
+  bool whole = json_array_size(choices) == (size_t)c->count;
+  json_t *answer = around(c, false, choices);
+  if (answer) json_object_set_new(answer, "usage", usage);
+  http_reply_json(request, 200, whole ? answer : NULL);
+}
+
+/* Takes value over. */
+static void write_event(FILE *out, json_t *value) {
+  char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+  if (text) fprintf(out, "data: %s\n\n", text);
+  json_decref(value);
+  free(text);
+}
+
+static void write_job(Completion *c, Job *job, FILE *out) {
+  bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
+  if (!opening && !last && !choice_has_news(&job->choice)) return;
+  job->opened = true;
+  job->told |= last;
+  write_event(out, around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last))));
+}
+
+static void write_end(Completion *c, FILE *out) {
+  if (c->status_code) {
+    write_event(out, http_error_json(c->status_code, NULL, NULL, c->message));
+  } else if (c->asked.include_usage) {
+    json_t *chunk = around(c, true, json_array());
+    if (chunk) json_object_set_new(chunk, "usage", usage_json(c));
+    write_event(out, chunk);
+  }
+  fputs("data: [DONE]\n\n", out);
+  c->over = true;
+}
+
+static Status write_news(Completion *c) {
+  free(c->out);
+  c->out = NULL;
+  c->out_at = c->out_bytes = 0;
+  FILE *out = open_memstream(&c->out, &c->out_bytes);
+  if (!out) return status_no_memory(NULL, "a stream");
+  for (int i = 0; i < c->next && !c->status_code; i++) write_job(c, &c->jobs[i], out);
+  if (c->status_code || c->done == c->count) write_end(c, out);
+  return fclose(out) == 0 ? STATUS_OK : status_no_memory(NULL, "a stream");
+}
+
+static ssize_t read_stream(void *context, HttpRequest *request, char *buffer, size_t room) {
+  Completion *c = context;
+  (void)request;
+  if (c->out_at == c->out_bytes) {
+    if (c->over) return HTTP_END;
+    look_at_all(c);
+    if (write_news(c) != STATUS_OK) return HTTP_BROKEN;
+  }
+  size_t bytes = c->out_bytes - c->out_at < room ? c->out_bytes - c->out_at : room;
+  if (bytes > 0) memcpy(buffer, c->out + c->out_at, bytes);
+  c->out_at += bytes;
+  return (ssize_t)bytes;
+}
+
+/* What is refused before anything was computed is an answer with a status of its own, in a stream too. */
+static bool ready(void *context, HttpRequest *request) {
+  Completion *c = context;
+  look_at_all(c);
+  if (c->status_code) {
+    reply_failure(c, request);
+    return true;
+  }
+  if (c->asked.stream) {
+    c->streaming = true;
+    http_stream(request, "text/event-stream");
+    return true;
+  }
+  if (c->done < c->count) return false;
+  reply_whole(c, request);
+  return true;
+}
+
+static void close_request(void *context, HttpRequest *request) {
+  Completion *c = context;
+  pthread_mutex_lock(&c->lock);
+  c->request = NULL;
+  pthread_mutex_unlock(&c->lock);
+  cancel_all(c);
+  http_note(request, "model", json_string(c->model->name));
+  http_note(request, "prompt_tokens", json_integer((json_int_t)c->prompt_tokens));
+  http_note(request, "new_tokens", json_integer((json_int_t)c->new_tokens));
+  if (c->status_code) http_note(request, "error", json_string(c->message));
+  if (c->count > 0 && c->jobs[0].done) {
+    const EngineResult *r = &c->jobs[0].result;
+    http_note(request, "finish", json_string(c->jobs[0].choice.finish ? c->jobs[0].choice.finish : "error"));
+    http_note(request, "queue_ms", json_real((double)(int64_t)(1e5 * r->queued) / 100));
+    http_note(request, "first_ms", json_real((double)(int64_t)(1e5 * r->first) / 100));
+    http_note(request, "device", json_integer(r->decoder));
+  }
+  release(c);
+}
+
+/* ---- the request */
+
+static Status encode(Completion *c) {
+  const CompletionRequest *a = &c->asked;
+  int count = a->chat ? 1 : a->prompt_count;
+  c->prompts = calloc((size_t)count, sizeof *c->prompts);
+  if (!c->prompts) return status_no_memory(NULL, "prompts");
+  c->prompt_count = count;
+  for (int p = 0; p < count; p++) {
+    TokenList *ids = &c->prompts[p];
+    const CompletionPrompt *prompt = a->chat ? NULL : &a->prompts[p];
+    if (!prompt)
+      TRY(chat_template_encode(c->model->chat, c->model->vocabulary, a->messages, true, ids));
+    else if (prompt->text)
+      TRY(vocabulary_prompt(c->model->vocabulary, prompt->text, prompt->bytes, false, ids));
+    else
+      for (int64_t i = 0; i < prompt->count; i++) TRY(token_list_add(ids, prompt->ids[i]));
+    int64_t room = c->model->tokens_max - (a->max_tokens == 0 ? 0 : 1);
+    if ((int64_t)ids->count > room)
+      return status_set(STATUS_BAD_VALUE, "%s %d of %zu tokens: the context has room for %lld, of which the answer needs one",
+                        a->chat ? "chat" : "prompt", p + 1, ids->count, (long long)c->model->tokens_max);
+    for (size_t i = 0; i < ids->count; i++)
+      if (ids->ids[i] >= c->model->vocabulary->count)
+        return status_set(STATUS_BAD_VALUE, "prompt: token %d; the vocabulary has %lld", (int)ids->ids[i],
+                          (long long)c->model->vocabulary->count);
+  }
+  return STATUS_OK;
+}
+
+static void choose_sampling(Completion *c) {
+  Sampling *s = &c->asked.sampling;
+  const Vocabulary *v = c->model->vocabulary;
+  s->vocabulary = v->count;
+  s->ends = v->ends;
+  memcpy(s->end, v->end, sizeof s->end);
+  if (!c->asked.seeded && getrandom(&s->seed, sizeof s->seed, 0) < 0) s->seed = (uint64_t)time(NULL);
+}
+
+static void choose_stops(Completion *c) {
+  const char *own = c->asked.chat ? chat_template_stop(c->model->chat) : NULL;
+  int count = c->asked.stop_count;
+  memcpy(c->stops, c->asked.stops, sizeof c->asked.stops);
+  if (own) c->stops[count++] = own;
+  c->options = (ChoiceOptions){
+      .vocabulary = c->model->vocabulary, .stops = c->stops, .stop_count = count, .chat = c->asked.chat, .logprobs = c->asked.top >= 0};
+  c->wakes = c->asked.stream || count > 0;
+}
+
+static Status make_jobs(Completion *c) {
+  const Vocabulary *v = c->model->vocabulary;
+  c->jobs = calloc((size_t)(c->prompt_count * c->asked.n), sizeof *c->jobs);
+  if (!c->jobs) return status_no_memory(NULL, "a request");
+  c->count = c->prompt_count * c->asked.n;
+  for (int i = 0; i < c->count; i++) {
+    const TokenList *ids = &c->prompts[i / c->asked.n];
+    bool empty = ids->count == 1 && ids->ids[0] == v->begin;
+    c->jobs[i].completion = c;
+    choice_init(&c->jobs[i].choice, &c->options, i, c->asked.echo || empty);
+  }
+  return STATUS_OK;
+}
+
+static void answer(Service *service, HttpRequest *request, bool chat) {
+  static const HttpWork work = {.ready = ready, .read = read_stream, .close = close_request};
+  char param[REQUEST_PARAM] = "";
+  json_t *root = service_body(request);
+  if (!root) return;
+  Completion *c = calloc(1, sizeof *c);
+  if (!c) {
+    json_decref(root);
+    http_reply_error(request, 500, NULL, NULL, "out of memory");
+    return;
+  }
+  pthread_mutex_init(&c->lock, NULL);
+  c->references = 1;
+  c->service = service;
+  c->root = root;
+  snprintf(c->id, sizeof c->id, "%s-%s", chat ? "chatcmpl" : "cmpl", http_id(request));
+  Status status = completion_request_read(&c->asked, root, chat, param);
+  if (status != STATUS_OK) {
+    service_refuse(service, request, NULL, status, param);
+    release(c);
+    return;
+  }
+  c->model = service_find(service, request, c->asked.model, true);
+  if (c->model) {
+    status = encode(c);
+    if (status != STATUS_OK) service_refuse(service, request, c->model, status, chat ? "messages" : "prompt");
+  }
+  if (!c->model || status != STATUS_OK) {
+    release(c);
+    return;
+  }
+  choose_sampling(c);
+  choose_stops(c);
+  status = make_jobs(c);
+  if (status != STATUS_OK) {
+    service_refuse(service, request, c->model, status, NULL);
+    release(c);
+    return;
+  }
+  c->request = request;
+  HttpWork own = work;
+  own.context = c;
+  http_work(request, &own);
+}
+
+void completion_answer_text(void *service, HttpRequest *request) { answer(service, request, false); }
+void completion_answer_chat(void *service, HttpRequest *request) { answer(service, request, true); }

@@ -1,0 +1,542 @@
+/* See http.h. The library owns connections and sends bytes; everything that decides about a request is here, in the order in which it
+ * happens. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "serve/http_internal.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { POOL_SPARE = 16 << 10 /* of a connection's memory, for the head of the answer and for chunks */, BODY_START = 16 << 10 };
+
+/* ---- what a request is */
+
+const char *http_path(const HttpRequest *r) { return r->route ? r->route->path : "other"; }
+const char *http_url(const HttpRequest *r) { return r->url; }
+const char *http_id(const HttpRequest *r) { return r->id; }
+const char *http_client(const HttpRequest *r) { return r->client; }
+double http_begun(const HttpRequest *r) { return r->begun; }
+bool http_gone(const HttpRequest *r) { return atomic_load(&r->gone); }
+bool http_late(const HttpRequest *r) { return atomic_load(&r->late); }
+
+const char *http_field(const HttpRequest *r, const char *name) { return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name); }
+
+const char *http_argument(const HttpRequest *r, const char *name) {
+  return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *http_body(const HttpRequest *r, size_t *bytes) {
+  *bytes = r->body_bytes;
+  return r->body ? r->body : "";
+}
+
+void http_note(HttpRequest *r, const char *name, json_t *value) {
+  if (!r->notes) r->notes = json_object();
+  if (!r->notes || json_object_set_new(r->notes, name, value) != 0) return;
+}
+
+static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *path, bool *known) {
+  const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+  for (int prefixes = 0; prefixes < 2 && !*known; prefixes++) {
+    for (const HttpRoute *route = o->routes; route->path; route++) {
+      bool prefix = route->flags & HTTP_PREFIX;
+      if (prefix != (prefixes != 0)) continue;
+      if (prefix ? strncmp(path, route->path, strlen(route->path)) != 0 : strcmp(path, route->path) != 0) continue;
+      if (strcmp(route->method, wanted) == 0) return route;
+      if (!prefix) *known = true;
+    }
+  }
+  return NULL;
+}
+
+static bool sane_id(const char *id) {
+  size_t length = id ? strlen(id) : 0;
+  return length > 0 && length < HTTP_ID && strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
+}
+
+static void name_client(HttpRequest *r) {
+  const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  const struct sockaddr *address = info ? info->client_addr : NULL;
+  snprintf(r->client, sizeof r->client, "unix");
+  if (address && address->sa_family == AF_INET)
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, r->client, sizeof r->client);
+  if (address && address->sa_family == AF_INET6)
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, r->client, sizeof r->client);
+}
+
+static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const char *url, const char *method, bool *known) {
+  HttpRequest *r = calloc(1, sizeof *r);
+  if (!r) return NULL;
+  const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  r->http = http;
+  r->link = info ? info->socket_context : NULL;
+  r->connection = connection;
+  r->begun = clock_now();
+  r->route = find_route(&http->options, method, url, known);
+  if (!r->link) return free(r), NULL;
+  pthread_mutex_init(&r->lock, NULL);
+  snprintf(r->method, sizeof r->method, "%s", method);
+  snprintf(r->url, sizeof r->url, "%s", url);
+  const char *id = http_field(r, "X-Request-Id");
+  if (sane_id(id))
+    snprintf(r->id, sizeof r->id, "%s", id);
+  else
+    snprintf(r->id, sizeof r->id, "%08x-%08llx", http->instance, (unsigned long long)atomic_fetch_add(&http->number, 1));
+  name_client(r);
+  http_watch_enter(http, r->link, HTTP_BODY, r);
+  return r;
+}
+
+/* ---- replies */
+
+void http_add_field(HttpRequest *r, const char *name, const char *value) {
+  if (r->fields == HTTP_FIELDS || strlen(name) >= sizeof r->names[0] || strlen(value) >= HTTP_FIELD) return;
+  snprintf(r->names[r->fields], sizeof r->names[0], "%s", name);
+  snprintf(r->values[r->fields++], HTTP_FIELD, "%s", value);
+}
+
+void http_retry_after(HttpRequest *r, int seconds) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", seconds < 1 ? 1 : seconds);
+  http_add_field(r, "Retry-After", text);
+}
+
+static void send_response(HttpRequest *r, int status, const char *type, struct MHD_Response *response) {
+  if (!response || r->replied) {
+    if (response) MHD_destroy_response(response);
+    return;
+  }
+  const char *cors = r->http->options.cors;
+  MHD_add_response_header(response, "X-Request-Id", r->id);
+  if (type) MHD_add_response_header(response, "Content-Type", type);
+  if (cors) {
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
+    MHD_add_response_header(response, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    if (strcmp(cors, "*") != 0) MHD_add_response_header(response, "Vary", "Origin");
+  }
+  for (int i = 0; i < r->fields; i++) MHD_add_response_header(response, r->names[i], r->values[i]);
+  if (!MHD_get_response_header(response, "X-Content-Type-Options")) MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  if (atomic_load(&r->http->draining)) MHD_add_response_header(response, "Connection", "close");
+  if (MHD_queue_response(r->connection, (unsigned)status, response) == MHD_YES) r->replied = status;
+  MHD_destroy_response(response);
+}
+
+static void reply_buffer(HttpRequest *r, int status, const char *type, const void *data, size_t bytes, enum MHD_ResponseMemoryMode mode) {
+  union {
+    const void *in;
+    void *out;
+  } cast = {.in = data}; /* the library does not write to it */
+  r->sent = bytes;
+  send_response(r, status, type, MHD_create_response_from_buffer(bytes, cast.out, mode));
+}
+
+void http_reply(HttpRequest *r, int status, const char *type, const void *data, size_t bytes) {
+  reply_buffer(r, status, type, data, bytes, MHD_RESPMEM_MUST_COPY);
+}
+
+void http_reply_static(HttpRequest *r, int status, const char *type, const void *data, size_t bytes) {
+  reply_buffer(r, status, type, data, bytes, MHD_RESPMEM_PERSISTENT);
+}
+
+void http_reply_json(HttpRequest *r, int status, json_t *value) {
+  static const char lost[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+  char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+  json_decref(value);
+  if (!text) {
+    http_reply_static(r, 500, "application/json", lost, sizeof lost - 1);
+    return;
+  }
+  size_t bytes = strlen(text);
+  r->sent = bytes;
+  struct MHD_Response *response = MHD_create_response_from_buffer(bytes, text, MHD_RESPMEM_MUST_FREE);
+  if (!response) free(text);
+  send_response(r, status, "application/json", response);
+}
+
+json_t *http_error_json(int status, const char *param, const char *code, const char *message) {
+  const char *type = status == 401   ? "authentication_error"
+                     : status == 429 ? "rate_limit_error"
+                     : status >= 500 ? "server_error"
+                                     : "invalid_request_error";
+  return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", type, "param", param, "code", code);
+}
+
+void http_reply_error(HttpRequest *r, int status, const char *param, const char *code, const char *format, ...) {
+  char message[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  json_t *value = http_error_json(status, param, code, message);
+  if (!value) value = http_error_json(status, param, code, "the request is not valid UTF-8"); /* the message quotes it */
+  http_note(r, "error", json_string(message));
+  http_reply_json(r, status, value);
+}
+
+/* ---- answers that take time */
+
+/* Suspends the connection, unless there was news meanwhile: false then. */
+static bool rest(HttpRequest *r) {
+  pthread_mutex_lock(&r->lock);
+  bool news = r->woken;
+  r->woken = false;
+  if (!news) {
+    r->suspended = true;
+    MHD_suspend_connection(r->connection);
+  }
+  pthread_mutex_unlock(&r->lock);
+  return !news;
+}
+
+void http_wake(HttpRequest *r) {
+  pthread_mutex_lock(&r->lock);
+  if (r->suspended)
+    MHD_resume_connection(r->connection);
+  else
+    r->woken = true;
+  r->suspended = false;
+  pthread_mutex_unlock(&r->lock);
+}
+
+void http_work(HttpRequest *r, const HttpWork *work) { r->work = *work; }
+
+static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_t room) {
+  HttpRequest *r = context;
+  (void)position;
+  for (;;) {
+    if (http_gone(r)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    ssize_t bytes = r->work.read(r->work.context, r, buffer, room);
+    if (bytes > 0) r->sent += (uint64_t)bytes;
+    if (bytes > 0) return bytes;
+    if (bytes == HTTP_END) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (bytes < 0) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (rest(r)) return 0;
+  }
+}
+
+void http_stream(HttpRequest *r, const char *type) {
+  http_add_field(r, "Cache-Control", "no-cache");
+  http_add_field(r, "X-Accel-Buffering", "no");
+  send_response(r, 200, type, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL));
+}
+
+/* ---- what is refused when the head has come */
+
+static void refuse_method(HttpRequest *r, const char *url) {
+  char allowed[HTTP_FIELD] = "";
+  for (const HttpRoute *route = r->http->options.routes; route->path; route++) {
+    size_t used = strlen(allowed);
+    if (strcmp(route->path, url) == 0) snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", route->method);
+  }
+  http_add_field(r, "Allow", allowed);
+  http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);
+}
+
+static void answer_preflight(HttpRequest *r) {
+  http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+  http_add_field(r, "Access-Control-Max-Age", "86400");
+  http_reply_static(r, 204, NULL, "", 0);
+}
+
+static bool is_json(const char *type) {
+  if (!type) return true;
+  size_t length = strcspn(type, "; \t");
+  return (length == 16 && strncasecmp(type, "application/json", 16) == 0) ||
+         (length > 5 && strncasecmp(type + length - 5, "+json", 5) == 0);
+}
+
+static bool check_body_head(HttpRequest *r) {
+  const char *length = http_field(r, "Content-Length"), *coding = http_field(r, "Transfer-Encoding");
+  size_t max = r->http->options.max_body;
+  bool post = strcmp(r->method, "POST") == 0;
+  if (post && !length && !coding) return http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed"), false;
+  if (length && strtoull(length, NULL, 10) > max)
+    return http_reply_error(r, 413, NULL, NULL, "a body of %.20s bytes; at most %zu are accepted (--max-body)", length, max), false;
+  if (post && r->route->flags & HTTP_JSON_BODY && !is_json(http_field(r, "Content-Type")))
+    return http_reply_error(r, 415, NULL, NULL, "Content-Type must be application/json"), false;
+  return true;
+}
+
+static bool check_client(HttpRequest *r) {
+  Http *http = r->http;
+  HttpAccess *access = http->options.access;
+  if (http_access_has_keys(access) && !(r->route->flags & HTTP_OPEN)) {
+    int key = http_access_find(access, http_field(r, "Authorization"));
+    if (key < 0) {
+      http_add_field(r, "WWW-Authenticate", "Bearer");
+      return http_reply_error(r, 401, NULL, "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY"), false;
+    }
+    snprintf(r->client, sizeof r->client, "key %d", key + 1);
+  }
+  if (!(r->route->flags & HTTP_WORK)) return true;
+  if (atomic_load(&http->draining)) {
+    http_retry_after(r, 5);
+    return http_reply_error(r, 503, NULL, NULL, "the service is shutting down"), false;
+  }
+  double wait = http_access_take(access, r->client, r->begun);
+  if (wait <= 0) return true;
+  http_retry_after(r, (int)(wait + 1));
+  http_reply_error(r, 429, NULL, "rate_limit_exceeded", "more requests than --rate allows; try again in %d s", (int)(wait + 1));
+  return false;
+}
+
+static void check_head(HttpRequest *r, const char *url, bool known) {
+  bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
+  if (preflight)
+    answer_preflight(r);
+  else if (!r->route && known)
+    refuse_method(r, url);
+  else if (!r->route)
+    http_reply_error(r, 404, NULL, NULL, "%.200s: there is nothing here", url);
+  else if (check_client(r))
+    check_body_head(r);
+}
+
+/* ---- bodies */
+
+/* Has no place in an answer of the library, which sends none in the middle of a body: written past it, and what still comes is thrown away
+ * for a while, because a connection that is closed with unread bytes takes its answer back. */
+static bool refuse_body(HttpRequest *r, int status) {
+  r->discarding = true;
+  r->replied = status;
+  http_note(r, "error", json_string(status == 413 ? "the body is too long" : "too many bodies"));
+  atomic_fetch_sub(&r->http->body_bytes, r->body_room);
+  free(r->body);
+  r->body = NULL;
+  r->body_bytes = r->body_room = 0;
+  http_watch_refuse(r->http, r->link->fd, status);
+  return !r->http->options.certificate;
+}
+
+static bool take_body(HttpRequest *r, const char *data, size_t bytes) {
+  const HttpOptions *o = &r->http->options;
+  if (r->discarding) return (r->sent += bytes) < o->max_body;
+  if (bytes > o->max_body - r->body_bytes) return refuse_body(r, 413);
+  size_t needed = r->body_bytes + bytes + 1;
+  if (needed > r->body_room) {
+    size_t room = r->body_room ? r->body_room : BODY_START;
+    while (room < needed) room *= 2;
+    size_t held = atomic_fetch_add(&r->http->body_bytes, room - r->body_room) + room - r->body_room;
+    char *grown = held <= o->bodies ? realloc(r->body, room) : NULL;
+    if (!grown) {
+      atomic_fetch_sub(&r->http->body_bytes, room - r->body_room);
+      return refuse_body(r, 503);
+    }
+    r->body = grown;
+    r->body_room = room;
+  }
+  memcpy(r->body + r->body_bytes, data, bytes);
+  r->body_bytes += bytes;
+  r->body[r->body_bytes] = 0;
+  return true;
+}
+
+/* ---- the library's callbacks */
+
+static enum MHD_Result proceed(HttpRequest *r) {
+  for (;;) {
+    if (r->replied) return MHD_YES;
+    if (http_gone(r)) return MHD_NO;
+    if (!r->work.ready) {
+      http_reply_error(r, 500, NULL, NULL, "no answer");
+      return r->replied ? MHD_YES : MHD_NO;
+    }
+    bool done = r->work.ready(r->work.context, r);
+    if (done) return r->replied ? MHD_YES : MHD_NO;
+    if (rest(r)) return MHD_YES;
+  }
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *bytes, void **own) {
+  Http *http = context;
+  HttpRequest *r = *own;
+  bool known = false;
+  (void)version;
+  if (!r) {
+    *own = r = begin(http, connection, url, method, &known);
+    if (!r) return MHD_NO;
+    check_head(r, url, known);
+    if (r->replied) http_watch_enter(http, r->link, HTTP_ANSWER, r);
+    return MHD_YES;
+  }
+  if (*bytes > 0) {
+    bool more = take_body(r, data, *bytes);
+    *bytes = 0;
+    return more ? MHD_YES : MHD_NO;
+  }
+  if (r->discarding) return MHD_NO;
+  if (!r->answering && !r->replied) {
+    r->answering = true;
+    http_watch_enter(http, r->link, HTTP_ANSWER, r);
+    r->route->answer(http->options.context, r);
+  }
+  return proceed(r);
+}
+
+static void write_log(const HttpRequest *r, double seconds, bool whole) {
+  char time_text[40];
+  struct timespec now;
+  struct tm parts;
+  clock_gettime(CLOCK_REALTIME, &now);
+  gmtime_r(&now.tv_sec, &parts);
+  size_t length = strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &parts);
+  snprintf(time_text + length, sizeof time_text - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
+  json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I, s:b}", "time", time_text, "id", r->id, "client", r->client,
+                           "method", r->method, "path", http_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
+                           "bytes_in", (json_int_t)r->body_bytes, "bytes_out", (json_int_t)r->sent, "complete", whole);
+  if (line && r->notes) json_object_update_missing(line, r->notes);
+  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  if (text) fprintf(r->http->options.log, "%s\n", text);
+  json_decref(line);
+  free(text);
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode how) {
+  Http *http = context;
+  HttpRequest *r = *own;
+  (void)connection;
+  if (!r) return;
+  *own = NULL;
+  http_watch_enter(http, r->link, HTTP_HEAD, NULL); /* nobody else finds it from here on, but for those who have it to wake */
+  if (r->work.close) r->work.close(r->work.context, r);
+  double seconds = clock_now() - r->begun;
+  bool whole = how == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+  int status = r->replied ? r->replied : atomic_load(&r->slow) ? 408 : 499; /* as nginx counts clients that left */
+  if (!r->replied) r->replied = status;
+  if (http->options.log) write_log(r, seconds, whole);
+  if (http->options.finished) http->options.finished(http->options.context, http_path(r), status, seconds);
+  atomic_fetch_sub(&http->body_bytes, r->body_room);
+  pthread_mutex_destroy(&r->lock);
+  json_decref(r->notes);
+  free(r->body);
+  free(r);
+}
+
+static void on_connection(void *context, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what) {
+  Http *http = context;
+  if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *own = info ? http_watch_open(http, info->connect_fd) : NULL;
+  } else {
+    http_watch_close(http, *own);
+    *own = NULL;
+  }
+}
+
+static void on_library_log(void *context, const char *format, va_list arguments) __attribute__((format(printf, 2, 0)));
+static void on_library_log(void *context, const char *format, va_list arguments) {
+  char text[512];
+  (void)context;
+  vsnprintf(text, sizeof text, format, arguments);
+  text[strcspn(text, "\n")] = 0;
+  log_detail("http: %s", text);
+}
+
+/* ---- start and end */
+
+static struct MHD_Daemon *start_daemon(Http *http, int socket) {
+  const HttpOptions *o = &http->options;
+  union {
+    const char *in;
+    void *out;
+  } certificate = {.in = o->certificate}, secret = {.in = o->secret};
+  struct MHD_OptionItem items[16];
+  int count = 0;
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_SOCKET, socket, NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->max_header + POOL_SPARE), NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, o->connections, NULL};
+  if (o->per_address > 0) items[count++] = (struct MHD_OptionItem){MHD_OPTION_PER_IP_CONNECTION_LIMIT, o->per_address, NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(o->stall_seconds + 0.999), NULL};
+  if (o->threads > 1) items[count++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, o->threads, NULL};
+  if (o->certificate) {
+    items[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, certificate.out};
+    items[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, secret.out};
+    static char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+    items[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, versions};
+  }
+  items[count] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+  unsigned flags =
+      MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG | (o->certificate ? MHD_USE_TLS : 0);
+  return MHD_start_daemon(flags, 0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
+                          MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+                          MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+}
+
+Status http_start(Http **out, const HttpOptions *options, const int *sockets, int count) {
+  Http *http = *out = calloc(1, sizeof *http);
+  int given = 0;
+  Status status = http ? STATUS_OK : status_no_memory(NULL, "the HTTP server");
+  if (http) {
+    http->options = *options;
+    if (getrandom(&http->instance, sizeof http->instance, 0) < 0) http->instance = (uint32_t)getpid();
+    status = http_watch_start(http);
+  }
+  for (; status == STATUS_OK && given < count && given < (int)(sizeof http->daemons / sizeof *http->daemons); given++) {
+    http->daemons[given] = start_daemon(http, sockets[given]);
+    if (http->daemons[given])
+      http->daemon_count++;
+    else
+      status = options->certificate
+                   ? status_set(STATUS_BAD_VALUE,
+                                "the HTTP server does not start: are --tls-certificate and --tls-key PEM files that belong together?")
+                   : status_set(STATUS_IO, "the HTTP server does not start: %s", strerror(errno));
+    if (status != STATUS_OK) break;
+  }
+  for (int i = given; i < count; i++) close(sockets[i]);
+  if (status == STATUS_OK) return STATUS_OK;
+  http_stop(http);
+  *out = NULL;
+  return status;
+}
+
+void http_drain(Http *http) {
+  if (atomic_exchange(&http->draining, true)) return;
+  for (int i = 0; i < http->daemon_count; i++) {
+    MHD_socket listening = MHD_quiesce_daemon(http->daemons[i]);
+    if (listening != MHD_INVALID_SOCKET) close(listening);
+  }
+}
+
+void http_expire(Http *http) {
+  atomic_store(&http->expired, true);
+  pthread_cond_signal(&http->watch.changed);
+}
+
+bool http_draining(const Http *http) { return atomic_load(&http->draining); }
+
+int http_requests(Http *http) {
+  pthread_mutex_lock(&http->watch.lock);
+  int count = http->watch.requests;
+  pthread_mutex_unlock(&http->watch.lock);
+  return count;
+}
+
+int http_connections(Http *http) {
+  pthread_mutex_lock(&http->watch.lock);
+  int count = http->watch.count;
+  pthread_mutex_unlock(&http->watch.lock);
+  return count;
+}
+
+/* The library ends no daemon with a suspended connection: all are told to go, and have gone when no request is left. */
+void http_stop(Http *http) {
+  if (!http) return;
+  if (http->daemon_count > 0) {
+    http_drain(http);
+    atomic_store(&http->expired, true);
+    atomic_store(&http->stopping, true);
+    while (http_requests(http) > 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  }
+  for (int i = 0; i < http->daemon_count; i++) MHD_stop_daemon(http->daemons[i]);
+  http_watch_stop(http);
+  free(http);
+}

@@ -1,0 +1,125 @@
+/* Requests are counted by a bucket for each key or address, which fills at the allowed rate and is as large as a minute's requests. There
+ * are BUCKETS of them: where more clients come in a minute, the fullest, which says the least, is given to the new one. */
+#include "serve/http_access.h"
+#include "base/array.h"
+#include "base/files.h"
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1024, PROBES = 16, WHO = 64, KEY_FILE_MAX = 1 << 21 };
+
+typedef struct Bucket {
+  char who[WHO]; /* "": free */
+  double left, seen;
+} Bucket;
+
+struct HttpAccess {
+  bool wanted; /* keys are */
+  char (*keys)[HTTP_KEY_MAX + 1];
+  size_t count, room;
+  double per_minute;
+  pthread_mutex_t lock;
+  Bucket buckets[BUCKETS];
+};
+
+static Status add_key(HttpAccess *access, const char *path, int line, const char *text, size_t length) {
+  for (size_t i = 0; i < length; i++)
+    if (text[i] <= ' ' || text[i] > '~')
+      return status_set(STATUS_BAD_FILE, "%s, line %d: a key is one word of visible ASCII characters", path, line);
+  if (length < HTTP_KEY_MIN || length > HTTP_KEY_MAX)
+    return status_set(STATUS_BAD_FILE, "%s, line %d: a key of %zu characters; %d to %d are accepted", path, line, length, HTTP_KEY_MIN,
+                      HTTP_KEY_MAX);
+  if (access->count == HTTP_KEYS_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d keys", path, HTTP_KEYS_MAX);
+  TRY(ARRAY_RESERVE(access->keys, access->count, 1, access->room, "API keys"));
+  memset(access->keys[access->count], 0, sizeof *access->keys);
+  memcpy(access->keys[access->count++], text, length);
+  return STATUS_OK;
+}
+
+static Status read_keys(HttpAccess *access, const char *path) {
+  char *text;
+  size_t size;
+  int line = 1;
+  TRY(files_read(path, KEY_FILE_MAX, &text, &size));
+  Status status = STATUS_OK;
+  for (size_t at = 0; at < size && status == STATUS_OK; line++) {
+    size_t length = strcspn(text + at, "\n"), begin = at;
+    at += length + 1;
+    while (length > 0 && strchr(" \t\r", text[begin + length - 1])) length--;
+    if (length > 0 && text[begin] != '#') status = add_key(access, path, line, text + begin, length);
+  }
+  if (status == STATUS_OK && access->count == 0) status = status_set(STATUS_BAD_FILE, "%s: no key in it; give one a line", path);
+  free(text);
+  return status;
+}
+
+Status http_access_new(HttpAccess **out, const char *key_file, double per_minute) {
+  HttpAccess *access = *out = calloc(1, sizeof *access);
+  if (!access) return status_no_memory(NULL, "API keys");
+  pthread_mutex_init(&access->lock, NULL);
+  access->per_minute = per_minute;
+  access->wanted = key_file != NULL;
+  Status status = key_file ? read_keys(access, key_file) : STATUS_OK;
+  if (status == STATUS_OK) return STATUS_OK;
+  http_access_free(access);
+  *out = NULL;
+  return status;
+}
+
+void http_access_free(HttpAccess *access) {
+  if (!access) return;
+  pthread_mutex_destroy(&access->lock);
+  free(access->keys);
+  free(access);
+}
+
+bool http_access_has_keys(const HttpAccess *access) { return access->wanted; }
+
+/* Every key is compared, and each to the length that was given, so that the time says nothing of where they differ. */
+int http_access_find(const HttpAccess *access, const char *authorization) {
+  static const char scheme[] = "Bearer ";
+  if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0) return -1;
+  const char *given = authorization + sizeof scheme - 1;
+  size_t length = strlen(given);
+  if (length > HTTP_KEY_MAX) return -1;
+  int found = -1;
+  for (size_t k = 0; k < access->count; k++) {
+    volatile unsigned char differ = 0;
+    for (size_t i = 0; i <= length; i++) differ |= (unsigned char)(access->keys[k][i] ^ given[i]);
+    if (!differ) found = (int)k;
+  }
+  return found;
+}
+
+static Bucket *find_bucket(HttpAccess *access, const char *who) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char *at = who; *at; at++) hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+  Bucket *best = NULL;
+  for (int i = 0; i < PROBES; i++) {
+    Bucket *bucket = &access->buckets[(hash + (uint64_t)i) % BUCKETS];
+    if (strncmp(bucket->who, who, WHO - 1) == 0) return bucket;
+    bool freer = !best || (best->who[0] && (!bucket->who[0] || bucket->seen < best->seen));
+    if (freer) best = bucket;
+  }
+  *best = (Bucket){.left = -1};
+  strncpy(best->who, who, WHO - 1);
+  return best;
+}
+
+double http_access_take(HttpAccess *access, const char *who, double now) {
+  if (access->per_minute <= 0) return 0;
+  double rate = access->per_minute / 60, room = access->per_minute < 1 ? 1 : access->per_minute, wait = 0;
+  pthread_mutex_lock(&access->lock);
+  Bucket *bucket = find_bucket(access, who);
+  bucket->left = bucket->left < 0 ? room : bucket->left + (now - bucket->seen) * rate;
+  if (bucket->left > room) bucket->left = room;
+  bucket->seen = now;
+  if (bucket->left >= 1)
+    bucket->left -= 1;
+  else
+    wait = (1 - bucket->left) / rate;
+  pthread_mutex_unlock(&access->lock);
+  return wait;
+}

@@ -1,0 +1,82 @@
+/* Inside http*.c only: connections, and what watches over them (http_watch.c). */
+#ifndef SERVE_HTTP_INTERNAL_H
+#define SERVE_HTTP_INTERNAL_H
+#include "serve/http.h"
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum HttpPhase {
+  HTTP_HEAD,   /* of the first request, or of the next one */
+  HTTP_BODY,   /* is coming */
+  HTTP_ANSWER, /* waits for the service, or is being sent */
+  HTTP_CUT     /* the socket was shut down */
+} HttpPhase;
+
+/* An open connection, in the list of its Http. `watch.lock` guards all but `fd`. */
+typedef struct HttpLink {
+  int fd;
+  HttpPhase phase;
+  double since;         /* clock_now when the phase began */
+  uint64_t seen;        /* bytes that had come when it began */
+  HttpRequest *request; /* under way; NULL: none */
+  struct HttpLink *before, *behind;
+} HttpLink;
+
+typedef struct HttpWatch {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  pthread_t thread;
+  bool running, stop;
+  HttpLink *links;
+  int count, requests;
+} HttpWatch;
+
+struct Http {
+  HttpOptions options;
+  struct MHD_Daemon *daemons[8];
+  int daemon_count;
+  HttpWatch watch;
+  _Atomic(size_t) body_bytes; /* of all requests */
+  atomic_bool draining, expired, stopping;
+  atomic_uint_fast64_t number; /* of requests */
+  uint32_t instance;           /* random: with the number it names a request */
+};
+
+enum { HTTP_ID = 65, HTTP_CLIENT = 64, HTTP_FIELDS = 10, HTTP_FIELD = 256 };
+
+struct HttpRequest {
+  Http *http;
+  HttpLink *link;
+  struct MHD_Connection *connection;
+  const HttpRoute *route; /* NULL: unknown */
+  char id[HTTP_ID], client[HTTP_CLIENT], method[16], url[HTTP_FIELD];
+  double begun;
+  char *body;
+  size_t body_bytes, body_room;
+  uint64_t sent;
+  bool answering;  /* the body is there */
+  bool discarding; /* it was too long: an answer has gone out by hand */
+  int replied;     /* status; 0: not yet */
+  char names[HTTP_FIELDS][32], values[HTTP_FIELDS][HTTP_FIELD];
+  int fields;
+  HttpWork work;
+  json_t *notes;
+  atomic_bool gone, late, slow;
+  pthread_mutex_t lock; /* of these two */
+  bool suspended, woken;
+};
+
+Status http_watch_start(Http *http);
+void http_watch_stop(Http *http);
+
+HttpLink *http_watch_open(Http *http, int fd);
+void http_watch_close(Http *http, HttpLink *link);
+
+/* The connection's next phase; request: whose it is, NULL: nobody's. */
+void http_watch_enter(Http *http, HttpLink *link, HttpPhase phase, HttpRequest *request);
+
+/* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. */
+void http_watch_refuse(const Http *http, int fd, int status);
+
+#endif

@@ -40,10 +40,6 @@ bool predict_uses_tables(const PlanCase *plan, int device) {
                                        .product_time = product});
 }
 
-static bool looks_up(const PlanCase *plan, int device, int block) {
-  return block < plan->table_blocks && predict_uses_tables(plan, device);
-}
-
 /* ---- times */
 
 static double linear_seconds(const PlanCase *plan, int device, double flops, double rows) {
@@ -58,7 +54,8 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
   const DeviceShare share = share_of(plan, device, is_last(plan, block));
-  bool tables = looks_up(plan, device, block), site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV;
+  bool tables = block < plan->table_blocks && predict_uses_tables(plan, device),
+       site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
   double rows = (double)device_cost_rows(config, plan->strategy, &share), width = (double)config->width,
          others = fmax((double)(plan->tokens - plan->counts[device]), 1);
@@ -88,14 +85,6 @@ static int sites_of(const PlanCase *plan) {
   return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
 }
 
-/* Of one part and site. */
-static MessageSize part_size(const PlanCase *plan, int device, int64_t tokens) {
-  double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan);
-  if (tokens == 0) return (MessageSize){0};
-  if (!strategy_facts(plan->strategy)->sends_codes) return schedule_stream(bits / 8 * (double)tokens);
-  return schedule_codes(tokens, bits, SCHEDULE_PACKET_MAX, interleave_min(plan->min_packets, plan->parts));
-}
-
 static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   bool causal = config_is_decoder(plan->config);
   BlockCost cost[256];
@@ -103,9 +92,14 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
   uint64_t senders[MAX_PARTS] = {0};
   if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
   for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
+  const bool codes = strategy_facts(plan->strategy)->sends_codes;
+  const double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
+  const int min_packets = interleave_min(plan->min_packets, plan->parts);
   for (int part = 0; part < plan->parts; part++) {
     int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
-    sent[part] = part_size(plan, device, tokens);
+    sent[part] = (MessageSize){0}; /* of the part, at one site */
+    if (tokens > 0)
+      sent[part] = codes ? schedule_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets) : schedule_stream(bits / 8 * (double)tokens);
     if (tokens > 0 && sent[part].packets == 0)
       return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
     for (int d = 0; d < plan->devices; d++)
@@ -200,16 +194,12 @@ static Status check(const PlanCase *plan) {
   return STATUS_OK;
 }
 
-/* A device that waits for its input does nothing else. */
-static Status input_event(const PlanCase *plan, Timeline *timeline, int device) {
-  if (plan->input_bytes <= 0 || plan->input_rates[device] <= 0) return STATUS_OK;
-  double bits = 8 * plan->input_bytes * (double)plan->counts[device];
-  return timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = bits / plan->input_rates[device]});
-}
-
 static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   timeline->tokens = plan->counts[device];
-  TRY(input_event(plan, timeline, device));
+  if (plan->input_bytes > 0 && plan->input_rates[device] > 0) { /* a device that waits for its input does nothing else */
+    double bits = 8 * plan->input_bytes * (double)plan->counts[device];
+    TRY(timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = bits / plan->input_rates[device]}));
+  }
   switch (plan->strategy) {
   case STRATEGY_TP:
   case STRATEGY_BP_AG:
@@ -220,13 +210,6 @@ static Status device_timeline(const PlanCase *plan, Timeline *timeline, int devi
   default:
     return plan->devices > 1 ? exchange_timeline(plan, timeline, device) : single_timeline(plan, timeline, device);
   }
-}
-
-/* Without the input. timelines are released by the caller also after a failure. */
-static Status make_timelines(const PlanCase *plan, Timeline *timelines) {
-  TRY(check(plan));
-  for (int d = 0; d < plan->devices; d++) TRY(device_timeline(plan, &timelines[d], d));
-  return STATUS_OK;
 }
 
 bool predict_models_loss(const PlanCase *plan) {
@@ -240,48 +223,33 @@ static int by_latency(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* With loss or jitter the middle one of some requests, each of another seed. */
-static Status simulate(const PlanCase *plan, const Timeline *timelines, bool datagrams, SimResult *result) {
-  LinkOptions links = *plan->links;
-  SimResult drawn[DRAWS];
-  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
-  if (!datagrams) links.loss = 0;
-  int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
-  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
-  for (int i = 0; i < draws; i++, links.seed++) TRY(simulate_run(timelines, plan->devices, &links, &options, &drawn[i]));
-  qsort(drawn, (size_t)draws, sizeof *drawn, by_latency);
-  *result = drawn[draws / 2];
-  return STATUS_OK;
-}
-
+/* With loss or jitter: the median of some requests, each of another seed. */
 Status predict_latency(const PlanCase *plan, SimResult *result) {
   Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
-  bool datagrams = predict_models_loss(plan);
+  SimResult drawn[DRAWS];
+  LinkOptions links = *plan->links;
   double input = 0;
-  Status status = make_timelines(plan, timelines);
+  const bool datagrams = predict_models_loss(plan);
+  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
+  if (!datagrams) links.loss = 0;
+  const int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
+  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
+  Status status = check(plan);
+  for (int d = 0; status == STATUS_OK && d < plan->devices; d++) status = device_timeline(plan, &timelines[d], d);
   if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);
-  if (status == STATUS_OK) status = simulate(plan, plan->work ? worked : timelines, datagrams, result);
+  for (int i = 0; status == STATUS_OK && i < draws; i++, links.seed++)
+    status = simulate_run(plan->work ? worked : timelines, plan->devices, &links, &options, &drawn[i]);
   if (status == STATUS_OK && plan->with_input) status = predict_input(plan, &input);
-  if (status == STATUS_OK) result->latency += input;
+  if (status == STATUS_OK) {
+    qsort(drawn, (size_t)draws, sizeof *drawn, by_latency);
+    *result = drawn[draws / 2];
+    result->latency += input;
+  }
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
   return status;
 }
 
 /* ---- the input: a simulation of nothing else ---- */
-
-static double input_bytes(const PlanCase *plan, int device) {
-  bool own = strategy_facts(plan->strategy)->divides_tokens;
-  if (config_is_decoder(plan->config)) return WIRE_HEADER + 4.0 * (double)plan->tokens;
-  return WIRE_HEADER + (double)patches_bytes(plan->config, 1, own ? plan->counts[device] : plan->tokens, plan->config->channels == 3);
-}
-
-static Status input_timelines(const PlanCase *plan, Timeline *timelines) {
-  for (int d = 1; d < plan->devices; d++) {
-    TRY(schedule_send(&timelines[0], 0, 0, d, schedule_stream(input_bytes(plan, d)), 1ull << d));
-    TRY(schedule_wait(&timelines[d], 0, 0, d, 1));
-  }
-  return STATUS_OK;
-}
 
 Status predict_input(const PlanCase *plan, double *seconds) {
   Timeline timelines[WIRE_NODES] = {0};
@@ -290,7 +258,17 @@ Status predict_input(const PlanCase *plan, double *seconds) {
   TRY(check(plan));
   links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
   links.loss = 0;
-  Status status = input_timelines(plan, timelines);
+  const bool own = strategy_facts(plan->strategy)->divides_tokens, color = plan->config->channels == 3;
+  Status status = STATUS_OK;
+  for (int d = 1; status == STATUS_OK && d < plan->devices; d++) {
+    double bytes = WIRE_HEADER;
+    if (config_is_decoder(plan->config))
+      bytes += 4.0 * (double)plan->tokens;
+    else
+      bytes += (double)patches_bytes(plan->config, 1, own ? plan->counts[d] : plan->tokens, color);
+    status = schedule_send(&timelines[0], 0, 0, d, schedule_stream(bytes), 1ull << d);
+    if (status == STATUS_OK) status = schedule_wait(&timelines[d], 0, 0, d, 1);
+  }
   if (status == STATUS_OK) status = simulate_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
   if (status == STATUS_OK) *seconds = result.latency;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);

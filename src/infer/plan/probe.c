@@ -170,12 +170,6 @@ static double run_once(Probe *probe, Work work, Tensor *inputs[4]) {
   return took;
 }
 
-/* A mean needs as many runs as a while has room for: within one slice of the system's scheduler a device that is shared looks free. */
-static bool goes_on(const Probe *probe, int run, double spent) {
-  if (tape_status(probe->tape) != STATUS_OK) return false;
-  return run < 1 || (probe->conditions == PROBE_BY_ITSELF ? run < RUNS && spent < ENOUGH : spent < ENOUGH);
-}
-
 /* Seconds for a unit, behind a first run, which meets cold memory. */
 static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
   Tensor *inputs[4] = {NULL};
@@ -184,7 +178,8 @@ static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
   probe->rows = rows;
   double units = work.prepare(probe, inputs);
   run_once(probe, work, inputs);
-  while (goes_on(probe, runs, spent)) {
+  /* A mean needs as many runs as a while has room for: within one slice of the system's scheduler a shared device looks free. */
+  while (tape_status(probe->tape) == STATUS_OK && (runs < 1 || (spent < ENOUGH && (probe->conditions != PROBE_BY_ITSELF || runs < RUNS)))) {
     double took = run_once(probe, work, inputs);
     spent += took;
     best = fmin(best, took);
@@ -225,16 +220,12 @@ static Status open_codebook(Probe *probe) {
   return probe->scratch && probe->codes ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
 }
 
-static size_t arena_bytes(const Probe *probe) {
-  const ModelConfig *c = probe->config;
-  int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, width = c->width + config_site_width(c) + c->mlp;
-  return WEIGHT_BYTES + sizeof(real) * (size_t)(2 * copies_of(c) * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
-}
-
 Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile) {
   Probe probe = {.config = config, .tokens = tokens, .conditions = conditions};
+  int64_t rows = tokens > PROFILE_MIDDLE ? tokens : PROFILE_MIDDLE, width = config->width + config_site_width(config) + config->mlp;
   rng_init(&probe.rng, 1, 0);
-  probe.arena = arena_new(arena_bytes(&probe));
+  probe.arena = arena_new(WEIGHT_BYTES + ((size_t)64 << 20) +
+                          sizeof(real) * (size_t)(2 * copies_of(config) * config->width * config->mlp + 16 * rows * width));
   probe.tape = probe.arena ? tape_new(probe.arena) : NULL;
   Status status = probe.tape ? open_codebook(&probe) : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
   if (status == STATUS_OK) tape_record(probe.tape, false);
@@ -249,17 +240,15 @@ Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions 
 
 /* ---- arithmetic of profiles ---- */
 
-/* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
- * No product takes longer for having fewer rows, whatever the noise of the measurements. */
-static double below(const double rates[PROFILE_SIZES], double rows) {
-  double weights = (rates[0] - rates[1]) / (1.0 / PROFILE_SMALL - 1.0 / PROFILE_MIDDLE);
-  return rates[0] + fmin(fmax(weights, 0), rates[0] * PROFILE_SMALL) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
-}
-
 /* Sizes that are no larger than the one before them (a model of few tokens) are passed over. */
 double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
   const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)tokens};
-  if (rows <= sizes[0]) return below(rates, rows);
+  /* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
+   * No product takes longer for having fewer rows, whatever the noise of the measurements. */
+  if (rows <= sizes[0]) {
+    double weights = (rates[0] - rates[1]) / (1.0 / PROFILE_SMALL - 1.0 / PROFILE_MIDDLE);
+    return rates[0] + fmin(fmax(weights, 0), rates[0] * PROFILE_SMALL) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
+  }
   for (int i = 1; i < PROFILE_SIZES; i++) {
     if (sizes[i] <= sizes[i - 1]) break;
     if (rows <= sizes[i]) return rates[i - 1] + (rates[i] - rates[i - 1]) * log(rows / sizes[i - 1]) / log(sizes[i] / sizes[i - 1]);

@@ -8,11 +8,6 @@ static const double worth_cutting = 0.98; /* less than a fiftieth may be the noi
 
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
 
-/* Of codes that leave the device. 0: no limit. */
-static double rate_out(const PlanCase *plan, int device) {
-  return link_slower(plan->links->bits_per_second, plan->ends ? plan->ends[device].out : 0);
-}
-
 /* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
  * link where they take longer than that. */
 static double alone(const PlanCase *plan, int device, int64_t before, int64_t tokens) {
@@ -23,30 +18,26 @@ static double alone(const PlanCase *plan, int device, int64_t before, int64_t to
   PlanCase one = *plan;
   one.counts = counts;
   const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
-  double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = rate_out(plan, device);
+  double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1);
+  double rate = link_slower(plan->links->bits_per_second, plan->ends ? plan->ends[device].out : 0); /* of codes that leave; 0: no limit */
   double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
   return sending > computing ? sending : computing;
-}
-
-/* The most tokens that it can do in this time. */
-static int64_t max_within(const PlanCase *plan, int device, int64_t before, double seconds) {
-  int64_t low = 0, high = plan->tokens;
-  while (low < high) {
-    int64_t middle = (low + high + 1) / 2;
-    if (alone(plan, device, before, middle) <= seconds)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
 }
 
 /* How many tokens the devices can do in this time, in their order: of a decoder each has to look at those before it. */
 static int64_t all_within(const PlanCase *plan, double seconds, int64_t *max) {
   int64_t before = 0;
   for (int d = 0; d < plan->devices; d++) {
-    max[d] = max_within(plan, d, before, seconds);
-    before += max[d];
+    int64_t low = 0, high = plan->tokens;
+    while (low < high) {
+      int64_t middle = (low + high + 1) / 2;
+      if (alone(plan, d, before, middle) <= seconds)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    max[d] = low;
+    before += low;
   }
   return before;
 }
@@ -101,13 +92,6 @@ static bool tried_before(const PlanCase *plan, const int64_t *counts, int device
   return false;
 }
 
-static Status try_move(const PlanCase *plan, int64_t *counts, int from, int to, int64_t tokens, SimResult *result) {
-  counts[from] -= tokens, counts[to] += tokens;
-  Status status = try_counts(plan, counts, result);
-  counts[from] += tokens, counts[to] -= tokens;
-  return status;
-}
-
 /* The best move of `tokens` from one device to another; *moved false: none helps. */
 static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, SimResult *best, bool *moved) {
   int from_best = 0, to_best = 0;
@@ -117,7 +101,10 @@ static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, S
     for (int to = 0; to < plan->devices; to++) {
       SimResult result;
       if (from == to || tried_before(plan, counts, to, from)) continue;
-      TRY(try_move(plan, counts, from, to, tokens, &result));
+      counts[from] -= tokens, counts[to] += tokens;
+      Status status = try_counts(plan, counts, &result);
+      counts[from] += tokens, counts[to] -= tokens;
+      TRY(status);
       if (result.latency >= best->latency * (1 - 1e-9)) continue;
       *best = result;
       *moved = true;
@@ -149,12 +136,6 @@ static Status begin(const PlanCase *plan, int64_t *counts) {
   return layout_weighted_counts(plan->tokens, plan->devices, weights, counts);
 }
 
-/* Where the climb begins: devices take as long as each other by themselves. */
-static Status start(const PlanCase *plan, int64_t *counts, SimResult *result) {
-  TRY(begin(plan, counts));
-  return predict_counts(plan, counts, result);
-}
-
 Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
   bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
   TRY(begin(plan, counts));
@@ -172,7 +153,8 @@ Status split_auto_parts(PlanCase *plan, int wanted) {
   for (size_t i = 0; cut && wanted == 0 && i < sizeof choices / sizeof *choices; i++) {
     SimResult result;
     plan->parts = choices[i];
-    TRY(start(plan, counts, &result));
+    TRY(begin(plan, counts)); /* where the climb would begin */
+    TRY(predict_counts(plan, counts, &result));
     if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
   }
   plan->parts = chosen;
@@ -255,29 +237,6 @@ void split_measured_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends
 
 static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
 
-/* Of all nodes: one that is not here is taken to be as slow as the slowest that is. */
-static void known_profiles(const LeaderMeasure *measured, int nodes, DeviceProfile *profiles) {
-  int slowest = -1;
-  for (int d = 0; d < nodes; d++)
-    if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
-  for (int d = 0; d < nodes; d++) profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
-}
-
-static void take_links(const LeaderMeasure *measured, int nodes, MeasuredSplit *split) {
-  split_measured_ends(measured, nodes, split->ends);
-  const LinkEnd slowest = split_measured_slowest(split->ends, nodes);
-  split->bits_per_second = link_slower(slowest.out, slowest.in);
-  split->latency = slowest.latency;
-}
-
-/* Of a device that is not here as of the slowest; one beside the leader has its input at once. */
-static void input_rates(const LeaderMeasure *measured, int nodes, double *rates) {
-  double slowest = 0;
-  for (int d = 0; d < nodes; d++)
-    if (measured[d].here && measured[d].linked) slowest = link_slower(slowest, measured[d].to);
-  for (int d = 0; d < nodes; d++) rates[d] = !measured[d].here ? slowest : measured[d].linked ? measured[d].to : 0;
-}
-
 Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
@@ -287,14 +246,29 @@ Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, i
   int64_t counts[WIRE_NODES];
   SimResult result;
   *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
-  known_profiles(measured, nodes, profiles);
-  if (!given) take_links(measured, nodes, split);
+  /* A device that is not here is taken to be as slow as the slowest that is, its input's transfer likewise; one beside the leader has its
+   * input at once. */
+  int slowest = -1;
+  double slowest_rate = 0;
+  for (int d = 0; d < nodes; d++) {
+    if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
+    if (measured[d].here && measured[d].linked) slowest_rate = link_slower(slowest_rate, measured[d].to);
+  }
+  for (int d = 0; d < nodes; d++) {
+    profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
+    rates[d] = !measured[d].here ? slowest_rate : measured[d].linked ? measured[d].to : 0;
+  }
+  if (!given) {
+    split_measured_ends(measured, nodes, split->ends);
+    const LinkEnd end = split_measured_slowest(split->ends, nodes);
+    split->bits_per_second = link_slower(end.out, end.in);
+    split->latency = end.latency;
+  }
   all.devices = nodes;
   all.profiles = profiles;
   all.links = &links;
   all.ends = given ? NULL : split->ends;
   all.input_rates = rates;
-  input_rates(measured, nodes, rates);
   TRY(split_auto_parts(&all, plan->parts));
   split->parts = all.parts;
   TRY(split_auto_counts(&all, split->counts, &result));

@@ -45,25 +45,6 @@ static uint64_t partners(const ExchangeRecorder *recorder, bool to) {
   return schedule_partners(recorder->setup.self, recorder->setup.nodes, recorder->setup.causal, to);
 }
 
-/* ---- what leaves */
-
-/* Codes in their packets; rows in a stream, which knows none. */
-static MessageSize size_of(const ExchangeRecorder *recorder, const TransportPacket *packets, int count) {
-  uint32_t bytes = 0;
-  for (int f = 0; f < count; f++) bytes += (uint32_t)packets[f].bytes;
-  if (recorder->setup.whole_rows) return schedule_stream(bytes);
-  return (MessageSize){.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
-}
-
-static Status send_part(ExchangeRecorder *recorder, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
-                        MessageSize *size) {
-  const TransportPacket *packets;
-  int count;
-  TRY(code_exchange_encode_part(&recorder->network, layout, block, site, part, h, &packets, &count));
-  *size = size_of(recorder, packets, count);
-  return STATUS_OK;
-}
-
 /* ---- what comes */
 
 static size_t payload_bytes(const ExchangeRecorder *recorder, int64_t tokens) {
@@ -72,38 +53,29 @@ static size_t payload_bytes(const ExchangeRecorder *recorder, int64_t tokens) {
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries);
 }
 
-/* Random codes, or numbers, of so many tokens. codes: room for theirs. */
-static void draw_payload(const ExchangeRecorder *recorder, int64_t tokens, int32_t *codes, real *row, uint8_t *payload, Rng *rng) {
-  const CodeExchangeSetup *setup = &recorder->setup;
-  const Codebook *book = setup->whole_rows ? NULL : &setup->books[0];
-  for (int64_t i = 0; book && i < tokens * book->groups; i++) codes[i] = (int32_t)rng_below(rng, (uint64_t)book->entries);
-  if (book) pack_dense(codes, tokens, book->groups, book->entries, payload);
-  for (int64_t t = 0; !book && t < tokens; t++, payload += (size_t)setup->width * sizeof(float)) {
-    for (int64_t i = 0; i < setup->width; i++) row[i] = (real)(2 * rng_uniform(rng) - 1);
-    wire_pack_reals(row, (size_t)setup->width, payload);
-  }
-}
-
-/* A peer's part, as its packets would bring it. */
+/* What one peer's packets would bring of a part of so many tokens: codes, or numbers, drawn at random. codes, row: room for a packet's, or
+ * a token's. */
 static void draw_packets(ExchangeRecorder *recorder, RecordedPart *came, int64_t tokens, int32_t *codes, real *row, uint8_t **payload,
                          Rng *rng) {
+  const CodeExchangeSetup *setup = &recorder->setup;
+  const Codebook *book = setup->whole_rows ? NULL : &setup->books[0];
   for (int f = 0; f < came->count; f++) {
     int64_t count = interleave_count(tokens, came->count, f);
-    draw_payload(recorder, count, codes, row, *payload, rng);
-    came->packets[f] = (TransportPacket){.payload = *payload, .bytes = payload_bytes(recorder, count)};
-    *payload += came->packets[f].bytes;
+    size_t bytes = payload_bytes(recorder, count);
+    for (int64_t i = 0; book && i < count * book->groups; i++) codes[i] = (int32_t)rng_below(rng, (uint64_t)book->entries);
+    if (book) pack_dense(codes, count, book->groups, book->entries, *payload);
+    for (int64_t t = 0; !book && t < count; t++) {
+      for (int64_t i = 0; i < setup->width; i++) row[i] = (real)(2 * rng_uniform(rng) - 1);
+      wire_pack_reals(row, (size_t)setup->width, *payload + (size_t)(t * setup->width) * sizeof(float));
+    }
+    came->packets[f] = (TransportPacket){.payload = *payload, .bytes = bytes};
+    *payload += bytes;
   }
-}
-
-static int packets_of(const ExchangeRecorder *recorder, int64_t tokens) {
-  const CodeExchangeSetup *setup = &recorder->setup;
-  int parts = parts_of(recorder);
-  return interleave_packets(tokens, code_exchange_token_bits(setup), setup->max_packet, interleave_min(setup->min_packets, parts));
 }
 
 static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) {
   const CodeExchangeSetup *setup = &recorder->setup;
-  int parts = parts_of(recorder);
+  int parts = parts_of(recorder), min = interleave_min(setup->min_packets, parts);
   uint8_t *payload = recorder->payloads;
   Rng rng;
   rng_init(&rng, 1, 0);
@@ -111,7 +83,8 @@ static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) 
     RecordedPart *came = &recorder->came[i];
     int64_t first, tokens;
     layout_part_shared(setup->layout, i / parts, parts, i % parts, &first, &tokens);
-    came->count = tokens > 0 && i / parts != setup->self ? packets_of(recorder, tokens) : 0;
+    if (tokens > 0 && i / parts != setup->self)
+      came->count = interleave_packets(tokens, code_exchange_token_bits(setup), setup->max_packet, min);
     came->packets = calloc((size_t)came->count + 1, sizeof *came->packets);
     if (!came->packets) return status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
     draw_packets(recorder, came, tokens, codes, row, &payload, &rng);
@@ -132,15 +105,6 @@ static Status draw_all(ExchangeRecorder *recorder) {
   return status;
 }
 
-static Status take_part(ExchangeRecorder *recorder, Tape *tape, const TokenLayout *layout, int block, int site, int part,
-                        ExchangeRows *rows) {
-  for (int d = 0; d < recorder->setup.nodes; d++) {
-    const RecordedPart *came = &recorder->came[d * parts_of(recorder) + part];
-    recorder->arrivals[d] = (TransportArrival){.packets = came->packets, .count = came->count};
-  }
-  return code_exchange_decode_part(&recorder->network, tape, layout, block, site, part, recorder->arrivals, rows);
-}
-
 /* ---- the exchange */
 
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
@@ -148,8 +112,14 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   uint64_t to = partners(recorder, true);
   (void)tape;
   for (int site = 0; to != 0 && site < recorder->setup.sites; site++) {
-    MessageSize size;
-    TRY(send_part(recorder, layout, block, site, part, h[site], &size));
+    const TransportPacket *packets;
+    int count;
+    uint32_t bytes = 0;
+    TRY(code_exchange_encode_part(&recorder->network, layout, block, site, part, h[site], &packets, &count));
+    for (int f = 0; f < count; f++) bytes += (uint32_t)packets[f].bytes;
+    /* Codes are sent in their packets, rows in a stream, which knows none. */
+    MessageSize size = {.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
+    if (recorder->setup.whole_rows) size = schedule_stream(bytes);
     TRY(note(recorder->timeline, recorder->since));
     if (size.packets > 0) TRY(schedule_send(recorder->timeline, block, site, part, size, to));
     recorder->since = clock_spent();
@@ -157,35 +127,27 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   return STATUS_OK;
 }
 
-/* Nodes that send something of this part. */
-static uint64_t senders(const ExchangeRecorder *recorder, int part) {
-  uint64_t from = partners(recorder, false), bits = 0;
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  ExchangeRecorder *recorder = (ExchangeRecorder *)self;
+  uint64_t from = 0; /* the nodes that send something of this part */
   for (int d = 0; d < recorder->setup.nodes; d++) {
     int64_t first, count;
     layout_part_shared(recorder->setup.layout, d, parts_of(recorder), part, &first, &count);
-    if (count > 0) bits |= (uint64_t)1 << d;
+    if (count > 0) from |= (uint64_t)1 << d;
   }
-  return bits & from;
-}
-
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
-  ExchangeRecorder *recorder = (ExchangeRecorder *)self;
-  uint64_t from = senders(recorder, part);
+  from &= partners(recorder, false);
   TRY(note(recorder->timeline, recorder->since));
   for (int site = 0; from != 0 && site < recorder->setup.sites; site++) TRY(schedule_wait(recorder->timeline, block, site, part, from));
   recorder->since = clock_spent();
-  for (int site = 0; site < recorder->setup.sites; site++) TRY(take_part(recorder, tape, layout, block, site, part, &rows[site]));
+  for (int site = 0; site < recorder->setup.sites; site++) {
+    for (int d = 0; d < recorder->setup.nodes; d++) {
+      const RecordedPart *came = &recorder->came[d * parts_of(recorder) + part];
+      recorder->arrivals[d] = (TransportArrival){.packets = came->packets, .count = came->count};
+    }
+    TRY(code_exchange_decode_part(&recorder->network, tape, layout, block, site, part, recorder->arrivals, &rows[site]));
+  }
   return STATUS_OK;
 }
-
-static Status exchange_recorder_start(ExchangeRecorder *recorder, Timeline *timeline) {
-  recorder->timeline = timeline;
-  TRY(code_exchange_begin_request(&recorder->network, &(CodeExchangeRequest){.number = recorder->network.request.number + 1, .batch = 1}));
-  recorder->since = clock_spent();
-  return STATUS_OK;
-}
-
-static Status exchange_recorder_stop(ExchangeRecorder *recorder) { return note(recorder->timeline, recorder->since); }
 
 static void exchange_recorder_release(ExchangeRecorder *recorder) {
   for (int i = 0; recorder->came && i < recorder->setup.nodes * parts_of(recorder); i++) free(recorder->came[i].packets);
@@ -248,29 +210,6 @@ static Status gather(Reduce *self, Tape *tape, int block, int which, const Tenso
   return STATUS_OK;
 }
 
-static void reduce_recorder_start(ReduceRecorder *recorder, Timeline *timeline) {
-  recorder->timeline = timeline;
-  recorder->since = clock_spent();
-}
-
-static Status reduce_recorder_stop(ReduceRecorder *recorder) { return note(recorder->timeline, recorder->since); }
-
-static void reduce_recorder_release(ReduceRecorder *recorder) {
-  free(recorder->came);
-  free(recorder->own);
-  *recorder = (ReduceRecorder){0};
-}
-
-static Status reduce_recorder_init(ReduceRecorder *recorder, int self, int devices, int64_t rows_max, int64_t width) {
-  size_t count = (size_t)(rows_max * width);
-  *recorder = (ReduceRecorder){.reduce = {.self = self, .devices = devices, .sum = sum, .gather = gather}};
-  recorder->came = calloc(count, sizeof *recorder->came);
-  recorder->own = calloc(count, sizeof *recorder->own);
-  if (recorder->came && recorder->own) return STATUS_OK;
-  reduce_recorder_release(recorder);
-  return status_set(STATUS_NO_MEMORY, "no memory for rows to measure with");
-}
-
 /* ---- one device */
 
 typedef struct Measurement {
@@ -286,24 +225,26 @@ typedef struct Measurement {
   real *rows; /* [S, D] the input */
 } Measurement;
 
-static Status build_layout(Measurement *m) {
-  const ModelConfig *config = m->weights->config;
-  const DeviceCase *device = m->device;
-  ClassToken class_token = device->strategy == STRATEGY_SP ? CLASS_SINGLE : config->astra.class_token;
-  if (config_is_decoder(config)) class_token = CLASS_NONE;
-  m->alone = device->strategy == STRATEGY_SINGLE || device->devices == 1;
-  m->by_heads = !m->alone && !strategy_facts(device->strategy)->divides_tokens;
-  if (m->alone || m->by_heads) return layout_build_plain(&m->layout, device->tokens, class_token);
-  return layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self);
-}
-
+/* The device's rows, and who it exchanges what with. */
 static Status open_exchange(Measurement *m) {
   const ModelConfig *config = m->weights->config;
   const DeviceCase *device = m->device;
   bool whole = device->strategy == STRATEGY_SP;
+  ClassToken class_token = config_is_decoder(config) ? CLASS_NONE : whole ? CLASS_SINGLE : config->astra.class_token;
+  m->alone = device->strategy == STRATEGY_SINGLE || device->devices == 1;
+  m->by_heads = !m->alone && !strategy_facts(device->strategy)->divides_tokens;
+  if (m->alone) return layout_build_plain(&m->layout, device->tokens, class_token);
+  if (m->by_heads) {
+    TRY(layout_build_plain(&m->layout, device->tokens, class_token));
+    size_t count = (size_t)(m->layout.rows * config->width);
+    m->reduce.reduce = (Reduce){.self = device->self, .devices = device->devices, .sum = sum, .gather = gather};
+    m->reduce.came = calloc(count, sizeof *m->reduce.came);
+    m->reduce.own = calloc(count, sizeof *m->reduce.own);
+    if (m->reduce.came && m->reduce.own) return STATUS_OK;
+    return status_set(STATUS_NO_MEMORY, "no memory for rows to measure with");
+  }
+  TRY(layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self));
   size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */
-  if (m->alone) return STATUS_OK;
-  if (m->by_heads) return reduce_recorder_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
   const CodeExchangeSetup setup = {.self = device->self,
                                    .nodes = device->devices,
                                    .layout = &m->layout,
@@ -322,7 +263,6 @@ static Status open_exchange(Measurement *m) {
 }
 
 static Status open_measurement(Measurement *m) {
-  TRY(build_layout(m));
   TRY(open_exchange(m));
   int64_t count = m->layout.rows * m->weights->config->width;
   m->arena = m->device->arena ? m->device->arena : arena_new(ARENA_BYTES);
@@ -338,52 +278,27 @@ static Status open_measurement(Measurement *m) {
   return STATUS_OK;
 }
 
-static void close_measurement(Measurement *m) {
-  exchange_recorder_release(&m->exchange);
-  reduce_recorder_release(&m->reduce);
-  layout_release(&m->layout);
-  tape_free(m->tape);
-  if (!m->device->arena) arena_free(m->arena);
-  free(m->rows);
-}
-
 /* ---- one run */
 
-static ModelInput input_of(Measurement *m) {
-  const int64_t shape[3] = {1, m->layout.rows, m->weights->config->width};
-  return (ModelInput){.rows = tape_constant(m->tape, 3, shape, m->rows), .batch = 1};
-}
-
-static Status encode(Measurement *m) {
-  const ModelInput input = input_of(m);
-  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, m->device->rows);
-  return tape_status(m->tape);
-}
-
-static Status run_alone(Measurement *m, Timeline *timeline) {
-  double begun = clock_spent();
-  TRY(encode(m));
-  return timeline_add(timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_spent() - begun});
-}
-
-static Status run_together(Measurement *m, Timeline *timeline) {
-  TRY(exchange_recorder_start(&m->exchange, timeline));
-  TRY(encode(m));
-  return exchange_recorder_stop(&m->exchange);
-}
-
-static Status run_by_heads(Measurement *m, Timeline *timeline) {
-  const ModelInput input = input_of(m);
-  const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
-  reduce_recorder_start(&m->reduce, timeline);
-  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, m->device->rows);
-  TRY(tape_status(m->tape));
-  return reduce_recorder_stop(&m->reduce);
-}
-
+/* *share: of a core that the run had. */
 static Status run(Measurement *m, Timeline *timeline, double *share) {
-  double wall = clock_now(), processor = clock_spent();
-  Status status = m->alone ? run_alone(m, timeline) : m->by_heads ? run_by_heads(m, timeline) : run_together(m, timeline);
+  const double wall = clock_now(), processor = clock_spent();
+  const ModelInput input = {.rows = tape_constant(m->tape, 3, (int64_t[]){1, m->layout.rows, m->weights->config->width}, m->rows),
+                            .batch = 1};
+  CodeExchange *network = &m->exchange.network;
+  Status status = STATUS_OK;
+  if (!m->alone && !m->by_heads)
+    status = code_exchange_begin_request(network, &(CodeExchangeRequest){.number = network->request.number + 1, .batch = 1});
+  m->exchange.timeline = m->reduce.timeline = timeline;
+  m->exchange.since = m->reduce.since = clock_spent();
+  if (status == STATUS_OK && m->by_heads) {
+    const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
+    tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, m->device->rows);
+  } else if (status == STATUS_OK) {
+    model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, m->device->rows);
+  }
+  if (status == STATUS_OK) status = tape_status(m->tape);
+  if (status == STATUS_OK) status = note(timeline, m->by_heads ? m->reduce.since : m->exchange.since);
   *share = (clock_spent() - processor) / (clock_now() - wall);
   tape_clear(m->tape);
   return status;
@@ -401,12 +316,6 @@ static double median(double *values, int count) {
   return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* So that they sum up to `seconds`: medians of many short stretches do not, and a device alone has but one. */
-static void stretch(Timeline *timeline, double seconds) {
-  double sum = timeline_seconds(timeline);
-  for (int i = 0; i < timeline->count && sum > 0; i++) timeline->list[i].seconds *= seconds / sum;
-}
-
 /* All runs have the same events; each stretch's median becomes the first one's, their sum the median of the runs' sums. */
 static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
   double values[REPEATS_MAX];
@@ -420,7 +329,9 @@ static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
     }
     runs[0].list[i].seconds = median(values, count);
   }
-  stretch(&runs[0], middle);
+  /* Medians of many short stretches do not sum up to that of the sums, and a device alone has but one. */
+  double total = timeline_seconds(&runs[0]);
+  for (int i = 0; i < runs[0].count && total > 0; i++) runs[0].list[i].seconds *= middle / total;
   return STATUS_OK;
 }
 
@@ -451,39 +362,34 @@ Status measure_timeline(Timeline *timeline, const Weights *weights, const Device
   if (repeats < 1 || repeats > REPEATS_MAX) return status_set(STATUS_BAD_VALUE, "%d repeats: 1 to %d are possible", repeats, REPEATS_MAX);
   Status status = open_measurement(&m);
   if (status == STATUS_OK) status = measure(&m, timeline, repeats, quality ? quality : &unused);
-  close_measurement(&m);
+  exchange_recorder_release(&m.exchange);
+  free(m.reduce.came);
+  free(m.reduce.own);
+  layout_release(&m.layout);
+  tape_free(m.tape);
+  if (!device->arena) arena_free(m.arena);
+  free(m.rows);
   return status;
 }
 
 /* ---- all devices */
 
-static Status simulate(const MeasuredCase *wanted, const Timeline *timelines, SimResult *result) {
+Status measure_latency(const MeasuredCase *wanted, SimResult *result) {
+  Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
   LinkOptions links = *wanted->links;
-  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  const bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  const int devices = wanted->device.devices;
+  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
+  Status status = STATUS_OK;
   links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
   if (!codes) links.loss = 0; /* a stream hides it */
-  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
-  return simulate_run(timelines, wanted->device.devices, &links, &options, result);
-}
-
-static Status simulate_with_work(const MeasuredCase *wanted, const Timeline *timelines, SimResult *result) {
-  Timeline worked[WIRE_NODES] = {0};
-  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
-  Status status = packet_work_add(wanted->work, timelines, wanted->device.devices, codes, worked);
-  if (status == STATUS_OK) status = simulate(wanted, worked, result);
-  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&worked[d]);
-  return status;
-}
-
-Status measure_latency(const MeasuredCase *wanted, SimResult *result) {
-  Timeline timelines[WIRE_NODES] = {0};
-  Status status = STATUS_OK;
-  for (int d = 0; d < wanted->device.devices && status == STATUS_OK; d++) {
+  for (int d = 0; d < devices && status == STATUS_OK; d++) {
     DeviceCase device = wanted->device;
     device.self = d;
     status = measure_timeline(&timelines[d], wanted->weights, &device, wanted->repeats, NULL);
   }
-  if (status == STATUS_OK) status = wanted->work ? simulate_with_work(wanted, timelines, result) : simulate(wanted, timelines, result);
-  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
+  if (status == STATUS_OK && wanted->work) status = packet_work_add(wanted->work, timelines, devices, codes, worked);
+  if (status == STATUS_OK) status = simulate_run(wanted->work ? worked : timelines, devices, &links, &options, result);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
   return status;
 }

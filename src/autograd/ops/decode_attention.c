@@ -1,33 +1,60 @@
-/* Attention of one new token: see decode_attention.h. Scores lie in one row a head, [remote | own], so that one softmax covers both.
+/* Attention of new tokens: see decode_attention.h. The scores of a row and head lie in one piece, [remote | own], so that one softmax
+ * covers both. Rows of a sequence are taken UNIT at a time, which meet each key while it is in the cache.
  *
- * Three passes over the pool: by kv head, what each head needs of its query, and its scores of the rows in full; by remote rows, their
- * scores; after the softmax, by remote rows again, their weighted sum, in a partial for each thread; by kv head, the output. A remote row
- * exists only while its tile is worked on: looking it up twice costs less than writing and reading it. */
+ * Without remote rows one pass over the pool does it all, by unit and kv head. With them there are more: by kv head, what each head needs
+ * of its queries, for all rows in one product; by unit and kv head, scores of rows in full; by unit and remote tile, their scores; by unit
+ * and kv head, softmax and the sum of rows in full; by unit and columns, the weighted sum of remote rows; by kv head, its projection, for
+ * all rows in one product. A remote row exists only while its tile is worked on: looking it up twice costs less than writing and reading
+ * it.
+ *
+ * Products of a tile of keys and few queries are too small for BLAS: measured for 32 rows of 64 numbers, one query: dots 118 ns,
+ * kernels()->product 206, BLAS 197; sums 91 by product, BLAS 180; four queries 264 and 111 by product, BLAS 568 and 389. */
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/op_common.h"
 
-enum { TILE = 64 /* remote rows: the tile stays in the second-level cache */ };
+enum {
+  TILE = 64, /* rows of keys: the tile stays in the second-level cache */
+  UNIT = 8,  /* queries */
+  SLICES = 4 /* of a remote row's columns: so many threads can sum for one unit */
+};
+
+typedef struct Unit {
+  const DecodeSequence *of;
+  int64_t first, rows; /* of q */
+  int64_t own, keys;   /* rows in full that the last one sees; remote + own */
+  int64_t tile;        /* number of its first remote tile, of all units' */
+  real *scores;        /* [rows, H, keys] with remote rows, else NULL */
+} Unit;
 
 typedef struct Decode {
   Tensor *q, *y;
-  DecodeAttention options;
+  DecodeBatch options;
   int64_t heads, kv_heads, per_kv, head_width, kv_width, in; /* H, KV, H/KV, d, KV d, D (site x) */
-  int64_t keys;                                              /* R + rows */
-  real *scores;                                              /* [H, R + rows] */
-  real *offset;                                              /* [H]: q . bk, the same for all remote rows */
-  real *query;   /* what a head's scores of remote rows are a product with: [H, D] Wk^T q, or q itself [H, d] */
-  real *tile;    /* [threads, TILE, tile_width] rows, and behind them [TILE, KV d] projected keys */
-  real *sum;     /* [threads, H, sum_width]: weighted sums of remote rows, of width D (site x) or d */
+  int64_t rows;                                              /* of q */
+  int64_t units, tiles, largest;                             /* remote tiles of all units; keys of the largest unit without remote rows */
+  int64_t score_count;                                       /* of all units with remote rows */
+  int64_t remote;                                            /* the most of a sequence */
+  Unit *unit;                                                /* [units] */
+  real *scores;                                              /* of units with remote rows; of each thread [UNIT, H/KV, largest] */
+  real *offset;                                              /* [rows, H]: q . bk, the same for all remote rows */
+  real *query;   /* [rows, H, D] Wk^T q: what scores of remote rows are a product with (site x without rope) */
+  real *tile;    /* [threads, tile_numbers]: remote rows of TILE, and behind them projected keys; or a tile in full of one of 16 bits */
+  real *sum;     /* [rows, H, D]: weighted sums of remote rows (site x) */
   real *scratch; /* of matmul_narrow */
-  int64_t tile_width, sum_width;
+  int64_t tile_numbers;
 } Decode;
 
-static bool is_site_x(const Decode *job) { return job->options.remote > 0 && job->options.key.weight != NULL; }
+static bool is_site_x(const Decode *job) { return job->remote > 0 && job->options.key.weight != NULL; }
 /* Remote keys are computed, tile by tile; otherwise the key projection was applied to the query (`query`). */
 static bool projects_keys(const Decode *job) { return is_site_x(job) && job->options.rope != NULL; }
-static real *tile_of(const Decode *job, int thread) { return job->tile + thread * TILE * (job->tile_width + job->kv_width); }
-static real *sum_of(const Decode *job, int thread) { return job->sum + thread * job->heads * job->sum_width; }
-static real *scores_of(const Decode *job, int64_t head) { return job->scores + head * job->keys; }
+static real *tile_of(const Decode *job, int thread) { return job->tile + thread * job->tile_numbers; }
+static int64_t tiles_of(int64_t remote) { return (remote + TILE - 1) / TILE; }
+static const real *queries_of(const Decode *job, const Unit *unit, int64_t head) {
+  return job->q->value + (unit->first * job->heads + head) * job->head_width;
+}
+static real *outputs_of(const Decode *job, const Unit *unit, int64_t head) {
+  return job->y->value + (unit->first * job->heads + head) * job->head_width;
+}
 
 /* C [m, n] = A [m, k] op(W of outputs [first, first + count) of the part), op as for x W^T (forward) or for the way back; inside a body. */
 static void multiply(const Decode *job, const DecodeProjection *side, bool forward, int64_t m, int64_t first, int64_t count, const real *a,
@@ -44,55 +71,168 @@ static void multiply(const Decode *job, const DecodeProjection *side, bool forwa
     matmul_single(false, transpose, m, n, k, 1, a, lda, weight->value + start, stride, add ? 1 : 0, c, ldc);
 }
 
+/* The same for all rows of q and the heads of a group: A [rows, H, a_width] and C [rows, H, c_width] from this group's first head on. One
+ * product for one row, else one for each head. */
+static void multiply_heads(const Decode *job, const DecodeProjection *side, bool forward, int64_t kv, const real *a, int64_t a_width,
+                           bool add, real *c, int64_t c_width) {
+  const int64_t d = job->head_width, head = kv * job->per_kv;
+  a += head * a_width, c += head * c_width;
+  if (job->rows == 1) {
+    multiply(job, side, forward, job->per_kv, kv * d, d, a, a_width, add, c, c_width);
+    return;
+  }
+  for (int64_t i = 0; i < job->per_kv; i++)
+    multiply(job, side, forward, job->rows, kv * d, d, a + i * a_width, job->heads * a_width, add, c + i * c_width, job->heads * c_width);
+}
+
 static const real *bias_of(const DecodeProjection *side) { return side->bias ? side->bias->value + side->part.first : NULL; }
 
-/* ---- by kv head: queries, and scores of the rows in full ---- */
+/* ---- rows in full, by unit and kv head */
 
-static void start_head_group(const Decode *job, int64_t kv) {
-  const int64_t d = job->head_width, head = kv * job->per_kv;
-  const real *q = job->q->value + head * d, *bias = bias_of(&job->options.key);
-  real *scores = scores_of(job, head) + job->options.remote;
-  if (job->options.kind == NARROW_NONE)
-    matmul_single(false, true, job->per_kv, job->options.rows, d, 1, q, d, (const real *)job->options.keys + kv * d, job->kv_width, 0,
-                  scores, job->keys);
+/* Scores of a group's heads: of row r and head i at at + r row_step + i keys. */
+typedef struct Scores {
+  real *at;
+  int64_t row_step;
+} Scores;
+
+static Scores scores_of(const Decode *job, const Unit *unit, int64_t kv, int thread) {
+  if (unit->scores) return (Scores){unit->scores + kv * job->per_kv * unit->keys, job->heads * unit->keys};
+  return (Scores){job->scores + job->score_count + thread * UNIT * job->per_kv * job->largest, job->per_kv * unit->keys};
+}
+
+/* Rows [at, *count) of a kv head, as many as are in one page and fit a tile; `stride` numbers apart. */
+static const real *own_tile(const Decode *job, const Unit *unit, bool values, int64_t kv, int64_t at, int64_t *count, int64_t *stride,
+                            int thread) {
+  const DecodeBatch *options = &job->options;
+  const int64_t page = at / options->page, place = at % options->page, start = place * options->row_step + kv * options->head_step;
+  const uint8_t *base = values ? unit->of->value_page[page] + unit->of->values : unit->of->key_page[page] + unit->of->keys;
+  *count = matmul_lesser(TILE, matmul_lesser(options->page - place, unit->own - at));
+  *stride = options->row_step;
+  if (options->kind == NARROW_NONE) return (const real *)(const void *)base + start;
+  const uint16_t *narrow = (const uint16_t *)(const void *)base + start;
+  real *wide = tile_of(job, thread);
+  for (int64_t r = 0; r < *count; r++) kernels()->widen(options->kind, job->head_width, narrow + r * *stride, wide + r * job->head_width);
+  *stride = job->head_width;
+  return wide;
+}
+
+/* Scores against `count` keys, or their sums (added up with those before). One product for one row, else one for each head. */
+static void meet_keys(const Decode *job, const Unit *unit, int64_t kv, Scores s, const real *keys, int64_t stride, int64_t count) {
+  const int64_t d = job->head_width;
+  const real *q = queries_of(job, unit, kv * job->per_kv);
+  if (unit->rows == 1 && job->per_kv == 1)
+    for (int64_t r = 0; r < count; r++) s.at[r] = kernels()->dot(d, q, keys + r * stride);
+  else if (unit->rows == 1)
+    kernels()->product(false, true, job->per_kv, count, d, q, d, keys, stride, false, s.at, unit->keys);
   else
-    matmul_narrow(true, job->per_kv, job->options.rows, d, q, d, job->options.kind, (const uint16_t *)job->options.keys + kv * d,
-                  job->kv_width, false, scores, job->keys, job->scratch);
-  if (!is_site_x(job) || projects_keys(job)) return;
-  multiply(job, &job->options.key, false, job->per_kv, kv * d, d, q, d, false, job->query + head * job->in, job->in);
-  for (int64_t i = 0; i < job->per_kv; i++) job->offset[head + i] = bias ? kernels()->dot(d, q + i * d, bias + kv * d) : 0;
+    for (int64_t i = 0; i < job->per_kv; i++)
+      kernels()->product(false, true, unit->rows, count, d, q + i * d, job->heads * d, keys, stride, false, s.at + i * unit->keys,
+                         s.row_step);
 }
 
-static void start_body(void *context, int64_t begin, int64_t end, int thread) {
+static void sum_values(const Decode *job, const Unit *unit, int64_t kv, Scores s, const real *values, int64_t stride, int64_t count,
+                       bool add) {
+  const int64_t d = job->head_width;
+  real *y = outputs_of(job, unit, kv * job->per_kv);
+  if (unit->rows == 1)
+    kernels()->product(false, false, job->per_kv, d, count, s.at, unit->keys, values, stride, add, y, d);
+  else
+    for (int64_t i = 0; i < job->per_kv; i++)
+      kernels()->product(false, false, unit->rows, d, count, s.at + i * unit->keys, s.row_step, values, stride, add, y + i * d,
+                         job->heads * d);
+}
+
+static void score_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, int thread) {
+  s.at += unit->of->remote;
+  for (int64_t at = 0, count, stride; at < unit->own; at += count) {
+    const real *keys = own_tile(job, unit, false, kv, at, &count, &stride, thread);
+    meet_keys(job, unit, kv, (Scores){s.at + at, s.row_step}, keys, stride, count);
+  }
+}
+
+/* Softmax over what each row sees, and the sum of the rows in full. */
+static void sum_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, int thread) {
+  const real scale = (real)(1 / sqrt((double)job->head_width));
+  for (int64_t r = 0; r < unit->rows; r++)
+    for (int64_t i = 0; i < job->per_kv; i++) {
+      real *row = s.at + r * s.row_step + i * unit->keys;
+      const int64_t hidden = unit->rows - 1 - r;
+      kernels()->softmax(unit->keys - hidden, scale, row);
+      memset(row + unit->keys - hidden, 0, (size_t)hidden * sizeof *row);
+    }
+  s.at += unit->of->remote;
+  for (int64_t at = 0, count, stride; at < unit->own; at += count) {
+    const real *values = own_tile(job, unit, true, kv, at, &count, &stride, thread);
+    sum_values(job, unit, kv, (Scores){s.at + at, s.row_step}, values, stride, count, at > 0);
+  }
+}
+
+/* Units without remote rows are done with this. */
+static void own_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Decode *job = context;
+  for (int64_t item = begin; item < end; item++) {
+    const Unit *unit = &job->unit[item / job->kv_heads];
+    const int64_t kv = item % job->kv_heads;
+    const Scores s = scores_of(job, unit, kv, thread);
+    score_own(job, unit, kv, s, thread);
+    if (!unit->scores) sum_own(job, unit, kv, s, thread);
+  }
+}
+
+static void weigh_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Decode *job = context;
+  for (int64_t item = begin; item < end; item++) {
+    const Unit *unit = &job->unit[item / job->kv_heads];
+    const int64_t kv = item % job->kv_heads;
+    if (unit->scores) sum_own(job, unit, kv, scores_of(job, unit, kv, thread), thread);
+  }
+}
+
+/* ---- queries on the side of remote rows, by kv head */
+
+static void query_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  for (int64_t kv = begin; kv < end; kv++) start_head_group(context, kv);
+  const Decode *job = context;
+  const int64_t d = job->head_width;
+  const real *bias = bias_of(&job->options.key);
+  for (int64_t kv = begin; kv < end; kv++) {
+    multiply_heads(job, &job->options.key, false, kv, job->q->value, d, false, job->query, job->in);
+    for (int64_t r = 0; r < job->rows; r++)
+      for (int64_t i = r * job->heads + kv * job->per_kv; i < r * job->heads + (kv + 1) * job->per_kv; i++)
+        job->offset[i] = bias ? kernels()->dot(d, job->q->value + i * d, bias + kv * d) : 0;
+  }
 }
 
-/* ---- by remote rows: scores ---- */
+/* ---- remote rows, by unit and tile: scores */
 
-static void look_up(const DecodeCodes *source, int64_t width, int64_t first, int64_t count, real *rows) {
-  const int64_t groups = source->groups, part = width / groups;
-  for (int64_t r = 0; r < count; r++)
-    for (int64_t g = 0; g < groups; g++) {
-      const int64_t at = (g * source->entries + source->codes[(first + r) * groups + g]) * part;
-      if (source->narrow != NULL)
-        kernels()->widen(source->kind, part, source->narrow + at, rows + r * width + g * part);
+/* Columns [column, column + columns) of rows [first, first + count) of width `width` -> rows [count, columns]. */
+static void look_up(const DecodeBook *book, const int32_t *codes, int64_t width, int64_t first, int64_t count, int64_t column,
+                    int64_t columns, real *rows) {
+  const int64_t groups = book->groups, part = width / groups;
+  for (int64_t r = 0; r < count; r++, rows += columns)
+    for (int64_t done = 0, n; done < columns; done += n) {
+      const int64_t group = (column + done) / part, place = (column + done) % part;
+      const int64_t at = (group * book->entries + codes[(first + r) * groups + group]) * part + place;
+      n = matmul_lesser(part - place, columns - done);
+      if (book->narrow != NULL)
+        kernels()->widen(book->kind, n, book->narrow + at, rows + done);
       else
-        memcpy(rows + r * width + g * part, source->codebook + at, (size_t)part * sizeof *rows);
+        memcpy(rows + done, book->codebook + at, (size_t)n * sizeof *rows);
     }
 }
 
-/* Keys of remote rows [first, first + count), after rotation. */
-static const real *remote_keys(const Decode *job, int64_t first, int64_t count, real *tile) {
-  const DecodeAttention *options = &job->options;
-  real *keys = is_site_x(job) ? tile + TILE * job->tile_width : tile;
+/* Keys [count, KV d] of remote rows from `first` on, turned. */
+static const real *remote_keys(const Decode *job, const Unit *unit, int64_t first, int64_t count, real *tile) {
+  const DecodeBatch *options = &job->options;
+  real *keys = tile;
   if (is_site_x(job)) {
     const real *bias = bias_of(&options->key);
-    look_up(&options->x, job->in, first, count, tile);
+    keys += TILE * job->in;
+    look_up(&options->x, unit->of->x, job->in, first, count, 0, job->in, tile);
     for (int64_t r = 0; bias && r < count; r++) memcpy(keys + r * job->kv_width, bias, (size_t)job->kv_width * sizeof *keys);
     multiply(job, &options->key, true, count, 0, job->kv_width, tile, job->in, bias != NULL, keys, job->kv_width);
   } else {
-    look_up(&options->k, job->kv_width, first, count, keys);
+    look_up(&options->k, unit->of->k, job->kv_width, first, count, 0, job->kv_width, keys);
   }
   const int64_t half = job->head_width / 2;
   for (int64_t r = 0; options->rope && r < count; r++)
@@ -104,130 +244,148 @@ static const real *remote_keys(const Decode *job, int64_t first, int64_t count, 
   return keys;
 }
 
-static void score_tile(const Decode *job, int64_t first, int64_t count, real *tile) {
-  if (is_site_x(job) && !projects_keys(job)) { /* against the inputs of the key projection */
-    look_up(&job->options.x, job->in, first, count, tile);
-    for (int64_t head = 0; head < job->heads; head++)
-      for (int64_t r = 0; r < count; r++) scores_of(job, head)[first + r] = job->offset[head];
-    matmul_single(false, true, job->heads, count, job->in, 1, job->query, job->in, tile, job->in, 1, job->scores + first, job->keys);
-    return;
+static void score_remote(const Decode *job, const Unit *unit, int64_t first, int thread) {
+  const int64_t count = matmul_lesser(TILE, unit->of->remote - first), heads = unit->rows * job->heads;
+  real *tile = tile_of(job, thread);
+  if (is_site_x(job) && !projects_keys(job)) {
+    look_up(&job->options.x, unit->of->x, job->in, first, count, 0, job->in, tile);
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < count; r++) unit->scores[h * unit->keys + first + r] = job->offset[unit->first * job->heads + h];
+    matmul_single(false, true, heads, count, job->in, 1, job->query + unit->first * job->heads * job->in, job->in, tile, job->in, 1,
+                  unit->scores + first, unit->keys);
+  } else {
+    const real *keys = remote_keys(job, unit, first, count, tile);
+    for (int64_t kv = 0; kv < job->kv_heads; kv++) {
+      const Scores s = scores_of(job, unit, kv, thread);
+      meet_keys(job, unit, kv, (Scores){s.at + first, s.row_step}, keys + kv * job->head_width, job->kv_width, count);
+    }
   }
-  const int64_t d = job->head_width;
-  const real *keys = remote_keys(job, first, count, tile);
-  for (int64_t kv = 0; kv < job->kv_heads; kv++) {
-    const int64_t head = kv * job->per_kv;
-    matmul_single(false, true, job->per_kv, count, d, 1, job->q->value + head * d, d, keys + kv * d, job->kv_width, 0,
-                  scores_of(job, head) + first, job->keys);
-  }
+  for (int64_t r = first; unit->of->lost && r < first + count; r++)
+    for (int64_t h = 0; unit->of->lost[r] && h < heads; h++) unit->scores[h * unit->keys + r] = (real)-INFINITY;
 }
 
 static void score_body(void *context, int64_t begin, int64_t end, int thread) {
   const Decode *job = context;
-  for (int64_t at = begin; at < end; at += TILE) score_tile(job, at, at + TILE < end ? TILE : end - at, tile_of(job, thread));
-  for (int64_t r = begin; job->options.lost && r < end; r++)
-    for (int64_t head = 0; job->options.lost[r] && head < job->heads; head++) scores_of(job, head)[r] = (real)-INFINITY;
+  const Unit *unit = job->unit;
+  for (int64_t item = begin; item < end; item++) {
+    while (item >= unit->tile + tiles_of(unit->of->remote)) unit++;
+    score_remote(job, unit, (item - unit->tile) * TILE, thread);
+  }
 }
 
-/* ---- softmax, and by remote rows: weighted sums ---- */
+/* ---- remote rows, by unit and columns: weighted sums */
 
-static void softmax_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const Decode *job = context;
-  for (int64_t head = begin; head < end; head++)
-    kernels()->softmax(job->keys, (real)(1 / sqrt((double)job->head_width)), scores_of(job, head));
+static void sum_rows(const Decode *job, const Unit *unit, int64_t column, int64_t columns, int thread) {
+  real *tile = tile_of(job, thread);
+  for (int64_t first = 0, count; first < unit->of->remote; first += count) {
+    count = matmul_lesser(TILE, unit->of->remote - first);
+    look_up(&job->options.x, unit->of->x, job->in, first, count, column, columns, tile);
+    matmul_single(false, false, unit->rows * job->heads, columns, count, 1, unit->scores + first, unit->keys, tile, columns, first > 0,
+                  job->sum + unit->first * job->heads * job->in + column, job->in);
+  }
 }
+
+static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, int thread) {
+  const int64_t d = job->head_width;
+  const Scores s = scores_of(job, unit, kv, thread);
+  real *tile = tile_of(job, thread);
+  for (int64_t first = 0, count; first < unit->of->remote; first += count) {
+    count = matmul_lesser(TILE, unit->of->remote - first);
+    look_up(&job->options.v, unit->of->v, job->kv_width, first, count, kv * d, d, tile);
+    sum_values(job, unit, kv, (Scores){s.at + first, s.row_step}, tile, d, count, true);
+  }
+}
+
+static int64_t slices_of(const Decode *job) { return is_site_x(job) ? matmul_lesser(SLICES, job->in) : job->kv_heads; }
 
 static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   const Decode *job = context;
-  real *tile = tile_of(job, thread), *sum = sum_of(job, thread);
-  const int64_t d = job->head_width;
-  for (int64_t at = begin; at < end; at += TILE) {
-    const int64_t count = at + TILE < end ? TILE : end - at;
-    look_up(is_site_x(job) ? &job->options.x : &job->options.v, job->tile_width, at, count, tile);
-    if (is_site_x(job))
-      matmul_single(false, false, job->heads, job->in, count, 1, job->scores + at, job->keys, tile, job->in, 1, sum, job->in);
-    for (int64_t kv = 0; !is_site_x(job) && kv < job->kv_heads; kv++)
-      matmul_single(false, false, job->per_kv, d, count, 1, scores_of(job, kv * job->per_kv) + at, job->keys, tile + kv * d, job->kv_width,
-                    1, sum + kv * job->per_kv * d, d);
+  const int64_t slices = slices_of(job);
+  for (int64_t item = begin; item < end; item++) {
+    const Unit *unit = &job->unit[item / slices];
+    const int64_t slice = item % slices, column = job->in * slice / slices;
+    if (unit->scores && is_site_x(job))
+      sum_rows(job, unit, column, job->in * (slice + 1) / slices - column, thread);
+    else if (unit->scores)
+      sum_remote_values(job, unit, slice, thread);
   }
 }
 
-/* ---- by kv head: the output ---- */
+/* ---- site x, by kv head: projected sums */
 
-static void add_bias(const Decode *job, int64_t head, const real *bias) {
-  double share = 0;
-  for (int64_t r = 0; r < job->options.remote; r++) share += (double)scores_of(job, head)[r];
-  kernels()->axpy(job->head_width, (real)share, bias + head / job->per_kv * job->head_width, job->y->value + head * job->head_width);
-}
-
-static void finish_head_group(const Decode *job, int64_t kv) {
-  const int64_t d = job->head_width, head = kv * job->per_kv, count = job->per_kv * job->sum_width;
-  real *y = job->y->value + head * d, *sum = job->sum + head * job->sum_width;
-  const real *scores = scores_of(job, head) + job->options.remote;
-  if (job->options.kind == NARROW_NONE)
-    matmul_single(false, false, job->per_kv, d, job->options.rows, 1, scores, job->keys, (const real *)job->options.values + kv * d,
-                  job->kv_width, 0, y, d);
-  else
-    matmul_narrow(false, job->per_kv, d, job->options.rows, scores, job->keys, job->options.kind,
-                  (const uint16_t *)job->options.values + kv * d, job->kv_width, false, y, d, job->scratch);
-  if (job->options.remote == 0) return;
-  for (int thread = 1; thread < threads_count(); thread++) kernels()->add(count, sum_of(job, thread) + head * job->sum_width, sum);
-  if (is_site_x(job)) {
-    const real *bias = bias_of(&job->options.value);
-    multiply(job, &job->options.value, true, job->per_kv, kv * d, d, sum, job->in, true, y, d);
-    for (int64_t i = 0; bias && i < job->per_kv; i++) add_bias(job, head + i, bias);
-  } else {
-    kernels()->add(count, sum, y);
-  }
-}
-
-static void finish_body(void *context, int64_t begin, int64_t end, int thread) {
+static void project_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  for (int64_t kv = begin; kv < end; kv++) finish_head_group(context, kv);
+  const Decode *job = context;
+  const int64_t d = job->head_width;
+  const real *bias = bias_of(&job->options.value);
+  for (int64_t kv = begin; kv < end; kv++) {
+    multiply_heads(job, &job->options.value, true, kv, job->sum, job->in, true, job->y->value, d);
+    for (const Unit *unit = job->unit; bias && unit < job->unit + job->units; unit++)
+      for (int64_t r = 0; unit->scores && r < unit->rows; r++)
+        for (int64_t head = kv * job->per_kv; head < (kv + 1) * job->per_kv; head++) {
+          const real *scores = unit->scores + (r * job->heads + head) * unit->keys;
+          double share = 0;
+          for (int64_t i = 0; i < unit->of->remote; i++) share += (double)scores[i];
+          kernels()->axpy(d, (real)share, bias + kv * d, outputs_of(job, unit, r * job->heads + head));
+        }
+  }
 }
 
-/* ---- the operation ---- */
+/* ---- the operation */
 
-static void count_products(const Decode *job) {
-  const int64_t remote = job->options.remote, side = is_site_x(job) ? job->in : job->head_width;
-  for (int i = 0; i < 2; i++) matmul_count_only(job->heads, job->options.rows, job->head_width);
-  if (remote == 0) return;
-  matmul_count_only(job->heads, remote, side); /* the sum */
-  matmul_count_only(job->heads, remote, projects_keys(job) ? job->head_width : side);
-  if (!is_site_x(job)) return;
-  matmul_count_only(job->heads, job->head_width, job->in);
-  matmul_count_only(projects_keys(job) ? remote : job->per_kv, job->kv_width, job->in);
+/* Products that are too small to be counted one by one; of a plan those that count themselves, too. */
+static void count_products(const Decode *job, bool planning) {
+  const int64_t d = job->head_width;
+  for (const Unit *unit = job->unit; unit < job->unit + job->units; unit++) {
+    const int64_t heads = unit->rows * job->heads, remote = unit->of->remote;
+    for (int side = 0; side < 2; side++) matmul_count_only(heads, unit->own + (is_site_x(job) ? 0 : remote), d);
+    if (remote == 0 || !is_site_x(job)) continue;
+    if (projects_keys(job)) matmul_count_only(heads, remote, d);
+    if (!planning) continue;
+    matmul_count_only(heads, remote, job->in); /* the sum */
+    matmul_count_only(projects_keys(job) ? remote : heads, projects_keys(job) ? job->kv_width : remote, job->in);
+  }
+  if (!planning || !is_site_x(job)) return;
+  for (int side = projects_keys(job); side < 2; side++) matmul_count_only(job->rows * job->heads, d, job->in);
 }
 
 static bool is_widened(const Tensor *weight) { return weight->narrow_kind != NARROW_NONE || weight->lowbit != NULL; }
 
 static bool allocate(Tape *tape, Decode *job) {
-  const DecodeAttention *options = &job->options;
-  const int64_t threads = threads_count();
-  const bool widened = is_site_x(job) && (is_widened(options->key.weight) || is_widened(options->value.weight));
-  job->scores = tape_alloc(tape, (size_t)(job->heads * job->keys) * sizeof(real));
-  if (options->kind != NARROW_NONE || widened) job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
-  if (options->remote == 0) return tape_status(tape) == STATUS_OK;
-  job->offset = tape_alloc(tape, (size_t)job->heads * sizeof(real));
-  job->query = tape_alloc(tape, (size_t)(job->heads * job->sum_width) * sizeof(real));
-  job->tile = tape_alloc(tape, (size_t)(threads * TILE * (job->tile_width + job->kv_width)) * sizeof(real));
-  job->sum = tape_alloc(tape, (size_t)(threads * job->heads * job->sum_width) * sizeof(real));
+  const DecodeBatch *options = &job->options;
+  const int64_t threads = threads_count(), by_thread = threads * UNIT * job->per_kv * job->largest, rows = job->rows * job->heads;
+  const int64_t width = is_site_x(job) ? job->in : 0;
+  job->tile_numbers = TILE * (job->remote > 0 ? width + job->kv_width : options->kind != NARROW_NONE ? job->head_width : 0);
+  job->scores = tape_alloc(tape, (size_t)(job->score_count + by_thread) * sizeof(real));
+  job->tile = tape_alloc(tape, (size_t)(threads * job->tile_numbers) * sizeof(real));
+  if (!is_site_x(job)) return tape_status(tape) == STATUS_OK;
+  if (is_widened(options->key.weight) || is_widened(options->value.weight))
+    job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
+  job->offset = tape_alloc(tape, (size_t)rows * sizeof(real));
+  job->query = tape_alloc(tape, (size_t)(projects_keys(job) ? 0 : rows * width) * sizeof(real));
+  job->sum = tape_alloc(tape, (size_t)(rows * width) * sizeof(real));
   return tape_status(tape) == STATUS_OK;
 }
 
 static void decode_forward(Tape *tape, void *record) {
   Decode *job = record;
   size_t mark = tape_scratch_begin(tape);
-  if (allocate(tape, job) && tape_planning(tape)) {
-    count_products(job);
-  } else if (tape_status(tape) == STATUS_OK) {
-    const int64_t remote = job->options.remote;
-    threads_for(job->kv_heads, 1, start_body, job);
-    threads_for(remote, TILE, score_body, job);
-    threads_for(job->heads, 1, softmax_body, job);
-    if (remote) memset(job->sum, 0, (size_t)(threads_count() * job->heads * job->sum_width) * sizeof(real));
-    threads_for(remote, TILE, sum_body, job);
-    threads_for(job->kv_heads, 1, finish_body, job);
+  const bool fits = allocate(tape, job), planning = tape_planning(tape);
+  if (fits) count_products(job, planning);
+  if (fits && !planning) {
+    real *scores = job->scores;
+    for (Unit *unit = job->unit; unit < job->unit + job->units; unit++) {
+      if (unit->of->remote == 0) continue;
+      unit->scores = scores;
+      scores += unit->rows * job->heads * unit->keys;
+    }
+    if (is_site_x(job) && !projects_keys(job)) threads_for(job->kv_heads, 1, query_body, job);
+    threads_for(job->units * job->kv_heads, 1, own_body, job);
+    threads_for(job->tiles, 1, score_body, job);
+    if (job->tiles > 0) threads_for(job->units * job->kv_heads, 1, weigh_body, job);
+    if (is_site_x(job)) memset(job->sum, 0, (size_t)(job->rows * job->heads * job->in) * sizeof *job->sum); /* of units without */
+    if (job->tiles > 0) threads_for(job->units * slices_of(job), 1, sum_body, job);
+    if (is_site_x(job)) threads_for(job->kv_heads, 1, project_body, job);
   }
   tape_scratch_end(tape, mark);
 }
@@ -236,11 +394,11 @@ static const OpKind DECODE_ATTENTION = {"decode_attention", decode_forward, NULL
 
 /* ---- checks ---- */
 
-static bool codes_fit(const DecodeCodes *source, int64_t rows, int64_t width) {
-  if (source->codes == NULL || (source->codebook == NULL && source->narrow == NULL) || source->groups < 1 || width % source->groups != 0)
-    return false;
+static bool codes_fit(const DecodeBook *book, const int32_t *codes, int64_t rows, int64_t width, bool planning) {
+  if (planning) return true;
+  if (codes == NULL || (book->codebook == NULL && book->narrow == NULL) || book->groups < 1 || width % book->groups != 0) return false;
   int outside = 0;
-  for (int64_t i = 0; i < rows * source->groups; i++) outside |= source->codes[i] < 0 || source->codes[i] >= source->entries;
+  for (int64_t i = 0; i < rows * book->groups; i++) outside |= codes[i] < 0 || codes[i] >= book->entries;
   return !outside;
 }
 
@@ -254,43 +412,113 @@ static bool projection_fits(const DecodeProjection *side, int64_t outputs, int64
 
 /* Fails the tape when the remote rows do not go with the rest. */
 static Status check_remote(Tape *tape, const Decode *job) {
-  const DecodeAttention *options = &job->options;
+  const DecodeBatch *options = &job->options;
   const bool planning = tape_planning(tape);
-  for (int64_t r = 0; !planning && options->rope && r < options->remote; r++)
+  bool fit = !is_site_x(job) ||
+             (projection_fits(&options->key, job->kv_width, job->in) && projection_fits(&options->value, job->kv_width, job->in));
+  for (int64_t r = 0; !planning && options->rope && r < job->remote; r++)
     if (options->positions == NULL || options->positions[r] < 0 || options->positions[r] >= options->rope->count)
       return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: a position is outside the tables");
   if (options->rope && job->head_width % 2) return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: heads of odd width do not turn");
-  if (!is_site_x(job)) {
-    if (planning || (codes_fit(&options->k, options->remote, job->kv_width) && codes_fit(&options->v, options->remote, job->kv_width)))
-      return STATUS_OK;
-  } else if (projection_fits(&options->key, job->kv_width, job->in) && projection_fits(&options->value, job->kv_width, job->in) &&
-             (planning || codes_fit(&options->x, options->remote, job->in))) {
-    return STATUS_OK;
+  for (const DecodeSequence *s = options->sequence; fit && s < options->sequence + options->count; s++) {
+    if (s->remote == 0) continue;
+    if (is_site_x(job))
+      fit = codes_fit(&options->x, s->x, s->remote, job->in, planning);
+    else
+      fit = codes_fit(&options->k, s->k, s->remote, job->kv_width, planning) &&
+            codes_fit(&options->v, s->v, s->remote, job->kv_width, planning);
   }
+  if (fit) return STATUS_OK;
   return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: a code is outside its codebook, or the codebooks and weights do not fit");
 }
 
-Tensor *op_decode_attention(Tape *tape, Tensor *q, const DecodeAttention *options) {
+/* Cuts the queries into units. */
+static bool divide(Tape *tape, Decode *job) {
+  const DecodeBatch *options = &job->options;
+  int64_t first = 0;
+  for (int i = 0; i < options->count; i++) job->units += (options->sequence[i].queries + UNIT - 1) / UNIT;
+  Unit *unit = job->unit = tape_alloc(tape, (size_t)job->units * sizeof *unit);
+  if (unit == NULL) return false;
+  for (const DecodeSequence *s = options->sequence; s < options->sequence + options->count; s++)
+    for (int64_t done = 0; done < s->queries; done += UNIT, unit++) {
+      const int64_t rows = matmul_lesser(UNIT, s->queries - done);
+      *unit = (Unit){.of = s, .first = first, .rows = rows, .own = s->rows - s->queries + done + rows, .tile = job->tiles};
+      unit->keys = s->remote + unit->own;
+      first += rows;
+      job->tiles += tiles_of(s->remote);
+      if (s->remote > 0) job->score_count += rows * job->heads * unit->keys;
+      if (s->remote == 0 && job->largest < unit->keys) job->largest = unit->keys;
+    }
+  return true;
+}
+
+Tensor *op_decode_batch(Tape *tape, Tensor *q, const DecodeBatch *options) {
   OP_REQUIRE(q, options);
   if ((q = op_widen(tape, q)) == NULL) return NULL;
-  int64_t heads = options->heads, kv_heads = options->kv_heads, width = tensor_width(q);
+  const int64_t heads = options->heads, kv_heads = options->kv_heads, width = tensor_width(q);
+  int64_t queries = 0, remote = 0;
+  bool sound = options->count > 0 && options->page > 0, present = true;
   OP_CHECK(!tape_recording(tape), "decode_attention: it has no gradient");
-  OP_CHECK(tape_planning(tape) || (options->keys && options->values), "decode_attention: keys or values are missing");
-  OP_CHECK(tensor_rows(q) == 1 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && width % heads == 0 && options->rows > 0 &&
-               options->remote >= 0,
-           "decode_attention: one row of %lld columns, %lld heads and %lld kv heads do not go together", (long long)width, (long long)heads,
-           (long long)kv_heads);
+  for (const DecodeSequence *s = options->sequence; sound && s < options->sequence + options->count; s++) {
+    sound = s->queries > 0 && s->rows >= s->queries && s->remote >= 0;
+    present &= s->key_page != NULL && s->value_page != NULL;
+    queries += s->queries;
+    if (remote < s->remote) remote = s->remote;
+  }
+  OP_CHECK(sound && tensor_rows(q) == queries && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && width % heads == 0,
+           "decode_attention: %lld rows of %lld columns, %lld heads and %lld kv heads do not go together", (long long)tensor_rows(q),
+           (long long)width, (long long)heads, (long long)kv_heads);
+  OP_CHECK(tape_planning(tape) || present, "decode_attention: keys or values are missing");
   Tensor *y = tape_tensor(tape, q->dims, q->shape);
   Decode *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   *job = (Decode){.q = q, .y = y, .options = *options, .heads = heads, .kv_heads = kv_heads, .per_kv = heads / kv_heads};
+  job->rows = queries;
+  job->remote = remote;
   job->head_width = width / heads;
   job->kv_width = kv_heads * job->head_width;
-  job->keys = options->remote + options->rows;
   if (is_site_x(job)) job->in = options->key.weight->shape[options->key.part.transposed ? 0 : 1];
-  job->tile_width = is_site_x(job) ? job->in : job->kv_width;
-  job->sum_width = is_site_x(job) ? job->in : job->head_width;
-  if (options->remote > 0 && check_remote(tape, job) != STATUS_OK) return NULL;
+  if (remote > 0 && check_remote(tape, job) != STATUS_OK) return NULL;
+  if (!divide(tape, job)) return NULL;
   tape_apply(tape, &DECODE_ATTENTION, job, y);
   return tape_status(tape) == STATUS_OK ? y : NULL;
+}
+
+static DecodeBook book_of(const DecodeCodes *codes) {
+  return (DecodeBook){codes->codebook, codes->narrow, codes->kind, codes->groups, codes->entries};
+}
+
+Tensor *op_decode_attention(Tape *tape, Tensor *q, const DecodeAttention *options) {
+  OP_REQUIRE(q, options);
+  const uint8_t *const keys = options->keys, *const values = options->values;
+  const int64_t head_width = options->heads > 0 ? tensor_width(q) / options->heads : 0;
+  DecodeSequence *sequence = tape_alloc(tape, sizeof *sequence);
+  const uint8_t **page = tape_alloc(tape, 2 * sizeof *page);
+  if (sequence == NULL || page == NULL) return NULL;
+  page[0] = keys, page[1] = values;
+  *sequence = (DecodeSequence){.queries = 1,
+                               .key_page = keys ? page : NULL,
+                               .value_page = values ? page + 1 : NULL,
+                               .rows = options->rows,
+                               .remote = options->remote,
+                               .lost = options->lost,
+                               .x = options->x.codes,
+                               .k = options->k.codes,
+                               .v = options->v.codes};
+  return op_decode_batch(tape, q,
+                         &(DecodeBatch){.heads = options->heads,
+                                        .kv_heads = options->kv_heads,
+                                        .kind = options->kind,
+                                        .page = options->rows,
+                                        .row_step = options->kv_heads * head_width,
+                                        .head_step = head_width,
+                                        .sequence = sequence,
+                                        .count = 1,
+                                        .x = book_of(&options->x),
+                                        .k = book_of(&options->k),
+                                        .v = book_of(&options->v),
+                                        .key = options->key,
+                                        .value = options->value,
+                                        .rope = options->rope,
+                                        .positions = options->positions});
 }

@@ -45,14 +45,15 @@ struct KvPages {
   int64_t pages, list_max; /* P; pages of the longest sequence */
   int heads;               /* H */
   size_t row_bytes, page_bytes, token_code_bytes;
-  uint8_t *rows;         /* [P][page_bytes] */
-  int32_t *ids;          /* [P][page] */
-  Node *node;            /* [P + H + 1], the last one is the list's end */
-  Page *page;            /* [P] */
-  Head *head;            /* [H] */
-  uint8_t *codes, *lost; /* [H][blocks * sites][max, token_bytes]; [H][blocks][max] */
-  bool *any_lost;        /* [H][blocks] */
-  int32_t *head_ids;     /* [H][max] */
+  uint8_t *rows;          /* [P][page_bytes] */
+  int32_t *ids;           /* [P][page] */
+  Node *node;             /* [P + H + 1], the last one is the list's end */
+  Page *page;             /* [P] */
+  Head *head;             /* [H] */
+  uint8_t *codes, *lost;  /* [H][blocks * sites][max, token_bytes]; [H][blocks][max] */
+  bool *any_lost;         /* [H][blocks] */
+  int32_t *head_ids;      /* [H][max] */
+  KvCodewords *codewords; /* [blocks * sites] */
   int *free_page, *free_head;
   int64_t free_pages, free_heads;
   int *bucket; /* [buckets] a page or NOBODY */
@@ -94,7 +95,8 @@ static bool allocate(KvPages *p) {
   p->lost = malloc(heads * max * (size_t)cache->blocks);
   p->any_lost = calloc(heads * (size_t)cache->blocks, sizeof *p->any_lost);
   p->head_ids = malloc(heads * max * sizeof *p->head_ids);
-  return p->head && p->free_head && p->codes && p->lost && p->any_lost && p->head_ids;
+  p->codewords = malloc((size_t)(cache->blocks * cache->sites) * sizeof *p->codewords);
+  return p->codewords && p->head && p->free_head && p->codes && p->lost && p->any_lost && p->head_ids;
 }
 
 Status kv_pages_new(KvPages **out, const KvPagesSetup *setup) {
@@ -122,6 +124,8 @@ Status kv_pages_new(KvPages **out, const KvPagesSetup *setup) {
   for (int64_t i = p->pages; i-- > 0;) p->free_page[p->free_pages++] = (int)i; /* the lowest first: touched memory is used again */
   for (int64_t i = p->heads; i-- > 0;) p->free_head[p->free_heads++] = (int)(p->pages + i);
   for (uint64_t i = 0; i < p->buckets; i++) p->bucket[i] = NOBODY;
+  for (int64_t i = 0; i < cache->blocks * cache->sites; i++) p->codewords[i] = cache->codewords[i];
+  p->setup.cache.codewords = p->codewords;
   const int end = (int)(p->pages + p->heads);
   p->node[end].older = p->node[end].newer = end;
   *out = p;
@@ -145,6 +149,7 @@ void kv_pages_free(KvPages *p) {
   free(p->lost);
   free(p->any_lost);
   free(p->head_ids);
+  free(p->codewords);
   free(p->free_page);
   free(p->free_head);
   free(p->bucket);
@@ -445,11 +450,11 @@ void kv_pages_lost(KvPages *p, int sequence, int block, const uint8_t *lost) {
   any_lost_of(p, s->head)[block] = true;
 }
 
-/* Rows from `at` on of a block's keys (side 0) or values (1), and how many of `count` follow in one piece. */
-static uint8_t *piece_of(const KvPages *p, const Sequence *s, int block, int side, int64_t at, int64_t *count) {
-  const int64_t page = p->setup.page, place = at % page;
-  if (*count > page - place) *count = page - place;
-  return p->rows + (size_t)s->page[at / page] * p->page_bytes + (size_t)((2 * block + side) * page + place) * p->row_bytes;
+/* Where the keys (side 0) or values (1) of a block's row and kv head are. */
+static uint8_t *place_of(const KvPages *p, const Sequence *s, int block, int side, int64_t row, int64_t head) {
+  const int64_t page = p->setup.page, heads = p->setup.heads;
+  const int64_t place = ((2 * block + side) * heads + head) * page + row % page; /* in head widths */
+  return p->rows + (size_t)s->page[row / page] * p->page_bytes + (size_t)place * (p->row_bytes / (size_t)heads);
 }
 
 Status kv_pages_extend(KvPages *p, int sequence, int64_t count) {
@@ -466,13 +471,11 @@ Status kv_pages_extend(KvPages *p, int sequence, int64_t count) {
 
 Status kv_pages_store(KvPages *p, int sequence, int block, int64_t count, const real *k, const real *v) {
   const Sequence *s = &p->sequence[sequence];
-  const int64_t width = p->setup.cache.width;
-  for (int side = 0; side < 2; side++)
-    for (int64_t done = 0, n; done < count; done += n) {
-      n = count - done;
-      uint8_t *to = piece_of(p, s, block, side, s->rows + done, &n);
-      TRY(kv_cache_write(p->setup.cache.kind, n * width, (side ? v : k) + done * width, to));
-    }
+  const int64_t heads = p->setup.heads, width = p->setup.cache.width / heads;
+  for (int64_t i = 0; i < count * heads; i++) {
+    TRY(kv_cache_write(p->setup.cache.kind, width, k + i * width, place_of(p, s, block, 0, s->rows + i / heads, i % heads)));
+    TRY(kv_cache_write(p->setup.cache.kind, width, v + i * width, place_of(p, s, block, 1, s->rows + i / heads, i % heads)));
+  }
   return STATUS_OK;
 }
 
@@ -489,12 +492,11 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
       memcpy(codes_of(p, s->head, block, site), kv_cache_codes((KvCache *)(uintptr_t)cache, block, site, 0),
              (size_t)s->remote * setup->token_bytes);
     if (held.lost) kv_pages_lost(p, sequence, block, held.lost);
-    for (int side = 0; side < 2; side++)
-      for (int64_t done = 0, n; done < cache->rows; done += n) {
-        n = cache->rows - done;
-        uint8_t *to = piece_of(p, s, block, side, done, &n);
-        memcpy(to, (const uint8_t *)(side ? held.values : held.keys) + (size_t)done * p->row_bytes, (size_t)n * p->row_bytes);
-      }
+    for (int64_t i = 0; i < cache->rows * p->setup.heads; i++) {
+      const size_t bytes = p->row_bytes / (size_t)p->setup.heads, from = (size_t)i * bytes;
+      memcpy(place_of(p, s, block, 0, i / p->setup.heads, i % p->setup.heads), (const uint8_t *)held.keys + from, bytes);
+      memcpy(place_of(p, s, block, 1, i / p->setup.heads, i % p->setup.heads), (const uint8_t *)held.values + from, bytes);
+    }
   }
   kv_pages_keep(p, sequence, ids + s->remote, cache->rows);
   return STATUS_OK;

@@ -2,7 +2,7 @@
  * steps, and for prompts that begin alike, whose beginning is computed and held once.
  *
  *   a sequence   | codes of tokens 0 ... remote | rows in full: page | page | page, the last one partly filled |
- *   a page       [blocks][keys, values][page tokens, width] of setup.cache.kind
+ *   a page       [blocks][keys, values][kv heads][page tokens, head width] of setup.cache.kind: what a head reads lies together
  *
  * As in a KvCache (kv_cache.h) the tokens of the other devices, which all precede, are kept as packed codes. They never grow after the
  * prompt and lie in one piece, a "head", for each sequence; rows are in pages of a fixed number of tokens, which begin at `remote`.
@@ -29,7 +29,8 @@ typedef struct KvPages KvPages; /* of one model on one device */
 
 typedef struct KvPagesSetup {
   KvCacheSetup cache; /* max: tokens of the longest sequence */
-  int64_t page;       /* tokens of a page, 1 to 1024 */
+  int64_t page;       /* tokens of a page */
+  int64_t heads;      /* kv heads */
   int64_t bytes;      /* limit for rows and codes together */
   int sequences;      /* at the same time */
 } KvPagesSetup;
@@ -87,8 +88,8 @@ void kv_pages_keep(KvPages *pages, int sequence, const int32_t *ids, int64_t cou
 
 /* ---- reading */
 
-/* Rows of a block: row r of keys is at page[r / page] + keys + (r % page) * row bytes, of values likewise. Valid until the sequence
- * changes. */
+/* Rows of a block: keys of row r and kv head h are [head width] numbers at page[r / page] + keys, and (h page + r % page) head widths
+ * behind it; values likewise. Valid until the sequence changes. */
 typedef struct KvPagesBlock {
   const uint8_t *const *page; /* [those of all rows, stored ones included] */
   size_t keys, values;        /* bytes from a page's begin */

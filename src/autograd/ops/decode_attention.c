@@ -1,8 +1,8 @@
 /* Attention of new tokens: see decode_attention.h. The scores of a row and head lie in one piece, [remote | own], so that one softmax
  * covers both. Rows of a sequence are taken UNIT at a time, which meet each key while it is in the cache.
  *
- * Without remote rows one pass over the pool does it all, by unit and kv head. With them there are more: by kv head, what each head needs
- * of its queries, for all rows in one product; by unit and kv head, scores of rows in full; by unit and remote tile, their scores; by unit
+ * Without remote rows one pass over the pool does it all, by kv head and unit. With them there are more: by kv head, what each head needs
+ * of its queries, for all rows in one product, and of each unit the scores of rows in full; by unit and remote tile, their scores; by unit
  * and kv head, softmax and the sum of rows in full; by unit and columns, the weighted sum of remote rows; by kv head, its projection, for
  * all rows in one product. A remote row exists only while its tile is worked on: looking it up twice costs less than writing and reading
  * it.
@@ -14,8 +14,7 @@
 
 enum {
   TILE = 64, /* rows of keys: the tile stays in the second-level cache */
-  UNIT = 8,  /* queries */
-  SLICES = 4 /* of a remote row's columns: so many threads can sum for one unit */
+  UNIT = 8   /* queries */
 };
 
 typedef struct Unit {
@@ -167,18 +166,6 @@ static void sum_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, i
   }
 }
 
-/* Units without remote rows are done with this. */
-static void own_body(void *context, int64_t begin, int64_t end, int thread) {
-  const Decode *job = context;
-  for (int64_t item = begin; item < end; item++) {
-    const Unit *unit = &job->unit[item / job->kv_heads];
-    const int64_t kv = item % job->kv_heads;
-    const Scores s = scores_of(job, unit, kv, thread);
-    score_own(job, unit, kv, s, thread);
-    if (!unit->scores) sum_own(job, unit, kv, s, thread);
-  }
-}
-
 static void weigh_body(void *context, int64_t begin, int64_t end, int thread) {
   const Decode *job = context;
   for (int64_t item = begin; item < end; item++) {
@@ -188,18 +175,30 @@ static void weigh_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-/* ---- queries on the side of remote rows, by kv head */
+/* ---- by kv head: queries on the side of remote rows, and each unit's rows in full */
 
-static void query_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const Decode *job = context;
+static void bring_queries(const Decode *job, int64_t kv) {
   const int64_t d = job->head_width;
   const real *bias = bias_of(&job->options.key);
-  for (int64_t kv = begin; kv < end; kv++) {
-    multiply_heads(job, &job->options.key, false, kv, job->q->value, d, false, job->query, job->in);
-    for (int64_t r = 0; r < job->rows; r++)
-      for (int64_t i = r * job->heads + kv * job->per_kv; i < r * job->heads + (kv + 1) * job->per_kv; i++)
-        job->offset[i] = bias ? kernels()->dot(d, job->q->value + i * d, bias + kv * d) : 0;
+  multiply_heads(job, &job->options.key, false, kv, job->q->value, d, false, job->query, job->in);
+  for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t i = r * job->heads + kv * job->per_kv; i < r * job->heads + (kv + 1) * job->per_kv; i++)
+      job->offset[i] = bias ? kernels()->dot(d, job->q->value + i * d, bias + kv * d) : 0;
+}
+
+/* Items: of each kv head its queries, then the units. Units without remote rows are done with this. */
+static void own_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Decode *job = context;
+  for (int64_t item = begin; item < end; item++) {
+    const int64_t kv = item / (job->units + 1), number = item % (job->units + 1) - 1;
+    if (number < 0) {
+      if (is_site_x(job) && !projects_keys(job)) bring_queries(job, kv);
+      continue;
+    }
+    const Unit *unit = &job->unit[number];
+    const Scores s = scores_of(job, unit, kv, thread);
+    score_own(job, unit, kv, s, thread);
+    if (!unit->scores) sum_own(job, unit, kv, s, thread);
   }
 }
 
@@ -208,17 +207,19 @@ static void query_body(void *context, int64_t begin, int64_t end, int thread) {
 /* Columns [column, column + columns) of rows [first, first + count) of width `width` -> rows [count, columns]. */
 static void look_up(const DecodeBook *book, const int32_t *codes, int64_t width, int64_t first, int64_t count, int64_t column,
                     int64_t columns, real *rows) {
-  const int64_t groups = book->groups, part = width / groups;
-  for (int64_t r = 0; r < count; r++, rows += columns)
-    for (int64_t done = 0, n; done < columns; done += n) {
-      const int64_t group = (column + done) / part, place = (column + done) % part;
-      const int64_t at = (group * book->entries + codes[(first + r) * groups + group]) * part + place;
+  const int64_t groups = book->groups, part = width / groups, first_group = column / part, first_place = column % part;
+  for (int64_t r = 0; r < count; r++, rows += columns) {
+    const int32_t *code = codes + (first + r) * groups;
+    int64_t place = first_place; /* in the first group; the others begin with theirs */
+    for (int64_t group = first_group, done = 0, n; done < columns; done += n, group++, place = 0) {
+      const int64_t at = (group * book->entries + code[group]) * part + place;
       n = matmul_lesser(part - place, columns - done);
       if (book->narrow != NULL)
         kernels()->widen(book->kind, n, book->narrow + at, rows + done);
       else
         memcpy(rows + done, book->codebook + at, (size_t)n * sizeof *rows);
     }
+  }
 }
 
 /* Keys [count, KV d] of remote rows from `first` on, turned. */
@@ -296,7 +297,11 @@ static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, i
   }
 }
 
-static int64_t slices_of(const Decode *job) { return is_site_x(job) ? matmul_lesser(SLICES, job->in) : job->kv_heads; }
+/* Of the columns of a unit's remote rows: one for each thread that would be without a unit. */
+static int64_t slices_of(const Decode *job) {
+  if (!is_site_x(job)) return job->kv_heads;
+  return job->units >= threads_count() ? 1 : matmul_lesser(threads_count(), job->in);
+}
 
 static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   const Decode *job = context;
@@ -379,8 +384,7 @@ static void decode_forward(Tape *tape, void *record) {
       unit->scores = scores;
       scores += unit->rows * job->heads * unit->keys;
     }
-    if (is_site_x(job) && !projects_keys(job)) threads_for(job->kv_heads, 1, query_body, job);
-    threads_for(job->units * job->kv_heads, 1, own_body, job);
+    threads_for((job->units + 1) * job->kv_heads, 1, own_body, job);
     threads_for(job->tiles, 1, score_body, job);
     if (job->tiles > 0) threads_for(job->units * job->kv_heads, 1, weigh_body, job);
     if (is_site_x(job)) memset(job->sum, 0, (size_t)(job->rows * job->heads * job->in) * sizeof *job->sum); /* of units without */

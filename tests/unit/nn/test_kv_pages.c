@@ -6,7 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 2, WIDTH = 3, PAGE = 4, MAX = 44, SEQUENCES = 5, PAGES = 30, SITES = 2, GROUPS = 2, CODES = 7 /* bytes of a token */ };
+enum {
+  BLOCKS = 2,
+  WIDTH = 6,
+  HEADS = 2,
+  PAGE = 4,
+  MAX = 44,
+  SEQUENCES = 5,
+  PAGES = 30,
+  SITES = 2,
+  GROUPS = 2,
+  CODES = 7 /* bytes of a token */
+};
 
 /* Each byte is a code. */
 static Status unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes) {
@@ -18,7 +29,8 @@ static Status unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64
 
 static KvPagesSetup setup_of(bool codes, NarrowKind kind, int64_t pages) {
   static const KvCodewords words[BLOCKS * SITES];
-  KvPagesSetup setup = {.cache = {.blocks = BLOCKS, .width = WIDTH, .max = MAX, .kind = kind}, .page = PAGE, .sequences = SEQUENCES};
+  KvPagesSetup setup = {
+      .cache = {.blocks = BLOCKS, .width = WIDTH, .max = MAX, .kind = kind}, .page = PAGE, .heads = HEADS, .sequences = SEQUENCES};
   if (codes) {
     setup.cache.sites = SITES, setup.cache.groups = GROUPS, setup.cache.entries = 256;
     setup.cache.token_bytes = CODES, setup.cache.codewords = words, setup.cache.unpack = unpack;
@@ -82,7 +94,7 @@ static double number_at(const uint8_t *from, NarrowKind kind, int column) {
 
 static void check(const KvPages *pages, const Text *text) {
   const NarrowKind kind = kv_pages_setup(pages)->cache.kind;
-  const size_t row_bytes = WIDTH * (kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t));
+  const int64_t head_width = WIDTH / HEADS;
   const int64_t remote = remote_of(text);
   int32_t codes[MAX * GROUPS];
   assert_int_equal(kv_pages_tokens(pages, text->number), text->count);
@@ -93,11 +105,10 @@ static void check(const KvPages *pages, const Text *text) {
     assert_int_equal(held.rows, text->count - remote);
     assert_true((held.lost != NULL) == (text->lost && block == 1));
     for (int64_t r = 0; r < held.rows * WIDTH; r++) {
-      const size_t at = (size_t)(r / WIDTH % PAGE) * row_bytes;
+      const int column = (int)(r % WIDTH), at = (int)((column / head_width * PAGE + r / WIDTH % PAGE) * head_width + column % head_width);
       const uint8_t *page = held.page[r / WIDTH / PAGE];
-      const int column = (int)(r % WIDTH);
-      assert_int_equal((int)number_at(page + held.keys + at, kind, column), value_of(text, remote + r / WIDTH, block, 0, column));
-      assert_int_equal((int)number_at(page + held.values + at, kind, column), value_of(text, remote + r / WIDTH, block, 1, column));
+      assert_int_equal((int)number_at(page + held.keys, kind, at), value_of(text, remote + r / WIDTH, block, 0, column));
+      assert_int_equal((int)number_at(page + held.values, kind, at), value_of(text, remote + r / WIDTH, block, 1, column));
     }
     for (int site = 0; remote > 0 && site < SITES; site++) {
       assert_int_equal(kv_pages_unpack(pages, text->number, block, site, codes), STATUS_OK);

@@ -157,15 +157,25 @@ static void pack_range(void *context, int64_t begin, int64_t end, int thread) {
 }
 
 /* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
-static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *scores, real *best, real *wide) {
+static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, int thread, real *wide) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups, k = book->entries;
   const real *x = job->x + first * book->width + g * d;
   int32_t *codes = job->codes + first * book->groups + g;
-  if (d <= NEAREST_MAX_WIDTH) {
-    matmul_nearest(rows, k, d, x, book->width, words_at(book, g, 0, k, wide), book->half_norms + g * k, codes, book->groups);
+  if (job->packs) {
+    const double begun = matmul_count_begin();
+    kernels_nearest_packed()->search(pack_of(job, g), rows, x, book->width, codes, book->groups,
+                                     job->memory + (size_t)thread * job->search_bytes);
+    matmul_count_end(rows, k, d, begun);
     return;
   }
+  if (d <= NEAREST_MAX_WIDTH) {
+    const double begun = matmul_count_begin();
+    kernels()->nearest_words(rows, k, d, x, book->width, words_at(book, g, 0, k, wide), book->half_norms + g * k, codes, book->groups);
+    matmul_count_end(rows, k, d, begun);
+    return;
+  }
+  real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES;
   for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
     int64_t entries = min(TILE_ENTRIES, k - from);
     matmul_single(false, true, rows, entries, d, 1, x, book->width, words_at(book, g, from, entries, wide), d, 0, scores, entries);
@@ -203,7 +213,7 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
   const Codebook *book = job->book;
   const int64_t d = book->width / book->groups;
   const int64_t at_once = book->narrow /* each is widened */ || d >= GROUP_NUMBERS ? 1 : min(book->groups, GROUP_NUMBERS / d);
-  real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES, *wide = best + TILE_ROWS;
+  real *wide = job->scores + (size_t)thread * scores_of_thread(book) + TILE_ROWS * TILE_ENTRIES + TILE_ROWS;
   int64_t widened = -1; /* whose codewords are in `wide` */
   for (int64_t item = begin; item < end; item++) {
     const int64_t block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
@@ -216,11 +226,7 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
     }
     for (; first < last; first += TILE_ROWS) {
       int64_t rows = min(TILE_ROWS, last - first);
-      if (job->packs)
-        matmul_nearest_packed(pack_of(job, g), rows, book->entries, d, job->x + first * book->width + g * d, book->width,
-                              job->codes + first * book->groups + g, book->groups, job->memory + (size_t)thread * job->search_bytes);
-      else
-        assign_tile(job, g, first, rows, scores, best, wide);
+      assign_tile(job, g, first, rows, thread, wide);
       if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
     }
     if (job->partial) job->partial[g * job->slots + slot] = sum;

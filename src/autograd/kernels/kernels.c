@@ -14,14 +14,11 @@ enum { NAMES = sizeof names_fastest_first / sizeof *names_fastest_first };
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Asked of the CPU itself: not every compiler's __builtin_cpu_supports knows the name. */
-static bool has_f16c(void) {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
+/* F16C is asked of the CPU itself: not every compiler's __builtin_cpu_supports knows the name. */
 static const Kernels *avx2_if_supported(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() ? kernels_avx2() : NULL;
+  unsigned a, b, c, d;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? kernels_avx2() : NULL;
 }
 
 static const Kernels *avx512_if_supported(void) {
@@ -84,7 +81,7 @@ const Kernels *kernels(void) {
   return table;
 }
 
-/* Asked once: under a hypervisor the question alone takes as long as many products. */
+/* Asked once: under a hypervisor CPUID alone takes as long as many products. */
 ProductBf16 *kernels_product_bf16(void) {
   static _Atomic(ProductBf16 *) chosen;
   ProductBf16 *product = atomic_load_explicit(&chosen, memory_order_relaxed);
@@ -117,18 +114,14 @@ static VectorLevel processor_level(void) {
   return avx512_if_supported() ? VECTOR_AVX512 : avx2_if_supported() ? VECTOR_AVX2 : has_avx() ? VECTOR_AVX : VECTOR_SSE;
 }
 
-static VectorLevel core_level(const char *core) {
-  for (size_t i = 0; i < sizeof core_levels / sizeof *core_levels; i++) {
-    if (strcasecmp(core, core_levels[i].core) == 0) return core_levels[i].level;
-  }
-  return VECTOR_SSE;
-}
-
 bool kernels_slowed(const char *blas_core, char *text, size_t size) {
   const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
   bool own_slow = own && kernels_named(own) && kernels_named(own) != fastest();
+  VectorLevel forced = VECTOR_SSE;
+  for (size_t i = 0; core && i < sizeof core_levels / sizeof *core_levels; i++)
+    if (strcasecmp(core, core_levels[i].core) == 0) forced = core_levels[i].level;
   /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
-  bool core_slow = core && strcasecmp(core, blas_core) == 0 && core_level(core) < processor_level();
+  bool core_slow = core && strcasecmp(core, blas_core) == 0 && forced < processor_level();
   if (!own_slow && !core_slow) return false;
   snprintf(text, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
            level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",

@@ -103,7 +103,7 @@ typedef struct Kernels {
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
 
   /* The same with the scores s = x . e computed on the way and never stored: codes[r stride] = index of the word nearest to row r of
-   * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MAX_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
+   * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MAX_WIDTH, half_norm [k]. The caller counts it as a product. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
 

@@ -28,8 +28,8 @@ enum {
   ONEDNN_MIN = 64 * 1024, /* multiply-adds under which finding the primitive costs more than it saves */
   NARROW_N = 256,         /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
   NARROW_K = 512,
-  NARROW_VECTORS = 8, /* rows up to which they are multiplied one by one: from 16 on widened panels win */
-  BUFFERS_MAX = 64    /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
+  NARROW_VECTORS = 8, /* rows up to which they are multiplied one by one: from 16 on widened panels are faster */
+  BUFFERS_MAX = 64    /* work buffers allocated in advance; OpenBLAS has room for twice the threads that it was built for */
 };
 
 /* ---- counting ---- */
@@ -45,7 +45,7 @@ static double bits_to_double(uint64_t bits) {
   return value;
 }
 
-static void count_product(int64_t m, int64_t n, int64_t k) {
+void matmul_count_only(int64_t m, int64_t n, int64_t k) {
   atomic_fetch_add_explicit(&counted_calls, 1, memory_order_relaxed);
   uint64_t old = atomic_load_explicit(&counted_flops, memory_order_relaxed), fresh;
   do {
@@ -57,11 +57,9 @@ static void count_product(int64_t m, int64_t n, int64_t k) {
 double matmul_count_begin(void) { return timed ? clock_now() : 0; }
 
 void matmul_count_end(int64_t m, int64_t n, int64_t k, double begun) {
-  count_product(m, n, k);
+  matmul_count_only(m, n, k);
   if (timed) counted_seconds += clock_now() - begun;
 }
-
-void matmul_count_only(int64_t m, int64_t n, int64_t k) { count_product(m, n, k); }
 
 MatmulCount matmul_counted(void) {
   return (MatmulCount){.calls = atomic_load_explicit(&counted_calls, memory_order_relaxed),
@@ -78,80 +76,149 @@ void matmul_reset_count(void) {
 
 /* ---- products ---- */
 
+/* C [m, n] = alpha op(A) op(B) + beta C, in full or, with alpha 1 and beta 0 or 1, of bf16 matrices. */
 typedef struct Product {
   bool transpose_a, transpose_b;
   int64_t m, n, k;
   real alpha;
-  const real *a;
+  Numbers a; /* both in full or both in bf16; only read */
   int64_t lda;
-  const real *b;
+  Numbers b;
   int64_t ldb;
   real beta;
-  real *c;
+  Numbers c; /* in full, or of bf16 matrices also in bf16 */
   int64_t ldc;
+  const real *bias; /* [n], only of bf16 matrices; or NULL */
 } Product;
 
-/* y = alpha A x + beta y or with A^T; A [rows, columns] as stored. BLAS may scale what y holds, so a beta of 0 is done here. */
-static void gemv(bool transpose, int64_t rows, int64_t columns, real alpha, const real *a, int64_t lda, const real *x, int64_t step_x,
-                 real beta, real *y) {
-  if (beta == 0) {
-    memset(y, 0, (size_t)(transpose ? columns : rows) * sizeof *y);
-    beta = 1;
-  }
-  blas_gemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, alpha, a, (int)lda, x, (int)step_x, beta, y, 1);
-}
+static Numbers in_full(const real *numbers) { return (Numbers){.wide = (real *)(uintptr_t)numbers}; }
+static Numbers in_bf16(const uint16_t *numbers) { return (Numbers){.narrow = (uint16_t *)(uintptr_t)numbers}; }
 
 #if REAL_IS_DOUBLE
-static bool run_onednn(const Product *p) { return (void)p, false; }
+static bool run_in_onednn(const Product *p) { return (void)p, false; }
 #else
+static const void *first_of(Numbers numbers) { return numbers.wide ? (const void *)numbers.wide : numbers.narrow; }
+
 /* False: this product is not for oneDNN, which follows from its shape alone. */
-static bool run_onednn(const Product *p) {
-  if (matmul_backend() != MATMUL_ONEDNN || p->alpha != 1 || (p->beta != 0 && p->beta != 1)) return false;
-  if ((double)p->m * (double)p->n * (double)p->k < ONEDNN_MIN) return false;
+static bool run_in_onednn(const Product *p) {
+  const bool narrow = p->a.narrow != NULL, large = (double)p->m * (double)p->n * (double)p->k >= ONEDNN_MIN;
+  if (narrow && !matmul_bf16_is_native()) return false;
+  if (!narrow && (matmul_backend() != MATMUL_ONEDNN || p->alpha != 1 || (p->beta != 0 && p->beta != 1) || !large)) return false;
   return onednn_product(&(OnednnProduct){.transpose_a = p->transpose_a,
                                          .transpose_b = p->transpose_b,
                                          .add = p->beta == 1,
+                                         .inputs = narrow ? ONEDNN_BF16 : ONEDNN_F32,
+                                         .output = p->c.wide ? ONEDNN_F32 : ONEDNN_BF16,
                                          .m = p->m,
                                          .n = p->n,
                                          .k = p->k,
                                          .lda = p->lda,
                                          .ldb = p->ldb,
                                          .ldc = p->ldc,
-                                         .a = p->a,
-                                         .b = p->b,
-                                         .c = p->c});
+                                         .a = first_of(p->a),
+                                         .b = first_of(p->b),
+                                         .c = (void *)(uintptr_t)first_of(p->c),
+                                         .bias = p->bias});
 }
 #endif
 
-static void run(const Product *p) {
+static void run_in_full(const Product *p) {
   if (p->m == 1 && p->k > 0) { /* c^T = op(B)^T a^T: at memory speed, which gemm is not */
-    gemv(!p->transpose_b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, p->alpha, p->b, p->ldb, p->a,
-         p->transpose_a ? p->lda : 1, p->beta, p->c);
+    const bool transpose = !p->transpose_b;
+    const int64_t rows = transpose ? p->k : p->n, columns = transpose ? p->n : p->k, step = p->transpose_a ? p->lda : 1;
+    if (p->beta == 0) memset(p->c.wide, 0, (size_t)p->n * sizeof(real)); /* BLAS may scale what is there, NaNs too */
+    blas_gemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, p->alpha, p->b.wide, (int)p->ldb, p->a.wide,
+              (int)step, p->beta == 0 ? 1 : p->beta, p->c.wide, 1);
     return;
   }
-  if (run_onednn(p)) return;
+  if (run_in_onednn(p)) return;
   blas_gemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n,
-            (int)p->k, p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, p->beta, p->c, (int)p->ldc);
+            (int)p->k, p->alpha, p->a.wide, (int)p->lda, p->b.wide, (int)p->ldb, p->beta, p->c.wide, (int)p->ldc);
 }
 
-/* Computes a product [m, n] over k on the pool, by the longer of its sides; a small one on the calling thread alone. Counts it. */
-static void divide(int64_t m, int64_t n, int64_t k, ThreadsBody *rows, ThreadsBody *columns, void *product) {
-  const double begun = matmul_count_begin();
-  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
-    rows(product, 0, m, 0);
-  else if (m >= n)
-    threads_for(m, GRAIN, rows, product);
-  else
-    threads_for(n, GRAIN, columns, product);
-  matmul_count_end(m, n, k, begun);
+/* ---- products of bf16 matrices: in oneDNN where the processor has instructions for them, otherwise tile by tile in float, of panels that
+ * are widened into scratch in the second-level cache ---- */
+
+enum { TILE_M = 256, TILE_N = 256, TILE_K = 512 };
+
+/* Memory that a thread widens into, freed when the thread ends. */
+typedef struct Scratch {
+  real a[TILE_M * TILE_K], b[TILE_N * TILE_K], c[TILE_M * TILE_N];
+} Scratch;
+
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static pthread_key_t scratch_key;
+
+static void make_scratch_key(void) {
+  if (pthread_key_create(&scratch_key, free) != 0) abort();
+}
+
+static Scratch *scratch_of_thread(void) {
+  pthread_once(&scratch_once, make_scratch_key);
+  Scratch *scratch = pthread_getspecific(scratch_key);
+  if (scratch != NULL) return scratch;
+  scratch = malloc(sizeof *scratch);
+  if (scratch == NULL) abort(); /* 1.25 MiB, once per thread: nothing can be done without it */
+  pthread_setspecific(scratch_key, scratch);
+  return scratch;
+}
+
+/* Rows [row, row + rows), columns [column, column + columns) of op(matrix), as stored. */
+static void widen_panel(bool transposed, const uint16_t *matrix, int64_t stride, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                        real *wide) {
+  if (transposed) {
+    const int64_t swap_first = row, swap_count = rows;
+    row = column, rows = columns, column = swap_first, columns = swap_count;
+  }
+  for (int64_t r = 0; r < rows; r++) kernels()->widen(NARROW_BF16, columns, matrix + (row + r) * stride + column, wide + r * columns);
+}
+
+static void run_tile(const Product *p, int64_t row, int64_t column, Scratch *scratch) {
+  const int64_t m = matmul_lesser(TILE_M, p->m - row), n = matmul_lesser(TILE_N, p->n - column);
+  for (int64_t i = 0; i < m; i++) {
+    real *c = scratch->c + i * n;
+    const int64_t at = (row + i) * p->ldc + column;
+    if (p->beta == 1)
+      memcpy(c, numbers_read(p->c, at, n, scratch->a), (size_t)n * sizeof *c);
+    else
+      memset(c, 0, (size_t)n * sizeof *c);
+    if (p->bias) kernels()->add(n, p->bias + column, c);
+  }
+  for (int64_t inner = 0; inner < p->k; inner += TILE_K) {
+    const int64_t k = matmul_lesser(TILE_K, p->k - inner), lda = p->transpose_a ? m : k, ldb = p->transpose_b ? k : n;
+    widen_panel(p->transpose_a, p->a.narrow, p->lda, row, m, inner, k, scratch->a);
+    widen_panel(p->transpose_b, p->b.narrow, p->ldb, inner, k, column, n, scratch->b);
+    run_in_full(&(Product){p->transpose_a, p->transpose_b, m, n, k, 1, in_full(scratch->a), lda, in_full(scratch->b), ldb, 1,
+                           in_full(scratch->c), n, NULL});
+  }
+  for (int64_t i = 0; i < m; i++) {
+    const int64_t at = (row + i) * p->ldc + column;
+    if (p->c.wide)
+      memcpy(p->c.wide + at, scratch->c + i * n, (size_t)n * sizeof(real));
+    else
+      numbers_written(p->c, at, n, scratch->c + i * n);
+  }
+}
+
+/* ---- products of either width, on the calling thread or over the pool ---- */
+
+static void run(const Product *p) {
+  if (p->a.narrow == NULL) {
+    run_in_full(p);
+    return;
+  }
+  if (run_in_onednn(p)) return;
+  Scratch *scratch = scratch_of_thread();
+  for (int64_t row = 0; row < p->m; row += TILE_M)
+    for (int64_t column = 0; column < p->n; column += TILE_N) run_tile(p, row, column, scratch);
 }
 
 static void run_rows(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Product piece = *(const Product *)context;
   piece.m = end - begin;
-  piece.a += piece.transpose_a ? begin : begin * piece.lda;
-  piece.c += begin * piece.ldc;
+  piece.a = numbers_from(piece.a, piece.transpose_a ? begin : begin * piece.lda);
+  piece.c = numbers_from(piece.c, begin * piece.ldc);
   run(&piece);
 }
 
@@ -159,41 +226,41 @@ static void run_columns(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Product piece = *(const Product *)context;
   piece.n = end - begin;
-  piece.b += piece.transpose_b ? begin * piece.ldb : begin;
-  piece.c += begin;
+  piece.b = numbers_from(piece.b, piece.transpose_b ? begin * piece.ldb : begin);
+  piece.c = numbers_from(piece.c, begin);
+  if (piece.bias) piece.bias += begin;
   run(&piece);
+}
+
+/* Computes a product on the pool, by the longer of its sides; a small one on the calling thread alone. Counts it. */
+static void divide(Product *p) {
+  if (p->m <= 0 || p->n <= 0) return;
+  const double begun = matmul_count_begin();
+  if ((double)p->m * (double)p->n * (double)p->k < MATMUL_POOLED_MIN)
+    run(p);
+  else if (p->m >= p->n)
+    threads_for(p->m, GRAIN, run_rows, p);
+  else
+    threads_for(p->n, GRAIN, run_columns, p);
+  matmul_count_end(p->m, p->n, p->k, begun);
 }
 
 void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
             int64_t ldb, real beta, real *c, int64_t ldc) {
-  if (m <= 0 || n <= 0) return;
-  Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
-  divide(m, n, k, run_rows, run_columns, &product);
+  divide(&(Product){transpose_a, transpose_b, m, n, k, alpha, in_full(a), lda, in_full(b), ldb, beta, {.wide = c}, ldc, NULL});
 }
 
 void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                    const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
-  const Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
   const double begun = matmul_count_begin();
-  run(&product);
+  run_in_full(&(Product){transpose_a, transpose_b, m, n, k, alpha, in_full(a), lda, in_full(b), ldb, beta, {.wide = c}, ldc, NULL});
   matmul_count_end(m, n, k, begun);
 }
 
-void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
-                    int32_t *codes, int64_t stride) {
-  if (rows <= 0 || k <= 0) return;
-  const double begun = matmul_count_begin();
-  kernels()->nearest_words(rows, k, d, x, ldx, words, half_norm, codes, stride);
-  matmul_count_end(rows, k, d, begun);
-}
-
-void matmul_nearest_packed(const NearestPack *pack, int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, int32_t *codes,
-                           int64_t stride, void *memory) {
-  if (rows <= 0) return;
-  const double begun = matmul_count_begin();
-  kernels_nearest_packed()->search(pack, rows, x, ldx, codes, stride, memory);
-  matmul_count_end(rows, k, d, begun);
+void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b,
+                 int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc) {
+  divide(&(Product){transpose_a, transpose_b, m, n, k, 1, in_bf16(a), lda, in_bf16(b), ldb, add ? 1 : 0, c, ldc, bias});
 }
 
 /* ---- products with 16-bit matrices ---- */
@@ -228,7 +295,21 @@ static void narrow_panel(const NarrowProduct *p, int64_t column, int64_t n, int6
   const int64_t rows = p->transpose_b ? n : k, width = p->transpose_b ? k : n;
   const uint16_t *b = p->b + (p->transpose_b ? column * p->ldb + row : row * p->ldb + column);
   for (int64_t r = 0; r < rows; r++) kernels()->widen(p->kind, width, b + r * p->ldb, wide + r * width);
-  run(&(Product){false, p->transpose_b, p->m, n, k, 1, p->a + row, p->lda, wide, width, p->add || row > 0 ? 1 : 0, p->c + column, p->ldc});
+  const real beta = p->add || row > 0 ? 1 : 0;
+  run_in_full(&(Product){false,
+                         p->transpose_b,
+                         p->m,
+                         n,
+                         k,
+                         1,
+                         in_full(p->a + row),
+                         p->lda,
+                         in_full(wide),
+                         width,
+                         beta,
+                         {.wide = p->c + column},
+                         p->ldc,
+                         NULL});
 }
 
 static void narrow_columns(void *context, int64_t begin, int64_t end, int thread) {
@@ -255,151 +336,17 @@ void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real
 
 int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N * NARROW_K; }
 
-/* ---- products of bf16 matrices: in oneDNN where the processor has instructions for them, otherwise tile by tile in float, of panels that
- * are widened into scratch in the second-level cache ---- */
-
-enum { TILE_M = 256, TILE_N = 256, TILE_K = 512 };
-
-typedef struct Bf16Product {
-  bool transpose_a, transpose_b, add;
-  int64_t m, n, k;
-  const uint16_t *a;
-  int64_t lda;
-  const uint16_t *b;
-  int64_t ldb;
-  const real *bias;
-  Numbers c;
-  int64_t ldc;
-} Bf16Product;
-
-/* What a thread widens into; it goes with its thread. */
-typedef struct Scratch {
-  real a[TILE_M * TILE_K], b[TILE_N * TILE_K], c[TILE_M * TILE_N];
-} Scratch;
-
-static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
-static pthread_key_t scratch_key;
-
-static void make_scratch_key(void) {
-  if (pthread_key_create(&scratch_key, free) != 0) abort();
-}
-
-static Scratch *scratch_of_thread(void) {
-  pthread_once(&scratch_once, make_scratch_key);
-  Scratch *scratch = pthread_getspecific(scratch_key);
-  if (scratch != NULL) return scratch;
-  scratch = malloc(sizeof *scratch);
-  if (scratch == NULL) abort(); /* 1.25 MiB, once a thread: there is nothing left to go on with */
-  pthread_setspecific(scratch_key, scratch);
-  return scratch;
-}
-
-/* Rows [row, row + rows), columns [column, column + columns) of op(matrix), as stored. */
-static void widen_panel(bool transposed, const uint16_t *matrix, int64_t stride, int64_t row, int64_t rows, int64_t column, int64_t columns,
-                        real *wide) {
-  if (transposed) {
-    const int64_t swap_first = row, swap_count = rows;
-    row = column, rows = columns, column = swap_first, columns = swap_count;
-  }
-  for (int64_t r = 0; r < rows; r++) kernels()->widen(NARROW_BF16, columns, matrix + (row + r) * stride + column, wide + r * columns);
-}
-
-static void run_tile(const Bf16Product *p, int64_t row, int64_t column, Scratch *scratch) {
-  const int64_t m = matmul_lesser(TILE_M, p->m - row), n = matmul_lesser(TILE_N, p->n - column);
-  for (int64_t i = 0; i < m; i++) {
-    real *c = scratch->c + i * n;
-    const int64_t at = (row + i) * p->ldc + column;
-    if (p->add)
-      memcpy(c, numbers_read(p->c, at, n, scratch->a), (size_t)n * sizeof *c);
-    else
-      memset(c, 0, (size_t)n * sizeof *c);
-    if (p->bias) kernels()->add(n, p->bias + column, c);
-  }
-  for (int64_t inner = 0; inner < p->k; inner += TILE_K) {
-    const int64_t k = matmul_lesser(TILE_K, p->k - inner);
-    widen_panel(p->transpose_a, p->a, p->lda, row, m, inner, k, scratch->a);
-    widen_panel(p->transpose_b, p->b, p->ldb, inner, k, column, n, scratch->b);
-    run(&(Product){p->transpose_a, p->transpose_b, m, n, k, 1, scratch->a, p->transpose_a ? m : k, scratch->b, p->transpose_b ? k : n, 1,
-                   scratch->c, n});
-  }
-  for (int64_t i = 0; i < m; i++) {
-    const int64_t at = (row + i) * p->ldc + column;
-    if (p->c.wide)
-      memcpy(p->c.wide + at, scratch->c + i * n, (size_t)n * sizeof(real));
-    else
-      numbers_written(p->c, at, n, scratch->c + i * n);
-  }
-}
-
-#if REAL_IS_DOUBLE
-static bool run_bf16_in_onednn(const Bf16Product *p) { return (void)p, false; }
-#else
-static bool run_bf16_in_onednn(const Bf16Product *p) {
-  if (!matmul_bf16_is_native()) return false;
-  return onednn_product(&(OnednnProduct){.transpose_a = p->transpose_a,
-                                         .transpose_b = p->transpose_b,
-                                         .add = p->add,
-                                         .inputs = ONEDNN_BF16,
-                                         .output = p->c.wide ? ONEDNN_F32 : ONEDNN_BF16,
-                                         .m = p->m,
-                                         .n = p->n,
-                                         .k = p->k,
-                                         .lda = p->lda,
-                                         .ldb = p->ldb,
-                                         .ldc = p->ldc,
-                                         .a = p->a,
-                                         .b = p->b,
-                                         .c = p->c.wide ? (void *)p->c.wide : (void *)p->c.narrow,
-                                         .bias = p->bias});
-}
-#endif
-
-static void run_bf16(const Bf16Product *p) {
-  if (run_bf16_in_onednn(p)) return;
-  Scratch *scratch = scratch_of_thread();
-  for (int64_t row = 0; row < p->m; row += TILE_M)
-    for (int64_t column = 0; column < p->n; column += TILE_N) run_tile(p, row, column, scratch);
-}
-
-static void run_bf16_rows(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Bf16Product piece = *(const Bf16Product *)context;
-  piece.m = end - begin;
-  piece.a += piece.transpose_a ? begin : begin * piece.lda;
-  piece.c = numbers_from(piece.c, begin * piece.ldc);
-  run_bf16(&piece);
-}
-
-static void run_bf16_columns(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Bf16Product piece = *(const Bf16Product *)context;
-  piece.n = end - begin;
-  piece.b += piece.transpose_b ? begin * piece.ldb : begin;
-  piece.c = numbers_from(piece.c, begin);
-  if (piece.bias) piece.bias += begin;
-  run_bf16(&piece);
-}
-
-void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b,
-                 int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc) {
-  if (m <= 0 || n <= 0) return;
-  Bf16Product product = {transpose_a, transpose_b, add, m, n, k, a, lda, b, ldb, bias, c, ldc};
-  divide(m, n, k, run_bf16_rows, run_bf16_columns, &product);
-}
-
 /* ---- whether bf16 is worth it ---- */
 
 enum { PROBE = 512, PROBES = 5 };
 
 /* The best of a few, in seconds. */
-static double time_probe(bool narrow, const uint16_t *a, const real *wide, real *c) {
+static double time_probe(Numbers a, real *c) {
+  const Product probe = {false, true, PROBE, PROBE, PROBE, 1, a, PROBE, a, PROBE, 0, {.wide = c}, PROBE, NULL};
   double best = INFINITY;
   for (int i = 0; i < PROBES; i++) {
     const double begun = clock_now();
-    if (narrow)
-      run_bf16(&(Bf16Product){false, true, false, PROBE, PROBE, PROBE, a, PROBE, a, PROBE, NULL, {.wide = c}, PROBE});
-    else
-      run(&(Product){false, true, PROBE, PROBE, PROBE, 1, wide, PROBE, wide, PROBE, 0, c, PROBE});
+    run(&probe);
     best = fmin(best, clock_now() - begun);
   }
   return best;
@@ -410,35 +357,12 @@ bool matmul_bf16_is_faster(void) {
   if (!matmul_bf16_is_native()) return false;
   uint16_t *a = calloc(count, sizeof *a);
   real *wide = calloc(count, sizeof *wide), *c = malloc(count * sizeof *c);
-  const bool faster = a && wide && c && 1.1 * time_probe(true, a, wide, c) < time_probe(false, a, wide, c);
+  const bool faster = a && wide && c && 1.1 * time_probe(in_bf16(a), c) < time_probe(in_full(wide), c);
   free(a), free(wide), free(c);
   return faster;
 }
 
 /* ---- products too small for a library ---- */
-
-static void run_small_bf16(const MatmulSmall *p) {
-  run_bf16(&(Bf16Product){.transpose_a = p->transpose_a,
-                          .transpose_b = p->transpose_b,
-                          .add = p->add,
-                          .m = p->m,
-                          .n = p->n,
-                          .k = p->k,
-                          .a = p->a.narrow,
-                          .lda = p->lda,
-                          .b = p->b.narrow,
-                          .ldb = p->ldb,
-                          .c = {.wide = p->c},
-                          .ldc = p->ldc});
-}
-
-static void run_in_library(const MatmulSmall *p) {
-  if (p->a.narrow)
-    run_small_bf16(p);
-  else
-    run(&(Product){p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a.wide, p->lda, p->b.wide, p->ldb, p->add ? 1 : 0, p->c,
-                   p->ldc});
-}
 
 void matmul_small(int count, const MatmulSmall *product) {
   const double begun = matmul_count_begin();
@@ -447,7 +371,8 @@ void matmul_small(int count, const MatmulSmall *product) {
   int64_t multiplied = 0;
   for (const MatmulSmall *p = product; p < product + count; p++) {
     if (!vectors)
-      run_in_library(p);
+      run(&(Product){
+          p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->lda, p->b, p->ldb, p->add ? 1 : 0, {.wide = p->c}, p->ldc, NULL});
     else if (p->a.narrow)
       narrow(p->transpose_a, p->transpose_b, p->m, p->n, p->k, p->a.narrow, p->lda, p->b.narrow, p->ldb, p->add, p->c, p->ldc);
     else
@@ -469,25 +394,20 @@ enum { BACKENDS = sizeof backend_names / sizeof *backend_names };
 static _Atomic int chosen_backend = -1; /* a row of these; not yet */
 
 /* By the processor: with AVX-512 oneDNN was faster on every shape that was measured. A slower table of kernels that the environment asks
- * for stands for a lesser processor. */
+ * for counts as an older processor. */
 static int fitting_backend(void) {
   return !REAL_IS_DOUBLE && onednn_has_float() && strcmp(kernels()->name, "avx512") == 0 ? MATMUL_ONEDNN : MATMUL_OPENBLAS;
-}
-
-static int backend_named(const char *name) {
-  if (strcmp(name, "auto") == 0) return fitting_backend();
-  for (int i = 0; i < BACKENDS; i++) {
-    if (strcmp(name, backend_names[i].name) == 0) return i;
-  }
-  return -1;
 }
 
 Status matmul_choose_backend(const char *name) {
   const char *source = name ? "--backend" : "environment variable ASTRA_BACKEND";
   if (name == NULL) name = getenv("ASTRA_BACKEND");
   if (name == NULL) name = "auto";
-  const int backend = backend_named(name);
-  if (backend < 0) return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas, onednn and onednn-int8", source, name);
+  int backend = strcmp(name, "auto") == 0 ? fitting_backend() : 0;
+  if (strcmp(name, "auto") != 0)
+    while (backend < BACKENDS && strcmp(name, backend_names[backend].name) != 0) backend++;
+  if (backend == BACKENDS)
+    return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas, onednn and onednn-int8", source, name);
   if (backend_names[backend].int8 && onednn_has_float() && !onednn_has_int8())
     return status_set(STATUS_BAD_USAGE, "%s: onednn-int8 needs a processor with VNNI or AMX; openblas, onednn and auto are accepted",
                       source);

@@ -1,4 +1,4 @@
-/* Matrix products: the only door to BLAS and oneDNN. Row-major. The work is cut over the pool's threads in fixed pieces, each a
+/* Matrix products: the only interface to BLAS and oneDNN. Row-major. The pool's threads divide the work in fixed pieces, each a
  * single-threaded call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
 #ifndef AUTOGRAD_MATMUL_H
 #define AUTOGRAD_MATMUL_H
@@ -47,20 +47,11 @@ int64_t matmul_narrow_scratch(void); /* numbers, for all threads of the pool tog
 
 /* C [M, N] = op(A) op(B) + bias, added to C or not, over the pool, with A and B in bf16 and C in either width: sums are in float, and a C
  * in bf16 is rounded once. bias [N] or NULL. Where the processor has no bf16 instructions, or oneDNN is not there, panels are widened and
- * multiplied in float: equal but for the order of the sums. Inside a threads_for body on the calling thread alone. */
+ * multiplied in float: equal except for the order of the sums. Inside a threads_for body on the calling thread alone. */
 void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b,
                  int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
 
-/* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
- * kernels()->nearest_words, d <= NEAREST_MAX_WIDTH. On the calling thread; counted as a product. */
-void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
-                    int32_t *codes, int64_t stride);
-
-/* The same against packed words, in any width: kernels_nearest_packed()->search, counted as a product. */
-void matmul_nearest_packed(const NearestPack *pack, int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, int32_t *codes,
-                           int64_t stride, void *memory);
-
-/* Counting only (planning mode): adds what matmul would count but its time. */
+/* Counting only (planning mode): adds what matmul would count, except its time. */
 void matmul_count_only(int64_t m, int64_t n, int64_t k);
 
 MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
@@ -82,8 +73,8 @@ bool matmul_int8_in_onednn(void);
 bool matmul_bf16_is_native(void);
 bool matmul_bf16_is_faster(void);
 
-/* Has BLAS make its work buffers, one for each thread of the pool. It would make them one by one, whenever as many threads as never before
- * happen to be inside a product at once: at any time in a run. Call after threads_start. */
+/* Makes BLAS allocate its work buffers, one for each thread of the pool. It would allocate them one by one, whenever more threads than ever
+ * before are inside a product at once: at any time in a run. Call after threads_start. */
 void matmul_reserve(void);
 
 /* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"), which decide its speed (what matmul_describe says). */
@@ -97,7 +88,7 @@ void matmul_describe(char *text, size_t size);
  * better or worse (matmul_core tells). */
 void matmul_start(void);
 
-/* ---- for products in other files (matmul_packed.c, matmul_lowbit.c) ---- */
+/* ---- for products in other files (matmul_packed.c, matmul_lowbit.c, vq/codebook.c) ---- */
 
 enum { MATMUL_POOLED_MIN = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */ };
 

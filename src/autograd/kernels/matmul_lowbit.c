@@ -1,6 +1,6 @@
-/* Cuts a product along the outputs, one range a thread. A thread interleaves the weights of some panels into scratch, which fits the
- * second-level cache, and runs all rows past them, twelve at a time; interleaving reads each weight once and costs what three to four rows
- * do. Weights therefore stay as they are in memory, for one row (which takes them from there) and for many, mapped from a file or not.
+/* Divides a product along the outputs, one range per thread. A thread interleaves the weights of some panels into scratch, which fits the
+ * second-level cache, and multiplies all rows with them, twelve at a time; interleaving reads each weight once and costs as much as three
+ * to four rows. Weights therefore stay as they are in memory, for one row (which reads them there) and for many, mapped from a file or not.
  * Measured against keeping them interleaved: 197 rows by 768 x 3,072 within 3%, at half the memory.
  *
  * Tiles of AMX are several times as fast, and interleaving would take a good part of the time: there, weights that were packed once
@@ -20,10 +20,10 @@
 enum {
   LINE = 64,
   GROUP_BYTES = 384 << 10, /* of interleaved weights: with twelve rows of activations and of results, less than a second-level cache */
-  MAX_GROUP = 128,         /* outputs; all groups of a thread but the first are read ahead */
+  MAX_GROUP = 128,         /* outputs; all groups of a thread except the first are read ahead */
   MIN_GROUP = 2 * LOWBIT_PANEL,
   MIN_PACKED_ROWS = 16, /* a tile of AMX; fewer are bound by reading the weights */
-  PACKED_ROWS = 128,    /* of a piece, and its outputs: sums and weights stay in the second-level cache */
+  PACKED_ROWS = 128,    /* rows and outputs of a piece: sums and weights stay in the second-level cache */
   PACKED_OUTPUTS = 128
 };
 
@@ -48,28 +48,22 @@ static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static size_t panel_bytes(const Job *job) { return (size_t)(job->group_outputs * job->stride); }
 
-/* Weights whole from the first input on, and outputs from a strip's first. */
-static bool runs_packed(const MatmulLowbit *p, const LowbitKernels *kernels) {
-  return p->packed != NULL && p->rows >= MIN_PACKED_ROWS && p->first_output % PACKED_STRIP == 0 && p->first_input == 0 &&
-         p->inputs == p->weight->inputs && kernels->scale != NULL;
-}
-
-static void describe_packed(Job *job) {
-  const int64_t tiles = (job->p->rows + PACKED_ROWS - 1) / PACKED_ROWS;
-  job->packed = true;
-  job->piece_rows = (job->p->rows + tiles - 1) / tiles;
-  job->group_outputs = PACKED_OUTPUTS;
-  job->thread_bytes = lines((size_t)(job->piece_rows * PACKED_OUTPUTS) * sizeof(int32_t));
-  const size_t wide = lines((size_t)job->p->inputs * sizeof(real)); /* quantise_rows */
-  if (job->thread_bytes < wide) job->thread_bytes = wide;
-}
-
 static Job describe(const MatmulLowbit *p) {
   Job job = {.p = p, .kernels = lowbit_kernels(), .kind = p->weight->kind};
   job.stride = whole(p->inputs, LOWBIT_PIECE);
   job.groups = lowbit_groups(job.kind, p->inputs);
   job.row_bytes = (int64_t)lowbit_row_bytes(job.kind, p->weight->inputs);
-  if (runs_packed(p, job.kernels)) return describe_packed(&job), job;
+  const bool whole_inputs = p->first_input == 0 && p->inputs == p->weight->inputs, strips = p->first_output % PACKED_STRIP == 0;
+  if (p->packed != NULL && p->rows >= MIN_PACKED_ROWS && whole_inputs && strips && job.kernels->scale != NULL) {
+    const int64_t tiles = (p->rows + PACKED_ROWS - 1) / PACKED_ROWS;
+    job.packed = true;
+    job.piece_rows = (p->rows + tiles - 1) / tiles;
+    job.group_outputs = PACKED_OUTPUTS;
+    job.thread_bytes = lines((size_t)(job.piece_rows * PACKED_OUTPUTS) * sizeof(int32_t));
+    const size_t wide = lines((size_t)p->inputs * sizeof(real)); /* quantise_rows */
+    if (job.thread_bytes < wide) job.thread_bytes = wide;
+    return job;
+  }
   job.piece_rows = LOWBIT_TILE_ROWS;
   job.group_outputs = matmul_lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
   if (job.group_outputs < MIN_GROUP) job.group_outputs = MIN_GROUP;
@@ -82,29 +76,11 @@ static Job describe(const MatmulLowbit *p) {
   return job;
 }
 
-static size_t piece_bytes(const Job *job) {
-  const MatmulLowbit *p = job->p;
-  if (p->c != NULL) return 0;
-  return p->rows > 1 ? (size_t)(threads_count() * job->piece_rows * job->group_outputs) * sizeof(real) : (size_t)p->outputs * sizeof(real);
-}
-
 size_t matmul_lowbit_scratch(const MatmulLowbit *p) {
   const Job job = describe(p);
-  const size_t facts = lines((size_t)(p->rows * job.groups) * sizeof(float));
-  return lines((size_t)(p->rows * job.stride)) + 2 * facts + (size_t)threads_count() * job.thread_bytes + piece_bytes(&job);
-}
-
-static void place(Job *job, uint8_t *scratch) {
-  const MatmulLowbit *p = job->p;
-  const size_t facts = lines((size_t)(p->rows * job->groups) * sizeof(float));
-  job->a = (int8_t *)scratch;
-  scratch += lines((size_t)(p->rows * job->stride));
-  job->scale = (float *)(void *)scratch;
-  job->sum = (int32_t *)(void *)(scratch + facts);
-  job->panels = scratch + 2 * facts;
-  job->pieces = (real *)(void *)(job->panels + (size_t)threads_count() * job->thread_bytes);
-  const int64_t start = job->kind == LOWBIT_INT8 ? p->first_input : (int64_t)lowbit_row_bytes(job->kind, p->first_input);
-  job->numbers = (const uint8_t *)p->weight->numbers + p->first_output * job->row_bytes + start;
+  const size_t facts = lines((size_t)(p->rows * job.groups) * sizeof(float)), threads = (size_t)threads_count();
+  const size_t piece = p->rows > 1 ? threads * (size_t)(job.piece_rows * job.group_outputs) : (size_t)p->outputs; /* where C is NULL */
+  return lines((size_t)(p->rows * job.stride)) + 2 * facts + threads * job.thread_bytes + (p->c == NULL ? piece * sizeof(real) : 0);
 }
 
 /* ---- activations ---- */
@@ -153,14 +129,7 @@ static void one_row(const Job *job, int64_t begin, int64_t end) {
   if (p->after) p->after(p->context, 0, 1, begin, end - begin, y, p->ldc);
 }
 
-/* Interleaves outputs [column, column + columns). */
-static void make_panels(const Job *job, int64_t column, int64_t columns, uint8_t *panels, float *scales) {
-  for (int64_t o = 0; o < columns; o += LOWBIT_PANEL)
-    job->kernels->panel(job->kind, columns - o, job->p->inputs, job->numbers + (column + o) * job->row_bytes, job->row_bytes,
-                        panels + o * job->stride, scales + o * job->groups);
-}
-
-/* ahead: bytes of the outputs that this thread comes to next. Reading them from memory takes a tenth as long as the products. */
+/* ahead: bytes of the outputs that this thread computes next. Reading them from memory takes a tenth as long as the products. */
 static void many_rows(const Job *job, int64_t column, int64_t columns, int thread, int64_t ahead) {
   const MatmulLowbit *p = job->p;
   uint8_t *panels = job->panels + (size_t)thread * job->thread_bytes;
@@ -176,7 +145,9 @@ static void many_rows(const Job *job, int64_t column, int64_t columns, int threa
                      .c = job->pieces + thread * LOWBIT_TILE_ROWS * job->group_outputs,
                      .ldc = p->c ? p->ldc : job->group_outputs};
   const int64_t tiles = (p->rows + LOWBIT_TILE_ROWS - 1) / LOWBIT_TILE_ROWS;
-  make_panels(job, column, columns, panels, scales);
+  for (int64_t o = 0; o < columns; o += LOWBIT_PANEL) /* interleaves outputs [column, column + columns) */
+    job->kernels->panel(job->kind, columns - o, p->inputs, job->numbers + (column + o) * job->row_bytes, job->row_bytes,
+                        panels + o * job->stride, scales + o * job->groups);
   for (int64_t r = 0; r < p->rows; r += LOWBIT_TILE_ROWS) {
     tile.rows = matmul_lesser(LOWBIT_TILE_ROWS, p->rows - r);
     tile.x = rows_from(job, r);
@@ -203,7 +174,7 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
 
 /* ---- products with packed weights ---- */
 
-/* Where oneDNN has no memory. */
+/* If oneDNN has no memory. */
 static void sum_products(const OnednnProduct *p) {
   const uint8_t *a = p->a, *b = p->b;
   int32_t *c = p->c;
@@ -240,7 +211,7 @@ static void packed_piece(const Job *job, int64_t row, int64_t column, int thread
   if (p->after) p->after(p->context, row, rows, column, columns, c, ldc);
 }
 
-/* Pieces of the first outputs come first: all rows meet weights that are in the cache. */
+/* Pieces of the first outputs come first: all rows are multiplied with weights that are in the cache. */
 static void pieces_body(void *context, int64_t begin, int64_t end, int thread) {
   const Job *job = context;
   const int64_t tiles = (job->p->rows + job->piece_rows - 1) / job->piece_rows;
@@ -256,7 +227,16 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   if (p->rows <= 0 || p->outputs <= 0) return;
   const double begun = matmul_count_begin();
   Job job = describe(p);
-  place(&job, scratch);
+  const size_t facts = lines((size_t)(p->rows * job.groups) * sizeof(float));
+  uint8_t *at = scratch;
+  job.a = (int8_t *)at;
+  at += lines((size_t)(p->rows * job.stride));
+  job.scale = (float *)(void *)at;
+  job.sum = (int32_t *)(void *)(at + facts);
+  job.panels = at + 2 * facts;
+  job.pieces = (real *)(void *)(job.panels + (size_t)threads_count() * job.thread_bytes);
+  const int64_t start = job.kind == LOWBIT_INT8 ? p->first_input : (int64_t)lowbit_row_bytes(job.kind, p->first_input);
+  job.numbers = (const uint8_t *)p->weight->numbers + p->first_output * job.row_bytes + start;
   const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_MIN;
   threads_for(p->rows, small ? p->rows : 4, quantise_rows, &job);
   if (job.packed)
@@ -266,7 +246,7 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   matmul_count_end(p->rows, p->outputs, p->inputs, begun);
 }
 
-/* ---- products of which the other side stays as it is ---- */
+/* ---- products whose activations stay in full ---- */
 
 typedef struct Widened {
   const LowbitMatrix *weight;

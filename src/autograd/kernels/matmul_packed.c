@@ -1,4 +1,4 @@
-/* Products with packed weights, cut into pieces of some rows by some strips, which threads take in order. See matmul_packed.h. */
+/* Products with packed weights, divided into pieces of some rows by some strips, which threads take in order. See matmul_packed.h. */
 #include "autograd/kernels/matmul_packed.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
@@ -9,7 +9,7 @@
 enum {
   TILE_ROWS = 256,    /* their part of A stays in the second-level cache beside a strip */
   MIN_TILE = 48,      /* rows that a strip is read for, where many threads share few strips */
-  PIECE_STRIPS = 4,   /* strips of a piece: what `after` gets is in the cache still */
+  PIECE_STRIPS = 4,   /* strips of a piece: its numbers are still in the cache when `after` gets them */
   PIECES_A_THREAD = 2 /* at least, where there are as many */
 };
 
@@ -21,7 +21,7 @@ static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) {
 
 _Static_assert((int)PACKED_STRIP == (int)ONEDNN_STRIP && LOWBIT_PIECE % 64 == 0, "int8 strips are laid out as onednn.h asks");
 
-/* Tried, for another version of oneDNN may take no strips of int8. */
+/* Tests it, since another version of oneDNN may not support strips of int8. */
 static bool strips_multiply(void) {
   enum { SIZE = 64 };
   static _Alignas(SIZE) const uint8_t zeros[SIZE * SIZE];
@@ -163,7 +163,7 @@ static void run_items(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-/* Even tiles; more than the cache asks for where threads would be without strips. */
+/* Even tiles; more than the cache needs where threads would otherwise have no strips. */
 static int64_t tile_rows(int64_t rows, int64_t strips) {
   const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, max = (rows + MIN_TILE - 1) / MIN_TILE;
   int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;

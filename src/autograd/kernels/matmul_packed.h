@@ -1,5 +1,5 @@
-/* Products with a weight that was packed once, because it does not change: inference. Nothing of it is copied or turned in a product, and
- * no number of rows is a bad one. Counted as products (matmul.h). */
+/* Products with a weight that was packed once, because it does not change: inference. A product copies and transposes nothing of it, and is
+ * fast for any number of rows. Counted as products (matmul.h). */
 #ifndef AUTOGRAD_MATMUL_PACKED_H
 #define AUTOGRAD_MATMUL_PACKED_H
 #include "autograd/kernels/numbers.h"

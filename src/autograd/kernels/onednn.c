@@ -1,5 +1,5 @@
-/* See onednn.h. A thread keeps its primitives in a table found by hashing what the primitive depends on; a place that is taken by another
- * shape is given to the newer one. Which library multiplies a shape follows from the shape alone, so that same seed gives same bits. */
+/* See onednn.h. A thread keeps its primitives in a hash table by shape; where no place is free, a newer shape replaces an older one. Which
+ * library multiplies a shape follows from the shape alone, so that same seed gives same bits. */
 #include "autograd/kernels/onednn.h"
 #include <stddef.h>
 
@@ -15,7 +15,7 @@
 enum { PLACES = 1024, PROBES = 8, ARGUMENTS = 5, ALIGNMENT = 64 };
 enum { A, B, C, SCRATCH, BIAS }; /* the arguments' places; a product may be without the last */
 
-/* What a primitive is made for: a product without its addresses. Zeroed before it is filled, for it is compared as bytes. */
+/* What a primitive depends on: a product without its addresses. Zeroed before it is filled, because it is compared as bytes. */
 typedef struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
   uint8_t transpose_a, transpose_b, add, bias, inputs, output, used;
@@ -24,14 +24,14 @@ typedef struct Shape {
 typedef struct Made {
   Shape shape;
   dnnl_primitive_t primitive;
-  dnnl_memory_t memory[ARGUMENTS]; /* their data is set call by call */
+  dnnl_memory_t memory[ARGUMENTS]; /* their data is set in each call */
   size_t scratch;                  /* bytes */
   bool holds_signals;              /* no handler may run on the stack of this one */
 } Made;
 
 typedef struct OwnTable {
   dnnl_stream_t stream;
-  void *scratch; /* as much as the neediest of its primitives asks for */
+  void *scratch; /* as much as the largest that one of its primitives needs */
   size_t scratch_bytes;
   Made place[PLACES];
 } OwnTable;
@@ -60,7 +60,7 @@ static void make_engine(void) {
   if (pthread_key_create(&table_key, release_table) != 0 || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
-/* Debian's oneDNN is built with OpenMP, whose number of threads belongs to the thread that asks. */
+/* Debian's oneDNN is built with OpenMP, whose number of threads is a setting of the calling thread. */
 static OwnTable *table_of_thread(void) {
   if (own_table != NULL) return own_table;
   pthread_once(&engine_once, make_engine);
@@ -109,7 +109,7 @@ static bool uses_free_stack(const_dnnl_primitive_desc_t description) {
   return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) != dnnl_success || strncmp(name, "brg:", 4) != 0;
 }
 
-/* Those that the program itself raises would end it if they were blocked. */
+/* All but the signals that a fault of the program itself raises: blocked, those would end it. */
 static void hold_signals(sigset_t *before) {
   static const int own_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
   sigset_t held;
@@ -118,7 +118,7 @@ static void hold_signals(sigset_t *before) {
   pthread_sigmask(SIG_BLOCK, &held, before);
 }
 
-/* Scratch is the caller's: oneDNN's own would be tied to the thread behind our back. */
+/* Scratch is the caller's: oneDNN's own would be bound to the thread without our knowledge. */
 static bool make_primitive(Made *made, const Shape *s, dnnl_memory_desc_t matrix[ARGUMENTS]) {
   dnnl_matmul_desc_t operation;
   dnnl_primitive_attr_t attributes = NULL;
@@ -151,20 +151,13 @@ static bool make(Made *made, const Shape *s) {
   return done;
 }
 
-static uint64_t hash(const Shape *shape) {
-  const uint8_t *bytes = (const uint8_t *)shape;
-  uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a, by eight bytes */
-  for (size_t i = 0; i + sizeof sum <= sizeof *shape; i += sizeof sum) {
-    uint64_t word;
-    memcpy(&word, bytes + i, sizeof word);
-    sum = (sum ^ word) * 0x100000001b3u;
-    sum ^= sum >> 29;
-  }
-  return sum;
-}
-
 static Made *find(OwnTable *table, const Shape *shape) {
-  const uint64_t first = hash(shape);
+  uint64_t first = 0xcbf29ce484222325u, word; /* FNV-1a, by eight bytes */
+  for (size_t i = 0; i + sizeof word <= sizeof *shape; i += sizeof word) {
+    memcpy(&word, (const uint8_t *)shape + i, sizeof word);
+    first = (first ^ word) * 0x100000001b3u;
+    first ^= first >> 29;
+  }
   Made *free_place = NULL;
   for (int i = 0; i < PROBES; i++) {
     Made *made = &table->place[(first + (uint64_t)i) % PLACES];

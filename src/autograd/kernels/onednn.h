@@ -1,5 +1,7 @@
-/* Matrix products through oneDNN, each on the calling thread alone: the pool above shares the work out, so that no second pool of threads
- * runs. One primitive is made for each shape (0.3 ms) and kept for the thread. Built in where dnnl.h is; else every call answers no. */
+/* Matrix products through oneDNN, each on the calling thread alone: our pool divides the work, so that no second pool of threads runs. One
+ * primitive is made for each shape (0.3 ms) and kept for the thread. Built in where dnnl.h is installed; otherwise every call returns
+ * false.
+ */
 #ifndef AUTOGRAD_ONEDNN_H
 #define AUTOGRAD_ONEDNN_H
 #include <stdbool.h>

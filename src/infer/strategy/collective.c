@@ -9,9 +9,9 @@
 
 enum { SITE_SCATTER, SITE_JOIN, SITES, NUMBER = 4 /* bytes */ };
 
-/* ---- who has what */
+/* ---- shares and messages */
 
-/* Numbers of a device's share, all samples together. */
+/* Numbers in a device's share of all samples. */
 static int64_t numbers_of(const ReduceStep *step, int nodes, int node) {
   return step->samples * share_even_count(step->rows, nodes, node) * step->width;
 }
@@ -19,7 +19,7 @@ static int64_t numbers_of(const ReduceStep *step, int nodes, int node) {
 static int64_t whole_numbers(const ReduceStep *step) { return step->samples * step->rows * step->width; }
 
 /* PacketRules.message_rows, a row being one number. */
-static int64_t group_numbers(const PacketRules *rules, int sender, int block, int site, int part) {
+static int64_t message_numbers(const PacketRules *rules, int sender, int block, int site, int part) {
   const CollectivePlan *plan = rules->message_context;
   const ReduceStep *step = &plan->steps[block];
   bool sent = site == SITE_SCATTER ? step->sum && sender != part : sender == part;
@@ -32,7 +32,7 @@ static MessageKey key_of(const Collective *c, int site, int part) {
   return (MessageKey){.request = c->request, .block = (uint8_t)c->step, .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
-/* Groups of the same site and part: as many steps on, their memory is free again (transport_thread_reserve). */
+/* Place of a step's messages in memory: the ring has one for each step that can be in flight (transport_thread_reserve). */
 static size_t ring_place(const Collective *c) {
   uint64_t sequence = (uint64_t)(c->request - 1) * (uint64_t)c->setup.steps + (uint64_t)c->step;
   return (size_t)(sequence % (uint64_t)c->ring);
@@ -49,7 +49,7 @@ static int packets_for(const Collective *c, int64_t numbers) {
   return interleave_packets(numbers, 8.0 * NUMBER, transport_thread_max_packet(c->setup.transport), 1);
 }
 
-/* bytes: of the numbers in a row. Their memory is this step's. */
+/* bytes [4 * numbers], which belong to this step. */
 static Status send_rows(Collective *c, MessageKey key, int64_t numbers, const uint8_t *bytes, int lane, uint64_t peers) {
   TransportPacket *packets = c->packets + (ring_place(c) * (size_t)(c->setup.nodes + 1) + (size_t)lane) * (size_t)c->max_packets;
   int count = packets_for(c, numbers);
@@ -77,13 +77,15 @@ static Status reserve(Collective *c, MessageKey key) {
   return status;
 }
 
-/* Every other device's rows of a partial tensor, to be added up there. */
+/* Sends every other device its rows of a partial tensor, to be added up there: the next device first, as schedule_reduce has it, so that
+ * devices that send at once do not all begin with the same one. */
 static Status scatter(Collective *c, const ReduceStep *step, const real *partial) {
   uint8_t *bytes = c->scattered + ring_place(c) * c->whole_bytes;
-  for (int d = 0; d < c->setup.nodes; d++) {
+  for (int i = 1; i < c->setup.nodes; i++) {
+    int d = (c->setup.self + i) % c->setup.nodes;
     int64_t numbers = numbers_of(step, c->setup.nodes, d), first = share_even_begin(step->rows, c->setup.nodes, d) * step->width;
     MessageKey key = key_of(c, SITE_SCATTER, d);
-    if (d == c->setup.self || numbers == 0) continue;
+    if (numbers == 0) continue;
     TRY(reserve(c, key));
     wire_pack_reals(partial + first, (size_t)numbers, bytes + NUMBER * first);
     TRY(send_rows(c, key, numbers, bytes + NUMBER * first, d, (uint64_t)1 << d));
@@ -91,7 +93,7 @@ static Status scatter(Collective *c, const ReduceStep *step, const real *partial
   return STATUS_OK;
 }
 
-/* Own rows to all others. */
+/* Sends own rows to all others. */
 static Status give(Collective *c, const ReduceStep *step, const real *own) {
   uint8_t *bytes = c->joined + ring_place(c) * c->share_bytes;
   int64_t numbers = numbers_of(step, c->setup.nodes, c->setup.self);
@@ -104,16 +106,7 @@ static Status give(Collective *c, const ReduceStep *step, const real *own) {
 
 /* ---- receiving */
 
-static Status check_finite(Collective *c, int node, const real *values, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    if (isfinite(values[i])) continue;
-    c->fault = node;
-    return status_set(STATUS_BAD_VALUE, "node %d: sent a number that is not finite", node);
-  }
-  return STATUS_OK;
-}
-
-/* What has come, one packet behind the other. A peer that is gone has left nothing that one could go on with. */
+/* Joins the packets of a message. Rows of a peer that is gone cannot be replaced. */
 static Status parse(Collective *c, int node, const TransportArrival *arrival, int64_t numbers, real *out) {
   int64_t parsed = 0;
   for (int f = 0; f < arrival->count && arrival->packets[f].payload; f++) {
@@ -121,12 +114,15 @@ static Status parse(Collective *c, int node, const TransportArrival *arrival, in
     wire_parse_reals(arrival->packets[f].payload, (size_t)count, out + parsed);
     parsed += count;
   }
-  if (parsed == numbers) return check_finite(c, node, out, numbers);
+  int64_t finite = 0;
+  while (finite < parsed && isfinite(out[finite])) finite++;
+  if (finite == numbers) return STATUS_OK;
   c->fault = node;
+  if (parsed == numbers) return status_set(STATUS_BAD_VALUE, "node %d: sent a number that is not finite", node);
   return status_set(STATUS_PEER, "node %d: is gone, and nothing can take the place of its rows", node);
 }
 
-/* Groups without numbers are done without having come. */
+/* Messages without numbers are not sent. */
 static Status wait_for(Collective *c, MessageKey key, int64_t numbers, uint64_t peers) {
   double start = clock_now();
   if (numbers == 0) return STATUS_OK;
@@ -135,7 +131,7 @@ static Status wait_for(Collective *c, MessageKey key, int64_t numbers, uint64_t 
   return status;
 }
 
-/* Own rows become the sum, in the order of the devices. */
+/* Sums own rows in the order of the devices. */
 static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
   int self = c->setup.self;
   int64_t numbers = numbers_of(step, c->setup.nodes, self);
@@ -153,7 +149,7 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
   return STATUS_OK;
 }
 
-/* Rows of another device into its place in each sample of all [samples, rows, width]. */
+/* Receives the rows of another device into their place in each sample of all [samples, rows, width]. */
 static Status take(Collective *c, const ReduceStep *step, int node, real *all) {
   int64_t rows = share_even_count(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
   int64_t first = share_even_begin(step->rows, c->setup.nodes, node) * step->width;
@@ -243,7 +239,7 @@ Status collective_check(const CollectiveSetup *setup) {
                     COLLECTIVE_NODES, COLLECTIVE_STEPS);
 }
 
-/* Bytes of the largest share, and of the largest tensor. */
+/* Bytes of the largest share and of the largest tensor. */
 static void max_bytes(const CollectiveSetup *setup, size_t *share, size_t *whole) {
   *share = *whole = 0;
   for (int i = 0; i < setup->steps; i++) {
@@ -264,18 +260,6 @@ void collective_transport(const CollectiveSetup *setup, TransportSetup *transpor
   max_bytes(setup, &transport->max_message_bytes, &whole);
 }
 
-static void init_plan(Collective *c, CollectivePlan *plan) {
-  plan->nodes = c->setup.nodes;
-  plan->rules = (PacketRules){.nodes = c->setup.nodes,
-                              .blocks = c->setup.steps,
-                              .sites = SITES,
-                              .parts = c->setup.nodes,
-                              .width = 1,
-                              .raw = true,
-                              .message_rows = group_numbers,
-                              .message_context = plan};
-}
-
 static Status allocate(Collective *c) {
   size_t ring = (size_t)c->ring, numbers = c->share_bytes / NUMBER, steps = (size_t)c->setup.steps;
   bool memory = (c->scattered = malloc(ring * c->whole_bytes + 1)) && (c->joined = malloc(ring * c->share_bytes + 1)) &&
@@ -283,7 +267,15 @@ static Status allocate(Collective *c) {
                 (c->arrivals = calloc((size_t)c->setup.nodes, sizeof *c->arrivals)) && (c->came = malloc(numbers * sizeof(real) + 1)) &&
                 (c->sum = malloc(numbers * sizeof(real) + 1));
   for (int i = 0; i < 2 && memory; i++) {
-    init_plan(c, &c->plan[i]);
+    c->plan[i].nodes = c->setup.nodes;
+    c->plan[i].rules = (PacketRules){.nodes = c->setup.nodes,
+                                     .blocks = c->setup.steps,
+                                     .sites = SITES,
+                                     .parts = c->setup.nodes,
+                                     .width = 1,
+                                     .raw = true,
+                                     .message_rows = message_numbers,
+                                     .message_context = &c->plan[i]};
     memory = (c->plan[i].steps = calloc(steps + 1, sizeof(ReduceStep))) != NULL;
   }
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for rows of %d devices; use a smaller --batch", c->setup.nodes);

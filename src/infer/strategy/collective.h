@@ -1,12 +1,12 @@
-/* Sums and gathers of whole rows over all devices (nn/exchange.h) by a transport whose backend loses nothing. What they will be is said
- * before each request, so that every length on the wire follows from it.
+/* Sums and gathers of whole rows over all devices (nn/exchange.h) by a transport whose backend loses nothing. Their steps are given before
+ * each request, so that every length on the wire follows from them.
  *
  *   sum     site 0, part d: each device sends d its share of the rows that d adds up        (reduce-scatter)
  *           site 1, part s: device s sends all others the rows that it has added up         (all-gather)
  *   gather  site 1, part s: device s sends all others its rows
  *
- * In a packet's header the block is the number of the step in the request. Payloads are float32, the numbers of a group one behind the
- * other. Bytes that a device sends: 4 W (R - R_own) + 4 W R_own (N - 1) for a sum of R rows, 4 W R_own (N - 1) for a gather. */
+ * In a packet's header the block is the number of the step in the request. Payloads are float32, the numbers of a message one after
+ * another. Bytes that a device sends: 4 W (R - R_own) + 4 W R_own (N - 1) for a sum of R rows, 4 W R_own (N - 1) for a gather. */
 #ifndef INFER_COLLECTIVE_H
 #define INFER_COLLECTIVE_H
 #include "infer/transport/transport_thread.h"
@@ -18,17 +18,17 @@ enum { COLLECTIVE_STEPS = 255, COLLECTIVE_NODES = MAX_PARTS };
 typedef struct CollectiveSetup {
   int self, nodes;
   int steps;                  /* of each request */
-  const ReduceStep *max;      /* [steps] of the largest request; read by init and transport alone */
-  TransportThread *transport; /* outlives the collective's use, not the collective */
+  const ReduceStep *max;      /* [steps] of the largest request; read only by collective_init and collective_transport */
+  TransportThread *transport; /* needed while the collective is used, not when it is released */
 } CollectiveSetup;
 
 /* UNSUPPORTED: more devices or steps than packets can number. */
 Status collective_check(const CollectiveSetup *setup);
 
-/* A transport for it: what of its setup follows. The transport is not there yet. */
+/* Sets the fields of a transport's setup that follow from the collective's; setup->transport is not used. */
 void collective_transport(const CollectiveSetup *setup, TransportSetup *transport);
 
-/* What is known of one request; the transport's thread looks at it. */
+/* The plan of one request; read by the transport's thread. */
 typedef struct CollectivePlan {
   PacketRules rules;
   int nodes;
@@ -40,8 +40,8 @@ typedef struct Collective {
   CollectiveSetup setup;
   TransportCheck *check; /* called while others are waited for (transport.h); may be NULL */
   void *check_context;
-  int fault;         /* the peer that a failure is about; -1: none */
-  double wait, send; /* seconds of the request under way */
+  int fault;         /* the peer that caused a failure; -1: none */
+  double wait, send; /* seconds of the current request */
   uint32_t request;
   int step;               /* the next one */
   CollectivePlan plan[2]; /* [request & 1] */

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -45,24 +46,29 @@ typedef struct Side {
   char problem[256];
 } Side;
 
-static void open_side(Side *side, double timeout) {
+static void open_side_with(Side *side, double timeout, const LinkOptions *links, Status (*open)(void *, Backend **), void *context) {
   CollectiveSetup setup = {.self = side->self, .nodes = side->nodes, .steps = STEPS, .max = largest};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
-  TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = timeout, .open = backend_open};
-  Connection *channels[MAX] = {0};
+  TransportThreadSetup transport = {
+      .transport.reliability = &reliability, .transport.timeout = timeout, .transport.links = links, .open = open, .open_context = context};
   assert_int_equal(collective_check(&setup), STATUS_OK);
   collective_transport(&setup, &transport.transport);
-  for (int d = 0; d < side->nodes; d++) {
-    if (d != side->self) assert_int_equal(connection_plain(&channels[d], side->sockets[d]), STATUS_OK);
-  }
-  BackendPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .max_packet = PACKET_HEADER + 64};
-  transport.open_context = &peers; /* 16 numbers a packet: groups of several */
   assert_int_equal(transport_thread_start(&side->transport, &transport), STATUS_OK);
   setup.transport = side->transport;
   assert_int_equal(collective_init(&side->collective, &setup), STATUS_OK);
   side->arena = arena_new((size_t)1 << 24);
   side->tape = tape_new(side->arena);
   tape_record(side->tape, false);
+}
+
+static void open_side(Side *side, double timeout) {
+  Connection *channels[MAX] = {0};
+  for (int d = 0; d < side->nodes; d++) {
+    if (d != side->self) assert_int_equal(connection_plain(&channels[d], side->sockets[d]), STATUS_OK);
+  }
+  /* 16 numbers per packet: messages of several */
+  BackendPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .max_packet = PACKET_HEADER + 64};
+  open_side_with(side, timeout, NULL, backend_open, &peers);
 }
 
 static void close_side(Side *side) {
@@ -219,6 +225,75 @@ static void waiting_can_be_interrupted(void **state) {
   for (int i = 0; i < 2; i++) close_side(&sides[i]);
 }
 
+/* A backend whose peers are silent: notes to which one the first packet goes. */
+typedef struct Recorder {
+  Backend backend;
+  atomic_int first; /* -1: none was sent */
+} Recorder;
+
+static Status record_send(Backend *self, int peer, const uint8_t *packet, size_t bytes, bool *taken) {
+  int none = -1;
+  (void)packet, (void)bytes;
+  *taken = true;
+  atomic_compare_exchange_strong(&((Recorder *)self)->first, &none, peer);
+  return STATUS_OK;
+}
+
+static Status record_receive(Backend *self, BackendTake *take, void *context) {
+  (void)self, (void)take, (void)context;
+  return STATUS_OK;
+}
+
+static int record_polls(Backend *self, struct pollfd *polls, int room) {
+  (void)self, (void)polls, (void)room;
+  return 0;
+}
+
+static bool record_pending(const Backend *self) {
+  (void)self;
+  return false;
+}
+
+static Status record_peer_status(const Backend *self, int peer, const char **why) {
+  (void)self, (void)peer, (void)why;
+  return STATUS_OK;
+}
+
+static void record_free(Backend *self) { (void)self; }
+
+static Status open_recorder(void *context, Backend **backend) {
+  *backend = &((Recorder *)context)->backend;
+  return STATUS_OK;
+}
+
+static Status stop_when_sent(void *context) {
+  return atomic_load(&((Recorder *)context)->first) < 0 ? STATUS_OK : status_set(STATUS_INTERRUPTED, "a packet was sent");
+}
+
+/* As the plan and the simulation assume (schedule_reduce): devices that send at once do not all begin with the same one. The link sends
+ * packets one after another, the three of the first message within half a second. */
+static void the_next_device_is_sent_its_rows_first(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 4000, .topology = LINK_SWITCH};
+  Recorder recorder = {.first = -1,
+                       .backend = {.max_packet = PACKET_HEADER + 64,
+                                   .reliable = true,
+                                   .ordered = true,
+                                   .send = record_send,
+                                   .receive = record_receive,
+                                   .polls = record_polls,
+                                   .pending = record_pending,
+                                   .peer_status = record_peer_status,
+                                   .free = record_free}};
+  Side side = {.self = 1, .nodes = 3};
+  open_side_with(&side, 20, &links, open_recorder, &recorder);
+  side.collective.check = stop_when_sent;
+  side.collective.check_context = &recorder;
+  assert_int_equal(run_request(&side, 1), STATUS_INTERRUPTED);
+  close_side(&side);
+  assert_int_equal(atomic_load(&recorder.first), 2);
+}
+
 static void another_step_than_was_said_is_refused(void **state) {
   (void)state;
   Side sides[2] = {0};
@@ -295,6 +370,7 @@ int main(void) {
       cmocka_unit_test(all_hold_the_same_bits_and_send_what_the_formula_says),
       cmocka_unit_test(one_that_is_gone_is_named),
       cmocka_unit_test(waiting_can_be_interrupted),
+      cmocka_unit_test(the_next_device_is_sent_its_rows_first),
       cmocka_unit_test(another_step_than_was_said_is_refused),
       cmocka_unit_test(hostile_packets_are_refused),
       cmocka_unit_test(more_than_packets_can_number_is_refused),

@@ -123,7 +123,7 @@ static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWi
   const int64_t samples = r->bench->samples > 0 ? r->bench->samples : DEFAULT_WINDOWS;
   TRY(evaluate_text_run(r->leader, vocabulary, windows, samples, batch, true, NULL, &evaluation));
   r->cell->samples = evaluation.windows;
-  r->cell->quality = evaluate_text_perplexity(&evaluation);
+  r->cell->quality = evaluation.perplexity;
   return time_text(r, context);
 }
 

@@ -1,4 +1,4 @@
-/* Finds, decodes and batches images, sorts texts by length and cuts them into requests, and ranks answers; printing is report.c's. */
+/* Finds, decodes and batches images, groups texts of one length into requests, and ranks classes. Printing: report.c. */
 #include "infer/classify.h"
 #include "base/array.h"
 #include "base/clock.h"
@@ -30,7 +30,7 @@ void ranking_top(const real *logits, int64_t classes, int count, int32_t *index,
 
 /* ---- images ---- */
 
-/* Takes `path` over; NULL is out of memory. The array's room is always the next power of two. */
+/* Takes ownership of `path`; NULL is out of memory. The array's room is always the next power of two. */
 static Status add_path(ImageFiles *files, char *path) {
   size_t count = (size_t)files->count;
   bool full = (count & (count - 1)) == 0;
@@ -83,15 +83,6 @@ void images_release(ImageFiles *files) {
   *files = (ImageFiles){0};
 }
 
-static bool prepare(ImageResult *result, const LoaderOptions *options, float *out) {
-  Image image = {0};
-  Status status = image_load(&image, result->path);
-  if (status == STATUS_OK) status = loader_prepare(&image, options, out);
-  image_release(&image);
-  if (status != STATUS_OK) snprintf(result->message, sizeof result->message, "%s", status_message());
-  return result->read = status == STATUS_OK;
-}
-
 /* One request: the images whose results are taken [batch]. */
 static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, ImageResult **taken, double *seconds) {
   LeaderAnswer answer;
@@ -118,8 +109,15 @@ Status images_classify(Leader *leader, const char *const *paths, int count, int6
   Status status = pixels && taken ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
   *seconds = 0;
   for (int i = 0; i < count && status == STATUS_OK; i++) {
-    results[i] = (ImageResult){.path = paths[i]};
-    if (prepare(&results[i], &options, pixels + held * size)) taken[held++] = &results[i];
+    ImageResult *result = &results[i];
+    Image image = {0};
+    *result = (ImageResult){.path = paths[i]};
+    Status loaded = image_load(&image, paths[i]);
+    if (loaded == STATUS_OK) loaded = loader_prepare(&image, &options, pixels + held * size);
+    image_release(&image);
+    result->read = loaded == STATUS_OK;
+    if (result->read) taken[held++] = result;
+    if (!result->read) snprintf(result->message, sizeof result->message, "%s", status_message());
     if (held == 0 || (held < batch && i + 1 < count)) continue;
     status = run_batch(leader, pixels, held, top, taken, seconds);
     held = 0;
@@ -136,8 +134,6 @@ void texts_release(Texts *texts) {
   free(texts->begin);
   *texts = (Texts){.count = 0};
 }
-
-int64_t texts_length(const Texts *texts, int64_t index) { return (int64_t)(texts->begin[index + 1] - texts->begin[index]); }
 
 Status texts_add(Texts *texts, const TextEncoder *encoder, const char *text, const char *pair, int64_t context) {
   bool cut;
@@ -163,7 +159,7 @@ typedef struct Run {
   const Texts *texts;
   Place *order;                       /* [count], shorter texts first */
   int64_t batch, submitted, answered; /* texts */
-  double sent[LEADER_DEPTH];          /* when each request under way was submitted */
+  double sent[LEADER_DEPTH];          /* when each request in flight was submitted */
   int64_t requests;
   int32_t *ids; /* [batch, longest]: the leader copies them */
 } Run;
@@ -174,34 +170,29 @@ static int by_length(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-static Status submit_next(Run *run) {
-  const Place *first = &run->order[run->submitted];
-  int64_t left = run->texts->count - run->submitted, count = 0;
-  for (; count < left && count < run->batch && first[count].length == first->length; count++)
-    memcpy(run->ids + count * first->length, run->texts->tokens.ids + run->texts->begin[first[count].index],
-           (size_t)first->length * sizeof *run->ids);
-  run->submitted += count;
-  run->sent[run->requests++ % LEADER_DEPTH] = clock_now();
-  return leader_text_classify(run->leader, run->ids, count, first->length);
-}
-
-static Status collect(Run *run, TextsTake *take, void *context) {
-  int64_t oldest = run->requests - leader_under_way(run->leader), classes = leader_weights(run->leader)->config->classes;
-  LeaderAnswer answer;
-  TRY(leader_collect(run->leader, &answer));
-  double seconds = clock_now() - run->sent[oldest % LEADER_DEPTH];
-  for (int64_t b = 0; b < answer.batch; b++) TRY(take(context, run->order[run->answered++].index, answer.logits + b * classes, seconds));
-  return STATUS_OK;
-}
-
 static Status run_all(Run *run, bool quiet, TextsTake *take, void *context, double *seconds) {
+  const Texts *texts = run->texts;
+  const int64_t classes = leader_weights(run->leader)->config->classes;
   Progress progress;
   char note[40] = "";
   double start = clock_now();
-  progress_start(&progress, "classifying", run->texts->count, quiet);
-  while (run->answered < run->texts->count) {
-    while (run->submitted < run->texts->count && leader_takes_more(run->leader)) TRY(submit_next(run));
-    TRY(collect(run, take, context));
+  progress_start(&progress, "classifying", texts->count, quiet);
+  while (run->answered < texts->count) {
+    while (run->submitted < texts->count && leader_takes_more(run->leader)) {
+      const Place *first = &run->order[run->submitted];
+      int64_t left = texts->count - run->submitted, count = 0;
+      for (; count < left && count < run->batch && first[count].length == first->length; count++)
+        memcpy(run->ids + count * first->length, texts->tokens.ids + texts->begin[first[count].index],
+               (size_t)first->length * sizeof *run->ids);
+      run->submitted += count;
+      run->sent[run->requests++ % LEADER_DEPTH] = clock_now();
+      TRY(leader_text_classify(run->leader, run->ids, count, first->length));
+    }
+    int64_t oldest = run->requests - leader_under_way(run->leader);
+    LeaderAnswer answer;
+    TRY(leader_collect(run->leader, &answer));
+    double took = clock_now() - run->sent[oldest % LEADER_DEPTH];
+    for (int64_t b = 0; b < answer.batch; b++) TRY(take(context, run->order[run->answered++].index, answer.logits + b * classes, took));
     *seconds = clock_now() - start;
     snprintf(note, sizeof note, "%.0f texts/s", (double)run->answered / *seconds);
     progress_update(&progress, run->answered, note);

@@ -1,4 +1,4 @@
-/* Images and texts through a running cluster, and the best classes of its answers. */
+/* Classification of images and texts by a running cluster, and the best classes of its answers. */
 #ifndef INFER_CLASSIFY_H
 #define INFER_CLASSIFY_H
 #include "data/tokenizer/tokenizer.h"
@@ -10,7 +10,7 @@ enum { RANKING_MAX = 100 };
  * count <= classes. */
 void ranking_top(const real *logits, int64_t classes, int count, int32_t *index, double *probability);
 
-/* What a sample was found to be. */
+/* The best classes of a sample. */
 typedef struct ClassTop {
   int count; /* classes below, best first */
   int32_t index[RANKING_MAX];
@@ -39,8 +39,8 @@ typedef struct ImageFiles {
   int skipped; /* files of directories that are no images by their extension */
 } ImageFiles;
 
-/* Files as they are named; of a directory its images (image_has_extension), sorted bytewise by name, without those of directories in it
- * and without names that begin with a dot. BAD_FILE for a directory without images. */
+/* Files as they are named; of a directory its images (image_has_extension), sorted bytewise by name, without subdirectories and without
+ * names that begin with a dot. BAD_FILE for a directory without images. */
 Status images_find(ImageFiles *files, const char *const *named, int count);
 void images_release(ImageFiles *files);
 
@@ -48,11 +48,11 @@ void images_release(ImageFiles *files);
  * does not stop the others. *seconds: wall time of the requests, decoding excluded. */
 Status images_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, ImageResult *results, double *seconds);
 
-/* ---- texts to classify. A request holds texts of one length, so that each is divided among the nodes as if it came alone: what a text is
- * answered depends on no other text. Answers come with the numbers that the texts were added by. ---- */
+/* ---- texts to classify. A request holds texts of one length, so that each is divided among the nodes as if it came alone: its answer does
+ * not depend on other texts. Texts are numbered in the order in which they were added. ---- */
 
 typedef struct Texts {
-  TokenList tokens; /* of all texts, one behind the other */
+  TokenList tokens; /* of all texts, one after another */
   size_t *begin;    /* [count + 1] */
   int64_t count;
   size_t room;
@@ -63,7 +63,7 @@ typedef struct Texts {
 /* Begin with a zeroed one. As text_loader_sample; pair may be NULL. */
 Status texts_add(Texts *texts, const TextEncoder *encoder, const char *text, const char *pair, int64_t context);
 void texts_release(Texts *texts); /* accepts a zeroed one */
-int64_t texts_length(const Texts *texts, int64_t index);
+static inline int64_t texts_length(const Texts *texts, int64_t index) { return (int64_t)(texts->begin[index + 1] - texts->begin[index]); }
 
 /* Called for each text, shorter ones first: logits [classes], valid during the call; seconds: of the request that it was part of. */
 typedef Status TextsTake(void *context, int64_t index, const real *logits, double seconds);

@@ -1,4 +1,4 @@
-/* Codes between nodes: what is in a packet, who waits for whom, and memory. How packets travel is the transport's. */
+/* Codes between nodes: contents of packets, partners, and memory. The transport moves the packets. */
 #include "infer/code_exchange.h"
 #include "base/clock.h"
 #include "infer/transport/packet.h"
@@ -28,7 +28,7 @@ double code_exchange_token_bits(const CodeExchangeSetup *setup) {
   return (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
 }
 
-/* Packets of a group end in whole bytes each. */
+/* Each packet of a message ends with a whole byte. */
 static size_t payload_max(const CodeExchangeSetup *setup, int64_t tokens) {
   if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) + (size_t)(tokens < MAX_PACKETS ? tokens : MAX_PACKETS);
@@ -58,23 +58,12 @@ static const RansTable *coding_at(const CodeExchange *ex, int block, int site) {
   return ex->setup.coding + (int64_t)(block * ex->setup.sites + site) * ex->setup.books[0].groups;
 }
 
-/* ---- what leaves ---- */
+/* ---- messages that are sent ---- */
 
 typedef struct PartPlace {
   int64_t first, rows;          /* of the process's rows */
   int64_t first_shared, shared; /* among those that are shared */
 } PartPlace;
-
-/* The part's shared rows of every sample, together: [B, shared, W]. */
-static void gather(CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, const Tensor *h) {
-  int64_t width = tensor_width(h), rows = h->shape[1];
-  for (int64_t b = 0; b < h->shape[0]; b++) {
-    for (int64_t i = 0; i < at->shared; i++) {
-      int64_t row = layout->shared_row[at->first_shared + i] - at->first;
-      tensor_read(h, (b * rows + row) * width, width, ex->gathered + (b * at->shared + i) * width);
-    }
-  }
-}
 
 /* Codes as answers to the leader carry them: each token's packed by itself, [B, own]. */
 static void keep(CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, int block, int site) {
@@ -84,14 +73,6 @@ static void keep(CodeExchange *ex, const TokenLayout *layout, const PartPlace *a
   for (int64_t b = 0; b < batch; b++)
     pack_codes(ex->codes + b * at->shared * book->groups, at->shared, book->groups, book->entries,
                set + (size_t)(b * own + at->first_shared) * ex->token_bytes);
-}
-
-static int packets_for(const CodeExchange *ex, int64_t tokens) {
-  size_t max = ex->setup.transport ? transport_thread_max_packet(ex->setup.transport) : ex->setup.max_packet;
-  int min = interleave_min(ex->setup.min_packets, ex->exchange.parts);
-  int packets = interleave_packets(tokens, code_exchange_token_bits(&ex->setup), max, min > 1 ? min : 1);
-  if (packets == 0 || packets > ex->max_packets) packets = ex->max_packets; /* larger ones: the backend must cut them */
-  return packets < tokens ? packets : (int)tokens;
 }
 
 /* Codes [tokens, G] in the order of packets; `back`: from there. */
@@ -129,41 +110,33 @@ static void fill_packets(CodeExchange *ex, CodeMessage *message, const Packet *o
   }
 }
 
-static void pack_row(const Tensor *h, int64_t first, int64_t width, uint8_t *bytes) {
-  enum { PIECE = 256 };
-  real piece[PIECE];
-  for (int64_t at = 0; at < width; at += PIECE) {
-    const int64_t count = width - at < PIECE ? width - at : PIECE;
-    tensor_read(h, first + at, count, piece);
-    wire_pack_reals(piece, (size_t)count, bytes + at * ROW_NUMBER);
-  }
-}
-
 /* Rows of tokens, as they are. */
 static void fill_rows(const CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, const Tensor *h, CodeMessage *message,
                       const Packet *of) {
+  enum { PIECE = 256 };
   int64_t width = tensor_width(h), rows = h->shape[1], tokens = ex->request.batch * at->shared;
   uint8_t *bytes = message->bytes;
+  real piece[PIECE];
   for (int f = 0; f < of->count; f++) {
     int64_t count = interleave_count(tokens, of->count, f);
     message->packets[f] = (TransportPacket){.header = *of, .payload = bytes, .bytes = (size_t)(count * width) * ROW_NUMBER};
     message->packets[f].header.index = (uint16_t)f;
     for (int64_t i = 0; i < count; i++, bytes += width * ROW_NUMBER) {
       int64_t token = interleave_token(of->count, f, i), row = layout->shared_row[at->first_shared + token % at->shared] - at->first;
-      pack_row(h, (token / at->shared * rows + row) * width, width, bytes);
+      for (int64_t first = 0; first < width; first += PIECE) {
+        const int64_t numbers = width - first < PIECE ? width - first : PIECE;
+        tensor_read(h, (token / at->shared * rows + row) * width + first, numbers, piece);
+        wire_pack_reals(piece, (size_t)numbers, bytes + first * ROW_NUMBER);
+      }
     }
   }
 }
 
-/* What leaves of a part, in memory that is its owner's again `ring` blocks later. */
-static CodeMessage *message_of(const CodeExchange *ex, int block, int site, int part) {
-  uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + (uint64_t)block;
-  return &ex->messages[((int)(sequence % (uint64_t)ex->ring) * ex->setup.sites + site) * parts_of(&ex->setup) + part];
-}
-
 Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
                                  const TransportPacket **packets, int *count) {
-  CodeMessage *message = message_of(ex, block, site, part);
+  /* The message's memory is free again `ring` blocks later. */
+  uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + (uint64_t)block;
+  CodeMessage *message = &ex->messages[((int)(sequence % (uint64_t)ex->ring) * ex->setup.sites + site) * parts_of(&ex->setup) + part];
   PartPlace at;
   layout_part(layout, ex->exchange.parts, part, &at.first, &at.rows, &at.first_shared, &at.shared);
   if (h->shape[0] != ex->request.batch)
@@ -175,7 +148,11 @@ Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, in
   *packets = message->packets;
   *count = 0;
   if (tokens == 0) return STATUS_OK;
-  *count = packets_for(ex, tokens);
+  size_t max = ex->setup.transport ? transport_thread_max_packet(ex->setup.transport) : ex->setup.max_packet;
+  int min = interleave_min(ex->setup.min_packets, ex->exchange.parts);
+  int needed = interleave_packets(tokens, code_exchange_token_bits(&ex->setup), max, min > 1 ? min : 1);
+  if (needed == 0 || needed > ex->max_packets) needed = ex->max_packets; /* larger ones: the backend must cut them */
+  *count = needed < tokens ? needed : (int)tokens;
   Packet of = {.request = ex->request.number,
                .block = (uint8_t)block,
                .site = (uint8_t)site,
@@ -186,7 +163,11 @@ Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, in
     fill_rows(ex, layout, &at, h, message, &of);
     return STATUS_OK;
   }
-  gather(ex, layout, &at, h);
+  const int64_t width = tensor_width(h);
+  for (int64_t i = 0; i < tokens; i++) { /* the part's shared rows of every sample, together: [B, shared, W] */
+    int64_t row = layout->shared_row[at.first_shared + i % at.shared] - at.first;
+    tensor_read(h, (i / at.shared * at.rows + row) * width, width, ex->gathered + i * width);
+  }
   codebook_assign(book_at(ex, block, site), ex->gathered, tokens, ex->codes, NULL, ex->scratch);
   if (ex->request.keep) keep(ex, layout, &at, block, site);
   reorder(ex, tokens, *count, false);
@@ -194,7 +175,7 @@ Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, in
   return STATUS_OK;
 }
 
-/* ---- what comes ---- */
+/* ---- messages that are received ---- */
 
 /* A node's share of the rows of a part: [B, rows] of which `rows` stand from `offset` on in each sample. */
 typedef struct PeerRows {
@@ -209,7 +190,7 @@ static void mask(CodeExchange *ex, const PeerRows *peer, int64_t token) {
   *mark = 1;
 }
 
-/* Codes in the order of packets, then of tokens; those that did not come get code 0, which nobody looks at. */
+/* Codes in the order of packets, then of tokens; missing ones become code 0, which is not used. */
 static Status unpack(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, int site) {
   const Codebook *book = &ex->setup.books[0];
   int64_t tokens = ex->request.batch * peer->rows;
@@ -236,19 +217,6 @@ static Status unpack(CodeExchange *ex, const PeerRows *peer, const TransportArri
   return STATUS_OK;
 }
 
-static void mask_all(CodeExchange *ex, const PeerRows *peer) {
-  int64_t tokens = ex->request.batch * peer->rows;
-  memset(ex->codes, 0, (size_t)(tokens * ex->setup.books[0].groups) * sizeof *ex->codes);
-  for (int64_t i = 0; i < tokens; i++) mask(ex, peer, i);
-}
-
-/* `lose` counts packets: here each token is one. */
-static void lose_tokens(CodeExchange *ex, const PeerRows *peer) {
-  for (int64_t i = 0; ex->losers && i < ex->request.batch * peer->rows; i++) {
-    if (link_model_loses(&ex->losers[peer->node])) mask(ex, peer, i);
-  }
-}
-
 /* Codes of one peer -> its rows, or their keys and values. */
 static void look_up(const CodeExchange *ex, const PeerRows *peer, int block, int site, ExchangeRows *rows) {
   const Codebook *book = book_at(ex, block, site);
@@ -264,15 +232,7 @@ static void look_up(const CodeExchange *ex, const PeerRows *peer, int block, int
   }
 }
 
-static Status take_row(const uint8_t *bytes, int64_t width, real *row) {
-  wire_parse_reals(bytes, (size_t)width, row);
-  for (int64_t i = 0; i < width; i++) {
-    if (!isfinite(row[i])) return status_set(STATUS_BAD_VALUE, "sent a number that is not finite");
-  }
-  return STATUS_OK;
-}
-
-/* Rows in full: nothing can take the place of one that did not come. */
+/* Rows in full: a missing one cannot be replaced. */
 static Status take_rows(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, Tensor *x) {
   int64_t width = tensor_width(x);
   ex->fault = peer->node;
@@ -283,8 +243,10 @@ static Status take_rows(CodeExchange *ex, const PeerRows *peer, const TransportA
     for (int64_t i = 0; i < count; i++) {
       int64_t token = interleave_token(arrival->count, f, i);
       real *row = x->value + (token / peer->rows * peer->remote + peer->offset + token % peer->rows) * width;
-      if (take_row(arrival->packets[f].payload + i * width * ROW_NUMBER, width, row) != STATUS_OK)
-        return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
+      wire_parse_reals(arrival->packets[f].payload + i * width * ROW_NUMBER, (size_t)width, row);
+      for (int64_t w = 0; w < width; w++)
+        if (!isfinite(row[w]))
+          return status_set(STATUS_BAD_VALUE, "node %d: block %d: sent a number that is not finite", peer->node, block);
     }
   }
   ex->fault = -1;
@@ -295,11 +257,16 @@ static Status take_codes(CodeExchange *ex, const PeerRows *peer, const Transport
                          ExchangeRows *rows) {
   if (ex->setup.whole_rows) return take_rows(ex, peer, arrival, block, rows->x);
   const Codebook *book = book_at(ex, block, site);
-  if (arrival->count)
+  const int64_t tokens = ex->request.batch * peer->rows;
+  if (arrival->count) {
     TRY(unpack(ex, peer, arrival, block, site));
-  else
-    mask_all(ex, peer);
-  lose_tokens(ex, peer);
+  } else {
+    memset(ex->codes, 0, (size_t)(tokens * book->groups) * sizeof *ex->codes);
+    for (int64_t i = 0; i < tokens; i++) mask(ex, peer, i);
+  }
+  /* The loss model counts packets: here each token is one. */
+  for (int64_t i = 0; ex->losers && i < tokens; i++)
+    if (link_model_loses(&ex->losers[peer->node])) mask(ex, peer, i);
   double start = clock_now();
   look_up(ex, peer, block, site, rows);
   if (rows->k) ex->statistics.tables += clock_now() - start;
@@ -314,18 +281,6 @@ static int64_t remote_begin(const TokenLayout *layout, int node) {
   return layout->device_shared[node] - (node > layout->self ? layout->shared_rows : 0);
 }
 
-/* Rows [B, R, W], or keys and values where the block has tables of them. */
-static bool make_tensors(const CodeExchange *ex, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
-  const KvTables *keys = ex->setup.keys;
-  bool whole = ex->setup.whole_rows, ready = !whole && keys && kv_tables_has(keys, block);
-  int64_t width = whole ? ex->setup.width : ready ? kv_tables_width(keys) : book_at(ex, block, site)->width;
-  const int64_t shape[3] = {ex->request.batch, remote, width};
-  if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;
-  rows->k = tape_tensor(tape, 3, shape);
-  rows->v = tape_tensor(tape, 3, shape);
-  return rows->k && rows->v;
-}
-
 /* Nodes that send something of this part (bits). */
 static uint64_t part_senders(const CodeExchange *ex, int part) {
   const PacketRules *rules = rules_of(ex);
@@ -336,6 +291,7 @@ static uint64_t part_senders(const CodeExchange *ex, int part) {
   return senders;
 }
 
+/* Tensors of rows [B, R, W], or of keys and values where the block has tables of them; runs, and marks of lost rows. */
 static Status make_rows(const CodeExchange *ex, Tape *tape, int block, int site, int part, int64_t *remote, ExchangeRows *rows,
                         ExchangeRun **runs, uint8_t **lost) {
   const PacketRules *rules = rules_of(ex);
@@ -346,7 +302,14 @@ static Status make_rows(const CodeExchange *ex, Tape *tape, int block, int site,
   size_t marks = (size_t)(ex->request.batch * *remote);
   *runs = tape_alloc(tape, (size_t)(rows->runs + 1) * sizeof **runs);
   *lost = tape_alloc(tape, marks + 1);
-  if (!make_tensors(ex, tape, block, site, *remote, rows) || !*runs || !*lost) return tape_status(tape);
+  const KvTables *keys = ex->setup.keys;
+  bool whole = ex->setup.whole_rows, ready = !whole && keys && kv_tables_has(keys, block);
+  int64_t width = whole ? ex->setup.width : ready ? kv_tables_width(keys) : book_at(ex, block, site)->width;
+  const int64_t shape[3] = {ex->request.batch, *remote, width};
+  if (!ready) rows->x = tape_tensor(tape, 3, shape);
+  if (ready) rows->k = tape_tensor(tape, 3, shape);
+  if (ready) rows->v = tape_tensor(tape, 3, shape);
+  if (!(ready ? rows->k && rows->v : rows->x != NULL) || !*runs || !*lost) return tape_status(tape);
   memset(*lost, 0, marks);
   rows->run = *runs;
   return STATUS_OK;
@@ -427,17 +390,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 
 /* ---- requests ---- */
 
-static void meet_peers(CodeExchange *ex) {
-  const CodeExchangeSetup *setup = &ex->setup;
-  ex->senders = ex->receivers = 0;
-  for (int d = 0; d < setup->nodes; d++) {
-    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
-    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
-    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
-  }
-}
-
-/* The transport reads the rules of the last request until it has these: they have memory of their own. */
+/* The transport reads the rules of the last request until it has these: each has its own memory. */
 static void make_rules(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   int64_t *rows = ex->part_rows + (ex->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
@@ -463,26 +416,27 @@ static void make_rules(CodeExchange *ex) {
   rules->width = setup->books[0].width;
 }
 
-static Status check_request(const CodeExchange *ex, const CodeExchangeRequest *request) {
+Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *request) {
+  const CodeExchangeSetup *setup = &ex->setup;
   if (request->number != ex->request.number + 1)
     return status_set(STATUS_BAD_VALUE, "request %u after request %u", request->number, ex->request.number);
-  if (request->batch < 1 || request->batch > ex->setup.batch_max)
+  if (request->batch < 1 || request->batch > setup->batch_max)
     return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)request->batch,
-                      (long long)ex->setup.batch_max);
+                      (long long)setup->batch_max);
   if (request->keep && !ex->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
-  return STATUS_OK;
-}
-
-Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *request) {
-  TRY(check_request(ex, request));
   ex->request = *request;
-  ex->exchange.parts = request->batch > 1 || request->whole ? 1 : parts_of(&ex->setup);
+  ex->exchange.parts = request->batch > 1 || request->whole ? 1 : parts_of(setup);
   ex->statistics = (NodeStatistics){0};
-  meet_peers(ex);
+  ex->senders = ex->receivers = 0;
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
+  }
   make_rules(ex);
-  if (!ex->setup.transport) return STATUS_OK;
-  return note_fault(ex, transport_thread_begin_request(ex->setup.transport, request->number, request->batch,
-                                                       &ex->rules[request->number & 1], ex->senders, ex->receivers));
+  if (!setup->transport) return STATUS_OK;
+  return note_fault(ex, transport_thread_begin_request(setup->transport, request->number, request->batch, &ex->rules[request->number & 1],
+                                                       ex->senders, ex->receivers));
 }
 
 /* ---- memory ---- */
@@ -503,26 +457,6 @@ size_t code_exchange_bytes(const CodeExchange *ex) {
   return bytes + transport_thread_bytes(setup->transport);
 }
 
-static Status allocate_messages(CodeExchange *ex) {
-  bool memory = (ex->messages = calloc(message_count(ex), sizeof *ex->messages)) != NULL;
-  for (size_t i = 0; memory && i < message_count(ex); i++) {
-    memory = (ex->messages[i].bytes = malloc(ex->message_bytes)) &&
-             (ex->messages[i].packets = calloc((size_t)ex->max_packets, sizeof(TransportPacket)));
-  }
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
-}
-
-static Status allocate_losers(CodeExchange *ex) {
-  const CodeExchangeSetup *setup = &ex->setup;
-  if (!setup->lose) return STATUS_OK;
-  ex->loss = *setup->lose;
-  ex->loss.lose_tokens = false; /* here a token is what is lost */
-  ex->losers = calloc((size_t)setup->nodes, sizeof *ex->losers);
-  if (!ex->losers) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
-  for (int d = 0; d < setup->nodes; d++) link_model_init(&ex->losers[d], &ex->loss, d, setup->self);
-  return STATUS_OK;
-}
-
 static bool allocate_codes(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   const Codebook *book = &setup->books[0];
@@ -541,8 +475,18 @@ static Status allocate(CodeExchange *ex) {
                 (ex->arrivals = calloc(nodes, sizeof *ex->arrivals)) && (setup->whole_rows || allocate_codes(ex));
   if (!memory)
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_max);
-  TRY(allocate_losers(ex));
-  return allocate_messages(ex);
+  if (setup->lose) {
+    ex->loss = *setup->lose;
+    ex->loss.lose_tokens = false; /* here tokens are lost, not packets */
+    ex->losers = calloc(nodes, sizeof *ex->losers);
+    if (!ex->losers) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
+    for (int d = 0; d < setup->nodes; d++) link_model_init(&ex->losers[d], &ex->loss, d, setup->self);
+  }
+  memory = (ex->messages = calloc(message_count(ex), sizeof *ex->messages)) != NULL;
+  for (size_t i = 0; memory && i < message_count(ex); i++)
+    memory = (ex->messages[i].bytes = malloc(ex->message_bytes)) &&
+             (ex->messages[i].packets = calloc((size_t)ex->max_packets, sizeof(TransportPacket)));
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
 }
 
 /* Room for twice the packets that are needed now, should routes turn out to be narrower. */

@@ -1,12 +1,13 @@
 /* The exchange of a node in a cluster (nn/exchange.h over a transport; paper section 3.1): begin quantises the node's shared tokens and
  * hands their codes, cut into packets, to the transport, finish waits for the peers' codes and looks their codewords up. Between nodes of a
- * language model codes go one way: a node sends to those behind it and receives from those before it, since no token may see a later one.
+ * language model codes go in one direction: a node sends to those after it and receives from those before it, since no token attends to a
+ * later one.
  *
  * A message of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
- * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans_encode). Tokens of packets that did not come are masked:
- * their rows hold some codeword, and their marks in `lost` are 1.
+ * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans_encode). Tokens of missing packets are masked: their
+ * rows hold some codeword, and their marks in `lost` are 1.
  *
- * Slots for what comes are the transport's, those for what leaves the exchange's: as many blocks as the transport keeps. Nothing is
+ * The transport holds the messages that arrive, the exchange those that are sent, of as many blocks as the transport keeps. Nothing is
  * allocated after code_exchange_init. */
 #ifndef INFER_CODE_EXCHANGE_H
 #define INFER_CODE_EXCHANGE_H
@@ -41,7 +42,7 @@ typedef struct CodeExchangeSetup {
 /* Bits of a token in a packet. */
 double code_exchange_token_bits(const CodeExchangeSetup *setup);
 
-/* A transport for this exchange: what of its setup follows from the exchange's. The layout is there by then, the transport not yet. */
+/* Sets the fields of a transport's setup that follow from the exchange's: its layout is set, setup->transport is not used. */
 void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport);
 
 typedef struct CodeExchangeRequest {
@@ -63,13 +64,13 @@ typedef struct CodeExchange {
   void *progress_context;
   TransportCheck *check; /* called while finish waits (transport.h); may be NULL */
   void *check_context;
-  const bool *cancelled; /* true: the request is not wanted any more, and ends as INTERRUPTED; may be NULL */
+  const bool *cancelled; /* true: the request ends as INTERRUPTED; may be NULL */
   /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one
    * sample; NULL: nobody keeps them. */
   void (*heard)(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed);
   void *heard_context;
   size_t token_bytes;          /* of a token's codes packed by themselves */
-  CodeExchangeRequest request; /* the one under way; number 0 before the first */
+  CodeExchangeRequest request; /* the current one; number 0 before the first */
   uint64_t senders, receivers;
   PacketRules rules[2];  /* of it: [number & 1] */
   int64_t *part_rows;    /* [2][nodes][parts] */
@@ -85,7 +86,7 @@ typedef struct CodeExchange {
   LinkModel *losers;          /* [nodes] of tokens that come; NULL: none is lost */
   LinkOptions loss;           /* theirs */
   int fault;                  /* the peer that a failure is about; -1: none */
-  NodeStatistics statistics;  /* of the request under way; compute, elapsed and what the transport counts are the owner's to fill in */
+  NodeStatistics statistics;  /* of the current request; the owner fills in compute, elapsed and the transport's counts */
 } CodeExchange;
 
 Status code_exchange_init(CodeExchange *exchange, const CodeExchangeSetup *setup);
@@ -96,13 +97,13 @@ Status code_exchange_begin_request(CodeExchange *exchange, const CodeExchangeReq
 
 size_t code_exchange_bytes(const CodeExchange *exchange); /* of memory, the transport's included; 0 of a zeroed one */
 
-/* One part of a block's site, for whoever carries the packets himself. h [B, rows of the part, W];
+/* One part of a block's site, for a caller that moves the packets itself. h [B, rows of the part, W];
  * packets are the exchange's until the message of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */
 Status code_exchange_encode_part(CodeExchange *exchange, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
                                  const TransportPacket **packets, int *count);
 
-/* What came of it from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h). BAD_VALUE
- * names the node whose bytes are no codes. */
+/* The part's arrivals from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h).
+ * BAD_VALUE names the node whose bytes are no codes. */
 Status code_exchange_decode_part(CodeExchange *exchange, Tape *tape, const TokenLayout *layout, int block, int site, int part,
                                  const TransportArrival *arrivals, ExchangeRows *rows);
 

@@ -1,5 +1,5 @@
-/* Batches to the leader and answers back, the next one on its way while the last is computed: images with labels, texts with labels, and
- * windows of a text. */
+/* Sends batches to the leader and collects answers, the next batch while the last one is computed: images with labels, texts with labels,
+ * and windows of a text. */
 #include "infer/evaluate.h"
 #include "base/clock.h"
 #include "base/progress.h"
@@ -12,7 +12,9 @@
 
 /* ---- rows of samples ---- */
 
-void evaluate_rows_head(FILE *rows) { fputs("sample,items,correct,loss\n", rows); }
+static void start_rows(FILE *rows) {
+  if (rows) fputs("sample,items,correct,loss\n", rows);
+}
 
 static void write_row(FILE *rows, int64_t sample, int64_t items, int64_t correct, double loss) {
   if (rows) fprintf(rows, "%lld,%lld,%lld,%.9g\n", (long long)sample, (long long)items, (long long)correct, loss);
@@ -25,7 +27,7 @@ static double loss_of(const real *logits, int64_t classes, int32_t label, int32_
   return log(sum) + (double)logits[best] - (double)logits[label];
 }
 
-/* ---- images: labels of requests under way wait in a ring as deep as the leader's ---- */
+/* ---- images: labels of requests in flight are kept in a ring as deep as the leader's ---- */
 
 typedef struct ImageRun {
   Leader *leader;
@@ -35,16 +37,6 @@ typedef struct ImageRun {
   int place;                         /* in the ring, of the next to submit */
   FILE *rows;
 } ImageRun;
-
-static Status submit_images(ImageRun *sheet) {
-  Batch batch;
-  TRY(loader_next(sheet->loader, &batch));
-  int64_t left = sheet->samples - sheet->submitted, count = batch.count < left ? batch.count : left;
-  memcpy(sheet->labels[sheet->place], batch.labels, (size_t)count * sizeof(int32_t));
-  sheet->place = (sheet->place + 1) % LEADER_DEPTH;
-  sheet->submitted += count;
-  return leader_submit(sheet->leader, batch.pixels, count);
-}
 
 static void count_images(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, FILE *rows, Evaluation *evaluation) {
   int count = classes < 5 ? (int)classes : 5;
@@ -59,22 +51,26 @@ static void count_images(const LeaderAnswer *answer, const int32_t *labels, int6
   evaluation->samples += answer->batch;
 }
 
-static Status collect_images(ImageRun *sheet, Evaluation *evaluation) {
-  int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
-  LeaderAnswer answer;
-  TRY(leader_collect(sheet->leader, &answer));
-  count_images(&answer, sheet->labels[oldest], leader_weights(sheet->leader)->config->classes, sheet->rows, evaluation);
-  return STATUS_OK;
-}
-
 static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
+  const int64_t classes = leader_weights(sheet->leader)->config->classes;
   Progress progress;
   char note[64] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (evaluation->samples < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_images(sheet));
-    TRY(collect_images(sheet, evaluation));
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) {
+      Batch batch;
+      TRY(loader_next(sheet->loader, &batch));
+      int64_t left = sheet->samples - sheet->submitted, count = batch.count < left ? batch.count : left;
+      memcpy(sheet->labels[sheet->place], batch.labels, (size_t)count * sizeof(int32_t));
+      sheet->place = (sheet->place + 1) % LEADER_DEPTH;
+      sheet->submitted += count;
+      TRY(leader_submit(sheet->leader, batch.pixels, count));
+    }
+    int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
+    LeaderAnswer answer;
+    TRY(leader_collect(sheet->leader, &answer));
+    count_images(&answer, sheet->labels[oldest], classes, sheet->rows, evaluation);
     evaluation->seconds = clock_now() - start;
     snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)evaluation->correct1 / (double)evaluation->samples,
              (double)evaluation->samples / evaluation->seconds);
@@ -84,19 +80,17 @@ static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
   return STATUS_OK;
 }
 
-static Status check_classes(const Weights *weights, const Dataset *set) {
-  if (dataset_classes(set) == weights->config->classes) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)", (long long)weights->config->classes,
-                    (long long)dataset_classes(set), dataset_describe(set));
-}
-
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation) {
   LoaderOptions options;
+  const Weights *weights = leader_weights(leader);
   int64_t count = dataset_count(set);
   ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count, .rows = rows};
   *evaluation = (Evaluation){0};
-  TRY(check_classes(leader_weights(leader), set));
-  weights_loader_options(leader_weights(leader), &options);
+  start_rows(rows);
+  if (dataset_classes(set) != weights->config->classes)
+    return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)",
+                      (long long)weights->config->classes, (long long)dataset_classes(set), dataset_describe(set));
+  weights_loader_options(weights, &options);
   options.batch = (int)batch;
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
@@ -135,16 +129,15 @@ static Status count_text(void *context, int64_t index, const real *logits, doubl
 Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet, FILE *rows,
                            LabelEvaluation *evaluation) {
   LabelSheet sheet = {.labels = labels, .classes = leader_weights(leader)->config->classes, .rows = rows, .evaluation = evaluation};
-  *evaluation = (LabelEvaluation){.samples = 0};
-  return texts_classify(leader, texts, batch, quiet, count_text, &sheet, &evaluation->seconds);
-}
-
-double evaluate_labels_accuracy(const LabelEvaluation *e) { return e->samples > 0 ? (double)e->correct / (double)e->samples : 0; }
-double evaluate_labels_loss(const LabelEvaluation *e) { return e->samples > 0 ? e->loss / (double)e->samples : 0; }
-
-double evaluate_labels_matthews(const LabelEvaluation *e) {
-  bool of_two = e->answers[0][0] + e->answers[0][1] + e->answers[1][0] + e->answers[1][1] > 0;
-  return of_two ? text_labels_matthews(e->answers) : NAN;
+  LabelEvaluation *e = evaluation;
+  *e = (LabelEvaluation){.samples = 0};
+  start_rows(rows);
+  TRY(texts_classify(leader, texts, batch, quiet, count_text, &sheet, &e->seconds));
+  if (e->samples > 0) e->accuracy = (double)e->correct / (double)e->samples;
+  if (e->samples > 0) e->loss /= (double)e->samples;
+  const LabelEvaluation *counted = e;
+  e->matthews = sheet.classes == 2 && e->samples > 0 ? text_labels_matthews(counted->answers) : NAN;
+  return STATUS_OK;
 }
 
 /* ---- windows of a text ---- */
@@ -158,38 +151,34 @@ typedef struct WindowRun {
   FILE *rows;
 } WindowRun;
 
-static Status submit_windows(WindowRun *sheet, TextEvaluation *evaluation) {
-  int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch, context = sheet->windows->context;
-  for (int64_t i = 0; i < count; i++)
-    text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
-  for (int64_t i = 0; i < count * context; i++)
-    if (sheet->labels[i] >= 0) evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
-  sheet->submitted += count;
-  return leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context);
-}
-
-static Status collect_windows(WindowRun *sheet, TextEvaluation *evaluation) {
-  LeaderAnswer answer;
-  TRY(leader_collect(sheet->leader, &answer));
-  write_row(sheet->rows, sheet->collected, (int64_t)answer.score.counted, (int64_t)answer.score.correct, answer.score.loss);
-  sheet->collected += answer.batch;
-  evaluation->score.loss += answer.score.loss;
-  evaluation->score.counted += answer.score.counted;
-  evaluation->score.correct += answer.score.correct;
-  return STATUS_OK;
-}
-
 static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluation) {
+  const int64_t context = sheet->windows->context;
+  RequestScore *score = &evaluation->score;
   Progress progress;
   char note[80] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (sheet->collected < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_windows(sheet, evaluation));
-    TRY(collect_windows(sheet, evaluation));
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) {
+      int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch;
+      for (int64_t i = 0; i < count; i++)
+        text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
+      for (int64_t i = 0; i < count * context; i++)
+        if (sheet->labels[i] >= 0) evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
+      sheet->submitted += count;
+      TRY(leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context));
+    }
+    LeaderAnswer answer;
+    TRY(leader_collect(sheet->leader, &answer));
+    write_row(sheet->rows, sheet->collected, (int64_t)answer.score.counted, (int64_t)answer.score.correct, answer.score.loss);
+    sheet->collected += answer.batch;
+    score->loss += answer.score.loss;
+    score->counted += answer.score.counted;
+    score->correct += answer.score.correct;
     evaluation->seconds = clock_now() - start;
-    snprintf(note, sizeof note, "perplexity %.2f  %.0f tokens/s", evaluate_text_perplexity(evaluation),
-             (double)evaluation->score.counted / evaluation->seconds);
+    evaluation->perplexity = score->counted ? exp(score->loss / (double)score->counted) : 0;
+    evaluation->bits_per_byte = evaluation->bytes > 0 ? score->loss / log(2) / (double)evaluation->bytes : 0;
+    snprintf(note, sizeof note, "perplexity %.2f  %.0f tokens/s", evaluation->perplexity, (double)score->counted / evaluation->seconds);
     progress_update(&progress, sheet->collected, note);
   }
   progress_finish(&progress, sheet->collected, note);
@@ -210,12 +199,9 @@ Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const Tex
                      .labels = malloc(numbers * sizeof *sheet.labels)};
   *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
   Status status = sheet.ids && sheet.labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  start_rows(rows);
   if (status == STATUS_OK) status = run_windows(&sheet, quiet, evaluation);
   free(sheet.ids);
   free(sheet.labels);
   return status;
 }
-
-double evaluate_text_perplexity(const TextEvaluation *e) { return e->score.counted ? exp(e->score.loss / (double)e->score.counted) : 0; }
-
-double evaluate_text_bits_per_byte(const TextEvaluation *e) { return e->bytes > 0 ? e->score.loss / log(2) / (double)e->bytes : 0; }

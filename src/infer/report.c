@@ -174,9 +174,8 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
   int nodes = leader_nodes(leader);
   fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
           (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, tokens_a_second(e));
-  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", evaluate_text_perplexity(e), score->loss,
-          (long long)score->counted);
-  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
+  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", e->perplexity, score->loss, (long long)score->counted);
+  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", e->bits_per_byte,
           (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
   if (nodes > 1 && sends_codes(leader))
     fprintf(out, "sent %llu bytes by all nodes together; %g bytes per token, block, codebook set and receiver\n",
@@ -188,12 +187,12 @@ static double texts_a_second(const LabelEvaluation *e) { return e->seconds > 0 ?
 
 void report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
   int nodes = leader_nodes(leader);
-  double matthews = evaluate_labels_matthews(e);
+  double matthews = e->matthews;
   fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)e->samples,
           (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds, texts_a_second(e));
-  fprintf(out, "accuracy %.2f%%", 100 * evaluate_labels_accuracy(e));
+  fprintf(out, "accuracy %.2f%%", 100 * e->accuracy);
   if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
-  fprintf(out, "   mean loss %.4f\n", evaluate_labels_loss(e));
+  fprintf(out, "   mean loss %.4f\n", e->loss);
   if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sum_of_nodes(leader).bytes_sent);
 }
 
@@ -333,8 +332,8 @@ json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
   return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o}", "windows", (json_int_t)e->windows,
                    "context", (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
-                   json_build_number(e->score.loss), "perplexity", json_build_number(evaluate_text_perplexity(e)), "bits_per_byte",
-                   json_build_number(evaluate_text_bits_per_byte(e)), "bytes", (json_int_t)e->bytes, "accuracy",
+                   json_build_number(e->score.loss), "perplexity", json_build_number(e->perplexity), "bits_per_byte",
+                   json_build_number(e->bits_per_byte), "bytes", (json_int_t)e->bytes, "accuracy",
                    share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds, "tokens_per_second",
                    tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "bytes_per_token_block_receiver",
                    token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver", token_bits(leader, e->windows, true),
@@ -342,11 +341,10 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 }
 
 json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
-  return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy",
-                   evaluate_labels_accuracy(e), "matthews", json_build_number(evaluate_labels_matthews(e)), "loss",
-                   json_build_number(evaluate_labels_loss(e)), "shortest", (json_int_t)texts->shortest, "longest",
-                   (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds", e->seconds, "texts_per_second", texts_a_second(e),
-                   "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "nodes", report_nodes_json(leader));
+  return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy", e->accuracy,
+                   "matthews", json_build_number(e->matthews), "loss", json_build_number(e->loss), "shortest", (json_int_t)texts->shortest,
+                   "longest", (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds", e->seconds, "texts_per_second",
+                   texts_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "nodes", report_nodes_json(leader));
 }
 
 json_t *report_selftest_json(const SelftestReport *r) {

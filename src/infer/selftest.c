@@ -1,4 +1,4 @@
-/* Reads the samples, runs them through the nodes, emulates the nodes with the codes that were sent, and compares. "Image" is said of texts,
+/* Reads the samples, runs them through the nodes, emulates the nodes with the codes that were sent, and compares. "Image" stands for texts
  * too. */
 #include "infer/selftest.h"
 #include "autograd/tape.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the samples, and what training found for them ---- */
+/* ---- the samples, and training's results for them ---- */
 
 typedef struct Samples {
   int64_t count, tokens, classes; /* B, T, numbers of an answer: classes or, where tokens are predicted, V */
@@ -56,27 +56,22 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
 
 /* ---- images ---- */
 
-static Status read_pixels(const SafeFile *file, const ModelConfig *config, Samples *samples) {
+static Status read_images(const SafeFile *file, const ModelConfig *config, Samples *samples) {
   const SafeTensor *pixels = safetensors_find(file, "pixel_values");
   if (!pixels || pixels->dims != 4 || pixels->shape[0] < 1)
     return status_set(STATUS_BAD_FILE, "%s: there is no tensor pixel_values [B, C, H, W]", file->path);
   const int64_t shape[4] = {samples->count = pixels->shape[0], config->channels, config->image, config->image};
+  const int64_t answers[2] = {shape[0], config->classes};
   real *values = NULL;
   samples->pixels = shape[1] * shape[2] * shape[3];
+  samples->tokens = config_tokens(config);
+  samples->classes = config->classes;
   Status status = read_reals(file, "pixel_values", 4, shape, &values);
   if (status == STATUS_OK && !(samples->pixel_values = malloc((size_t)pixels->count * sizeof(float))))
     status = status_set(STATUS_NO_MEMORY, "no memory for the sample images");
   for (int64_t i = 0; status == STATUS_OK && i < pixels->count; i++) samples->pixel_values[i] = (float)values[i];
   free(values);
-  return status;
-}
-
-static Status read_images(const SafeFile *file, const ModelConfig *config, Samples *samples) {
-  samples->tokens = config_tokens(config);
-  samples->classes = config->classes;
-  TRY(read_pixels(file, config, samples));
-  const int64_t shape[2] = {samples->count, samples->classes};
-  return read_reals(file, "logits", 2, shape, &samples->logits);
+  return status == STATUS_OK ? read_reals(file, "logits", 2, answers, &samples->logits) : status;
 }
 
 /* ---- texts ---- */
@@ -104,7 +99,7 @@ static Status read_ids(const SafeFile *file, const ModelConfig *config, Samples 
   return check_ids(file, name, samples->ids, ids->count, 0, config->vocabulary);
 }
 
-/* The reference implementation keeps the losses of tokens and of codebooks apart: the first is meant. */
+/* The reference implementation stores the losses of tokens and of codebooks separately: the first is meant. */
 static Status read_loss(const SafeFile *file, const ModelConfig *config, Samples *samples) {
   const char *name = safetensors_find(file, "task_loss") ? "task_loss" : "loss";
   const int64_t shape[2] = {samples->count, samples->tokens}, one = 1;
@@ -117,20 +112,8 @@ static Status read_loss(const SafeFile *file, const ModelConfig *config, Samples
   return status == STATUS_OK ? check_ids(file, "labels", samples->labels, shape[0] * shape[1], -1, config->vocabulary) : status;
 }
 
-/* Logits of the last tokens [B, V], or the last rows of those of all tokens [B, T, V]. */
-static Status read_last_logits(const SafeFile *file, Samples *samples) {
-  const SafeTensor *tensor = safetensors_find(file, "logits");
-  const int64_t all[3] = {samples->count, samples->tokens, samples->classes}, last[2] = {samples->count, samples->classes};
-  if (!tensor || tensor->dims != 3) return read_reals(file, "logits", 2, last, &samples->logits);
-  TRY(read_reals(file, "logits", 3, all, &samples->logits));
-  for (int64_t b = 0; b < samples->count; b++)
-    memmove(samples->logits + b * samples->classes, samples->logits + ((b + 1) * samples->tokens - 1) * samples->classes,
-            (size_t)samples->classes * sizeof(real));
-  return STATUS_OK;
-}
-
-/* Texts to classify are of one length, which padding may follow: of a text with fewer tokens than devices training emulates a token for
- * each device. What stands behind the text changes nothing before it, and is left out here. */
+/* Texts to classify have one length, and padding may follow: for a text with fewer tokens than devices training emulates one token per
+ * device. Padding changes nothing before it, and is left out here. */
 static Status read_length(const SafeFile *file, Samples *samples) {
   int32_t *lengths = NULL;
   samples->length = samples->tokens;
@@ -153,30 +136,27 @@ static void cut_rows(int32_t *rows, int64_t batch, int64_t tokens, int64_t lengt
     memmove(rows + b * length * width, rows + b * tokens * width, (size_t)(length * width) * sizeof *rows);
 }
 
-static void leave_padding_out(Samples *samples) {
-  if (samples->length == samples->tokens) return;
-  cut_rows(samples->ids, samples->count, samples->tokens, samples->length, 1);
-  for (int i = 0; i < samples->sets; i++) cut_rows(samples->codes[i], samples->count, samples->tokens, samples->length, samples->groups);
-  samples->tokens = samples->length;
-}
-
 static Status read_texts(const SafeFile *file, const ModelConfig *config, Samples *samples) {
   samples->classes = config->classes > 0 ? config->classes : config->vocabulary;
   TRY(read_ids(file, config, samples));
   TRY(read_length(file, samples));
   if (config->classes == 0) TRY(read_loss(file, config, samples));
-  return read_last_logits(file, samples);
+  /* Logits of the last tokens [B, V], or the last rows of those of all tokens [B, T, V]. */
+  const SafeTensor *tensor = safetensors_find(file, "logits");
+  const int64_t all[3] = {samples->count, samples->tokens, samples->classes}, last[2] = {samples->count, samples->classes};
+  if (!tensor || tensor->dims != 3) return read_reals(file, "logits", 2, last, &samples->logits);
+  TRY(read_reals(file, "logits", 3, all, &samples->logits));
+  for (int64_t b = 0; b < samples->count; b++)
+    memmove(samples->logits + b * samples->classes, samples->logits + ((b + 1) * samples->tokens - 1) * samples->classes,
+            (size_t)samples->classes * sizeof(real));
+  return STATUS_OK;
 }
 
 /* ---- codes ---- */
 
-static void code_name(const Weights *weights, int set, char *name, size_t room) {
-  static const char *const kv[2] = {"k", "v"};
-  int sites = config_sites(weights->config);
-  snprintf(name, room, "codes.astra.layers.%d.%s", set / sites, sites == 1 ? "x" : kv[set % sites]);
-}
-
 static Status read_codes(const SafeFile *file, const Weights *weights, Samples *samples) {
+  static const char *const kv[2] = {"k", "v"};
+  const int sites = config_sites(weights->config);
   int64_t shape[3] = {samples->count, samples->tokens, weights->config->astra.groups};
   char name[64];
   TRY(read_integers(file, "device_of", 1, &samples->tokens, &samples->device_of));
@@ -185,7 +165,7 @@ static Status read_codes(const SafeFile *file, const Weights *weights, Samples *
   samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
   if (!samples->codes) return status_set(STATUS_NO_MEMORY, "no memory for the sample codes");
   for (int i = 0; i < samples->sets; i++) {
-    code_name(weights, i, name, sizeof name);
+    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", i / sites, sites == 1 ? "x" : kv[i % sites]);
     TRY(read_integers(file, name, 3, shape, &samples->codes[i]));
     for (int64_t j = 0; j < shape[0] * shape[1] * shape[2]; j++) {
       if (samples->codes[i][j] < 0 || samples->codes[i][j] >= weights->config->astra.codebook_size)
@@ -198,37 +178,30 @@ static Status read_codes(const SafeFile *file, const Weights *weights, Samples *
 
 /* ---- the file ---- */
 
-/* NOT_FOUND and BAD_FILE name the file and the tensor. Release whatever comes back. */
+/* NOT_FOUND and BAD_FILE name the file and the tensor. Release the samples also after a failure. */
 static Status read_samples(Samples *samples, const Weights *weights, const char *path) {
   SafeFile file;
   *samples = (Samples){.count = 0};
   TRY(safetensors_open(&file, path));
   Status status = (config_is_decoder(weights->config) ? read_texts : read_images)(&file, weights->config, samples);
   if (status == STATUS_OK && weights->books) status = read_codes(&file, weights, samples);
-  if (status == STATUS_OK && samples->ids) leave_padding_out(samples);
+  if (status == STATUS_OK && samples->ids && samples->length < samples->tokens) {
+    cut_rows(samples->ids, samples->count, samples->tokens, samples->length, 1);
+    for (int i = 0; i < samples->sets; i++) cut_rows(samples->codes[i], samples->count, samples->tokens, samples->length, samples->groups);
+    samples->tokens = samples->length;
+  }
   safetensors_close(&file);
   return status;
 }
 
-static void release_samples(Samples *samples) {
-  for (int i = 0; samples->codes && i < samples->sets; i++) free(samples->codes[i]);
-  free(samples->codes);
-  free(samples->pixel_values);
-  free(samples->ids);
-  free(samples->labels);
-  free(samples->logits);
-  free(samples->device_of);
-  *samples = (Samples){.count = 0};
-}
-
-/* ---- an emulation of all nodes with given codes: what every node must have seen at each quantisation site, if those codes are what it
- * sent. One forward pass of all rows whose exchange looks given codes up instead of finding them. What no code is given for is quantised
- * here: a single class token, and the tokens of a text's last node, which no other node sees. ---- */
+/* ---- an emulation of all nodes with given codes: the input of every quantisation site, if those codes are what the nodes have sent. One
+ * forward pass of all rows whose exchange looks up the given codes instead of finding them. Tokens without a code are quantised here: a
+ * single class token, and the tokens of a text's last node, which no other node sees. ---- */
 
 /* Called for each site with x [B, T, W], the content tokens' activations in their order. */
 typedef void ReplaySee(void *context, int block, int site, const real *x);
 
-/* Images and how they are divided, or texts and how these are. */
+/* Images or texts, and how they are divided. */
 typedef struct ReplayInput {
   int64_t batch, tokens;      /* B, T */
   const Partition *partition; /* of images; else NULL */
@@ -269,7 +242,7 @@ static void look_up(const Replay *replay, const TokenLayout *layout, int set, in
   }
 }
 
-static void show(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *h, real *x) {
+static void show_content(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *h, real *x) {
   int64_t width = tensor_width(h);
   for (int64_t b = 0; b < h->shape[0]; b++) {
     for (int64_t i = 0; i < layout->shared; i++) {
@@ -281,19 +254,18 @@ static void show(const Replay *replay, const TokenLayout *layout, int block, int
   replay->see(replay->context, block, site, x);
 }
 
-static Status quantise(Replay *replay, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  int64_t shape[3] = {h->shape[0], layout->shared, tensor_width(h)}, content[3] = {h->shape[0], replay->tokens, tensor_width(h)};
-  int set = block * config_sites(replay->weights->config) + site;
-  Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
-  if (!x || !remote) return tape_status(tape);
-  show(replay, layout, block, site, h, x->value);
-  for (int64_t b = 0; b < h->shape[0]; b++) look_up(replay, layout, set, b, h, remote->value + b * layout->shared * shape[2]);
-  return STATUS_OK;
-}
-
 static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  Replay *replay = (Replay *)self;
   (void)part;
-  for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) TRY(quantise((Replay *)self, tape, layout, block, site, h[site]));
+  for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) {
+    const int64_t batch = h[site]->shape[0], width = tensor_width(h[site]);
+    const int64_t shape[3] = {batch, layout->shared, width}, content[3] = {batch, replay->tokens, width};
+    int set = block * config_sites(replay->weights->config) + site;
+    Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
+    if (!x || !remote) return tape_status(tape);
+    show_content(replay, layout, block, site, h[site], x->value);
+    for (int64_t b = 0; b < batch; b++) look_up(replay, layout, set, b, h[site], remote->value + b * layout->shared * width);
+  }
   return STATUS_OK;
 }
 
@@ -320,22 +292,8 @@ static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, co
   return (replay->weights->config->classes > 0 ? model_classify : model_logits)(model, tape, last);
 }
 
-static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *input, real *logits) {
-  Tensor *out = (input->split ? predict : classify)(replay, tape, layout, input);
-  if (!out) return tape_status(tape);
-  memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
-  return STATUS_OK;
-}
-
-static Status build_layout(const Weights *weights, const ReplayInput *input, TokenLayout *layout) {
-  int64_t counts[WIRE_NODES];
-  if (!input->split) return partition_layout(input->partition, weights->config->astra.class_token, -1, layout);
-  int nodes = token_split_counts(input->split, input->tokens, counts);
-  return layout_build(layout, input->tokens, nodes, counts, NULL, CLASS_NONE, -1);
-}
-
-/* codes [blocks * sites][B, T, G], -1: of a token that nobody was sent -> logits [B, classes], or after the last tokens of texts
- * that go on [B, V]. */
+/* codes [blocks * sites][B, T, G], -1: of a token that no node was sent -> logits [B, classes], or after the last tokens of texts [B, V].
+ */
 static Status replay_codes(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context,
                            real *logits) {
   const Codebook *book = &weights->books[0];
@@ -350,12 +308,21 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
   TokenLayout layout = {0};
   Arena *arena = arena_new(replay_arena_bytes);
   Tape *tape = arena ? tape_new(arena) : NULL;
-  Status status = replay.own_code && replay.scratch && tape ? build_layout(weights, input, &layout)
-                                                            : status_set(STATUS_NO_MEMORY, "no memory for the emulation");
+  int64_t counts[WIRE_NODES];
+  int nodes = input->split ? token_split_counts(input->split, input->tokens, counts) : 0;
+  Status status;
+  if (!replay.own_code || !replay.scratch || !tape)
+    status = status_set(STATUS_NO_MEMORY, "no memory for the emulation");
+  else if (input->split)
+    status = layout_build(&layout, input->tokens, nodes, counts, NULL, CLASS_NONE, -1);
+  else
+    status = partition_layout(input->partition, weights->config->astra.class_token, -1, &layout);
   if (status == STATUS_OK) {
     tape_record(tape, false);
     tape_use_bf16(tape, weights->bf16);
-    status = run(&replay, tape, &layout, input, logits);
+    Tensor *out = (input->split ? predict : classify)(&replay, tape, &layout, input);
+    if (out) memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
+    if (!out) status = tape_status(tape);
   }
   layout_release(&layout);
   tape_free(tape);
@@ -368,13 +335,13 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
 /* ---- the comparison ---- */
 
 static const double tie_relative = 1e-4;                      /* of the larger distance */
-static const double tie_rounding = 1e-6;                      /* of |x|^2: what float products lose however small the distance is */
+static const double tie_rounding = 1e-6;                      /* of |x|^2: the rounding of float products, however small the distance is */
 static const double logit_tolerance = 1e-4;                   /* absolute, and again relative */
 static const double max_ties = 1e-3, max_rounded_ties = 5e-3; /* of all codes */
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
 static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
-static const double step_of_bf16 = 1.0 / 256; /* and so far may an x be off */
+static const double step_of_bf16 = 1.0 / 256; /* relative error of an x */
 enum { CHUNK = 32 };
 
 typedef struct Comparison {
@@ -383,7 +350,7 @@ typedef struct Comparison {
   SelftestReport *report;
   const Partition *partition; /* of images, or */
   const TokenSplit *split;    /* of texts */
-  bool rounded;               /* bf16, or weights of 8 or 4 bits: the file's codes and logits are those of others */
+  bool rounded;               /* bf16, or weights of 8 or 4 bits: the file's codes and logits belong to other weights */
   int64_t first, batch;       /* the chunk of images */
   int64_t sent;               /* tokens whose codes were sent: all, or of a text those before the last node's */
   const int32_t *actual;      /* [sets][batch, T, G] */
@@ -455,7 +422,7 @@ static void check_site(void *context, int block, int site, const real *x) {
   for (int64_t b = 0; b < c->batch; b++) check_image(c, set, b, x);
 }
 
-/* In units of what is allowed; no number is as bad as can be. */
+/* The largest difference in units of what is allowed; INFINITY where one is not a number. */
 static double deviation(const real *actual, const real *expected, int64_t count, double tolerance, double *absolute) {
   double worst = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -528,31 +495,19 @@ static void conclude(SelftestReport *report) {
 
 static int64_t chunk_at(const Samples *samples, int64_t first) { return samples->count - first < CHUNK ? samples->count - first : CHUNK; }
 
-static Status submit(Leader *leader, const Samples *samples, int64_t first) {
-  int64_t batch = chunk_at(samples, first);
-  const int32_t *ids = samples->ids ? samples->ids + first * samples->tokens : NULL;
-  if (ids && leader_weights(leader)->config->classes > 0) return leader_text_classify(leader, ids, batch, samples->tokens);
-  if (ids) return leader_text_last(leader, ids, batch, samples->tokens);
-  return leader_submit(leader, samples->pixel_values + first * samples->pixels, batch);
-}
-
-/* Adds a chunk's loss. One that is no number is a result, too: infinity. */
-static Status add_loss(Leader *leader, const Samples *samples, int64_t first, RequestScore *sum) {
-  const int64_t at = first * samples->tokens, count = chunk_at(samples, first) * samples->tokens;
-  LeaderAnswer answer;
-  TRY(leader_text_score(leader, samples->ids + at, samples->labels + at, chunk_at(samples, first), samples->tokens));
-  Status status = leader_collect(leader, &answer);
-  for (int64_t i = at; i < at + count; i++) sum->counted += samples->labels[i] >= 0;
-  if (status == STATUS_OK) sum->loss += answer.score.loss;
-  if (status == STATUS_NUMERIC) sum->loss = INFINITY;
-  return status == STATUS_NUMERIC ? STATUS_OK : status;
-}
-
-/* The mean of -ln p over the labels that count, where every code is the file's: a tie would move it. */
+/* The mean of -ln p over the labels that count, where every code is the file's: a tie would change it. */
 static Status compare_loss(Leader *leader, const Samples *samples, SelftestReport *report) {
   RequestScore sum = {.loss = 0};
   if (!samples->labels || report->same_images < report->images) return STATUS_OK;
-  for (int64_t first = 0; first < samples->count; first += CHUNK) TRY(add_loss(leader, samples, first, &sum));
+  for (int64_t first = 0; first < samples->count; first += CHUNK) {
+    const int64_t at = first * samples->tokens, count = chunk_at(samples, first) * samples->tokens;
+    LeaderAnswer answer;
+    TRY(leader_text_score(leader, samples->ids + at, samples->labels + at, chunk_at(samples, first), samples->tokens));
+    Status status = leader_collect(leader, &answer);
+    if (status != STATUS_OK && status != STATUS_NUMERIC) return status;
+    for (int64_t i = at; i < at + count; i++) sum.counted += samples->labels[i] >= 0;
+    sum.loss = status == STATUS_OK ? sum.loss + answer.score.loss : INFINITY; /* a loss that is not a number is a result too */
+  }
   double mean = sum.counted ? sum.loss / (double)sum.counted : 0, off = fabs(mean - samples->loss);
   report->worst_loss = isfinite(off) ? off / (logit_tolerance + logit_tolerance * fabs(samples->loss)) : INFINITY;
   report->losses = (int64_t)sum.counted;
@@ -560,9 +515,17 @@ static Status compare_loss(Leader *leader, const Samples *samples, SelftestRepor
 }
 
 static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
+  const Samples *samples = c->samples;
   LeaderAnswer answer;
-  for (c->first = 0; c->first < c->samples->count; c->first += CHUNK) {
-    TRY(submit(leader, c->samples, c->first));
+  for (c->first = 0; c->first < samples->count; c->first += CHUNK) {
+    const int64_t batch = chunk_at(samples, c->first);
+    const int32_t *ids = samples->ids ? samples->ids + c->first * samples->tokens : NULL;
+    if (!ids)
+      TRY(leader_submit(leader, samples->pixel_values + c->first * samples->pixels, batch));
+    else if (c->weights->config->classes > 0)
+      TRY(leader_text_classify(leader, ids, batch, samples->tokens));
+    else
+      TRY(leader_text_last(leader, ids, batch, samples->tokens));
     TRY(leader_collect(leader, &answer));
     TRY(compare_chunk(c, &answer, replayed));
   }
@@ -646,7 +609,13 @@ Status selftest_run(const Weights *weights, const char *directory, const char *p
     status = status_set(STATUS_NOT_FOUND, "%s: not found; astra-train writes it beside the checkpoint, --file names another one", inside);
   if (status == STATUS_OK) status = read_samples(&samples, weights, path ? path : inside);
   if (status == STATUS_OK) status = run_samples(weights, &samples, path ? path : inside, options, report);
-  release_samples(&samples);
+  for (int i = 0; samples.codes && i < samples.sets; i++) free(samples.codes[i]);
+  free(samples.codes);
+  free(samples.pixel_values);
+  free(samples.ids);
+  free(samples.labels);
+  free(samples.logits);
+  free(samples.device_of);
   free(inside);
   return status;
 }

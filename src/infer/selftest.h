@@ -5,7 +5,7 @@
  * the last tokens F32 [B, V], perhaps with labels I32 [B, T] and their mean loss F32 [1], or of texts that are classified F32 [B, classes],
  * perhaps with the one length of all texts where padding follows, I32 [B]; and, for a model with codebooks, device_of I32 [T] and
  * codes.astra.layers.L.<site> I32 [B, T, G]. Other tensors are ignored. Of a text the codes of the last device's tokens are not
- * compared: nobody is sent them.
+ * compared: they are not sent.
  *
  * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the image see, so
  * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the

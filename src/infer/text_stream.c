@@ -1,4 +1,4 @@
-/* Held-back text is short: at most a stop string's length and three bytes, so it is searched anew with each piece. */
+/* The text that is held back is short, at most a stop string and three bytes, so it is searched again with each piece. */
 #include "infer/text_stream.h"
 #include "base/array.h"
 #include <stdint.h>
@@ -14,13 +14,6 @@ void text_stream_release(TextStream *stream) {
   *stream = (TextStream){.stop_count = 0};
 }
 
-static Status append(TextStream *stream, const char *text, size_t bytes) {
-  TRY(ARRAY_RESERVE(stream->held, stream->held_bytes, bytes, stream->capacity, "text"));
-  if (bytes) memcpy(stream->held + stream->held_bytes, text, bytes);
-  stream->held_bytes += bytes;
-  return STATUS_OK;
-}
-
 /* Writes the first `bytes` of what is held. */
 static void let_go(TextStream *stream, size_t bytes) {
   if (bytes == 0) return;
@@ -33,8 +26,8 @@ static bool begins_at(const TextStream *stream, size_t at, const char *stop) {
   return memcmp(stream->held + at, stop, length < left ? length : left) == 0;
 }
 
-/* Where the stop string begins that is whole first, the longest of those that end together: whatever pieces the text comes in, it ends at
- * the same place. held_bytes if there is none. */
+/* The beginning of the stop string that is complete first, the longest of those that end together: the text ends at the same place whatever
+ * pieces it comes in. held_bytes if there is none. */
 static size_t find_stop(const TextStream *stream) {
   size_t begin = stream->held_bytes, end = SIZE_MAX;
   for (size_t at = 0; at < stream->held_bytes; at++) {
@@ -57,25 +50,22 @@ static size_t find_possible_stop(const TextStream *stream) {
   return stream->held_bytes;
 }
 
-/* Bytes of the character that a first byte announces; 1 for one that is none. */
-static size_t character_bytes(unsigned char first) {
-  if (first >= 0xc2 && first <= 0xdf) return 2;
-  if (first >= 0xe0 && first <= 0xef) return 3;
-  return first >= 0xf0 && first <= 0xf4 ? 4 : 1;
-}
-
-/* Where a character begins whose end is missing at `end`; `end` itself if there is none. */
+/* The beginning of a UTF-8 character whose last bytes are missing at `end`; `end` itself if there is none. */
 static size_t find_cut_character(const TextStream *stream, size_t end) {
   for (size_t back = 1; back <= 3 && back <= end; back++) {
     unsigned char byte = (unsigned char)stream->held[end - back];
-    if ((byte & 0xc0) != 0x80) return character_bytes(byte) > back ? end - back : end;
+    if ((byte & 0xc0) == 0x80) continue;
+    size_t bytes = byte >= 0xc2 && byte <= 0xdf ? 2 : byte >= 0xe0 && byte <= 0xef ? 3 : byte >= 0xf0 && byte <= 0xf4 ? 4 : 1;
+    return bytes > back ? end - back : end;
   }
   return end;
 }
 
 Status text_stream_add(TextStream *stream, const char *text, size_t bytes) {
   if (stream->stopped) return STATUS_OK;
-  TRY(append(stream, text, bytes));
+  TRY(ARRAY_RESERVE(stream->held, stream->held_bytes, bytes, stream->capacity, "text"));
+  if (bytes) memcpy(stream->held + stream->held_bytes, text, bytes);
+  stream->held_bytes += bytes;
   size_t stop = find_stop(stream);
   stream->stopped = stop < stream->held_bytes;
   let_go(stream, stream->stopped ? stop : find_cut_character(stream, find_possible_stop(stream)));

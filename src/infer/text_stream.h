@@ -1,5 +1,5 @@
-/* Text that is shown as it comes, in whole characters, up to a stop string: bytes that may be the beginning of one, or of a character, are
- * held back until it is decided. */
+/* Text that is written as it is generated, in whole characters, up to a stop string: bytes that may begin a stop string or a character are
+ * held back until that is known. */
 #ifndef INFER_TEXT_STREAM_H
 #define INFER_TEXT_STREAM_H
 #include "base/status.h"
@@ -15,7 +15,7 @@ typedef struct TextStream {
   void *context;
   char *held; /* [held_bytes] */
   size_t held_bytes, capacity;
-  bool stopped; /* a stop string has come: nothing more is written */
+  bool stopped; /* there was a stop string: nothing more is written */
 } TextStream;
 
 void text_stream_init(TextStream *stream, const char *const *stops, int stop_count, TextStreamWrite *write, void *context);
@@ -23,7 +23,7 @@ void text_stream_release(TextStream *stream);
 
 Status text_stream_add(TextStream *stream, const char *text, size_t bytes); /* NO_MEMORY */
 
-/* The end: what was held back is written, unless a stop string has come; a character that was cut off as it is. */
+/* The end: writes what was held back, an incomplete character as it is, unless there was a stop string. */
 void text_stream_finish(TextStream *stream);
 
 #endif

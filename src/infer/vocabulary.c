@@ -1,15 +1,7 @@
 /* See vocabulary.h. */
 #include "infer/vocabulary.h"
 
-enum { PADDING_MAX = 256 }; /* by which a token table may be longer, to fill a multiple of a power of two */
-
-static Status check_size(const Vocabulary *v, const char *directory, const ModelConfig *config) {
-  if (v->count <= config->vocabulary && config->vocabulary - v->count < PADDING_MAX) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE,
-                    "%s: the tokenizer has %lld tokens, the model a vocabulary of %lld: they do not belong together; put the model's own "
-                    "tokenizer files there",
-                    directory, (long long)v->count, (long long)config->vocabulary);
-}
+enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer, rounded up to a multiple of a power of two */
 
 static void add_end(Vocabulary *v, int64_t id) {
   for (int i = 0; i < v->ends; i++) {
@@ -24,8 +16,11 @@ Status vocabulary_open(Vocabulary *v, const char *directory, const ModelConfig *
   if (status == STATUS_NOT_FOUND) status = status_wrap(status, "%s: a language model needs its tokenizer beside it", directory);
   if (status != STATUS_OK) return status;
   v->count = tokenizer_count(v->tokenizer);
-  status = check_size(v, directory, config);
-  if (status != STATUS_OK) {
+  if (v->count > config->vocabulary || config->vocabulary - v->count >= PADDING_MAX) {
+    status = status_set(STATUS_BAD_VALUE,
+                        "%s: the tokenizer has %lld tokens, the model a vocabulary of %lld: they do not belong together; put the model's "
+                        "own tokenizer files there",
+                        directory, (long long)v->count, (long long)config->vocabulary);
     vocabulary_close(v);
     return status;
   }

@@ -1,4 +1,4 @@
-/* Loads a checkpoint for inference; the files themselves are nn/checkpoint.c's. */
+/* Loads a checkpoint for inference; nn/checkpoint.c reads the files. */
 #include "infer/weights.h"
 #include "autograd/kernels/matmul.h"
 #include "nn/safetensors.h"
@@ -12,38 +12,25 @@
 
 static const Weights *guarded; /* weights_guard */
 
-static Status load_model(Weights *weights, const char *directory) {
+static Status load_model(Weights *weights, const char *directory, WeightsType type) {
+  static const NarrowKind kinds[] = {[WEIGHTS_FLOAT32] = NARROW_NONE, [WEIGHTS_FLOAT16] = NARROW_F16, [WEIGHTS_BFLOAT16] = NARROW_BF16};
   ModelConfig config = {0};
   TRY(config_load(&config, directory));
   Status status = model_new(&weights->model, &config);
   config_release(&config);
   if (status != STATUS_OK) return status_wrap(status, "%s", directory);
   weights->config = model_config(weights->model);
-  return checkpoint_map_params(weights->model, directory, &weights->mapping);
-}
-
-static NarrowKind kind_of_matrices(const Weights *weights) {
+  TRY(checkpoint_map_params(weights->model, directory, &weights->mapping));
   const ParamSet *params = model_params(weights->model);
-  for (size_t i = 0; i < params->count; i++)
-    if (params->list[i].tensor.narrow_kind != NARROW_NONE) return params->list[i].tensor.narrow_kind;
-  return lowbit_weights_of(weights->model) != LOWBIT_NONE ? NARROW_F16 : NARROW_NONE;
+  NarrowKind matrices = NARROW_NONE; /* of the checkpoint */
+  for (size_t i = 0; i < params->count && matrices == NARROW_NONE; i++) matrices = params->list[i].tensor.narrow_kind;
+  if (matrices == NARROW_NONE && lowbit_weights_of(weights->model) != LOWBIT_NONE) matrices = NARROW_F16;
+  weights->cache_kind = type == WEIGHTS_AUTO ? matrices : kinds[type];
+  return STATUS_OK;
 }
 
-static NarrowKind choose_kind(const Weights *weights, WeightsType type) {
-  static const NarrowKind kinds[] = {[WEIGHTS_FLOAT32] = NARROW_NONE, [WEIGHTS_FLOAT16] = NARROW_F16, [WEIGHTS_BFLOAT16] = NARROW_BF16};
-  return type == WEIGHTS_AUTO ? kind_of_matrices(weights) : kinds[type];
-}
-
-static Status read_codewords(const ModelConfig *config, const char *directory, real *to) {
-  Status status = checkpoint_load_codebooks(config, directory, to);
-  if (status == STATUS_NOT_FOUND)
-    return status_set(STATUS_BAD_FILE, "%s: config.json says %d groups, but there are no codebooks in model.safetensors", directory,
-                      config->astra.groups);
-  return status;
-}
-
-/* True when every number is one of 16 bits: then `to` has them. A codebook that would be rounded chooses other codes than the one that the
- * model was trained with. */
+/* Whether 16 bits hold every number exactly: then `to` has them. A rounded codebook would choose other codes than the one that the model
+ * was trained with. */
 static bool narrow_exactly(NarrowKind kind, const real *from, int64_t count, uint16_t *to) {
   bool exact = kind != NARROW_NONE;
   for (int64_t i = 0; exact && i < count; i++) {
@@ -64,7 +51,11 @@ static Status load_codewords(Weights *weights, const char *directory, NarrowKind
     return status_set(STATUS_NO_MEMORY, "%s: no memory for %zu bytes of codebooks: %s", directory, bytes, strerror(errno));
   weights->codewords = block;
   weights->codeword_bytes = bytes;
-  TRY(read_codewords(config, directory, block));
+  Status status = checkpoint_load_codebooks(config, directory, block);
+  if (status == STATUS_NOT_FOUND)
+    return status_set(STATUS_BAD_FILE, "%s: config.json says %d groups, but there are no codebooks in model.safetensors", directory,
+                      config->astra.groups);
+  TRY(status);
   uint16_t *narrow = *kind != NARROW_NONE ? malloc((size_t)count * sizeof *narrow) : NULL;
   if (*kind != NARROW_NONE && !narrow) return status_set(STATUS_NO_MEMORY, "%s: no memory for codebooks in 16 bits", directory);
   if (!narrow_exactly(*kind, block, count, narrow)) *kind = NARROW_NONE;
@@ -99,12 +90,6 @@ static Status load_books(Weights *weights, const char *directory) {
   return STATUS_OK;
 }
 
-static double share_of(const uint16_t *frequencies, int64_t tables, int64_t entries) {
-  double bits = 0;
-  for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
-  return bits / ((double)tables * pack_bits(entries));
-}
-
 /* A checkpoint without frequencies sends packed codes. */
 static Status load_coding(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
@@ -114,8 +99,10 @@ static Status load_coding(Weights *weights, const char *directory) {
   Status status = checkpoint_load_frequencies(config, directory, frequencies);
   if (status == STATUS_OK) status = rans_tables_new(&weights->coding, frequencies, tables, entries);
   if (status == STATUS_OK) {
+    double bits = 0;
+    for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
     weights->frequencies = frequencies;
-    weights->coded_share = share_of(frequencies, tables, entries);
+    weights->coded_share = bits / ((double)tables * pack_bits(entries));
   } else {
     free(frequencies);
   }
@@ -126,8 +113,7 @@ Status weights_load(Weights *weights, const char *directory) { return weights_lo
 
 Status weights_load_as(Weights *weights, const char *directory, WeightsType type) {
   *weights = (Weights){.coded_share = 1};
-  Status status = load_model(weights, directory);
-  if (status == STATUS_OK) weights->cache_kind = choose_kind(weights, type);
+  Status status = load_model(weights, directory, type);
   if (status == STATUS_OK && weights->config->astra.groups > 0) status = load_books(weights, directory);
   if (status == STATUS_OK && weights->books != NULL) status = load_coding(weights, directory);
   if (status != STATUS_OK) weights_release(weights);

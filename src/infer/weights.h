@@ -13,21 +13,21 @@ typedef struct Weights {
   Model *model;
   const ModelConfig *config; /* the model's own */
   CheckpointMapping *mapping;
-  LowbitWeights *lowbit; /* what weights_quantise made; NULL: nothing */
+  LowbitWeights *lowbit; /* made by weights_quantise; NULL: none */
   void *codewords;       /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
   size_t codeword_bytes;
   Codebook *books; /* [blocks * sites]; NULL for a plain model */
   int book_count;
   uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
-  RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
-  double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
+  RansTable *coding;     /* [blocks * sites * G]; NULL: none */
+  double coded_share;    /* entropy-coded bits per packed bit by these frequencies; 1 without them */
   NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
   bool bf16;             /* weights_use_precision: tapes of these weights use bf16 */
   KvTables *keys;        /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
-/* In which numbers keys and values are cached; codebooks likewise, where that changes none of their numbers. Auto: 16 bits where the
- * checkpoint's matrices have them. */
+/* Type of cached keys and values, and of codebooks where it holds their numbers exactly. Auto: 16 bits where the checkpoint's matrices have
+ * them. */
 typedef enum WeightsType { WEIGHTS_AUTO, WEIGHTS_FLOAT32, WEIGHTS_FLOAT16, WEIGHTS_BFLOAT16 } WeightsType;
 #define WEIGHTS_TYPES "auto|float32|float16|bfloat16"
 
@@ -36,22 +36,22 @@ Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */
 Status weights_load_as(Weights *weights, const char *directory, WeightsType type);
 void weights_release(Weights *weights);
 
-/* How matrices are kept: as the checkpoint has them, or rounded to 8 or 4 bits (nn/lowbit_weights.h). After loading, before tables of keys
- * and any fork, whose children share the copy. BAD_USAGE where the checkpoint has other bits already. */
+/* Storage of matrices: as in the checkpoint, or rounded to 8 or 4 bits (nn/lowbit_weights.h). Call after loading, before tables of keys
+ * and before any fork, whose children share the copy. BAD_USAGE where the checkpoint has other bits already. */
 typedef enum WeightsBits { WEIGHTS_AS_THEY_ARE, WEIGHTS_INT8, WEIGHTS_INT4 } WeightsBits;
 #define WEIGHTS_BITS "file|int8|int4"
 Status weights_quantise(Weights *weights, WeightsBits bits);
 
-/* What products with weights, and the activations between them, are computed in; AUTO: bf16 where it is measured to be faster. With bf16
- * matrices in full width are rounded once, into memory that forked children share. After loading and weights_quantise, before tables of
- * keys and any fork. Devices of one cluster compute alike: the precision is part of a fingerprint. */
+/* Precision of products with weights and of the activations between them; AUTO: bf16 where it is measured to be faster. With bf16 matrices
+ * in full width are rounded once, into memory that forked children share. Call after loading and weights_quantise, before tables of keys
+ * and before any fork. All devices of a cluster use the same: the precision is part of a fingerprint. */
 typedef enum WeightsPrecision { WEIGHTS_FP32, WEIGHTS_BF16, WEIGHTS_FASTER } WeightsPrecision;
 #define WEIGHTS_PRECISIONS "fp32|bf16|auto"
 Status weights_use_precision(Weights *weights, WeightsPrecision precision);
 
-/* Matrices in full are packed for faster products (model_pack_weights), into memory that forked children share: as much as they take
- * already. For many requests: packing takes about as long as a forward pass of 200 tokens. After weights_use_precision, which packs those
- * in bf16 itself. */
+/* Packs matrices in full width for faster products (model_pack_weights), into memory that forked children share: as much as they take
+ * already. Worth it for many requests: packing takes about as long as a forward pass of 200 tokens. Call after weights_use_precision, which
+ * packs those in bf16 itself. */
 Status weights_pack(Weights *weights);
 
 /* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
@@ -61,12 +61,12 @@ Status weights_pack(Weights *weights);
 Status weights_unchanged(const Weights *weights);
 void weights_guard(const Weights *weights);
 
-/* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and kv_tables_pay. A model without
- * codebooks, at site kv, or with adapters has none, which is no failure. Those that are there stay. Before any fork, whose children share
- * their pages, and before threads. */
+/* Tables of keys and values of the codewords in at most `memory` bytes, for the blocks where they are measured to be faster than products
+ * (kv_tables_build). A model without codebooks, at site kv, or with adapters has none, which is no failure. Existing tables stay. Call
+ * before any fork, whose children share their pages, and before threads. */
 Status weights_make_tables(Weights *weights, size_t memory);
 
-/* How images become pixels for this model: resize to its image size, its normalisation, no augmentation. */
+/* Preparation of images for this model: resize to its image size, its normalisation, no augmentation. */
 void weights_loader_options(const Weights *weights, LoaderOptions *options);
 int64_t weights_pixels(const Weights *weights); /* numbers of one image: C H W */
 

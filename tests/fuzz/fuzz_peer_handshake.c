@@ -10,11 +10,14 @@ static void need(int holds) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  uint8_t again[MEET_BYTES];
+  uint8_t message[MESSAGE], again[MESSAGE];
   PeerIdentity identity;
-  if (size >= MEET_BYTES && parse_identity(data, &identity) == STATUS_OK) {
-    pack_identity(&identity, again);
-    need(memcmp(again, data, MEET_BYTES) == 0 && identity.node < WIRE_NODES);
+  if (size < MEET_BYTES) return 0;
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .bytes = MEET_BYTES}, message);
+  memcpy(message + WIRE_HEADER, data, MEET_BYTES);
+  if (parse_meet(message, &identity) == STATUS_OK) {
+    pack_meet(&identity, again);
+    need(memcmp(again + WIRE_HEADER, data, MEET_BYTES) == 0 && identity.node < WIRE_NODES);
   }
   return 0;
 }

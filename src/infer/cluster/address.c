@@ -14,20 +14,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 4096 }; /* as many as the system takes: a flood of calls must not fill it before a listener looks */
+enum { BACKLOG = 4096 }; /* the system's maximum: a flood of calls must not fill it before the listener accepts */
 
 /* ---- text */
 
 static Status refuse(const char *text, const char *why) {
   return status_set(STATUS_BAD_USAGE, "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and local", text,
                     why);
-}
-
-static bool parse_port(const char *text, uint16_t *port) {
-  size_t digits = strspn(text, "0123456789");
-  long value = digits > 0 && digits < 6 && text[digits] == 0 ? strtol(text, NULL, 10) : -1;
-  *port = (uint16_t)value;
-  return value >= 0 && value <= UINT16_MAX;
 }
 
 static Status parse_path(const char *text, const char *path, Address *address) {
@@ -38,20 +31,18 @@ static Status parse_path(const char *text, const char *path, Address *address) {
   return STATUS_OK;
 }
 
-/* $XDG_RUNTIME_DIR is this user's alone and goes at the end of the session; where there is none, a folder for temporary files. */
-static Status parse_local(const char *text, Address *address) {
-  char path[ADDRESS_NAME];
-  const char *runtime = getenv("XDG_RUNTIME_DIR");
-  int length = runtime && *runtime == '/' ? snprintf(path, sizeof path, "%s/astra/worker", runtime)
-                                          : snprintf(path, sizeof path, "/tmp/astra-%ld/worker", (long)geteuid());
-  if (length >= (int)sizeof path) return refuse(text, "XDG_RUNTIME_DIR is too long");
-  address->own_folder = true;
-  return parse_path(text, path, address);
-}
-
 Status address_parse(const char *text, Address *address) {
   *address = (Address){.on_disk = false};
-  if (strcmp(text, "local") == 0) return parse_local(text, address);
+  if (strcmp(text, "local") == 0) {
+    /* $XDG_RUNTIME_DIR is this user's alone and is removed at the end of the session; where there is none, a folder for temporary files. */
+    char path[ADDRESS_NAME];
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int bytes = runtime && *runtime == '/' ? snprintf(path, sizeof path, "%s/astra/worker", runtime)
+                                           : snprintf(path, sizeof path, "/tmp/astra-%ld/worker", (long)geteuid());
+    if (bytes >= (int)sizeof path) return refuse(text, "XDG_RUNTIME_DIR is too long");
+    address->own_folder = true;
+    return parse_path(text, path, address);
+  }
   if (strncmp(text, "unix:", 5) == 0) return parse_path(text, text + 5, address);
   const char *colon = strrchr(text, ':'), *host = text;
   size_t length = colon ? (size_t)(colon - text) : 0;
@@ -61,7 +52,11 @@ Status address_parse(const char *text, Address *address) {
   if (!brackets && memchr(host, ':', length)) return refuse(text, "an IPv6 address stands in brackets");
   if (colon && length == 0) return refuse(text, "the host is missing");
   if (length >= ADDRESS_NAME) return refuse(text, "the name is too long");
-  if (!parse_port(colon ? colon + 1 : text, &address->port)) return refuse(text, "a port is a number from 0 to 65535");
+  const char *port = colon ? colon + 1 : text;
+  size_t digits = strspn(port, "0123456789");
+  long value = digits > 0 && digits < 6 && port[digits] == 0 ? strtol(port, NULL, 10) : -1;
+  if (value < 0 || value > UINT16_MAX) return refuse(text, "a port is a number from 0 to 65535");
+  address->port = (uint16_t)value;
   snprintf(address->name, sizeof address->name, "%.*s", colon ? (int)length : 9, colon ? host : "127.0.0.1");
   return STATUS_OK;
 }
@@ -94,17 +89,17 @@ static struct sockaddr_un path_of(const Address *address) {
   return path;
 }
 
-static bool is_loopback(const struct sockaddr *address) {
-  if (address->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-}
-
 bool address_is_local(const Address *address) {
   struct addrinfo *list;
   if (address->on_disk) return true;
   if (resolve(address, true, &list) != STATUS_OK) return false;
   bool local = true;
-  for (const struct addrinfo *i = list; i; i = i->ai_next) local = local && is_loopback(i->ai_addr);
+  for (const struct addrinfo *i = list; i && local; i = i->ai_next) {
+    const struct sockaddr *number = i->ai_addr;
+    local = number->sa_family == AF_INET
+                ? ntohl(((const struct sockaddr_in *)number)->sin_addr.s_addr) >> 24 == 127
+                : number->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)number)->sin6_addr);
+  }
   freeaddrinfo(list);
   return local;
 }
@@ -118,17 +113,14 @@ static Status cannot_listen(const Address *address) {
   return status_set(STATUS_IO, "cannot listen on %s: %s", address_text(address, text), strerror(errno));
 }
 
-/* Somebody listens at the path: connecting to a socket whose process is gone is refused. */
-static bool is_alive(const struct sockaddr_un *path) {
+/* A socket whose process is gone: connecting to it is refused. */
+static bool is_stale(const struct sockaddr_un *path) {
+  struct stat file;
+  if (lstat(path->sun_path, &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
   int fd = open_socket(AF_UNIX);
   bool alive = fd >= 0 && (connect(fd, (const struct sockaddr *)path, sizeof *path) == 0 || errno != ECONNREFUSED);
   if (fd >= 0) close(fd);
-  return alive;
-}
-
-static bool is_socket(const char *path) {
-  struct stat file;
-  return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode);
+  return !alive;
 }
 
 /* Another user could have made a folder of this name, and listen there. */
@@ -144,11 +136,11 @@ static Status check_own_folder(const Address *address, bool make) {
   return status_set(STATUS_BAD_VALUE, "%s must be a folder of this user's that nobody else can enter (mode 700)", folder);
 }
 
-/* Nobody can connect before listen, by when the mode is right. */
+/* The mode is set before listen, and no process can connect before that. */
 static Status listen_on_disk(const Address *address, int *fd) {
   const struct sockaddr_un path = path_of(address);
   if (address->own_folder) TRY(check_own_folder(address, true));
-  if (is_socket(path.sun_path) && !is_alive(&path)) unlink(path.sun_path);
+  if (is_stale(&path)) unlink(path.sun_path);
   *fd = open_socket(AF_UNIX);
   bool bound = *fd >= 0 && bind(*fd, (const struct sockaddr *)&path, sizeof path) == 0;
   if (bound && chmod(path.sun_path, S_IRUSR | S_IWUSR) == 0 && listen(*fd, BACKLOG) == 0) return STATUS_OK;
@@ -156,11 +148,6 @@ static Status listen_on_disk(const Address *address, int *fd) {
   if (bound) unlink(path.sun_path);
   if (*fd >= 0) close(*fd);
   return status;
-}
-
-static void set_port(struct sockaddr *address, uint16_t port) {
-  if (address->sa_family == AF_INET) ((struct sockaddr_in *)address)->sin_port = htons(port);
-  if (address->sa_family == AF_INET6) ((struct sockaddr_in6 *)address)->sin6_port = htons(port);
 }
 
 static int listen_at(const struct addrinfo *where) {
@@ -176,19 +163,6 @@ static int listen_at(const struct addrinfo *where) {
   return -1;
 }
 
-/* A name may stand for numbers of a family that this machine does not speak. */
-static bool is_not_here(int fault) { return fault == EAFNOSUPPORT || fault == EADDRNOTAVAIL; }
-
-static Status listen_on_all(const Address *address, struct addrinfo *list, int sockets[ADDRESS_SOCKETS], int *count) {
-  for (struct addrinfo *i = list; i && *count < ADDRESS_SOCKETS; i = i->ai_next) {
-    if (*count > 0) set_port(i->ai_addr, address_port(sockets[0]));
-    int fd = listen_at(i);
-    if (fd < 0 && !is_not_here(errno)) return cannot_listen(address);
-    if (fd >= 0) sockets[(*count)++] = fd;
-  }
-  return *count > 0 ? STATUS_OK : cannot_listen(address);
-}
-
 Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count) {
   struct addrinfo *list;
   *count = 0;
@@ -198,7 +172,18 @@ Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int 
     return STATUS_OK;
   }
   TRY(resolve(address, true, &list));
-  Status status = listen_on_all(address, list, sockets, count);
+  Status status = STATUS_OK;
+  for (struct addrinfo *i = list; i && status == STATUS_OK && *count < ADDRESS_SOCKETS; i = i->ai_next) {
+    const uint16_t port = *count > 0 ? htons(address_port(sockets[0])) : 0; /* all listen on the port of the first one */
+    if (port && i->ai_family == AF_INET) ((struct sockaddr_in *)i->ai_addr)->sin_port = port;
+    if (port && i->ai_family == AF_INET6) ((struct sockaddr_in6 *)i->ai_addr)->sin6_port = port;
+    int fd = listen_at(i);
+    if (fd >= 0)
+      sockets[(*count)++] = fd;
+    else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) /* a name may stand for numbers of a family that this machine lacks */
+      status = cannot_listen(address);
+  }
+  if (status == STATUS_OK && *count == 0) status = cannot_listen(address);
   freeaddrinfo(list);
   if (status == STATUS_OK) return STATUS_OK;
   while (*count > 0) close(sockets[--*count]);
@@ -264,7 +249,7 @@ Status address_called(const Address *address, int fd, bool *done) {
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) != 0) fault = errno;
   if (fault == 0 && getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0) return STATUS_OK;
   *done = fault != 0;
-  if (!*done) return STATUS_OK; /* on its way: it has no other end yet */
+  if (!*done) return STATUS_OK; /* in progress: it has no other end yet */
   errno = fault;
   return cannot_call(address);
 }
@@ -320,18 +305,15 @@ Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS],
   return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
 }
 
-static bool is_link_local(const Address *address, size_t digits) {
-  char text[INET6_ADDRSTRLEN];
-  struct in6_addr number;
-  snprintf(text, sizeof text, "%.*s", (int)digits, address->name);
-  return !address->on_disk && digits < sizeof text && inet_pton(AF_INET6, text, &number) == 1 && IN6_IS_ADDR_LINKLOCAL(&number);
-}
-
 void address_on_link(Address *address, int socket) {
   struct sockaddr_storage peer;
+  struct in6_addr number;
   socklen_t bytes = sizeof peer;
+  char text[INET6_ADDRSTRLEN];
   size_t digits = strcspn(address->name, "%");
+  snprintf(text, sizeof text, "%.*s", (int)digits, address->name);
   bool known = getpeername(socket, (struct sockaddr *)&peer, &bytes) == 0 && peer.ss_family == AF_INET6;
   unsigned link = known ? ((const struct sockaddr_in6 *)&peer)->sin6_scope_id : 0;
-  if (link && is_link_local(address, digits)) snprintf(address->name + digits, sizeof address->name - digits, "%%%u", link);
+  if (!link || address->on_disk || digits >= sizeof text || inet_pton(AF_INET6, text, &number) != 1) return;
+  if (IN6_IS_ADDR_LINKLOCAL(&number)) snprintf(address->name + digits, sizeof address->name - digits, "%%%u", link);
 }

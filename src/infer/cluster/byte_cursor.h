@@ -1,5 +1,4 @@
-/* Fields that stand one behind the other in a message, little-endian: each call moves the cursor on. Lengths are checked before by whoever
- * reads. */
+/* Consecutive fields of a message, little-endian: each call advances the cursor. The reader checks lengths before. */
 #ifndef INFER_BYTE_CURSOR_H
 #define INFER_BYTE_CURSOR_H
 #include "infer/wire.h"

@@ -29,12 +29,12 @@ struct Tls {
   int fd;
   KeyFile key;
   bool answers, done;
-  bool other_identity;           /* the one who dialled has a key and this side has none, or the other way round */
+  bool other_identity;           /* of caller and this side only one has a key */
   bool read_writes, write_reads; /* the last try could not go on until the other direction is free */
   short handshake;               /* what the handshake waits for */
 };
 
-/* Made once for all connections of the process, of which a listener has very many: OpenSSL has room for some hundred kinds of BIO. */
+/* Made once for all connections of the process, of which a listener has very many: OpenSSL allows a few hundred types of BIO. */
 static struct {
   SSL_CTX *context[2]; /* of those who dial and of those who answer */
   BIO_METHOD *method;
@@ -68,20 +68,11 @@ static long bio_control(BIO *bio, int what, long number, void *pointer) {
   return what == BIO_CTRL_FLUSH || what == BIO_CTRL_DUP;
 }
 
-static Status make_bio(Tls *tls) {
-  BIO *bio = BIO_new(shared.method);
-  if (!bio) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
-  BIO_set_data(bio, tls);
-  BIO_set_init(bio, 1);
-  SSL_set_bio(tls->ssl, bio, bio);
-  return STATUS_OK;
-}
-
 /* ---- TLS: the key */
 
 static const char *identity_of(const Tls *tls) { return tls->key.open ? identity_of_none : identity_of_key; }
 
-/* The key as OpenSSL takes it: a session to be resumed. It takes each one over. */
+/* The key in the form that OpenSSL takes: a session to be resumed, whose ownership it takes. */
 static SSL_SESSION *session_of(Tls *tls, SSL *ssl) {
   const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
   SSL_SESSION *session = SSL_SESSION_new();
@@ -92,7 +83,7 @@ static SSL_SESSION *session_of(Tls *tls, SSL *ssl) {
   return NULL;
 }
 
-/* Of the one who dials. digest: of the suite that was chosen, once it has been: a key goes with one. */
+/* Of the side that dials. digest: that of the chosen suite, once there is one: a key belongs to one digest. */
 static int offer_key(SSL *ssl, const EVP_MD *digest, const unsigned char **identity, size_t *bytes, SSL_SESSION **session) {
   Tls *tls = SSL_get_app_data(ssl);
   *session = NULL;
@@ -102,7 +93,7 @@ static int offer_key(SSL *ssl, const EVP_MD *digest, const unsigned char **ident
   return (*session = session_of(tls, ssl)) != NULL;
 }
 
-/* Of the one who answers. Without a session OpenSSL looks for a certificate, of which there is none. */
+/* Of the side that answers. Without a session OpenSSL looks for a certificate, of which there is none. */
 static int find_key(SSL *ssl, const unsigned char *identity, size_t bytes, SSL_SESSION **session) {
   Tls *tls = SSL_get_app_data(ssl);
   const char *own = identity_of(tls);
@@ -146,7 +137,11 @@ static Status tls_start(Tls *tls) {
   SSL_CTX *context = shared.context[tls->answers];
   bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);
   if (!set) return status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
-  TRY(make_bio(tls));
+  BIO *bio = BIO_new(shared.method);
+  if (!bio) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
+  BIO_set_data(bio, tls);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(tls->ssl, bio, bio);
   if (tls->answers)
     SSL_set_accept_state(tls->ssl);
   else
@@ -221,11 +216,11 @@ static ssize_t fail_with(int code) {
   return -1;
 }
 
-/* What a try that moved nothing means, as errno. 0: the end of the stream. */
-static ssize_t tls_failed(Tls *tls, int fault, bool *other_way, int other) {
+/* The reason why nothing was moved, as errno. 0: the end of the stream. */
+static ssize_t tls_failed(Tls *tls, int fault, bool *other_direction, int other) {
   int error = SSL_get_error(tls->ssl, 0);
   unsigned long reason = ERR_peek_error();
-  *other_way = error == other;
+  *other_direction = error == other;
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return fail_with(EAGAIN);
   if (error == SSL_ERROR_ZERO_RETURN) return 0;
   if (error == SSL_ERROR_SSL && ERR_GET_REASON(reason) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return 0;
@@ -233,36 +228,9 @@ static ssize_t tls_failed(Tls *tls, int fault, bool *other_way, int other) {
   return fail_with(EPROTO);
 }
 
-static ssize_t tls_read(Tls *tls, void *to, size_t room) {
-  size_t got = 0;
-  if (!tls->done) return fail_with(ENOTCONN);
-  ERR_clear_error();
-  errno = 0;
-  tls->read_writes = false;
-  if (SSL_read_ex(tls->ssl, to, room, &got)) return (ssize_t)got;
-  return tls_failed(tls, errno, &tls->read_writes, SSL_ERROR_WANT_WRITE);
-}
-
-static ssize_t tls_write(Tls *tls, const void *from, size_t bytes) {
-  size_t written = 0;
-  if (!tls->done) return fail_with(ENOTCONN);
-  ERR_clear_error();
-  errno = 0;
-  tls->write_reads = false;
-  if (SSL_write_ex(tls->ssl, from, bytes, &written)) return (ssize_t)written;
-  ssize_t result = tls_failed(tls, errno, &tls->write_reads, SSL_ERROR_WANT_READ);
-  return result == 0 ? fail_with(EPIPE) : result;
-}
-
-static short tls_events(const Tls *tls, bool to_read, bool to_write) {
-  if (!tls->done) return tls->handshake;
-  short read = tls->read_writes ? POLLOUT : POLLIN, write = tls->write_reads ? POLLIN : POLLOUT;
-  return (short)((to_read ? read : 0) | (to_write ? write : 0));
-}
-
 /* ---- beginning and end */
 
-/* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
+/* Codes are small and urgent: no delay to send more together. A device that leaves the network without notice is detected. */
 static void prepare(int fd) {
   const int yes = 1, idle = 10, interval = 5, count = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -270,12 +238,6 @@ static void prepare(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
-/* Bytes that were sent and that the other end has not taken. */
-static bool has_unanswered(int fd) {
-  int bytes = 0;
-  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 void connection_init(Connection *c) { *c = (Connection){.fd = -1, .peer = -1}; }
@@ -326,7 +288,7 @@ Status connection_plain(Connection **c, int fd) {
 
 Status connection_tls(Connection **c, int fd, ConnectionRole role, const KeyFile *key) {
   TRY(connection_plain(c, fd));
-  if (role == CONNECTION_ANSWERS) prepare(fd); /* which means nothing to a UNIX socket */
+  if (role == CONNECTION_ANSWERS) prepare(fd); /* without effect on a UNIX socket */
   Status status = tls_new(&(*c)->tls, fd, role == CONNECTION_ANSWERS, key);
   if (status == STATUS_OK) return STATUS_OK;
   connection_free(*c);
@@ -363,7 +325,7 @@ Status connection_pair(int fd[2]) {
 
 bool connection_is_open(const Connection *c) { return c->fd >= 0; }
 
-/* Once somebody has taken the call: HELLO, for which a fresh connection has room, and TLS behind it. */
+/* Once the call has been accepted: HELLO, for which a fresh connection has room, and TLS after it. */
 static Status take_up(Connection *c) {
   uint8_t bytes[HELLO_BYTES];
   Hello hello = {.role = c->role};
@@ -378,17 +340,9 @@ static Status take_up(Connection *c) {
   return tls_new(&c->tls, c->fd, false, c->key);
 }
 
-/* A listener of another version says so where TLS would begin. Leaves what is there. */
-static Status check_version(int fd) {
+Status connection_step(Connection *c, bool *done) {
   uint8_t bytes[WIRE_HEADER];
   Hello hello;
-  bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
-  if (!any || hello_read(bytes, sizeof bytes, NULL, &hello) != HELLO_OTHER_VERSION) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
-                    bytes[4], WIRE_VERSION);
-}
-
-Status connection_step(Connection *c, bool *done) {
   *done = false;
   if (c->calling) TRY(take_up(c));
   if (c->calling) return STATUS_OK;
@@ -396,22 +350,47 @@ Status connection_step(Connection *c, bool *done) {
     *done = true;
     return STATUS_OK;
   }
-  TRY(check_version(c->fd));
+  /* A listener of another version says so where TLS would begin; the bytes stay there. */
+  bool any = recv(c->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
+  if (any && hello_read(bytes, sizeof bytes, NULL, &hello) == HELLO_OTHER_VERSION)
+    return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
+                      bytes[4], WIRE_VERSION);
   return tls_step(c->tls, done);
 }
 
 /* ---- bytes */
 
-ssize_t connection_read(Connection *c, void *to, size_t room) { return c->tls ? tls_read(c->tls, to, room) : recv(c->fd, to, room, 0); }
+ssize_t connection_read(Connection *c, void *to, size_t room) {
+  Tls *tls = c->tls;
+  size_t got = 0;
+  if (!tls) return recv(c->fd, to, room, 0);
+  if (!tls->done) return fail_with(ENOTCONN);
+  ERR_clear_error();
+  errno = 0;
+  tls->read_writes = false;
+  if (SSL_read_ex(tls->ssl, to, room, &got)) return (ssize_t)got;
+  return tls_failed(tls, errno, &tls->read_writes, SSL_ERROR_WANT_WRITE);
+}
 
 ssize_t connection_write(Connection *c, const void *from, size_t bytes) {
-  return c->tls ? tls_write(c->tls, from, bytes) : send(c->fd, from, bytes, MSG_NOSIGNAL);
+  Tls *tls = c->tls;
+  size_t written = 0;
+  if (!tls) return send(c->fd, from, bytes, MSG_NOSIGNAL);
+  if (!tls->done) return fail_with(ENOTCONN);
+  ERR_clear_error();
+  errno = 0;
+  tls->write_reads = false;
+  if (SSL_write_ex(tls->ssl, from, bytes, &written)) return (ssize_t)written;
+  ssize_t result = tls_failed(tls, errno, &tls->write_reads, SSL_ERROR_WANT_READ);
+  return result == 0 ? fail_with(EPIPE) : result;
 }
 
 short connection_events(const Connection *c, bool to_read, bool to_write) {
+  const Tls *tls = c->tls;
   if (c->calling) return POLLOUT;
-  if (c->tls) return tls_events(c->tls, to_read, to_write);
-  return (short)((to_read ? POLLIN : 0) | (to_write ? POLLOUT : 0));
+  if (tls && !tls->done) return tls->handshake;
+  short read = tls && tls->read_writes ? POLLOUT : POLLIN, write = tls && tls->write_reads ? POLLIN : POLLOUT;
+  return (short)((to_read ? read : 0) | (to_write ? write : 0));
 }
 
 int connection_fd(const Connection *c) { return c->fd; }
@@ -432,18 +411,10 @@ void connection_receive(Connection *c, int peer, const ConnectionSink *sink) {
   c->heard = clock_now();
 }
 
-/* "node 2", "the leader" into name; returns name. */
-static const char *peer_name(const Connection *c, char name[24]) {
-  if (c->peer < 0)
-    snprintf(name, 24, "the leader");
-  else
-    snprintf(name, 24, "node %d", c->peer);
-  return name;
-}
-
 static Status fail(Connection *c, Status code) {
-  char name[24];
-  c->status = c->nameless ? code : status_wrap(code, "%s", peer_name(c, name));
+  char name[24] = "the leader";
+  if (c->peer >= 0) snprintf(name, sizeof name, "node %d", c->peer);
+  c->status = c->nameless ? code : status_wrap(code, "%s", name);
   connection_close(c);
   return c->status;
 }
@@ -483,7 +454,8 @@ static Status write_some(Connection *c) {
 }
 
 void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
-  if (!connection_is_open(c) || c->queued > 0 || has_unanswered(c->fd)) return;
+  int unanswered = 0; /* bytes that were sent and that the other end has not taken */
+  if (!connection_is_open(c) || c->queued > 0 || (ioctl(c->fd, SIOCOUTQ, &unanswered) == 0 && unanswered > 0)) return;
   if (!c->limited) address_limit_silence(c->fd, true);
   c->limited = true;
   c->queue[c->first].bytes = message;
@@ -543,16 +515,6 @@ static Status read_some(Connection *c) {
   return STATUS_OK;
 }
 
-static Status move(Connection *c, short events) {
-  if (events & POLLNVAL) return fail(c, status_set(STATUS_IO, "its socket is not open"));
-  /* In TLS either direction can be what the other one waited for. */
-  if (c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
-  /* A peer that hung up may have left messages behind: read first. */
-  if (c->tls || (events & (POLLIN | POLLHUP | POLLERR))) TRY(read_some(c));
-  if ((events & POLLHUP) && held_back(c)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
-  return STATUS_OK;
-}
-
 /* The only place where a thread waits for connections. waiting [count + 1] tells what happened; *ready: to how many. */
 static Status wait_for_events(Connection *const *connections, int count, int also, double seconds, struct pollfd *waiting, int *ready) {
   if (count > MAX_CONNECTIONS) return status_set(STATUS_BAD_VALUE, "%d connections, at most %d are possible", count, MAX_CONNECTIONS);
@@ -591,14 +553,22 @@ Status connections_step(Connection *const *connections, int count, double second
   }
   TRY(wait_for_events(connections, count, -1, moved ? 0 : seconds, waiting, &ready));
   for (int i = 0; i < count && ready > 0; i++) {
-    if (waiting[i].revents && connection_is_open(connections[i])) TRY(move(connections[i], waiting[i].revents));
+    Connection *c = connections[i];
+    const short events = waiting[i].revents;
+    if (!events || !connection_is_open(c)) continue;
+    if (events & POLLNVAL) return fail(c, status_set(STATUS_IO, "its socket is not open"));
+    /* In TLS either direction can be what the other one waited for. */
+    if (c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
+    /* A peer that hung up may have left messages: read first. */
+    if (c->tls || (events & (POLLIN | POLLHUP | POLLERR))) TRY(read_some(c));
+    if ((events & POLLHUP) && held_back(c)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
   }
   return STATUS_OK;
 }
 
 /* ---- silence */
 
-static const double late_look = 1; /* by which a look may come late before it means anything */
+static const double late_look = 1; /* seconds by which a look may be late before it counts */
 
 void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved, double now) {
   *idle_timeout = (IdleTimeout){.max = max, .heard = now, .looked = now, .moved = moved};

@@ -1,19 +1,19 @@
 /* A connection to another process: a plain stream socket (a pair that two processes of this machine share), or TLS 1.3 with the cluster's
- * key over TCP or a UNIX socket. Which one it is shows nowhere but here.
+ * key over TCP or a UNIX socket. Users of a connection need not know which.
  *
  * TLS has an external pre-shared key and an ephemeral exchange (RFC 8446, psk_dhe_ke): no certificates, no tickets, no earlier versions,
- * one cipher suite (TLS_AES_256_GCM_SHA384), X25519 or P-256. Whoever does not know the key can neither answer nor dial, and one who learns
- * it later cannot read what was said before.
+ * one cipher suite (TLS_AES_256_GCM_SHA384), X25519 or P-256. A side without the key can neither answer nor dial, and learning the key
+ * later does not make earlier traffic readable.
  *
  * It has three phases:
  *   beginning   connection_step continues connecting, HELLO (hello.h) and the TLS handshake, without waiting
  *   bytes       connection_read and connection_write, as recv and send
- *   messages    whole ones (wire.h), both ways: connection_send queues, connections_step moves all connections of a thread together, so
- * that two peers whose socket buffers are full of each other's messages still make progress
+ *   messages    whole ones (wire.h), in both directions: connection_send queues, connections_step moves all connections of a thread
+ *               together, so that two peers whose socket buffers are full of each other's messages still make progress
  *
  * Non-blocking always. Sending never copies: a queued message stays its owner's and must not change until connection_queued says that it
  * has left. Receiving never allocates: the owner is asked where a payload belongs as soon as its header has been checked. The end of a
- * stream is no message: whoever needs to know that all was said lets the peer say so (BYE). One thread for each connection. */
+ * stream is no message: where it matters that all was sent, the peer says so (BYE). One thread for each connection. */
 #ifndef INFER_CONNECTION_H
 #define INFER_CONNECTION_H
 #include "infer/cluster/address.h"
@@ -47,7 +47,7 @@ struct Connection {
   int fd;          /* -1: not open */
   struct Tls *tls; /* NULL: plain, or not yet */
   /* Of one that is called: */
-  bool calling;    /* nobody has taken the call yet */
+  bool calling;    /* the call is not accepted yet */
   Address address; /* of the peer */
   HelloRole role;  /* role, session and key for HELLO */
   uint8_t session[HELLO_SESSION];
@@ -116,7 +116,7 @@ short connection_events(const Connection *connection, bool to_read, bool to_writ
 int connection_fd(const Connection *connection);
 bool connection_is_secret(const Connection *connection); /* TLS */
 
-/* Key material that both ends of a TLS connection can derive and nobody else (RFC 8446, 7.5), bound to a label and a context: other ones
+/* Key material that only the two ends of a TLS connection can derive (RFC 8446, 7.5), bound to a label and a context: other ones
  * give other bytes. UNSUPPORTED on a plain one; BAD_VALUE before the handshake is over. */
 Status connection_export(Connection *connection, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out,
                          size_t bytes);
@@ -144,8 +144,8 @@ Status connections_wait(Connection *const *connections, int count, int also, dou
  * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
 Status connections_step(Connection *const *connections, int count, double seconds);
 
-/* ---- how long a peer may be silent. Whoever waits looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks is
- * time in which the one who waits did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
+/* ---- how long a peer may be silent. A waiting process looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks
+ * is time in which it did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
 
 #define CONNECTION_IDLE_SLICE 0.25
 
@@ -160,7 +160,7 @@ void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved
 /* The longest that the next wait may take. */
 double connection_idle_slice(const IdleTimeout *idle_timeout);
 
-/* After each wait: whether nothing has moved for too long. moved: bytes so far, both ways. */
+/* After each wait: whether nothing has moved for too long. moved: bytes so far, in both directions. */
 bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now);
 
 #endif

@@ -22,35 +22,24 @@ Status fd_passing_pair(int pair[2]) {
                     errno == EMFILE ? " (raise the limit with ulimit -n, or use fewer nodes)" : "");
 }
 
-static void attach(struct msghdr *message, Rights *rights, int fd) {
-  memset(rights, 0, sizeof *rights);
-  message->msg_control = rights->bytes;
-  message->msg_controllen = sizeof rights->bytes;
-  rights->header.cmsg_level = SOL_SOCKET;
-  rights->header.cmsg_type = SCM_RIGHTS;
-  rights->header.cmsg_len = CMSG_LEN(sizeof fd);
-  memcpy(CMSG_DATA(&rights->header), &fd, sizeof fd);
-}
-
 Status fd_passing_send(int socket, const PassedFd *passed) {
   Note note = {.kind = (uint8_t)passed->kind, .epoch = passed->epoch, .node = passed->node};
   struct iovec part = {.iov_base = &note, .iov_len = sizeof note};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-  Rights rights;
+  Rights rights = {.bytes = {0}};
   ssize_t sent;
-  if (passed->fd >= 0) attach(&message, &rights, passed->fd);
+  if (passed->fd >= 0) {
+    rights.header.cmsg_level = SOL_SOCKET;
+    rights.header.cmsg_type = SCM_RIGHTS;
+    rights.header.cmsg_len = CMSG_LEN(sizeof passed->fd);
+    memcpy(CMSG_DATA(&rights.header), &passed->fd, sizeof passed->fd);
+    message.msg_control = rights.bytes;
+    message.msg_controllen = sizeof rights.bytes;
+  }
   do sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (sent < 0 && errno == EINTR);
   if (sent == (ssize_t)sizeof note) return STATUS_OK;
   return status_set(STATUS_PEER, "cannot pass a descriptor to another process: %s", strerror(errno));
-}
-
-static int attached(struct msghdr *message) {
-  struct cmsghdr *control = CMSG_FIRSTHDR(message);
-  int fd = -1;
-  if (control && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS && control->cmsg_len == CMSG_LEN(sizeof fd))
-    memcpy(&fd, CMSG_DATA(control), sizeof fd);
-  return fd;
 }
 
 Status fd_passing_receive(int socket, PassedFd *passed, bool *any) {
@@ -65,7 +54,10 @@ Status fd_passing_receive(int socket, PassedFd *passed, bool *any) {
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
   if (got != (ssize_t)sizeof note || note.kind < FD_STREAM || note.kind >= FD_KIND_END)
     return status_set(STATUS_PEER, "the process that passes descriptors is gone");
-  *passed = (PassedFd){.kind = (FdKind)note.kind, .epoch = note.epoch, .node = note.node, .fd = attached(&message)};
+  *passed = (PassedFd){.kind = (FdKind)note.kind, .epoch = note.epoch, .node = note.node, .fd = -1};
   *any = true;
+  const struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+  if (control && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS && control->cmsg_len == CMSG_LEN(sizeof passed->fd))
+    memcpy(&passed->fd, CMSG_DATA(control), sizeof passed->fd);
   return STATUS_OK;
 }

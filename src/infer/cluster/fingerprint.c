@@ -1,4 +1,4 @@
-/* Numbers go into the digest little-endian, so that machines of either byte order agree; weights as they lie in the file, which is
+/* Numbers are added to the digest little-endian, so that machines of either byte order agree; weights as they are in the file, which is
  * little-endian on every machine that can map it. */
 #include "infer/cluster/fingerprint.h"
 #include "infer/wire.h"
@@ -38,7 +38,7 @@ static void add_bytes(Digest *digest, const void *data, size_t bytes) {
   add(digest, data, bytes);
 }
 
-/* 0 is kept for what there is none of. */
+/* 0 means that there is none. */
 static Status end(Digest *digest, uint64_t *number) {
   uint8_t bytes[EVP_MAX_MD_SIZE];
   digest->right = digest->right && EVP_DigestFinal_ex(digest->context, bytes, NULL);
@@ -52,7 +52,7 @@ static Status end(Digest *digest, uint64_t *number) {
 
 /* ---- models */
 
-/* All that changes numbers on the way from pixels or ids to the last row. */
+/* Everything that affects the computation from pixels or ids to the last row. */
 static void add_config(Digest *digest, const ModelConfig *c) {
   const int64_t facts[] = {c->kind,         c->width,
                            c->blocks,       c->heads,
@@ -70,39 +70,27 @@ static void add_config(Digest *digest, const ModelConfig *c) {
   for (int i = 0; i < 3; i++) add_real(digest, c->image_mean[i]), add_real(digest, c->image_std[i]);
 }
 
-static void add_lowbit(Digest *digest, const LowbitMatrix *matrix) {
-  add_number(digest, (uint64_t)matrix->kind);
-  add_bytes(digest, matrix->numbers, (size_t)matrix->outputs * lowbit_row_bytes(matrix->kind, matrix->inputs));
-  if (matrix->scale) add_bytes(digest, matrix->scale, (size_t)matrix->outputs * sizeof *matrix->scale);
-}
-
 static void add_param(Digest *digest, const Param *param) {
   const Tensor *tensor = &param->tensor;
+  const LowbitMatrix *lowbit = tensor->lowbit;
   size_t count = (size_t)tensor_count(tensor);
   add(digest, param->name, strlen(param->name) + 1);
   add_number(digest, (uint64_t)tensor->narrow_kind);
   for (int i = 0; i < tensor->dims; i++) add_number(digest, (uint64_t)tensor->shape[i]);
-  if (tensor->lowbit)
-    add_lowbit(digest, tensor->lowbit);
-  else if (tensor->narrow)
+  if (lowbit) {
+    add_number(digest, (uint64_t)lowbit->kind);
+    add_bytes(digest, lowbit->numbers, (size_t)lowbit->outputs * lowbit_row_bytes(lowbit->kind, lowbit->inputs));
+    if (lowbit->scale) add_bytes(digest, lowbit->scale, (size_t)lowbit->outputs * sizeof *lowbit->scale);
+  } else if (tensor->narrow) {
     add_bytes(digest, tensor->narrow, count * sizeof *tensor->narrow);
-  else
+  } else {
     add_bytes(digest, tensor->value, count * sizeof *tensor->value);
-}
-
-static Status fingerprint_model(const Weights *weights, uint64_t *number) {
-  const ParamSet *params = model_params(weights->model);
-  Digest digest;
-  begin(&digest);
-  add_config(&digest, weights->config);
-  if (weights->bf16) add_number(&digest, weights->bf16);
-  for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
-  return end(&digest, number);
+  }
 }
 
 enum { CHUNK = 1024 };
 
-/* As reals, in whatever form a device keeps them: those that differ in it alone understand each other. */
+/* As reals, in whatever form a device keeps them: devices whose forms differ still understand each other. */
 static void add_codewords(Digest *digest, const Codebook *book) {
   real numbers[CHUNK];
   int64_t count = book->entries * book->width;
@@ -132,8 +120,14 @@ static Status fingerprint_books(const Weights *weights, uint64_t *number) {
 }
 
 Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
+  const ParamSet *params = model_params(weights->model);
+  Digest digest;
   *fingerprints = (Fingerprints){0};
-  TRY(fingerprint_model(weights, &fingerprints->model));
+  begin(&digest);
+  add_config(&digest, weights->config);
+  if (weights->bf16) add_number(&digest, weights->bf16);
+  for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
+  TRY(end(&digest, &fingerprints->model));
   return weights->books ? fingerprint_books(weights, &fingerprints->codebook) : STATUS_OK;
 }
 

@@ -1,11 +1,11 @@
-/* What devices must have in common to compute together, as numbers short enough to print: the first 8 bytes of SHA-256, big-endian. They do
- * not protect against forgery: whoever has the key is trusted. */
+/* Digests of what devices must have in common to compute together, short enough to print: the first 8 bytes of SHA-256, big-endian. They do
+ * not protect against forgery: devices with the key are trusted. */
 #ifndef INFER_FINGERPRINT_H
 #define INFER_FINGERPRINT_H
 #include "infer/weights.h"
 
 typedef struct Fingerprints {
-  uint64_t model;     /* what the configuration says of the computation, and all parameters */
+  uint64_t model;     /* the configuration's part in the computation, and all parameters */
   uint64_t codebook;  /* codewords of all blocks and sites; 0 of a plain model */
   uint64_t partition; /* which device holds which tokens; 0: not agreed on yet */
 } Fingerprints;

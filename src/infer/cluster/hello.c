@@ -9,7 +9,7 @@
 #include <openssl/rand.h>
 
 enum { SIGNED = HELLO_BYTES - HELLO_PROOF };
-static const char purpose[] = "astra hello"; /* so that no other use of the key gives these bytes */
+static const char purpose[] = "astra hello"; /* distinguishes this use of the key from all others */
 
 /* ---- HELLO */
 
@@ -74,7 +74,7 @@ size_t hello_pack_answer(HelloResult result, uint8_t bytes[HELLO_MAX_ANSWER]) {
 
 /* ---- WELCOME */
 
-/* A name that is cut is cut within a character, perhaps, which becomes spaces too. */
+/* A name that is truncated within a character ends in spaces. */
 void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]) {
   uint8_t *at = bytes;
   memset(bytes, 0, WELCOME_BYTES);
@@ -85,29 +85,25 @@ void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]) {
   printable_blank((char *)at, length);
 }
 
-/* Text that does nothing to a terminal, and zeroes behind it. */
-static bool is_name(const char name[WELCOME_NAME]) {
-  char shown[WELCOME_NAME];
-  size_t length = strnlen(name, WELCOME_NAME);
-  memcpy(shown, name, sizeof shown);
-  return length < WELCOME_NAME && !printable_blank(shown, length) &&
-         byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + WELCOME_NAME);
-}
-
 Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome) {
   const uint8_t *at = bytes;
   Welcome w = {.name = ""};
   w.fingerprints.model = byte_cursor_get_u64(&at);
   w.fingerprints.codebook = byte_cursor_get_u64(&at);
   byte_cursor_get(&at, w.name, WELCOME_NAME);
-  if (!is_name(w.name)) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
+  /* Printable text, then zeroes. */
+  char shown[WELCOME_NAME];
+  size_t length = strnlen(w.name, WELCOME_NAME);
+  memcpy(shown, w.name, sizeof shown);
+  bool text = length < WELCOME_NAME && !printable_blank(shown, length) && byte_cursor_is_zero(at - WELCOME_NAME + length, at);
+  if (!text) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
   *welcome = w;
   return STATUS_OK;
 }
 
 /* ---- PROBE and PROFILE */
 
-static const double max_seconds = 1; /* for a floating-point operation, a byte, or what a block costs beside: far slower than any device */
+static const double max_seconds = 1; /* for a floating-point operation, a byte, or a block's fixed cost: far slower than any device */
 
 Status hello_check_probe(const WireHeader *header, int64_t tokens_max) {
   bool compute = header->request == PROBE_COMPUTE && header->bytes == 0 && header->count >= 1 && header->count <= tokens_max;
@@ -117,7 +113,7 @@ Status hello_check_probe(const WireHeader *header, int64_t tokens_max) {
                     header->bytes);
 }
 
-/* In the order in which they travel. */
+/* In the order of the message. */
 static void list_numbers(DeviceProfile *profile, double *numbers[PROFILE_NUMBERS]) {
   for (int i = 0; i < PROFILE_SIZES; i++) {
     numbers[i] = &profile->linear[i];

@@ -30,7 +30,7 @@ typedef struct Hello {
   uint8_t session[HELLO_SESSION]; /* random number of the leader's run */
 } Hello;
 
-/* What the first bytes of a caller are. */
+/* The first bytes of a caller. */
 typedef enum HelloResult {
   HELLO_INCOMPLETE,
   HELLO_NONE, /* no HELLO */
@@ -61,7 +61,11 @@ void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]);
 Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome); /* BAD_VALUE: the name is no valid text */
 
 enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };
-enum { PROBE_MAX = WIRE_PROBE_BYTES /* either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
+enum {
+  PROBE_MAX = WIRE_PROBE_BYTES /* in either direction */,
+  PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3,
+  PROFILE_BYTES = 8 * PROFILE_NUMBERS
+};
 
 /* BAD_VALUE: an unknown measurement, or more than `tokens_max` tokens or PROBE_MAX bytes. */
 Status hello_check_probe(const WireHeader *header, int64_t tokens_max);

@@ -1,4 +1,4 @@
-/* Reading, writing and generating keys. Who may do without one is decided by the listener. */
+/* Reading, writing and generating keys. Where a key may be missing is decided by the listener. */
 #include "infer/cluster/key_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static int digit_of(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The newline, of either kind, may be missing. */
+/* The newline, LF or CRLF, may be missing. */
 static bool parse(KeyFile *key, const char *text, size_t size) {
   for (int i = 0; i < KEY_FILE_BYTES && size >= 2 * KEY_FILE_BYTES; i++) {
     int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
@@ -43,18 +43,7 @@ static bool parse(KeyFile *key, const char *text, size_t size) {
   return size >= 2 * KEY_FILE_BYTES && (rest == 0 || (rest == 1 && end[0] == '\n') || (rest == 2 && memcmp(end, "\r\n", 2) == 0));
 }
 
-static Status read_all(int fd, const char *path, char *text, size_t room, size_t *size) {
-  for (*size = 0; *size < room;) {
-    ssize_t n = read(fd, text + *size, room - *size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return status_set(STATUS_IO, "%s: cannot read the key: %s", path, strerror(errno));
-    if (n == 0) break;
-    *size += (size_t)n;
-  }
-  return STATUS_OK;
-}
-
-/* Of the open file, so that nobody can put another one in its place between the look and the reading. */
+/* Checks the open file, so that it cannot be replaced between the check and the reading. */
 static Status check_file(int fd, const char *path) {
   struct stat file;
   if (fstat(fd, &file) != 0) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
@@ -70,10 +59,16 @@ static Status check_file(int fd, const char *path) {
 
 static Status read_key(KeyFile *key, int fd, const char *path) {
   static const uint8_t zeroes[KEY_FILE_BYTES];
-  char text[KEY_FILE_LINE + 2]; /* one more than any key has shows a longer file */
-  size_t size;
+  char text[KEY_FILE_LINE + 2]; /* one byte more than any key has, to detect a longer file */
+  size_t size = 0;
+  ssize_t n = 1;
+  Status status = STATUS_OK;
   TRY(check_file(fd, path));
-  Status status = read_all(fd, path, text, sizeof text, &size);
+  while (size < sizeof text && n != 0 && status == STATUS_OK) {
+    n = read(fd, text + size, sizeof text - size);
+    if (n > 0) size += (size_t)n;
+    if (n < 0 && errno != EINTR) status = status_set(STATUS_IO, "%s: cannot read the key: %s", path, strerror(errno));
+  }
   if (status == STATUS_OK && !parse(key, text, size))
     status = status_set(STATUS_BAD_FILE, "%s: a key file is one line of %d hexadecimal digits; astra-infer keygen makes one", path,
                         2 * KEY_FILE_BYTES);
@@ -85,7 +80,7 @@ static Status read_key(KeyFile *key, int fd, const char *path) {
 
 Status key_file_read(KeyFile *key, const char *path) {
   *key = (KeyFile){.open = false};
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not keep us waiting */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
   if (fd < 0)
     return status_set(errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: cannot open the key file: %s; astra-infer keygen makes one",
                       path, strerror(errno));

@@ -1,4 +1,4 @@
-/* See listener.h. What a session does is device_session.c's. */
+/* See listener.h. Leaves out: what a session does (device_session.c). */
 #include "infer/cluster/listener.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -41,7 +41,7 @@ typedef struct LoopWatch {
 
 typedef struct Loop {
   int fd;
-  struct epoll_event batch[256]; /* of the step under way: an entry whose watch has left meanwhile is NULL */
+  struct epoll_event batch[256]; /* of the current step: an entry whose watch has left meanwhile is NULL */
   int next, count;
 } Loop;
 
@@ -73,7 +73,7 @@ static void loop_unwatch(Loop *loop, LoopWatch *watch) {
   }
 }
 
-/* Waits at most so long for the first event, then calls whoever is ready. A signal ends the wait early. */
+/* Waits at most so long for the first event, then calls the watches that are ready. A signal ends the wait early. */
 static Status loop_step(Loop *loop, double seconds) {
   loop->next = 0;
   loop->count = epoll_wait(loop->fd, loop->batch, sizeof loop->batch / sizeof *loop->batch, (int)ceil(seconds * 1000));
@@ -87,10 +87,10 @@ static Status loop_step(Loop *loop, double seconds) {
   return STATUS_OK;
 }
 
-/* ---- slots: a table of bounded size, shared fairly between addresses. No address has more than its share, and who is new takes the place
- * of the oldest of the address that has most. So a flood from one address takes its own places away, and one from many leaves each of them
- * as long as it leaves anybody. Nothing is allocated after slots_init; all but the search for a place in a full table takes constant time.
- * What is in a slot is the owner's */
+/* ---- slots: a table of bounded size, shared fairly between addresses. No address has more than its share, and a new caller takes the slot
+ * of the oldest of the address that has most. So a flood from one address takes only its own slots, and one from many addresses leaves no
+ * caller with less time than any other. Nothing is allocated after slots_init; all but the search for a slot in a full table takes constant
+ * time. The contents of a slot are the owner's */
 
 enum { FAIR_BUCKETS = 1024 /* of addresses, by a keyed hash */ };
 
@@ -118,11 +118,6 @@ static Status slots_init(FairSlots *slots, int capacity, int share) {
   for (int b = 0; b < FAIR_BUCKETS; b++) slots->bucket[b].oldest = slots->bucket[b].newest = -1;
   if (RAND_bytes((unsigned char *)&slots->seed, sizeof slots->seed) == 1) return STATUS_OK;
   return status_set(STATUS_IO, "the system gives no random numbers");
-}
-
-static void slots_release(FairSlots *slots) {
-  free(slots->slots);
-  slots->slots = NULL;
 }
 
 /* Hash of an address; equal for addresses that share slots. */
@@ -188,7 +183,7 @@ static void slots_give(FairSlots *slots, int slot) {
   slots->free = slot;
 }
 
-/* ---- what there is */
+/* ---- connections, the session, and the listener */
 
 struct Listener;
 
@@ -282,12 +277,6 @@ static void log_rejected(Listener *l, const char *who, const char *caller) {
   l->rejected.last = now;
 }
 
-static void log_rejected_sum(Listener *l, double now) {
-  if (!l->rejected.unsaid || now - l->rejected.last < 1) return;
-  log_warning("%llu more callers were turned away", (unsigned long long)l->rejected.unsaid);
-  l->rejected = (Rejections){.last = now};
-}
-
 /* ---- the session that is served */
 
 static void close_copies(Listener *l, int keep) {
@@ -333,22 +322,16 @@ static void session_ready(void *context, short events) {
   close_watch(l, &l->served.watch);
 }
 
-/* Descriptors for a session; if there are none left, unidentified connections are dropped for them. */
-static Status make_pair(Listener *l, int pair[2]) {
-  Status status = fd_passing_pair(pair);
-  for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) {
-    drop_caller(l, slots_any_victim(&l->caller_slots));
-    status = fd_passing_pair(pair);
-  }
-  return status;
-}
-
 /* Hands the connection over to a new session process. */
 static void start_session(Listener *l, Pending *pending) {
   Session *served = &l->served;
   pid_t parent = getpid(), pid = -1;
   int pair[2] = {-1, -1};
-  Status status = make_pair(l, pair);
+  Status status = fd_passing_pair(pair);
+  for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) { /* descriptors have run out */
+    drop_caller(l, slots_any_victim(&l->caller_slots));
+    status = fd_passing_pair(pair);
+  }
   if (status == STATUS_OK) {
     pid = fork();
     if (pid == 0) run_session(l, pending, pair, parent);
@@ -450,19 +433,8 @@ static void call_next(Listener *l) {
   if (next && next->sent == next->size) start_session(l, next);
 }
 
-static void tell_places(Listener *l, double now) {
-  for (int i = 0; i < MAX_PENDING; i++) {
-    Pending *pending = &l->pending[i];
-    if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
-    if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
-    make_busy(pending, place_of(l, pending));
-    pending->until = now + busy_seconds;
-    send_some(l, pending);
-  }
-}
-
 /* A handshake is done: the leader is served, queued, or refused. */
-static void seat(Listener *l, Pending *handshake) {
+static void admit(Listener *l, Pending *handshake) {
   Pending *pending = find_pending(l, PENDING_FREE);
   if (!pending) pending = find_pending(l, PENDING_REFUSED); /* it was told already; there are more slots than leaders may wait */
   int waiting = 0;
@@ -497,7 +469,7 @@ static void handshake_ready(void *context, short events) {
     log_rejected(l, "a leader", handshake->caller);
     drop_pending(l, handshake);
   } else if (done) {
-    seat(l, handshake);
+    admit(l, handshake);
   } else {
     loop_expect(&l->loop, &handshake->watch, connection_events(handshake->connection, true, false));
   }
@@ -534,13 +506,6 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   }
 }
 
-static void pass_to_session(Listener *l, int fd, const Hello *hello) {
-  const Session *served = &l->served;
-  bool known = served->pid && served->watch.fd >= 0 && memcmp(served->session, hello->session, HELLO_SESSION) == 0;
-  if (known) fd_passing_send(served->watch.fd, &(PassedFd){.kind = FD_CONNECTION, .fd = fd});
-  close(fd);
-}
-
 /* ---- unidentified connections */
 
 static void refuse(Listener *l, Caller *caller, HelloResult result) {
@@ -557,14 +522,19 @@ static void refuse(Listener *l, Caller *caller, HelloResult result) {
   if (sent < 0) drop_caller(l, (int)(caller - l->callers));
 }
 
+/* A leader goes on to its TLS handshake; a peer of the session that is served is passed to it. */
 static void let_in(Listener *l, Caller *caller, const Hello *hello) {
+  const Session *served = &l->served;
   int fd = caller->watch.fd;
   loop_unwatch(&l->loop, &caller->watch);
   slots_give(&l->caller_slots, (int)(caller - l->callers));
-  if (hello->role == HELLO_LEADER)
+  if (hello->role == HELLO_LEADER) {
     begin_handshake(l, fd, hello);
-  else
-    pass_to_session(l, fd, hello);
+    return;
+  }
+  bool known = served->pid && served->watch.fd >= 0 && memcmp(served->session, hello->session, HELLO_SESSION) == 0;
+  if (known) fd_passing_send(served->watch.fd, &(PassedFd){.kind = FD_CONNECTION, .fd = fd});
+  close(fd);
 }
 
 /* Reads no further than the HELLO, except from a refused caller. */
@@ -637,9 +607,9 @@ static void socket_ready(void *context, short events) {
   }
 }
 
-/* ---- what is due without an event */
+/* ---- time limits and periodic work */
 
-static void give_up_late_ones(Listener *l, double now) {
+static void drop_late(Listener *l, double now) {
   for (int i = 0; i < l->caller_slots.capacity; i++) {
     const FairSlot *slot = &l->caller_slots.slots[i];
     if (slot->bucket >= 0 && now - slot->since > caller_seconds) drop_caller(l, i);
@@ -658,20 +628,21 @@ static Status tick(Listener *l) {
   l->next_tick = now + tick_seconds;
   reap(l);
   call_next(l);
-  give_up_late_ones(l, now);
-  tell_places(l, now);
-  log_rejected_sum(l, now);
+  drop_late(l, now);
+  for (int i = 0; i < MAX_PENDING; i++) {
+    Pending *pending = &l->pending[i];
+    if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
+    if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
+    make_busy(pending, place_of(l, pending));
+    pending->until = now + busy_seconds;
+    send_some(l, pending);
+  }
+  if (l->rejected.unsaid && now - l->rejected.last >= 1) {
+    log_warning("%llu more callers were turned away", (unsigned long long)l->rejected.unsaid);
+    l->rejected = (Rejections){.last = now};
+  }
   for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(&l->loop, &l->sockets[i], POLLIN);
   return weights_unchanged(l->options->weights);
-}
-
-static Status serve(Listener *l) {
-  Status status = STATUS_OK;
-  while (status == STATUS_OK && !*l->options->stop && !(l->options->once && l->was_served)) {
-    status = loop_step(&l->loop, session_ends(l) ? reap_seconds : tick_seconds);
-    if (status == STATUS_OK) status = tick(l);
-  }
-  return status;
 }
 
 /* ---- beginning and end */
@@ -706,7 +677,7 @@ static Status prepare(Listener *l) {
   return l->loop.fd >= 0 ? STATUS_OK : status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
 }
 
-static Status listen_at(Listener *l) {
+static Status start_listening(Listener *l) {
   Address address = l->options->listen;
   char text[ADDRESS_TEXT];
   int sockets[ADDRESS_SOCKETS];
@@ -736,8 +707,8 @@ static void release(Listener *l) {
   for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
   address_close(&l->options->listen, sockets, l->socket_count);
   if (l->loop.fd >= 0) close(l->loop.fd);
-  slots_release(&l->caller_slots);
-  slots_release(&l->handshake_slots);
+  free(l->caller_slots.slots);
+  free(l->handshake_slots.slots);
   free(l->callers);
 }
 
@@ -750,8 +721,11 @@ Status listener_run(const ListenerOptions *options) {
   Status status = listener_check(options);
   if (status == STATUS_OK) status = prepare(l);
   if (status == STATUS_OK) status = fingerprint_weights(options->weights, &l->fingerprints);
-  if (status == STATUS_OK) status = listen_at(l);
-  if (status == STATUS_OK) status = serve(l);
+  if (status == STATUS_OK) status = start_listening(l);
+  while (status == STATUS_OK && !*options->stop && !(options->once && l->was_served)) {
+    status = loop_step(&l->loop, session_ends(l) ? reap_seconds : tick_seconds);
+    if (status == STATUS_OK) status = tick(l);
+  }
   release(l);
   free(l);
   return status;

@@ -122,18 +122,6 @@ static void end_child(LeaderDevice *device) {
   close_passed(device);
 }
 
-/* Kills those that have not exited within `grace` seconds. */
-static void stop_children(Membership *membership, double grace) {
-  double until = clock_now() + grace;
-  for (bool all = false; !all;) {
-    all = true;
-    for (int m = 0; m < membership->cluster->local; m++) all &= reap(&membership->devices[m], WNOHANG);
-    if (clock_now() >= until) break;
-    if (!all) pause_a_moment();
-  }
-  for (int m = 0; m < membership->cluster->local; m++) end_child(&membership->devices[m]);
-}
-
 int membership_find_dead(Membership *membership, char *text, size_t room) {
   int found = -1;
   for (int m = 0; m < membership->cluster->local; m++) {
@@ -308,24 +296,18 @@ static Status miss(Membership *membership, int m, Status status) {
   return STATUS_OK;
 }
 
-/* By address, an order that is the same for all leaders. */
-static bool waits_for_an_earlier_one(const Membership *membership, int m) {
-  char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
-  address_text(&membership->devices[m].reached, own);
-  for (int b = membership->cluster->local; b < membership->count; b++) {
-    const LeaderDevice *busy = &membership->devices[b];
-    bool waits = b != m && busy->state == DEVICE_GREETED && busy->place > 0;
-    if (waits && strcmp(address_text(&busy->reached, other), own) < 0) return true;
-  }
-  return false;
-}
-
 /* Avoids deadlock: of two leaders that want the same workers, each could hold one and wait for the other. So a leader that waits for a
- * worker releases those after it, and calls them again when it has got that one. */
+ * worker releases those after it, and calls them again when it has that one. The order is by address, the same for all leaders. */
 static Status keep_order(Membership *membership) {
   for (int m = membership->cluster->local; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
-    bool waits = waits_for_an_earlier_one(membership, m);
+    char own[ADDRESS_TEXT], earlier[ADDRESS_TEXT];
+    bool waits = false;
+    address_text(&device->reached, own);
+    for (int b = membership->cluster->local; b < membership->count && !waits; b++) {
+      const LeaderDevice *busy = &membership->devices[b];
+      waits = b != m && busy->state == DEVICE_GREETED && busy->place > 0 && strcmp(address_text(&busy->reached, earlier), own) < 0;
+    }
     if (waits && device->state == DEVICE_HERE) {
       membership_drop(membership, m, false);
       device->yields = true;
@@ -385,16 +367,6 @@ static Status step_device(Membership *membership, int m) {
   return status == STATUS_OK ? STATUS_OK : miss(membership, m, status);
 }
 
-static void wait_for_events(Membership *membership) {
-  Connection *waiting[WIRE_NODES];
-  int count = 0;
-  for (int m = 0; m < membership->count; m++) {
-    LeaderDevice *device = &membership->devices[m];
-    if (device->state == DEVICE_CALLED || device->state == DEVICE_GREETED) waiting[count++] = &device->connection;
-  }
-  connections_wait(waiting, count, -1, slice_seconds);
-}
-
 static Status make_devices(Membership *membership) {
   membership->devices = calloc((size_t)membership->count, sizeof *membership->devices);
   if (!membership->devices) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", membership->count);
@@ -423,7 +395,13 @@ Status membership_open(Membership *membership) {
     }
     TRY(keep_order(membership));
     membership_ping(membership);
-    if (is_calling(membership)) wait_for_events(membership);
+    Connection *waiting[WIRE_NODES];
+    int count = 0;
+    for (int m = 0; m < membership->count; m++) {
+      LeaderDevice *device = &membership->devices[m];
+      if (device->state == DEVICE_CALLED || device->state == DEVICE_GREETED) waiting[count++] = &device->connection;
+    }
+    if (is_calling(membership)) connections_wait(waiting, count, -1, slice_seconds);
   }
   return STATUS_OK;
 }
@@ -443,7 +421,15 @@ void membership_close(Membership *membership, bool idle) {
     if (told) connections_step(&connection, 1, 0);
     connection_close(connection);
   }
-  stop_children(membership, idle ? stop_seconds : 0);
+  /* Kills children that have not exited within a grace period. */
+  double until = clock_now() + (idle ? stop_seconds : 0);
+  for (bool all = false; !all;) {
+    all = true;
+    for (int m = 0; m < membership->cluster->local; m++) all &= reap(&membership->devices[m], WNOHANG);
+    if (clock_now() >= until) break;
+    if (!all) pause_a_moment();
+  }
+  for (int m = 0; m < membership->cluster->local; m++) end_child(&membership->devices[m]);
   free(membership->devices);
   membership->devices = NULL;
   status_set(STATUS_OK, "%s", said); /* the failure that led here, not one of saying BYE */

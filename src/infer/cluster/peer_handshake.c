@@ -19,17 +19,21 @@ typedef struct PeerIdentity {
   uint64_t partition;
 } PeerIdentity;
 
-static void pack_identity(const PeerIdentity *identity, uint8_t bytes[MEET_BYTES]) {
-  uint8_t *at = bytes;
+static void pack_meet(const PeerIdentity *identity, uint8_t message[MESSAGE]) {
+  uint8_t *at = message + WIRE_HEADER;
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)identity->node, .count = identity->epoch, .bytes = MEET_BYTES}, message);
   byte_cursor_put_u16(&at, identity->epoch);
   byte_cursor_put_u16(&at, identity->node);
   byte_cursor_put(&at, identity->session, HELLO_SESSION);
   byte_cursor_put_u64(&at, identity->partition);
 }
 
-/* BAD_VALUE: a node that no cluster has. */
-static Status parse_identity(const uint8_t bytes[MEET_BYTES], PeerIdentity *identity) {
-  const uint8_t *at = bytes;
+/* BAD_VALUE: no MEET, or of a node that no cluster has. */
+static Status parse_meet(const uint8_t message[MESSAGE], PeerIdentity *identity) {
+  const uint8_t *at = message + WIRE_HEADER;
+  WireHeader header;
+  TRY(wire_parse(message, MEET_BYTES, &header));
+  TRY(wire_check_sender(&header, WIRE_FROM_PEER));
   identity->epoch = byte_cursor_get_u16(&at);
   identity->node = byte_cursor_get_u16(&at);
   byte_cursor_get(&at, identity->session, HELLO_SESSION);
@@ -68,7 +72,7 @@ static Status note_fault(PeerHandshake *all, int node, Status status) {
 
 static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
 
-/* TLS handshake, then MEET both ways, as far as possible without waiting. PEER: the connection has failed. */
+/* TLS handshake, then MEET in both directions, as far as possible without waiting. PEER: the connection has failed. */
 static Status move(Handshakes *h, Caller *caller) {
   if (!caller->shaken) TRY(connection_step(caller->connection, &caller->shaken));
   if (!caller->shaken) return STATUS_OK;
@@ -85,13 +89,6 @@ static Status move(Handshakes *h, Caller *caller) {
     caller->got += (size_t)n;
   }
   return STATUS_OK;
-}
-
-static Status parse_meet(const uint8_t message[MESSAGE], PeerIdentity *peer) {
-  WireHeader header;
-  TRY(wire_parse(message, MEET_BYTES, &header));
-  TRY(wire_check_sender(&header, WIRE_FROM_PEER));
-  return parse_identity(message + WIRE_HEADER, peer);
 }
 
 /* Both sides have sent MEET. A connection that is not expected, perhaps of an earlier epoch, is closed: its node is still missing then. */
@@ -111,16 +108,6 @@ static Status accept_peer(PeerHandshake *all, Caller *caller) {
                                  setup->fingerprints.partition));
   all->connection[peer.node] = caller->connection;
   *caller = (Caller){.node = -1};
-  return STATUS_OK;
-}
-
-/* A device that was dialled must answer; incoming connections can be from anyone. */
-static Status advance(Handshakes *h, Caller *caller) {
-  Status status = move(h, caller);
-  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return accept_peer(h->all, caller);
-  if (status == STATUS_OK) return STATUS_OK;
-  if (caller->node >= 0) return note_fault(h->all, caller->node, status);
-  drop(caller);
   return STATUS_OK;
 }
 
@@ -145,17 +132,6 @@ static Status dial(Handshakes *h, int node) {
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 
-/* Of two, the one that cannot be reached dials, else the one with the higher number. */
-static Status dial_all(Handshakes *h) {
-  const ClusterSetup *setup = h->all->setup;
-  const SetupDevice *self = &setup->device[setup->self];
-  for (int d = 0; d < setup->nodes; d++) {
-    bool dials = d != setup->self && (!self->reachable || (setup->device[d].reachable && setup->self > d));
-    if (dials) TRY(dial(h, d));
-  }
-  return STATUS_OK;
-}
-
 /* A descriptor of an earlier epoch, or one more than there can be callers, is closed. */
 static Status take_passed(Handshakes *h, const PassedFd *passed) {
   PeerHandshake *all = h->all;
@@ -169,16 +145,6 @@ static Status take_passed(Handshakes *h, const PassedFd *passed) {
   return connection_plain(&caller->connection, passed->fd);
 }
 
-static Status take_all_passed(Handshakes *h) {
-  PassedFd passed;
-  bool any;
-  for (;;) {
-    TRY(fd_passing_receive(h->all->passed, &passed, &any));
-    if (!any) return STATUS_OK;
-    TRY(take_passed(h, &passed));
-  }
-}
-
 static int find_missing(const PeerHandshake *all) {
   for (int d = 0; d < all->setup->nodes; d++) {
     if (d != all->setup->self && !all->connection[d]) return d;
@@ -188,17 +154,31 @@ static int find_missing(const PeerHandshake *all) {
 
 static Status connect_all(Handshakes *h) {
   PeerHandshake *all = h->all;
+  const ClusterSetup *setup = all->setup;
+  const SetupDevice *self = &setup->device[setup->self];
   double until = clock_now() + all->seconds;
-  if (!all->together) TRY(dial_all(h));
+  /* Of two, the one that cannot be reached dials, else the one with the higher number. */
+  for (int d = 0; d < setup->nodes && !all->together; d++) {
+    bool dials = d != setup->self && (!self->reachable || (setup->device[d].reachable && setup->self > d));
+    if (dials) TRY(dial(h, d));
+  }
   for (;;) {
     Connection *waiting[CALLERS + 1] = {all->control};
     if (find_missing(all) < 0) return STATUS_OK;
     TRY(connections_step(&all->control, 1, 0));
     if (*all->stop) return status_set(STATUS_INTERRUPTED, "the leader has changed its mind");
-    TRY(take_all_passed(h));
+    for (bool any = true; any;) {
+      PassedFd passed;
+      TRY(fd_passing_receive(all->passed, &passed, &any));
+      if (any) TRY(take_passed(h, &passed));
+    }
     for (int i = 0; i < CALLERS; i++) {
-      if (h->callers[i].connection) TRY(advance(h, &h->callers[i]));
-      waiting[1 + i] = h->callers[i].connection;
+      Caller *caller = &h->callers[i];
+      Status status = caller->connection ? move(h, caller) : STATUS_OK;
+      if (status != STATUS_OK && caller->node >= 0) return note_fault(all, caller->node, status); /* one that was dialled must answer */
+      if (status != STATUS_OK) drop(caller); /* incoming connections can be from anyone */
+      if (caller->connection && caller->sent == MESSAGE && caller->got == MESSAGE) TRY(accept_peer(all, caller));
+      waiting[1 + i] = caller->connection;
     }
     int missing = find_missing(all);
     if (missing < 0) return STATUS_OK;
@@ -210,11 +190,10 @@ static Status connect_all(Handshakes *h) {
 Status peer_handshake_run(PeerHandshake *all) {
   const ClusterSetup *setup = all->setup;
   Handshakes h = {.all = all};
-  PeerIdentity own = {.epoch = setup->epoch, .node = (uint16_t)setup->self, .partition = setup->fingerprints.partition};
   all->fault = -1;
+  PeerIdentity own = {.epoch = setup->epoch, .node = (uint16_t)setup->self, .partition = setup->fingerprints.partition};
   memcpy(own.session, all->session, HELLO_SESSION);
-  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)setup->self, .count = setup->epoch, .bytes = MEET_BYTES}, h.ours);
-  pack_identity(&own, h.ours + WIRE_HEADER);
+  pack_meet(&own, h.ours);
   for (int i = 0; i < CALLERS; i++) h.callers[i].node = -1;
   Status status = connect_all(&h);
   for (int i = 0; i < CALLERS; i++) drop(&h.callers[i]);

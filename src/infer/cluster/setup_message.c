@@ -64,7 +64,7 @@ static void pack_links(const ClusterSetup *s, uint8_t **at) {
   }
 }
 
-/* A link-local number is one of a link, which stands in the place of a path: it is the leader's name of it, for processes of its machine.
+/* A link-local number needs the name of its link, which takes the place of a path: the leader's name of it, for processes of its machine.
  */
 static bool pack_v6(const char *name, uint8_t *number, uint8_t *path) {
   char digits[INET6_ADDRSTRLEN];
@@ -75,7 +75,7 @@ static bool pack_v6(const char *name, uint8_t *number, uint8_t *path) {
   return true;
 }
 
-/* Into the family and the place of an address; the rest is zero. */
+/* Writes family, number and path of an address; the rest is zero. */
 static Status pack_address(const SetupDevice *device, uint8_t *family, uint8_t *number, uint8_t *path) {
   const char *name = device->address.name;
   if (!device->reachable) return STATUS_OK;
@@ -237,7 +237,7 @@ static Status parse_trace(const uint8_t **at, LinkTrace *trace) {
   return STATUS_OK;
 }
 
-/* The length of what stands in the place of a path; SETUP_PATH: that cannot be. */
+/* The length of the path, or of the link's name in its place; SETUP_PATH: invalid. */
 static size_t length_of_path(uint8_t family, const uint8_t *number, const uint8_t *path) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   if (family == FAMILY_NONE || family == FAMILY_V4) return 0;
@@ -283,12 +283,6 @@ static Status parse_device(const uint8_t **at, ClusterSetup *s, SetupDevice *dev
 
 /* ---- consistency */
 
-static Status check_tokens(const ClusterSetup *s) {
-  int64_t sum = 0;
-  for (int d = 0; d < s->nodes; d++) sum += s->device[d].tokens;
-  return sum == s->tokens ? STATUS_OK : refuse("whose devices' tokens do not sum to those of an image");
-}
-
 static Status parse_order(const uint8_t **at, ClusterSetup *s) {
   if (s->tokens == 0) return STATUS_OK;
   s->order = calloc((size_t)s->tokens, sizeof *s->order);
@@ -319,8 +313,10 @@ static Status check_strategy(const ClusterSetup *s, const Weights *weights) {
   return STATUS_OK;
 }
 
-static Status parse_all(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *s) {
+Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *s) {
   const uint8_t *at = bytes;
+  int64_t sum = 0;
+  *s = (ClusterSetup){.epoch = 0};
   if (size < SETUP_HEAD) return refuse("that is too short");
   TRY(parse_head(&at, weights->config, s));
   TRY(parse_links(&at, weights->config, s));
@@ -328,14 +324,10 @@ static Status parse_all(const uint8_t *bytes, size_t size, const Weights *weight
     return status_set(STATUS_BAD_VALUE, "sent a set-up of %zu bytes where %zu follow from it", size, setup_message_bytes(s));
   TRY(parse_trace(&at, &s->links.trace));
   for (int d = 0; d < s->nodes; d++) TRY(parse_device(&at, s, &s->device[d]));
-  TRY(check_tokens(s));
+  for (int d = 0; d < s->nodes; d++) sum += s->device[d].tokens;
+  if (sum != s->tokens) return refuse("whose devices' tokens do not sum to those of an image");
   TRY(parse_order(&at, s));
   return check_strategy(s, weights);
-}
-
-Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *setup) {
-  *setup = (ClusterSetup){.epoch = 0};
-  return parse_all(bytes, size, weights, setup);
 }
 
 void setup_message_release(ClusterSetup *setup) {

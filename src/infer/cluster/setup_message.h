@@ -11,7 +11,7 @@
 #include "nn/strategy.h"
 
 typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } TransportKind;
-/* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
+/* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever it makes a packet shorter; frequencies are required. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
 typedef struct SetupDevice {
@@ -53,8 +53,8 @@ Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
 /* What two connected devices have in common, for deriving keys: the leader's session, epoch, protocol version, fingerprints. */
 void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]);
 
-/* Hostile bytes: BAD_VALUE names the field that is out of range, or does not go with the model or with other fields. Release *setup
- * whatever comes back. */
+/* Hostile bytes: BAD_VALUE names the field that is out of range, or does not fit the model or other fields. Release *setup also after a
+ * failure. */
 Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *setup);
 void setup_message_release(ClusterSetup *setup);
 

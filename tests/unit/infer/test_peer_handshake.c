@@ -257,15 +257,15 @@ static void a_leader_that_changes_its_mind_ends_it(void **state) {
 
 static void what_meet_says_is_as_documented(void **state) {
   (void)state;
-  uint8_t bytes[MEET_BYTES], again[MEET_BYTES];
-  PeerIdentity identity = {.epoch = 0x0102, .node = 5, .partition = 0x1122334455667788}, got;
-  pack_identity(&identity, bytes);
+  uint8_t message[MESSAGE], again[MESSAGE], *bytes = message + WIRE_HEADER;
+  PeerIdentity identity = {.epoch = 0x0102, .node = 5, .partition = 0x1122334455667788}, got = {0};
+  pack_meet(&identity, message);
   assert_true(bytes[0] == 2 && bytes[1] == 1 && bytes[2] == 5 && bytes[20] == 0x88 && bytes[27] == 0x11);
-  assert_int_equal(parse_identity(bytes, &got), STATUS_OK);
-  pack_identity(&got, again);
-  assert_memory_equal(bytes, again, sizeof bytes);
+  assert_int_equal(parse_meet(message, &got), STATUS_OK);
+  pack_meet(&got, again);
+  assert_memory_equal(message, again, sizeof message);
   bytes[2] = WIRE_NODES;
-  assert_int_equal(parse_identity(bytes, &got), STATUS_BAD_VALUE);
+  assert_int_equal(parse_meet(message, &got), STATUS_BAD_VALUE);
 }
 
 int main(void) {

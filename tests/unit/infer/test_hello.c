@@ -22,7 +22,7 @@ static Hello hello_of(HelloRole role) {
 
 static void the_layout_is_the_documented_one(void **state) {
   (void)state;
-  const uint8_t expected[WIRE_HEADER + 8] = {0x53, 0x54, 0x52, 0x41, 4, 1, [20] = HELLO_PAYLOAD, [24] = 2, 1};
+  const uint8_t expected[WIRE_HEADER + 8] = {0x53, 0x54, 0x52, 0x41, WIRE_VERSION, 1, [20] = HELLO_PAYLOAD, [24] = 2, 1};
   uint8_t bytes[HELLO_BYTES], again[HELLO_BYTES];
   Hello sent = hello_of(HELLO_PEER), got;
   assert_int_equal(HELLO_BYTES, 96);
@@ -95,11 +95,11 @@ static void another_release_is_named(void **state) {
   assert_int_equal(connection_step(connection, &done), STATUS_OK); /* nothing has come */
   assert_int_equal(hello_pack_answer(HELLO_OTHER_VERSION, bytes), WIRE_HEADER);
   /* what releases of version 3 look at: magic, version, a role from 1 to 2, two zeroes */
-  assert_memory_equal(bytes, "STRA\4\1\0\0", 8);
+  assert_memory_equal(bytes, "STRA\5\1\0\0", 8);
   bytes[4] = 9;
   assert_int_equal(write(pair[1], bytes, WIRE_HEADER), WIRE_HEADER);
   assert_int_equal(connection_step(connection, &done), STATUS_BAD_VALUE);
-  assert_non_null(strstr(status_message(), "another protocol version: 9 there, 4 here"));
+  assert_non_null(strstr(status_message(), "another protocol version: 9 there, 5 here"));
   assert_int_equal(read(pair[0], bytes, WIRE_HEADER), WIRE_HEADER); /* it is left where it was */
   memset(bytes, 0x16, sizeof bytes);                                /* a TLS record */
   assert_int_equal(write(pair[1], bytes, sizeof bytes), sizeof bytes);

@@ -94,9 +94,10 @@ async function answer(text) {
   item.setAttribute("aria-busy", "true");
   stopper = new AbortController();
   setBusy(true);
+  const begun = performance.now();
   try {
     const response = await postJson(plain() ? "/v1/completions" : "/v1/chat/completions", body(text), stopper.signal);
-    const whole = await readAnswer(item, response, performance.now());
+    const whole = await readAnswer(item, response, begun);
     if (!plain()) turns.push({ role: "assistant", content: whole });
   } catch (error) {
     const shown = item.querySelector(".text");

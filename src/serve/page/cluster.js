@@ -13,7 +13,7 @@ function bytes(value) {
   return `${unit && value < 9.95 ? value.toFixed(1) : value.toFixed(0)} ${units[unit]}`;
 }
 const percent = (part) => `${(100 * part).toFixed(part > 0 && part < .0995 ? 1 : 0)}%`;
-const sumOver = (state, name) => state.devices.reduce((sum, device) => sum + (device.sum?.[name] ?? 0), 0);
+const sumOver = (state, name) => state.devices.reduce((sum, device) => sum + (device[name] ?? 0), 0);
 
 // What a number of the state has grown by since the oldest state at most `span` ms ago, and the seconds between; after a restart nothing.
 function growth(read, span) {
@@ -81,7 +81,8 @@ function figure(name, value) {
   return box;
 }
 
-const states = { here: "here", gone: "gone", joining: "joining" };
+const states = { here: "up", gone: "gone", joining: "joining" };
+const nameOf = (device) => device.name === "here" ? "this server" : device.name;
 
 class Card {
   constructor() {
@@ -106,21 +107,22 @@ class Card {
   }
 
   update(index, device) {
-    const read = (name) => (state) => state.devices[index]?.sum?.[name] ?? 0;
-    const busy = ["compute", "quantise", "send", "wait"].map((name) => growth(read(name), minute).by), all = busy.reduce((a, b) => a + b, 0);
-    const sum = device.sum ?? {}, whole = (sum.compute ?? 0) + (sum.quantise ?? 0) + (sum.send ?? 0) + (sum.wait ?? 0);
-    const sent = (sum.messages_sent ?? 0) + (sum.resent ?? 0), lost = sent ? Math.min(1, (sum.lost ?? 0) / sent) : 0;
+    // Where its time went: in the last minute, or since the start where that had no request.
+    const kinds = ["compute_seconds", "quantise_seconds", "send_seconds", "wait_seconds"], total = (all) => all.reduce((a, b) => a + b, 0);
+    const recent = kinds.map((name) => growth((state) => state.devices[index]?.[name] ?? 0, minute).by);
+    const times = total(recent) > 0 ? recent : kinds.map((name) => device[name] ?? 0), whole = total(times) || 1;
+    const sent = (device.messages_sent ?? 0) + (device.resent ?? 0), lost = sent ? Math.min(1, (device.lost ?? 0) / sent) : 0;
     this.item.dataset.state = device.state;
-    this.item.querySelector(".name").textContent = `${index + 1}. ${device.name}`;
+    this.item.querySelector(".name").textContent = `${index + 1}. ${nameOf(device)}`;
     this.item.querySelector(".state").textContent = states[device.state] ?? device.state;
     this.setBar("share", device.share ?? 0);
-    this.setBar("compute", all > 0 ? busy[0] / all : whole > 0 ? sum.compute / whole : 0);
-    this.setBar("wait", all > 0 ? busy[3] / all : whole > 0 ? sum.wait / whole : 0);
-    const facts = [`sent ${bytes(sum.bytes_sent ?? 0)}`, `received ${bytes(sum.bytes_received ?? 0)}`, `lost ${percent(lost)}`];
+    this.setBar("compute", times[0] / whole);
+    this.setBar("wait", times[3] / whole);
+    const facts = [`sent ${bytes(device.bytes_sent ?? 0)}`, `received ${bytes(device.bytes_received ?? 0)}`, `lost ${percent(lost)}`];
     if (device.sequences) facts.push(`decodes ${device.sequences}`);
     if (device.decode_rate) facts.push(`${thousands(device.decode_rate)} tokens/s`);
     if (device.failures) facts.push(`failed ${device.failures} ${device.failures === 1 ? "time" : "times"}`);
-    this.item.querySelector(".facts").textContent = facts.join(" · ");
+    this.item.querySelector(".facts").textContent = facts.map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
   }
 }
 
@@ -143,10 +145,12 @@ export function showCluster(state, at = performance.now()) {
   }
   state.devices.forEach((device, i) => {
     const before = last?.devices[i]?.state;
-    if (before && before !== device.state) $("announce").textContent = `Device ${i + 1}, ${device.name}, is ${device.state}.`;
+    if (before && before !== device.state) $("announce").textContent = `Device ${i + 1}, ${nameOf(device)}, is ${states[device.state] ?? device.state}.`;
     cards[i].update(i, device);
   });
+  // Only a model of texts keeps keys and values.
   const room = state.cache_bytes ? `Keys and values: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} on each device.` : "";
+  const groups = state.groups ? `Codes of ${state.groups} groups for each token. ` : "";
   const refused = state.refused ? ` ${thousands(state.refused)} requests were refused.` : "";
-  $("cluster-note").textContent = `${room}${refused}`.trim();
+  $("cluster-note").textContent = `${groups}${room}${refused}`.trim();
 }

@@ -16,7 +16,7 @@ function setStatus(state, text) {
 }
 
 function useModel(model) {
-  const pictures = model.kind === "images" || model.task === "image-classification";
+  const pictures = model.kind === "images";
   current = model;
   document.body.dataset.kind = pictures ? "picture" : "chat";
   $("chat").hidden = pictures;
@@ -43,17 +43,17 @@ async function loadModels() {
   useModel(same);
 }
 
-// The state of the engine that the chosen model has, where an event holds several.
+// An event holds the state of each model's engine.
 function stateOf(event) {
-  if (event.devices) return event;
-  const all = event.models ?? event.data ?? [];
-  return all.find((one) => (one.model ?? one.id ?? one.name) === current?.id) ?? all[0];
+  return event.models.find((one) => one.model === current?.id) ?? event.models[0];
 }
 
 async function follow() {
   const stopper = new AbortController();
   const response = await request("/v1/cluster/events", { signal: stopper.signal, headers: { Accept: "text/event-stream" } });
   $("away").hidden = true;
+  $("away-text").textContent = "";
+  delete document.body.dataset.away;
   $("key-form").hidden = true;
   // A server that has gone without a word is noticed: events come every second or so.
   let silent = setTimeout(() => stopper.abort(), 15000);
@@ -73,7 +73,7 @@ async function countDown(seconds) {
   let woken = false;
   while (!woken && performance.now() < until) {
     const left = Math.ceil((until - performance.now()) / 1000);
-    $("away-text").textContent = `The server does not answer. Next try in ${left} s.`;
+    $("away-next").textContent = `Next try in ${left} s.`;
     await Promise.race([pause(1000), new Promise((done) => { retry = () => { woken = true; done(); }; })]);
   }
 }
@@ -107,6 +107,8 @@ async function run() {
     }
     setStatus("away", "Server away");
     $("away").hidden = false;
+    $("away-text").textContent = "The server does not answer.";
+    document.body.dataset.away = "";
     await countDown(delay * (1 + Math.random() / 4));
     delay = Math.min(15, 2 * delay);
   }

@@ -21,8 +21,9 @@ function classRow({ label, probability }) {
 
 // Classes of the first picture of an answer, the likeliest first.
 function classesOf(answer) {
-  const row = (answer.data ?? answer.images ?? answer.results)[0];
-  return (row.classes ?? row).slice(0, 5).map((one) => ({ label: one.label ?? one.name ?? `class ${one.index ?? one.class}`, probability: one.probability }));
+  const [result] = answer.results;
+  if (result.error) throw new Error(result.error.message ?? result.error);
+  return result.classes.map(({ index, label, probability }) => ({ label: label || `Class ${index}`, probability }));
 }
 
 async function classify(file) {

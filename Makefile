@@ -16,7 +16,7 @@ WARNINGS += -Werror
 endif
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread -Wl,--as-needed $(LDFLAGS) $(SANITIZE)
-LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lxxhash -lmicrohttpd -lm
+LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lxxhash -lmicrohttpd -ledit -lm
 
 # V=1 shows whole commands.
 Q := $(if $(V),,@)

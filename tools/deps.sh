@@ -21,6 +21,7 @@ zlib.h           zlib1g-dev           zlib-devel       zlib-dev        zlib     
 -lpcre2-8        libpcre2-dev         pcre2-devel      pcre2-dev       pcre2      pcre2
 xxhash.h         libxxhash-dev        xxhash-devel     xxhash-dev      xxhash     xxhash
 microhttpd.h     libmicrohttpd-dev    libmicrohttpd-devel libmicrohttpd-dev libmicrohttpd libmicrohttpd
+histedit.h       libedit-dev          libedit-devel    libedit-dev     libedit    libedit
 openssl/evp.h    libssl-dev           openssl-devel    openssl-dev     openssl    openssl@3
 cmocka.h         libcmocka-dev        libcmocka-devel  cmocka-dev      cmocka     cmocka
 jq               jq                   jq               jq              jq         jq

@@ -6,7 +6,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/printable.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/data_paths.h"
 #include "nn/config.h"
 #include <errno.h>
@@ -30,6 +32,20 @@ int cli_finish(Status status) {
   if (status != STATUS_BAD_USAGE) return CLI_FAILED;
   if (cli_program) fprintf(stderr, "Try '%s%s%s --help'.\n", cli_program, cli_command ? " " : "", cli_command ? cli_command : "");
   return CLI_BAD_USAGE;
+}
+
+void cli_write_text(const char *text, size_t bytes) {
+  bool terminal = isatty(STDOUT_FILENO);
+  for (size_t at = 0, size; at < bytes; at += size) {
+    char written[PRINTABLE_ROOM];
+    size = terminal ? utf8_size(text + at, bytes - at) : bytes;
+    if (size == 0) size = 1;
+    if (!terminal || text[at] == '\n' || text[at] == '\t')
+      fwrite(text + at, 1, size, stdout);
+    else
+      fputs(printable_copy(written, sizeof written, text + at, size), stdout);
+  }
+  fflush(stdout);
 }
 
 static const char *volatile last_words;

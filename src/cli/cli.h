@@ -15,6 +15,11 @@ enum { CLI_OPTIONS_MAX = 100 };
  * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */
 int cli_finish(Status status);
 
+/* What a model writes, to stdout: as it is to a file or another program. A terminal gets line feeds and tabs, and nothing else that it
+ * obeys.
+ */
+void cli_write_text(const char *text, size_t bytes);
+
 /* From here on SIGINT and SIGTERM write `message` (a whole line, which stays) to stderr and end the program as they would have; NULL: as
  * they do anyway. For work of which nothing is kept; training has a handler of its own. */
 void cli_last_words(const char *message);

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/printable.h"
-#include "base/utf8.h"
+#include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "data/text/text_perplexity.h"
 #include "data/tokenizer/tokenizer.h"
@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- Where a text ends ---- */
 
@@ -104,20 +103,9 @@ typedef struct Job {
 
 /* ---- output ---- */
 
-/* What a model writes goes as it is to a file or another program. A terminal gets line feeds and tabs, and nothing else that it obeys. */
 static void write_text(void *context, const char *text, size_t bytes) {
   Job *job = context;
-  bool terminal = isatty(STDOUT_FILENO);
-  for (size_t at = 0, size; at < bytes; at += size) {
-    char written[PRINTABLE_ROOM];
-    size = terminal ? utf8_size(text + at, bytes - at) : bytes;
-    if (size == 0) size = 1;
-    if (!terminal || text[at] == '\n' || text[at] == '\t')
-      fwrite(text + at, 1, size, stdout);
-    else
-      fputs(printable_copy(written, sizeof written, text + at, size), stdout);
-  }
-  fflush(stdout);
+  cli_write_text(text, bytes);
   job->line_open |= bytes > 0;
 }
 

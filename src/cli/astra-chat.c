@@ -1,0 +1,386 @@
+/* astra-chat: a conversation on the terminal, with a checkpoint in this process or with a service. Lines are edited with libedit where
+ * standard input is a terminal, and read as they are where it is not. */
+#include "autograd/kernels/matmul.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/utf8.h"
+#include "cli/chat_local.h"
+#include "cli/cli.h"
+#include "cli/infer_settings.h"
+#include "serve/chat_client.h"
+#include <errno.h>
+#include <histedit.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- options */
+
+typedef struct Chat {
+  const char *checkpoint, *url, *model, *keys, *template, *system, *history;
+  int64_t max_tokens, top_k, seed;
+  double temperature, top_p, answer_timeout;
+} Chat;
+
+enum { OWN_ROWS = 24 };
+
+static const char usage[] = "astra-chat --checkpoint DIR | --url URL [OPTION...]",
+                  about[] =
+                      "A chat on the terminal: with a checkpoint, on processes of this machine or a cluster of workers, or with a service.";
+
+static int own_options(Chat *c, Option rows[OWN_ROWS]) {
+  *c = (Chat){.max_tokens = 512, .temperature = 0.7, .top_p = 0.95, .seed = 42, .answer_timeout = 300};
+  const Option table[] = {
+      {OPTION_GROUP, .help = "With whom:"},
+      {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory or GGUF file of a model, or the name of an installed one"},
+      {OPTION_TEXT, "url", 'u', &c->url, "URL", .help = "address of a service, e.g. http://127.0.0.1:8080, or unix:PATH"},
+      {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "model of the service (default: its first language model)"},
+      {OPTION_TEXT, "api-key-file", 0, &c->keys, "FILE", .help = "file whose first line is the key for the service"},
+      {OPTION_TIME, "answer-timeout", 0, &c->answer_timeout, "TIME", .help = "give up a service that sends nothing for this long"},
+      {OPTION_TEXT, "chat-template", 0, &c->template, "NAME", .help = "name of the template, where a checkpoint has several"},
+      {OPTION_GROUP, .help = "Conversation:"},
+      {OPTION_TEXT, "system", 's', &c->system, "TEXT", .help = "system message, which comes before all others"},
+      {OPTION_TEXT, "history", 0, &c->history, "FILE", .help = "file that keeps the lines typed, for the next time (default: none)"},
+      {OPTION_INT, "max-new-tokens", 'm', &c->max_tokens, "N", .min = 1, .max = 1e9, .help = "maximum number of new tokens per answer"},
+      {OPTION_REAL, "temperature", 0, &c->temperature, "T", .min = 0, .max = 2, .help = "sampling temperature; 0: greedy decoding"},
+      {OPTION_REAL, "top-p", 0, &c->top_p, "P", .min = 1e-6, .max = 1,
+       .help = "sample from the most likely tokens with total probability P"},
+      {OPTION_INT, "top-k", 0, &c->top_k, "K", .min = 0, .max = 1e6, .help = "sample from the K most likely tokens; 0: all"},
+      {OPTION_INT, "seed", 0, &c->seed, "N", .min = 0, .max = 9e15, .help = "sampling seed; each answer takes the next one"}};
+  memcpy(rows, table, sizeof table);
+  return (int)(sizeof table / sizeof *table);
+}
+
+static const char commands[] = "/help           this list\n"
+                               "/reset          forget the conversation, keep the system message\n"
+                               "/system [TEXT]  set the system message, or remove it, and forget the conversation\n"
+                               "/save FILE      write the conversation as JSON\n"
+                               "/quit           leave (also: Ctrl-D)\n"
+                               "Ctrl-C ends an answer. A line that ends with \\ goes on in the next one; //text sends /text.\n";
+
+/* ---- the conversation */
+
+typedef struct Session {
+  const Chat *chat;
+  ChatClient *client; /* one of these two */
+  ChatLocal *local;
+  json_t *messages;
+  bool terminal; /* lines are typed, answers are read by a person */
+  bool quiet;
+  uint64_t answers;
+  bool line_open; /* the last line of stdout has no end yet */
+} Session;
+
+static volatile sig_atomic_t stop;
+
+static void on_interrupt(int number) {
+  (void)number;
+  stop = 1;
+}
+
+static Status add_message(Session *session, const char *role, const char *text, size_t bytes) {
+  json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", text, bytes);
+  if (!message) return status_set(STATUS_BAD_VALUE, "the text is not valid UTF-8, so it cannot be sent");
+  return json_array_append_new(session->messages, message) == 0 ? STATUS_OK : status_no_memory(NULL, "a message");
+}
+
+static Status reset(Session *session, const char *system) {
+  json_array_clear(session->messages);
+  return system && system[0] ? add_message(session, "system", system, strlen(system)) : STATUS_OK;
+}
+
+static void write_text(void *context, const char *text, size_t bytes) {
+  Session *session = context;
+  cli_write_text(text, bytes);
+  if (bytes > 0) session->line_open = text[bytes - 1] != '\n';
+}
+
+static void tell(const Session *session, const ChatAnswer *answer) {
+  if (strcmp(answer->end, "length") == 0)
+    log_info("the answer was ended after %lld tokens (--max-new-tokens)", (long long)session->chat->max_tokens);
+  if (strcmp(answer->end, "context") == 0) log_info("the context is full: /reset begins anew");
+  if (strcmp(answer->end, "cancelled") == 0) log_info("stopped");
+  if (session->quiet || !session->terminal || answer->new_tokens < 1) return;
+  double rest = answer->seconds - answer->first;
+  fprintf(stderr, "(%lld tokens", (long long)answer->new_tokens);
+  if (answer->new_tokens > 1 && rest > 0) fprintf(stderr, ", %.1f per second", (double)(answer->new_tokens - 1) / rest);
+  fprintf(stderr, ", first after %.2f s)\n", answer->first);
+}
+
+/* A model may write bytes that are no character, at its end half of one: in the conversation they are question marks. */
+static void make_text(char *text, size_t bytes) {
+  for (size_t at = 0, size; at < bytes; at += size) {
+    size = utf8_size(text + at, bytes - at);
+    if (size == 0) text[at] = '?', size = 1;
+  }
+}
+
+/* A failed answer leaves the conversation as it was before the question. */
+static Status ask(Session *session, const char *text) {
+  const Chat *c = session->chat;
+  ChatAnswer answer = {0};
+  TRY(add_message(session, "user", text, strlen(text)));
+  const ChatQuestion question = {.messages = session->messages,
+                                 .max_tokens = c->max_tokens,
+                                 .temperature = c->temperature,
+                                 .top_p = c->top_p,
+                                 .top_k = c->top_k,
+                                 .seed = (uint64_t)c->seed + session->answers++,
+                                 .write = write_text,
+                                 .context = session,
+                                 .stop = &stop};
+  stop = 0;
+  Status status =
+      session->client ? chat_client_ask(session->client, &question, &answer) : chat_local_ask(session->local, &question, &answer);
+  stop = 0;
+  if (session->line_open || status == STATUS_OK) {
+    if (session->line_open || answer.bytes == 0) putchar('\n');
+    fflush(stdout);
+    session->line_open = false;
+  }
+  if (status == STATUS_OK) {
+    tell(session, &answer);
+    make_text(answer.text, answer.bytes);
+    status = add_message(session, "assistant", answer.text ? answer.text : "", answer.bytes);
+  } else {
+    json_array_remove(session->messages, json_array_size(session->messages) - 1);
+  }
+  chat_answer_release(&answer);
+  return status;
+}
+
+static Status save(const Session *session, const char *path) {
+  if (!path[0]) return status_set(STATUS_BAD_VALUE, "/save FILE: the name of a file is missing");
+  char *text = json_dumps(session->messages, JSON_INDENT(2));
+  if (!text) return status_no_memory(NULL, "the conversation");
+  Status status = files_write(path, text, strlen(text));
+  free(text);
+  if (status == STATUS_OK) log_info("%zu messages written to %s", json_array_size(session->messages), path);
+  return status;
+}
+
+/* A line that begins with "/". *quit: it was the last one. */
+static Status obey(Session *session, const char *line, bool *quit) {
+  size_t name = strcspn(line, " \t");
+  const char *rest = line + name + strspn(line + name, " \t");
+  if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) return *quit = true, STATUS_OK;
+  if (strcmp(line, "/help") == 0) return fputs(commands, stdout), fflush(stdout), STATUS_OK;
+  if (strcmp(line, "/reset") == 0) {
+    const json_t *first = json_array_get(session->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    bool system = role && strcmp(role, "system") == 0;
+    while (json_array_size(session->messages) > system) json_array_remove(session->messages, json_array_size(session->messages) - 1);
+    return STATUS_OK;
+  }
+  if (name == 7 && strncmp(line, "/system", name) == 0) return reset(session, rest);
+  if (name == 5 && strncmp(line, "/save", name) == 0) return save(session, rest);
+  return status_set(STATUS_BAD_VALUE, "%.*s is no command; /help lists them", (int)name, line);
+}
+
+/* One line or several that were joined. A failure is told; at a terminal the conversation goes on. */
+static Status take(Session *session, const char *line, bool *quit) {
+  Status status = STATUS_OK;
+  if (line[0] == '/' && line[1] != '/')
+    status = obey(session, line, quit);
+  else if (line[strspn(line, " \t")])
+    status = ask(session, line[0] == '/' ? line + 1 : line);
+  if (status == STATUS_OK || !session->terminal) return status;
+  log_error("%s", status_message());
+  return STATUS_OK;
+}
+
+/* ---- lines */
+
+typedef struct Lines {
+  EditLine *edit; /* NULL: standard input is no terminal */
+  History *history;
+  const char *path; /* of the history; or NULL */
+  char *line;       /* of getline, or joined of several */
+  size_t room;
+  bool more; /* the prompt is for a line that goes on */
+} Lines;
+
+static const char *prompt_text(EditLine *edit) {
+  Lines *lines;
+  el_get(edit, EL_CLIENTDATA, &lines);
+  return lines->more ? ". " : "> ";
+}
+
+static Status lines_open(Lines *lines, const Chat *chat, bool terminal) {
+  HistEvent event;
+  *lines = (Lines){.path = chat->history};
+  if (!terminal) return STATUS_OK;
+  lines->edit = el_init("astra-chat", stdin, stdout, stderr);
+  lines->history = history_init();
+  if (!lines->edit || !lines->history) return status_no_memory(NULL, "line editing");
+  el_set(lines->edit, EL_CLIENTDATA, lines);
+  el_set(lines->edit, EL_PROMPT, prompt_text);
+  el_set(lines->edit, EL_EDITOR, "emacs");
+  history(lines->history, &event, H_SETSIZE, 1000);
+  history(lines->history, &event, H_SETUNIQUE, 1);
+  el_set(lines->edit, EL_HIST, history, lines->history);
+  if (lines->path) history(lines->history, &event, H_LOAD, lines->path); /* the first time there is none */
+  el_source(lines->edit, NULL);
+  return STATUS_OK;
+}
+
+static void lines_close(Lines *lines) {
+  HistEvent event;
+  if (lines->history && lines->path && history(lines->history, &event, H_SAVE, lines->path) < 0)
+    log_warning("--history %s: cannot be written", lines->path);
+  if (lines->edit) el_end(lines->edit);
+  if (lines->history) history_end(lines->history);
+  free(lines->line);
+}
+
+typedef enum LineEnd { LINE_READ, LINE_CANCELLED, LINE_LAST } LineEnd;
+
+/* A line as it was typed, without its end; valid until the next call. */
+static LineEnd read_one(Lines *lines, char **buffer, size_t *room, const char **line, size_t *bytes) {
+  if (lines->edit) {
+    int count;
+    *line = el_gets(lines->edit, &count);
+    if (!*line || count <= 0) return stop || (count < 0 && errno == EINTR) ? LINE_CANCELLED : LINE_LAST;
+    *bytes = (size_t)count;
+  } else {
+    ssize_t count = getline(buffer, room, stdin);
+    if (count < 0) return stop && !feof(stdin) ? LINE_CANCELLED : LINE_LAST;
+    *line = *buffer;
+    *bytes = (size_t)count;
+  }
+  while (*bytes > 0 && ((*line)[*bytes - 1] == '\n' || (*line)[*bytes - 1] == '\r')) --*bytes;
+  return LINE_READ;
+}
+
+/* The next line into lines->line; one that ends with a backslash is joined with the next. */
+static Status lines_next(Lines *lines, LineEnd *end) {
+  char *buffer = NULL;
+  size_t room = 0, used = 0;
+  Status status = STATUS_OK;
+  lines->more = false;
+  for (bool more = true; more && status == STATUS_OK;) {
+    const char *line;
+    size_t bytes;
+    *end = read_one(lines, &buffer, &room, &line, &bytes);
+    if (*end != LINE_READ) break;
+    more = bytes > 0 && line[bytes - 1] == '\\';
+    char *grown = realloc(lines->line, used + bytes + 2);
+    if (!grown) {
+      status = status_no_memory(NULL, "a line");
+      break;
+    }
+    lines->line = grown;
+    memcpy(grown + used, line, bytes);
+    used += bytes;
+    if (more) grown[used - 1] = '\n';
+    grown[used] = '\0';
+    lines->more = more;
+  }
+  if (*end == LINE_LAST && used > 0) *end = LINE_READ; /* what follows the backslash never came */
+  free(buffer);
+  if (status == STATUS_OK && *end == LINE_READ && lines->history && used > 0) {
+    HistEvent event;
+    history(lines->history, &event, H_ENTER, lines->line);
+  }
+  return status;
+}
+
+/* ---- from start to end */
+
+static Status converse(Session *session, Lines *lines) {
+  for (bool quit = false; !quit;) {
+    LineEnd end;
+    stop = 0;
+    TRY(lines_next(lines, &end));
+    if (end == LINE_LAST) break;
+    if (end == LINE_CANCELLED && !lines->edit) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (end == LINE_READ)
+      TRY(take(session, lines->line, &quit));
+    else
+      fputs("\n(/quit leaves, /help says more)\n", stderr);
+  }
+  if (lines->edit) putchar('\n');
+  return STATUS_OK;
+}
+
+static Status read_key(const char *path, char **key) {
+  size_t size;
+  *key = NULL;
+  if (!path) return STATUS_OK;
+  TRY(files_read(path, 1 << 16, key, &size));
+  (*key)[strcspn(*key, "\r\n")] = '\0';
+  return (*key)[0] ? STATUS_OK : status_set(STATUS_BAD_FILE, "%s: its first line is empty, and should be a key", path);
+}
+
+static Status open_partner(const Chat *chat, const InferSettings *settings, Session *session) {
+  char *key;
+  if (chat->checkpoint) return chat_local_open(&session->local, settings, chat->template);
+  TRY(read_key(chat->keys, &key));
+  const ChatClientOptions options = {.url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout};
+  Status status = chat_client_open(&session->client, &options);
+  free(key);
+  return status;
+}
+
+static Status check_partner(const Chat *c) {
+  if (!c->checkpoint == !c->url)
+    return status_set(STATUS_BAD_USAGE, "%s",
+                      c->url ? "--checkpoint and --url cannot be combined: give one of them"
+                             : "--checkpoint DIR or --url URL is missing: with whom to chat");
+  if (c->checkpoint && (c->model || c->keys))
+    return status_set(STATUS_BAD_USAGE, "%s is for --url", c->model ? "--model" : "--api-key-file");
+  if (c->url && c->template) return status_set(STATUS_BAD_USAGE, "--chat-template is for --checkpoint: a service has chosen its own");
+  return STATUS_OK;
+}
+
+static Status run(int argc, char **argv) {
+  Chat chat;
+  InferSettings settings;
+  Option rows[OWN_ROWS];
+  Lines lines = {0};
+  int count = own_options(&chat, rows);
+  TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
+  TRY(check_partner(&chat));
+  settings.checkpoint = chat.checkpoint;
+  struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
+  sigaction(SIGINT, &action, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  setlocale(LC_CTYPE, "");
+  Session session = {.chat = &chat, .messages = json_array(), .terminal = isatty(STDIN_FILENO), .quiet = settings.quiet};
+  Status status = session.messages ? reset(&session, chat.system) : status_no_memory(NULL, "messages");
+  if (status == STATUS_OK) status = open_partner(&chat, &settings, &session);
+  if (status == STATUS_OK && session.terminal && !settings.quiet)
+    log_info("%s%s; /help lists commands", session.client ? "model " : "",
+             session.client ? chat_client_model(session.client) : chat.checkpoint);
+  if (status == STATUS_OK) status = lines_open(&lines, &chat, session.terminal);
+  if (status == STATUS_OK) status = converse(&session, &lines);
+  lines_close(&lines);
+  chat_client_close(session.client);
+  chat_local_close(session.local);
+  json_decref(session.messages);
+  return status;
+}
+
+static void help(FILE *stream) {
+  Chat chat;
+  Option rows[OWN_ROWS];
+  int count = own_options(&chat, rows);
+  infer_settings_service_help(rows, count, usage, about, stream);
+  fprintf(stream, "\nIn the chat:\n\n%s", commands);
+}
+
+static void table(Option options[CLI_OPTIONS_MAX]) {
+  static Chat chat;
+  static InferSettings settings;
+  Option rows[OWN_ROWS];
+  int count = own_options(&chat, rows);
+  infer_settings_service_table(&settings, rows, count, options);
+}
+
+int main(int argc, char **argv) {
+  matmul_start();
+  const CliProgram program = {"astra-chat", NULL, run, help, table};
+  return cli_run(argc, argv, &program);
+}

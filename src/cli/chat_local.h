@@ -1,0 +1,17 @@
+/* A chat with a checkpoint in this process: its cluster and its engine, without HTTP. */
+#ifndef CLI_CHAT_LOCAL_H
+#define CLI_CHAT_LOCAL_H
+#include "cli/infer_settings.h"
+#include "serve/chat_client.h"
+
+typedef struct ChatLocal ChatLocal;
+
+/* settings->checkpoint and what its cluster is. template: the name of a chat template, or NULL. It forks: before any thread. *local is NULL
+ * after a failure. */
+Status chat_local_open(ChatLocal **local, const InferSettings *settings, const char *template);
+void chat_local_close(ChatLocal *local); /* accepts NULL */
+
+/* As chat_client_ask. BAD_VALUE: the messages do not fit into the context, or the template refuses them. */
+Status chat_local_ask(ChatLocal *local, const ChatQuestion *question, ChatAnswer *answer);
+
+#endif

@@ -1,0 +1,100 @@
+#!/bin/bash
+# astra-chat: with a checkpoint and with a service, which answer the same; lines from a pipe and from a terminal; commands; a stop by SIGINT;
+# what is refused.
+# Usage: tests/cli/astra-chat.sh; programs in $BUILD/bin (build/bin). limit: 200
+stories=$PWD/tests/golden/stories260K
+. tests/cli/helpers.sh astra-chat
+
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; wait; rm -rf "$work"' EXIT
+greedy=(--temperature 0 --max-new-tokens 24)
+
+expect "nobody to chat with" 2; err "with whom to chat"
+expect "two to chat with" 2 -c "$stories" -u http://127.0.0.1:1; err "cannot be combined"
+expect "an option of the other kind" 2 -c "$stories" --model x; err "is for --url"
+expect "a template of a service" 2 -u http://127.0.0.1:1 --chat-template x; err "is for --checkpoint"
+expect "no address" 1 -u 127.0.0.1:1; err "give http://HOST:PORT"
+expect "nobody there" 1 -u http://127.0.0.1:1; err "is astra-serve running there"
+expect "no checkpoint there" 1 -c nowhere; err nowhere
+expect "a context that the model does not have" 2 -c "$stories" -n 1 --max-context 9999; err "takes at most"
+
+cat >lines <<'END'
+Once upon a time
+/save first.json
+/reset
+Once upon a time
+/system Be kind.
+//slash \
+and more
+/save second.json
+END
+input=lines
+expect "a checkpoint" 0 -c "$stories" -n 1 "${greedy[@]}"
+cp out checkpoint.out
+[ "$(jq -c 'map(.role)' first.json)" = '["user","assistant"]' ] || report "/save: $(cat first.json)"
+[ "$(jq -r '.[0].content' second.json)" = "Be kind." ] || report "/system: $(cat second.json)"
+[ "$(jq -r '.[1].content' second.json)" = $'/slash \nand more' ] || report "a line that goes on: $(cat second.json)"
+# After /reset the same question has the same answer, which stands on stdout as it is in the file.
+answer=$(jq -r '.[1].content' first.json)
+[ -n "$answer" ] || report "an empty answer"
+[ "$(head -n $(($(wc -l <<<"$answer"))) out)" = "$answer" ] || report "stdout differs from the conversation"
+holds "$(grep -cF "$(head -n 1 <<<"$answer")" out) >= 2"
+
+"$bin/astra-serve" -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log 2>server.log &
+server=$!
+for _ in $(seq 300); do grep -q 'listening on' server.log && break; sleep 0.1; done
+expect "a service" 0 -u "unix:$work/socket" "${greedy[@]}"
+cmp -s out checkpoint.out || report "service and checkpoint answer differently"
+expect "another model of it" 1 -u "unix:$work/socket" --model two; err "no language model two, but one"
+input=
+printf '/nope\n' >command; input=command
+expect "no command" 1 -u "unix:$work/socket"; err "/nope is no command; /help lists them"
+printf '/help\n/save\n' >command
+expect "/help, and /save without a file" 1 -u "unix:$work/socket"; out '^/reset'; err "name of a file is missing"
+printf 'a\xff\n' >command
+expect "a message that is no text" 1 -u "unix:$work/socket"; err "not valid UTF-8"
+input=
+
+# Ctrl-C ends one answer of many, not the program; it may come just between two, so that it is tried again.
+for _ in $(seq 12); do printf 'Once upon a time\n/reset\n'; done >many
+echo "/save $work/last.json" >>many
+for partner in "-c $stories -n 1" "-u unix:$work/socket"; do
+  name="SIGINT with $partner"
+  for _ in 1 2 3 4 5; do
+    # shellcheck disable=SC2086
+    "$program" $partner --temperature 0 --max-new-tokens 400 <many >out 2>err &
+    chat=$!
+    for _ in $(seq 200); do [ -s out ] && break; sleep 0.05; done
+    kill -INT $chat
+    wait $chat; code=$?
+    grep -q 'astra-chat: stopped' err && break
+  done
+  [ $code = 0 ] || report "exit code $code"
+  [ "$(grep -c 'astra-chat: stopped' err)" = 1 ] || report "no answer was stopped"
+  [ -s last.json ] || report "it did not go on to the last line"
+  rm -f last.json
+done
+name="SIGINT while nothing is said"
+mkfifo fifo
+"$program" -u "unix:$work/socket" <fifo >out 2>err &
+chat=$!
+exec 3>fifo
+sleep 1
+kill -INT $chat
+wait $chat; code=$?
+exec 3>&-
+[ $code = 1 ] || report "exit code $code"
+err interrupted
+
+# On a terminal: a prompt, line editing (the backspaces of a typing error), figures below the answer.
+if script -qec true /dev/null >/dev/null 2>&1; then
+  name="a terminal"
+  { sleep 2; printf 'Once upon a tome\b\b\bime\r'; sleep 3; printf '/quit\r'; sleep 1; } |
+    TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --temperature 0 -m 24 --history $work/history" /dev/null >out 2>err
+  [ "${PIPESTATUS[1]}" = 0 ] || report "the chat failed"
+  out '> '; out 'tokens, .* per second, first after'
+  grep -q 'Once\\040upon\\040a\\040time' history || report "the history lacks the line: $(cat history)"
+  grep -qF "$(head -n 1 <<<"$answer" | cut -c 1-20)" out || report "the answer is not there"
+fi
+[ $failed = 0 ] && echo "astra-chat: ok"
+exit $failed

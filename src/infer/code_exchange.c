@@ -390,7 +390,17 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 
 /* ---- requests ---- */
 
-/* The transport reads the rules of the last request until it has these: each has its own memory. */
+static void meet_peers(CodeExchange *ex) {
+  const CodeExchangeSetup *setup = &ex->setup;
+  ex->senders = ex->receivers = 0;
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
+  }
+}
+
+/* The transport reads the rules of the last request until it has these: they have memory of their own. */
 static void make_rules(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   int64_t *rows = ex->part_rows + (ex->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
@@ -427,12 +437,7 @@ Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *
   ex->request = *request;
   ex->exchange.parts = request->batch > 1 || request->whole ? 1 : parts_of(setup);
   ex->statistics = (NodeStatistics){0};
-  ex->senders = ex->receivers = 0;
-  for (int d = 0; d < setup->nodes; d++) {
-    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
-    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
-    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
-  }
+  meet_peers(ex);
   make_rules(ex);
   if (!setup->transport) return STATUS_OK;
   return note_fault(ex, transport_thread_begin_request(setup->transport, request->number, request->batch, &ex->rules[request->number & 1],

@@ -1,4 +1,4 @@
-/* Counts and maps of tokens; where a named map puts them and the rows that follow are nn/layout.c's. */
+/* Counts and maps of tokens; nn/layout.c has the named maps and the rows that follow. */
 #include "infer/partition.h"
 #include <errno.h>
 #include <math.h>
@@ -143,9 +143,13 @@ void partition_release(Partition *partition) {
 
 static const double min_weight = 1e-9;
 
-/* Relative to the largest, so that counts are finite for any length. */
-static Status read_list(TokenSplit *split, const char *list) {
+Status token_split_init(TokenSplit *split, int nodes, const char *list) {
   double max = 0;
+  *split = (TokenSplit){.nodes = nodes};
+  TRY(check_nodes(nodes));
+  for (int d = 0; d < nodes; d++) split->weights[d] = 1;
+  if (!list) return STATUS_OK;
+  /* Relative to the largest, so that counts are finite for any length. */
   TRY(split_weights(list, split->nodes, split->weights));
   for (int d = 0; d < split->nodes; d++) max = fmax(max, split->weights[d]);
   for (int d = 0; d < split->nodes; d++) {
@@ -154,13 +158,6 @@ static Status read_list(TokenSplit *split, const char *list) {
       return status_set(STATUS_BAD_USAGE, "--split %s: the weight of node %d is less than %g of the largest", list, d, min_weight);
   }
   return STATUS_OK;
-}
-
-Status token_split_init(TokenSplit *split, int nodes, const char *list) {
-  *split = (TokenSplit){.nodes = nodes};
-  TRY(check_nodes(nodes));
-  for (int d = 0; d < nodes; d++) split->weights[d] = 1;
-  return list ? read_list(split, list) : STATUS_OK;
 }
 
 Status token_split_map(TokenSplit *split, const int32_t *device_of, int64_t tokens) {

@@ -1,4 +1,4 @@
-/* Which node holds which tokens. Of an image: counts from weights, placed by a named map (nn/layout.h), or any map. Of a text: a rule. */
+/* Which node holds which tokens. Images: counts from weights, placed by a named map (nn/layout.h), or any map. Texts: a rule. */
 #ifndef INFER_PARTITION_H
 #define INFER_PARTITION_H
 #include "infer/wire.h"
@@ -13,7 +13,7 @@ typedef struct Partition {
   int64_t height, width; /* tokens; 0: no named map, `order` is what it is */
 } Partition;
 
-/* As even as can be, in raster order. More nodes than tokens (or than the wire format can number) is BAD_VALUE. */
+/* As even as possible, in raster order. More nodes than tokens (or than the wire format can number) is BAD_VALUE. */
 Status partition_even(Partition *partition, int64_t tokens, int nodes);
 
 /* "3,1,1,1": spans of the raster order in proportion to the weights, one for each node. BAD_USAGE when the text is no list of `nodes`
@@ -23,14 +23,14 @@ Status partition_split(Partition *partition, int64_t tokens, int nodes, const ch
 /* device_of [tokens]: any map; nodes are numbered 0..N-1, each with at least one token. */
 Status partition_map(Partition *partition, int64_t tokens, const int32_t *device_of);
 
-/* Places the tokens of an image by a map, with the counts that are there, from now on: also when partition_recount changes them. BAD_VALUE:
- * the grid has not as many tokens. */
+/* Places the tokens of an image by a map, with the present counts and whenever partition_recount changes them. BAD_VALUE: the grid has
+ * another number of tokens. */
 Status partition_place(Partition *partition, const TokenMap *map, int64_t height, int64_t width);
 
 /* Other counts [nodes], which sum to the tokens. Without a named map the nodes' spans of `order` move, and order stays as it is. */
 Status partition_recount(Partition *partition, const int64_t *counts);
 
-/* The tokens of `from`, on as many nodes as `counts` has, by the same map (or in the same order). */
+/* The tokens of `from` on `nodes` nodes with these counts, by the same map (or in the same order). */
 Status partition_spread(Partition *partition, const Partition *from, int nodes, const int64_t *counts);
 
 /* The layout of one node (self) or of all together (self = -1); a partition of one node is the plain model. */
@@ -41,8 +41,8 @@ void partition_release(Partition *partition);
 /* How many weights a split names, or 0 when it is malformed: `--split 3,1,1,1` alone means four nodes. */
 int partition_split_length(const char *split);
 
-/* ---- texts: the rule that says which node holds which tokens, whatever the length: contiguous spans in order, even or in proportion to
- * weights. Leader and nodes know the rule; a request carries the length alone. ---- */
+/* ---- texts: which node holds which tokens, for any length: contiguous spans in order, even or in proportion to weights. Leader and nodes
+ * know the rule; a request carries only the length. ---- */
 
 typedef struct TokenSplit {
   int nodes;

@@ -1,4 +1,4 @@
-/* See patches.h. A line of a patch is what lies together in an image; one walk over lines serves both ways. */
+/* See patches.h. A line of a patch is contiguous in an image; one walk over lines serves packing and parsing. */
 #include "infer/patches.h"
 #include "data/loader.h"
 #include "infer/wire.h"
@@ -41,10 +41,9 @@ bool patches_find_levels(const PatchLevels *levels, const ModelConfig *config, c
 
 /* ---- lines of patches */
 
-static int64_t depth_of(const ModelConfig *config) { return config->channels * config->patch * config->patch; }
-
 size_t patches_bytes(const ModelConfig *config, int64_t batch, int64_t tokens, bool as_levels) {
-  return PATCHES_HEAD + (size_t)(batch * tokens * depth_of(config)) * (as_levels ? 1 : 4);
+  const int64_t numbers = config->channels * config->patch * config->patch; /* of a patch */
+  return PATCHES_HEAD + (size_t)(batch * tokens * numbers) * (as_levels ? 1 : 4);
 }
 
 /* Called with the first number of each line in the image, its channel, and its place among all lines. */

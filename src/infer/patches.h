@@ -24,7 +24,7 @@ size_t patches_bytes(const ModelConfig *config, int64_t batch, int64_t tokens, b
 void patches_pack(const ModelConfig *config, const TokenLayout *layout, int64_t batch, const float *pixels, const uint8_t *levels,
                   uint8_t *out);
 
-/* The other way round, into pixels [B, C, H, W], of which only those patches are written. BAD_VALUE: another form than was announced. */
+/* The reverse, into pixels [B, C, H, W], of which only those patches are written. BAD_VALUE: another form than was announced. */
 Status patches_parse(const uint8_t *bytes, const ModelConfig *config, const TokenLayout *layout, int64_t batch, bool as_levels,
                      real *pixels);
 

@@ -22,7 +22,7 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
 
 static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
 
-/* Of one sample's tokens: a node of images sends to all others, one of a text to those behind it. */
+/* Copies of one sample's tokens: a node of images sends to all others, one of a text to those after it. */
 static double token_copies(const Leader *leader) {
   int nodes = leader_nodes(leader), taking_part = 0;
   const Partition *partition = leader_partition(leader);
@@ -37,18 +37,18 @@ static double token_copies(const Leader *leader) {
   return copies;
 }
 
-/* A sum over all that was sent, for one token, block, site and receiver. */
-static double of_a_token(const Leader *leader, int64_t samples, uint64_t sum) {
+/* A sum over everything that was sent, per token, block, site and receiver. */
+static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
   if (leader_nodes(leader) < 2 || samples < 1) return 0;
   double copies = (double)leader_weights(leader)->book_count * (double)samples * token_copies(leader);
   return copies > 0 ? (double)sum / copies : 0;
 }
 
-static double token_bytes(const Leader *leader, int64_t samples) { return of_a_token(leader, samples, sum_of_nodes(leader).payload_sent); }
+static double token_bytes(const Leader *leader, int64_t samples) { return per_token(leader, samples, sum_of_nodes(leader).payload_sent); }
 
 static double token_bits(const Leader *leader, int64_t samples, bool coded) {
   NodeStatistics sum = sum_of_nodes(leader);
-  return of_a_token(leader, samples, coded ? sum.coded_bits : sum.packed_bits);
+  return per_token(leader, samples, coded ? sum.coded_bits : sum.packed_bits);
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
@@ -107,16 +107,14 @@ double report_fpar(const Leader *leader) {
   return sum > 0 ? (double)squares / ((double)sum * (double)sum) : 0;
 }
 
-static bool anything_missing(const Leader *leader) {
+/* Missing packets and tokens; a run without any has no such table. */
+static void report_losses(FILE *out, const Leader *leader) {
+  bool missing = false;
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_sums(leader)->nodes[d];
-    if (s->lost + s->late + s->masked + s->resent > 0) return true;
+    missing |= s->lost + s->late + s->masked + s->resent > 0;
   }
-  return false;
-}
-
-/* What became of packets that did not come; a run that lost none has no such table. */
-static void report_losses(FILE *out, const Leader *leader) {
+  if (!missing) return;
   fprintf(out, "%4s %12s %12s %12s %12s %14s %12s\n", "node", "packets lost", "packets late", "tokens lost", "tokens late", "tokens masked",
           "sent again");
   for (int d = 0; d < leader_nodes(leader); d++) {
@@ -125,12 +123,6 @@ static void report_losses(FILE *out, const Leader *leader) {
             (unsigned long long)s->lost_tokens, (unsigned long long)s->late_tokens, (unsigned long long)s->masked,
             (unsigned long long)s->resent);
   }
-}
-
-static void report_coding(FILE *out, const Leader *leader) {
-  const NodeStatistics sum = sum_of_nodes(leader);
-  if (sum.coded_bits < sum.packed_bits)
-    fprintf(out, "entropy coding: %.1f%% of the bits that codes take packed\n", 100 * (double)sum.coded_bits / (double)sum.packed_bits);
 }
 
 void report_nodes(FILE *out, const Leader *leader) {
@@ -144,12 +136,14 @@ void report_nodes(FILE *out, const Leader *leader) {
             1e3 * s->compute, 1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, hidden, (unsigned long long)s->bytes_sent,
             (unsigned long long)s->bytes_received);
   }
-  if (anything_missing(leader)) report_losses(out, leader);
-  report_coding(out, leader);
+  report_losses(out, leader);
+  const NodeStatistics sum = sum_of_nodes(leader);
+  if (sum.coded_bits < sum.packed_bits)
+    fprintf(out, "entropy coding: %.1f%% of the bits that codes take packed\n", 100 * (double)sum.coded_bits / (double)sum.packed_bits);
   if (leader_nodes(leader) > 1 && sends_codes(leader)) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
 }
 
-/* What entropy coding has saved, if it did anything. */
+/* The saving of entropy coding, if there is one. */
 static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
   double coded = token_bits(leader, samples, true), packed = token_bits(leader, samples, false);
   if (coded < packed)
@@ -249,24 +243,19 @@ static json_t *json_text(const char *text, size_t bytes) {
   return value;
 }
 
-static json_t *json_ids(const TokenList *ids) {
-  json_t *list = json_array();
-  for (size_t i = 0; i < ids->count; i++) json_array_append_new(list, json_integer(ids->ids[i]));
-  return list;
-}
-
-static json_t *json_memory(const GenerateMemory *m) {
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared",
-                   (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
-                   (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
-}
-
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
+  const GenerateMemory *m = &g->memory;
+  json_t *ids = json_array();
+  json_t *memory =
+      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared",
+                (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
+                (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
+  for (size_t i = 0; i < g->ids.count; i++) json_array_append_new(ids, json_integer(g->ids.ids[i]));
   return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_text(prompt, bytes), "text",
-                   json_text(g->text, g->bytes), "ids", json_ids(&g->ids), "prompt_tokens", (json_int_t)g->prompt_tokens, "end",
+                   json_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end",
                    generate_end_name(g->end), "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder,
                    "first_token_ms", 1e3 * g->first_seconds, "decode_ms", 1e3 * g->seconds, "tokens_per_second", generate_rate(g),
-                   "bytes_sent", (json_int_t)g->bytes_sent, "memory", json_memory(&g->memory));
+                   "bytes_sent", (json_int_t)g->bytes_sent, "memory", memory);
 }
 
 static json_t *json_classes(const Weights *weights, int count, const int32_t *index, const double *probability) {
@@ -301,22 +290,20 @@ json_t *report_images_json(const Weights *weights, const ImageResult *results, i
   return list;
 }
 
-static json_t *node_json(const Leader *leader, int d) {
-  const NodeStatistics *s = &leader_sums(leader)->nodes[d];
-  json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_sums(leader)->tokens[d],
-                           "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
-                           1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
-#define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
-  WIRE_COUNTS(REPORT_COUNT)
-#undef REPORT_COUNT
-  json_object_set_new(node, "recovered", json_integer(0)); /* by parity packets, which were removed; stays for readers of this schema */
-  json_object_set_new(node, "tables_ms", json_real(1e3 * s->tables));
-  return node;
-}
-
 json_t *report_nodes_json(const Leader *leader) {
   json_t *list = json_array();
-  for (int d = 0; d < leader_nodes(leader); d++) json_array_append_new(list, node_json(leader, d));
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    const NodeStatistics *s = &leader_sums(leader)->nodes[d];
+    json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_sums(leader)->tokens[d],
+                             "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
+                             1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
+#define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
+    WIRE_COUNTS(REPORT_COUNT)
+#undef REPORT_COUNT
+    json_object_set_new(node, "recovered", json_integer(0)); /* by parity packets, which were removed; stays for readers of this schema */
+    json_object_set_new(node, "tables_ms", json_real(1e3 * s->tables));
+    json_array_append_new(list, node);
+  }
   return list;
 }
 
@@ -355,7 +342,7 @@ json_t *report_selftest_json(const SelftestReport *r) {
                    json_build_number(r->worst_loss), "reason", r->reason);
 }
 
-/* ---- what the nodes have sent each other, beside the formulas of nn/strategy.h summed over the devices that take part ---- */
+/* ---- traffic between the nodes, and by the formulas of nn/strategy.h summed over the devices that take part ---- */
 
 /* T of a sample, and how many nodes take part in it. */
 static int64_t tokens_of(const Leader *leader, int *taking_part) {
@@ -370,24 +357,20 @@ static int64_t tokens_of(const Leader *leader, int *taking_part) {
   return tokens;
 }
 
-/* What one device sends to each receiver in all blocks, in bytes. */
-static double sent_bytes(const NodeSetup *setup, Strategy strategy, const DeviceShare *share) {
-  return device_cost_all(setup->weights->config, strategy, share, false, setup->retained).sent_bits / 8;
-}
-
-/* Codes and rows of a text's tokens go to the devices behind alone; everything else to all others. */
+/* Codes and rows of a text's tokens go only to later devices; everything else to all others. */
 static double traffic_formula(const Leader *leader, bool all_rows) {
   const NodeSetup *setup = leader_setup(leader);
   Strategy strategy = node_share_strategy(setup);
   DeviceShare share = {.last = !all_rows};
   double bytes = 0;
   share.tokens = tokens_of(leader, &share.devices);
-  bool behind_alone = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
+  bool later_only = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
   if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
   for (int d = 0; d < leader_nodes(leader); d++) {
     share.own = leader_sums(leader)->tokens[d];
     if (share.own == 0) continue;
-    bytes += (share.devices - 1 - (behind_alone ? share.device : 0)) * sent_bytes(setup, strategy, &share);
+    double bits = device_cost_all(setup->weights->config, strategy, &share, false, setup->retained).sent_bits; /* to each receiver */
+    bytes += (share.devices - 1 - (later_only ? share.device : 0)) * bits / 8;
     share.before += share.own;
     share.device++;
   }

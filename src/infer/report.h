@@ -1,4 +1,4 @@
-/* What astra-infer prints: predictions, what each node did, accuracy, the decision of a self-test; as text or as JSON. */
+/* Output of astra-infer: predictions, statistics of the nodes, accuracy, the decision of a self-test; as text or as JSON. */
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
 #include "infer/classify.h"
@@ -33,17 +33,17 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
+/* The share of the transfer time of codes in which the node did not wait for them; NAN where it was not measured. */
 double report_hidden(const NodeStatistics *node);
 
-/* Seconds of one sample, as they were predicted and as they came: the fastest of all requests; 0: there was none. */
+/* Seconds of one sample, as predicted and as measured: the fastest of all requests; 0: there was none. */
 void report_plan_line(FILE *out, double predicted, double measured);
 
 /* Full-precision attention rate of the tokens' shares, sum n^2 / T^2. */
 double report_fpar(const Leader *leader);
 
-/* Payload bytes (headers left out) a content token, summed over all nodes, receivers and blocks, as they were counted and by the formula of
- * docs/MATH.md; all answers so far were of images, or of losses of texts of one length (all_rows: every row of the last block was wanted).
+/* Payload bytes (without headers) per content token, summed over all nodes, receivers and blocks, as counted and by the formula of
+ * docs/MATH.md; all answers so far were of images, or of losses of texts of one length (all_rows: every row of the last block is needed).
  * One line, none with one node; "bytes_per_token" and "bytes_per_token_formula". */
 void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows);
 void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows);

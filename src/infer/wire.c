@@ -102,12 +102,10 @@ void wire_pack_statistics(const NodeStatistics *s, uint8_t bytes[WIRE_STATISTICS
 #undef WIRE_PUT
 }
 
-static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
-
 Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *s) {
   NodeStatistics read;
   bool times = true;
-#define WIRE_GET(name) read.name = wire_get_double(bytes), bytes += 8, times = times && is_time(read.name);
+#define WIRE_GET(name) read.name = wire_get_double(bytes), bytes += 8, times = times && isfinite(read.name) && read.name >= 0;
   WIRE_SECONDS(WIRE_GET)
 #undef WIRE_GET
 #define WIRE_GET(name) read.name = wire_get_u64(bytes), bytes += 8;

@@ -19,8 +19,8 @@ enum {
   WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
 };
 
-/* Every kind of message: who may send it (WireSide), the least and the most bytes of its payload, and the flags that it may have. What else
- * it must fulfil when it comes is its receiver's to say (cluster/leader_requests.c, device_session.c). */
+/* Every kind of message: who may send it (WireSide), the minimum and maximum bytes of its payload, and the flags that it may have. Its
+ * receiver checks the rest (cluster/leader_requests.c, device_session.c). */
 #define WIRE_KINDS(X)                                                                                                                      \
   X(HELLO, 1, CALLER, 0, WIRE_HELLO_BYTES, 0) /* first on a connection to a worker, in clear: who calls; or that it is not let in */       \
   X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count images, or sequences of ids to a model that classifies texts */          \
@@ -40,7 +40,7 @@ enum {
   X(SETUP, 16, LEADER, 1, UINT32_MAX, 0)                 /* the cluster (cluster/setup_message.h); count: nodes */                         \
   X(READY, 17, DEVICE, 0, 0, 0)                          /* count: the epoch of the SETUP */                                               \
   X(MEET, 18, PEER, WIRE_MEET_BYTES, WIRE_MEET_BYTES, 0) /* first: who it is (cluster/peer_handshake.h); count: the epoch */               \
-  X(CANCEL, 19, LEADER, 0, 0, 0)                         /* give the epoch up, whatever is under way */                                    \
+  X(CANCEL, 19, LEADER, 0, 0, 0)                         /* end the epoch, whatever is in progress */                                      \
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
   X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
   X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                           \
@@ -68,27 +68,27 @@ typedef struct WireHeader {
 
 enum { WIRE_LEADER = 255 };
 
-/* What a node says of one request, WIRE_STATISTICS bytes on the wire: seconds of wall time, then counts. One list each makes the struct,
- * its bytes and its sums. */
+/* A node's statistics of one request, WIRE_STATISTICS bytes on the wire: seconds of wall time, then counts. The struct, its bytes and its
+ * sums are made from these lists. */
 #define WIRE_SECONDS(X)                                                                                                                    \
   X(compute)                                                                                                                               \
   X(quantise) /* nearest codewords, packing, unpacking, look-up */                                                                         \
   X(send)                                                                                                                                  \
-  X(wait)    /* for others with nothing else to do */                                                                                      \
-  X(span)    /* from a block's first send to its last arrival, summed over blocks; 0 where nobody measures it */                           \
+  X(wait)    /* for others, idle */                                                                                                        \
+  X(span)    /* from a block's first send to its last arrival, summed over blocks; 0 where it is not measured */                           \
   X(elapsed) /* of the whole request */                                                                                                    \
   X(tables)  /* sums of keys and values from tables, part of quantise */
 #define WIRE_COUNTS(X)                                                                                                                     \
   X(bytes_sent) /* on the links between nodes, headers included */                                                                         \
   X(bytes_received)                                                                                                                        \
-  X(payload_sent)  /* headers left out */                                                                                                  \
+  X(payload_sent)  /* without headers */                                                                                                   \
   X(messages_sent) /* or packets */                                                                                                        \
   X(messages_received)                                                                                                                     \
-  X(lost)        /* packets that were sent and never came */                                                                               \
+  X(lost)        /* packets that were sent and never arrived */                                                                            \
   X(late)        /* packets that were given up */                                                                                          \
   X(lost_tokens) /* of theirs, summed over blocks and samples */                                                                           \
   X(late_tokens)                                                                                                                           \
-  X(masked) /* tokens that were not there, summed over blocks and samples */                                                               \
+  X(masked) /* missing tokens, summed over blocks and samples */                                                                           \
   X(resent)                                                                                                                                \
   X(coded_bits)  /* of codes, as they were sent */                                                                                         \
   X(packed_bits) /* of the same codes without entropy coding */                                                                            \

@@ -376,22 +376,23 @@ static char *command_line(const Arguments *a) {
 
 /* ---------------------------------------------------------------- a run */
 
-/* What one row does with one seed. Files beside its checkpoint: .train.json and .eval.json hold what the programs printed, .commands the
- * two command lines, .log what they said. */
+/* What one row does with one seed. Files beside its checkpoint: .train.json and .eval.json hold what the programs printed, .part.json the
+ * seconds of a training that was interrupted, .commands the two command lines, .log what they said. */
 typedef struct Job {
   Arguments train, eval;
-  char *train_result, *eval_result, *commands, *log, *out;
+  char *train_result, *train_part, *eval_result, *commands, *log, *out;
   json_t *lines; /* {"train": ..., "eval": ...}: the command lines */
 } Job;
 
 static void job_free(Job *job) {
   arguments_free(&job->train), arguments_free(&job->eval);
-  free(job->train_result), free(job->eval_result), free(job->commands), free(job->log), free(job->out);
+  free(job->train_result), free(job->train_part), free(job->eval_result), free(job->commands), free(job->log), free(job->out);
   json_decref(job->lines);
 }
 
 static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, int seed, Job *job) {
   *job = (Job){.train_result = place(e, c, row, seed, ".train.json"),
+               .train_part = place(e, c, row, seed, ".part.json"),
                .eval_result = place(e, c, row, seed, ".eval.json"),
                .commands = place(e, c, row, seed, ".commands"),
                .log = place(e, c, row, seed, ".log"),
@@ -402,7 +403,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   if (job->train.status != STATUS_OK) return job->train.status;
   if (job->eval.status != STATUS_OK) return job->eval.status;
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
-  bool made = job->train_result && job->eval_result && job->commands && job->log && job->out && train && eval &&
+  bool made = job->train_result && job->train_part && job->eval_result && job->commands && job->log && job->out && train && eval &&
               json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0;
   free(train), free(eval);
@@ -452,35 +453,6 @@ static Status check_commands(const Job *job) {
                             job->commands, job->out);
 }
 
-/* Adds the seconds to the object that the program printed, so that they stay when the run is read again. */
-static Status time_program(Arguments *a, const char *result, const char *log) {
-  json_t *root = NULL;
-  double start = clock_now();
-  TRY(process_run((const char *const *)a->list, result, log));
-  double seconds = clock_now() - start;
-  TRY(read_json(result, &root));
-  Status status =
-      json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 ? write_json(result, root) : status_no_memory(result, "it");
-  json_decref(root);
-  return status;
-}
-
-/* An interrupted training goes on from its last checkpoint, where it has one. */
-static Status train(Job *job) {
-  Arguments resume = {0}, *a = &job->train;
-  char *state = files_join(job->out, "training/state.safetensors");
-  if (state && files_exists(state)) {
-    add(&resume, job->train.list[0]);
-    add_option(&resume, "resume", job->out);
-    add_option(&resume, "json", NULL);
-    a = &resume;
-  }
-  free(state);
-  Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log);
-  arguments_free(&resume);
-  return status;
-}
-
 /* "a.b" of an object; NAN where there is no number. */
 static double figure_at(const json_t *root, const char *path) {
   char name[NAME_MAX_LENGTH];
@@ -491,6 +463,44 @@ static double figure_at(const json_t *root, const char *path) {
     path += length + (path[length] == '.');
   }
   return json_is_number(root) ? json_number_value(root) : NAN;
+}
+
+/* Runs a program and adds its seconds to the object that it printed, so that they stay when the run is read again. `before`: the seconds of
+ * earlier parts of the same run. Where `part` is not NULL, the seconds of a run that does not come to its end are kept in that file. */
+static Status time_program(Arguments *a, const char *result, const char *log, double before, const char *part) {
+  json_t *root = NULL;
+  double start = clock_now();
+  Status status = process_run((const char *const *)a->list, result, log);
+  double seconds = before + clock_now() - start;
+  if (status == STATUS_OK) TRY(read_json(result, &root));
+  if (root == NULL && part) root = json_object();
+  if (root == NULL) return status;
+  Status noted = json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 ? write_json(status == STATUS_OK ? result : part, root)
+                                                                                     : status_no_memory(result, "its seconds");
+  json_decref(root);
+  return noted == STATUS_OK ? status : noted;
+}
+
+/* An interrupted training goes on from its last checkpoint, where it has one. */
+static Status train(Job *job) {
+  Arguments resume = {0}, *a = &job->train;
+  char *state = files_join(job->out, "training/state.safetensors");
+  double before = 0;
+  if (state && files_exists(state)) {
+    json_t *part = NULL;
+    add(&resume, job->train.list[0]);
+    add_option(&resume, "resume", job->out);
+    add_option(&resume, "json", NULL);
+    a = &resume;
+    if (files_exists(job->train_part) && resume.status == STATUS_OK) resume.status = read_json(job->train_part, &part);
+    if (part) before = figure_at(part, "bench_seconds");
+    json_decref(part);
+  }
+  free(state);
+  Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log, before, job->train_part);
+  if (status == STATUS_OK) remove(job->train_part);
+  arguments_free(&resume);
+  return status;
 }
 
 static Status read_results(const Experiment *e, const Job *job, Run *run) {
@@ -524,7 +534,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   }
   if (status == STATUS_OK && !files_exists(job.eval_result)) {
     log_info("seed %lld, %s: evaluation", number, name);
-    status = time_program(&job.eval, job.eval_result, job.log);
+    status = time_program(&job.eval, job.eval_result, job.log, 0, NULL);
   }
   if (status == STATUS_OK) status = read_results(e, &job, run);
   if (status == STATUS_OK) log_info("seed %lld, %s: %s %.4g%s", number, name, e->figure, run->value, e->unit);
@@ -777,14 +787,14 @@ static Status write_all(const Experiment *e, const AccuracyCommand *c) {
 static Status print_json(const Experiment *e, const AccuracyCommand *c) {
   json_t *rows = json_array();
   for (int i = 0; i < e->count; i++) {
-    Mean m = mean_of(e, i, -1), difference = mean_of(e, i, e->baseline);
+    Mean m = mean_of(e, i, -1);
     json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
                             json_build_number(m.deviation));
     if (e->baseline >= 0) {
       Interval interval = {NAN, NAN};
-      Status status = bootstrap(e, c, i, &interval);
+      Status status = i == e->baseline ? STATUS_OK : bootstrap(e, c, i, &interval);
       if (status != STATUS_OK) return json_decref(row), json_decref(rows), status;
-      json_build_put(&row, "difference", json_build_number(difference.mean));
+      json_build_put(&row, "difference", i == e->baseline ? json_null() : json_build_number(mean_of(e, i, e->baseline).mean));
       json_build_put(&row, "difference_low", json_build_number(interval.low));
       json_build_put(&row, "difference_high", json_build_number(interval.high));
     }

@@ -102,8 +102,10 @@ Status data_paths_find(const char *kind, const char *relative, const char *extra
   if (status == STATUS_OK) status = find_in(&roots, relative, tried, found);
   data_paths_release(&roots);
   if (fclose(tried) != 0) text = NULL;
-  if (status == STATUS_NOT_FOUND)
-    status_set(status, "%s not found; looked for %s (`astra-data list` shows what is installed)", relative, text ? text : "it");
+  if (status == STATUS_NOT_FOUND) /* experiments are files of their own, which astra-data does not know */
+    status_set(status, "%s not found; looked for %s (%s)", relative, text ? text : "it",
+               strcmp(kind, "experiments") == 0 ? "a file of your own is given by its path, as in ./mine.json"
+                                                : "`astra-data list` shows what is installed");
   free(text);
   return status;
 }

@@ -20,7 +20,8 @@ experiment "" >small.json
 
 expect "help" 0 --help; out "^usage: astra-bench accuracy"; out "--quick"; silent err
 expect "no table" 2; err "--table NAME is missing"
-expect "unknown table" 1 --table none-such; err "experiments/none-such.json"
+expect "unknown table" 1 --table none-such; err "experiments/none-such.json"; err "as in ./mine.json"
+! grep -q "astra-data list" "$work/err" || report "a hint at a list without experiments"
 expect "no such file" 1 --table ./none.json; err "none.json"
 experiment ', {"name": "plain", "train": {}}' >twice.json
 expect "two rows of one name" 1 --table ./twice.json; err "twice.json: every row needs a name of its own"
@@ -80,6 +81,7 @@ done
 before=$(stat -c %Y%i run/seed-3/G=4/model.safetensors)
 expect "again" 0 --table ./small.json --out run --json
 jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .rows[1].seeds == 2 and .rows[1].paper == 88.5 and .rows[2].paper == null and
+  (.rows[0] | .row == "plain" and .difference == null and .difference_low == null) and
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
 
@@ -110,8 +112,11 @@ wait $started
 err "interrupted"; err "the same command goes on"
 grep -q "interrupted after step" long/seed-3/plain.log || report "the training did not save its state"
 [ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
+jq '.bench_seconds += 1000' long/seed-3/plain.part.json >part && mv part long/seed-3/plain.part.json # a part that is sure to be noticed
 expect "goes on" 0 --table ./long.json --seeds 3 --out long
 grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/seed-3/plain.log)" = 1 ] || report "the training began anew"
+holds "$(jq .bench_seconds long/seed-3/plain.train.json) > 1000"; holds "$(jq .bench_seconds long/seed-3/G=4.train.json) < 1000"
+[ ! -e long/seed-3/plain.part.json ] || report "the seconds of a part are left behind a whole run"
 [ "$(tail -n +2 long/seed-3/plain/metrics.csv | awk -F, 'seen[$1 "," $2]++' | wc -l)" = 0 ] || report "steps stand twice in metrics.csv"
 
 # What comes with the programs runs.

@@ -54,6 +54,7 @@ Status address_parse(const char *text, Address *address) {
   if (length >= ADDRESS_NAME) return refuse(text, "the name is too long");
   const char *port = colon ? colon + 1 : text;
   size_t digits = strspn(port, "0123456789");
+  if (!colon && text[digits]) return refuse(text, "the port is missing, as in localhost:7433");
   long value = digits > 0 && digits < 6 && port[digits] == 0 ? strtol(port, NULL, 10) : -1;
   if (value < 0 || value > UINT16_MAX) return refuse(text, "a port is a number from 0 to 65535");
   address->port = (uint16_t)value;

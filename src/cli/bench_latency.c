@@ -1,5 +1,7 @@
-/* The command latency. Each device's computation is measured alone on one core, one after the other, and the exchange is computed: so any
- * number of devices is measured honestly on a machine of few cores. */
+/* The command latency: the paper's figures. Each device's computation is measured alone on one core, one after the other, and the exchange
+ * is simulated: so any number of devices is measured honestly on a machine of few cores. The measuring is in bench_latency_cases.c; here
+ * are the paper's numbers, the cases that each figure shows, its table, CSV and chart, and the command. */
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -8,9 +10,596 @@
 #include "cli/cli.h"
 #include "cli/network_options.h"
 #include "infer/plan/probe.h"
+#include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
 #include "nn/json_build.h"
+#include "nn/strategy.h"
+#include "train/plot.h"
 #include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Numbers of the paper ---- */
+
+/* Its figures of speedup where the text names a value, its tables of milliseconds at 200 Mbit/s and of codebook sizes (computing plus
+ * communicating), and that of speedups over baselines. */
+
+bool bench_latency_paper_applies(const PaperRun *run) {
+  const LinkOptions *links = run->links;
+  bool model = run->width == 768 && run->blocks == 12 && run->heads == 12 && run->entries == 1024 && run->retained == 1;
+  bool plain = links->topology == LINK_MESH && links->latency == 0 && links->jitter == 0 && links->loss == 0;
+  return model && plain && run->tokens == 1024 && fabs(run->single - 0.0999) < 1e-6;
+}
+
+typedef struct Printed {
+  Strategy strategy;
+  int groups, devices;
+  int64_t tokens;
+  double mbit, speedup;
+} Printed;
+
+static const Printed printed[] = {
+    {STRATEGY_ASTRA, 1, 4, 1024, 10, 2.65},          {STRATEGY_ASTRA, 16, 4, 1024, 10, 1.26},
+    {STRATEGY_BP_SP, 0, 4, 1024, 10, 0.17},          {STRATEGY_ASTRA, 1, 4, 1024, 20, 2.74},
+    {STRATEGY_ASTRA, 32, 4, 1024, 20, 1.27},         {STRATEGY_ASTRA, 1, 4, 1024, 200, 99.9 / 36.7},
+    {STRATEGY_ASTRA, 16, 4, 1024, 200, 99.9 / 41.0}, {STRATEGY_ASTRA, 32, 4, 1024, 200, 99.9 / 44.5},
+    {STRATEGY_ASTRA, 1, 2, 1024, 20, 1.72},          {STRATEGY_ASTRA, 1, 8, 1024, 20, 3.69},
+    {STRATEGY_ASTRA, 1, 4, 512, 20, 1.98},           {STRATEGY_BP_AG, 0, 4, 512, 20, 0.25},
+};
+
+double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
+  for (size_t i = 0; i < sizeof printed / sizeof *printed; i++) {
+    const Printed *p = &printed[i];
+    if (p->strategy == strategy && p->groups == groups && p->devices == devices && p->tokens == tokens && p->mbit == mbit)
+      return p->speedup;
+  }
+  return 0;
+}
+
+const char *bench_latency_paper_note(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
+  bool doubtful = strategy == STRATEGY_BP_SP && mbit == 10 && bench_latency_paper_speedup(strategy, groups, devices, tokens, mbit) > 0;
+  return doubtful ? "paper: its text; its table of speedups over baselines implies 0.09" : "";
+}
+
+double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit) {
+  static const struct {
+    int groups, entries;
+    double mbit, milliseconds;
+  } table[] = {{1, 1024, 200, 36.7},         {16, 1024, 200, 41.0},         {32, 1024, 200, 44.5},        {32, 256, 100, 38.81 + 2.62},
+               {32, 512, 100, 38.88 + 2.78}, {32, 1024, 100, 40.97 + 3.27}, {32, 2048, 100, 45.59 + 3.60}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    if (table[i].groups == groups && table[i].entries == entries && table[i].mbit == mbit) return table[i].milliseconds;
+  return 0;
+}
+
+enum { RATES = 6 };
+static const double rates[RATES] = {10, 20, 50, 100, 200, 500}; /* Mbit/s */
+static const double over[STRATEGY_COUNT][RATES] = {
+    [STRATEGY_TP] = {342.74, 177.89, 73.14, 37.19, 19.02, 8.05},
+    [STRATEGY_SP] = {171.82, 89.41, 37.05, 19.08, 9.99, 4.51},
+    [STRATEGY_BP_AG] = {15.25, 8.41, 4.07, 2.58, 1.83, 1.37},
+    [STRATEGY_BP_SP] = {29.37, 15.66, 6.95, 3.96, 2.45, 1.53},
+};
+
+double bench_latency_paper_over(Strategy strategy, double mbit) {
+  for (int i = 0; i < RATES; i++)
+    if (rates[i] == mbit) return over[strategy][i];
+  return 0;
+}
+
+/* ---- Figures ---- */
+
+/* Speedup against bandwidth, devices and tokens, where the time goes, codebook sizes, speedup over other strategies, and requests over a
+ * link whose rate changes. Parts are chosen as a node would choose them, by prediction, not for having been the fastest of several
+ * measurements. Everything is simulated twice: with computation as measured here, and calibrated. */
+
+#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace)
+typedef enum LatencyFigure {
+#define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
+  LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
+#undef LATENCY_FIGURE_ENUM
+      LATENCY_FIGURE_COUNT
+} LatencyFigure;
+
+/* One simulated case. */
+typedef struct LatencyRow {
+  LatencyCase of;
+  bool calibrated;
+  double mbit;                           /* of a link; 0: a trace */
+  double second;                         /* of a trace: the end of the ten seconds counted */
+  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share */
+  double kilobytes;                      /* that it sent */
+  double value;                          /* what the figure draws: a speedup, milliseconds, requests */
+  double paper;                          /* the same as the paper prints it; 0: it does not */
+  double single;                         /* seconds that one device takes for as many tokens */
+  double share;                          /* of a core, the least that these measurements had */
+  const char *note;                      /* about the paper's number; NULL */
+} LatencyRow;
+
+typedef struct LatencyRows {
+  LatencyRow *list; /* [count], owned */
+  int count;
+  size_t capacity;
+} LatencyRows;
+
+typedef struct LatencyPlan {
+  LatencyBench *bench;
+  double calibrated; /* scale of computation with which one device takes as long as asked for */
+  double mbit;       /* of figures that draw something else than bandwidth */
+  int64_t tokens;    /* likewise; 1,024 */
+  int devices;       /* 4 */
+  int parts;         /* 0: as a node would choose them */
+  bool quick;        /* fewer devices, tokens and codebooks */
+  bool paper;        /* model and links are the paper's: its numbers stand beside */
+  uint64_t seed;     /* of the trace */
+} LatencyPlan;
+
+enum {
+  FORMS = 2,
+  GROUPS = 3,
+  ONE_GROUP = 1,
+  TRACE_SECONDS = 600,
+  TRACE_WINDOW = 10,
+  TRACE_STATES = 9,
+  PAPER_DEVICES = 4,
+  PAPER_TOKENS = 1024,
+  ENTRIES = 4,
+  ENTRIES_GROUPS = 32,
+  ENTRIES_MBIT = 100,
+  FAST_MBIT = 200
+};
+static const int groups[GROUPS] = {1, 16, 32}, entries[ENTRIES] = {256, 512, 1024, 2048};
+static const Strategy others[] = {STRATEGY_TP, STRATEGY_SP, STRATEGY_BP_AG, STRATEGY_BP_SP};
+enum { OTHERS = sizeof others / sizeof *others };
+
+#define LATENCY_FIGURE_NAME(name) #name,
+static const char *const figure_names[] = {LATENCY_FIGURES(LATENCY_FIGURE_NAME)};
+#undef LATENCY_FIGURE_NAME
+
+static Status add(LatencyRows *rows, const LatencyRow *row) {
+  TRY(ARRAY_RESERVE(rows->list, rows->count, 1, rows->capacity, "rows of a figure"));
+  rows->list[rows->count++] = *row;
+  return STATUS_OK;
+}
+
+/* ---- a case at a speed on a network */
+
+/* row->of, row->calibrated and row->mbit say which one; its parts are chosen here, but for a trace, of which they are known. */
+static Status simulate(const LatencyPlan *plan, const LatencyLink *link, LatencyRow *row) {
+  SimResult result;
+  double scale = row->calibrated ? plan->calibrated : 1, single;
+  int last = 0; /* the device that ends last */
+  TRY(bench_latency_cases_single(plan->bench, row->of.tokens, &single));
+  if (plan->parts > 0)
+    row->of.parts = row->of.strategy == STRATEGY_ASTRA ? plan->parts : 1;
+  else if (!link->trace)
+    TRY(bench_latency_cases_parts(plan->bench, &row->of, link, scale, &row->of.parts));
+  TRY(bench_latency_cases_run(plan->bench, &row->of, link, scale, &result));
+  for (int d = 1; d < row->of.devices; d++) last = result.device[d].end > result.device[last].end ? d : last;
+  row->latency = result.latency;
+  row->compute = result.device[last].compute;
+  row->wait = result.device[last].wait;
+  row->hidden = simulate_hidden(&result.device[last]);
+  row->kilobytes = (double)result.device[last].bytes_sent / 1e3;
+  row->single = scale * single;
+  row->share = fmin(bench_latency_cases_share(plan->bench, &row->of), plan->bench->single.share);
+  return STATUS_OK;
+}
+
+static Status at_rate(const LatencyPlan *plan, LatencyRow *row) {
+  return simulate(plan, &(LatencyLink){.bits_per_second = 1e6 * row->mbit}, row);
+}
+
+/* Against the single device with as many tokens. Nothing where there cannot be such a case. */
+static Status add_speedup(const LatencyPlan *plan, LatencyCase of, double mbit, LatencyRows *rows) {
+  if (!bench_latency_cases_possible(plan->bench, &of)) return STATUS_OK;
+  for (int form = FORMS - 1; form >= 0; form--) {
+    LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
+    TRY(at_rate(plan, &row));
+    row.value = row.single / row.latency;
+    if (plan->paper && row.calibrated) {
+      row.paper = bench_latency_paper_speedup(of.strategy, of.groups, of.devices, of.tokens, mbit);
+      row.note = bench_latency_paper_note(of.strategy, of.groups, of.devices, of.tokens, mbit);
+    }
+    TRY(add(rows, &row));
+  }
+  return STATUS_OK;
+}
+
+static LatencyCase astra(const LatencyPlan *plan, int group_count) {
+  return (LatencyCase){.strategy = STRATEGY_ASTRA,
+                       .groups = group_count,
+                       .entries = (int)plan->bench->model.config.astra.codebook_size,
+                       .devices = plan->devices,
+                       .tokens = plan->tokens};
+}
+
+static LatencyCase other(const LatencyPlan *plan, Strategy strategy) {
+  return (LatencyCase){.strategy = strategy, .devices = plan->devices, .parts = 1, .tokens = plan->tokens};
+}
+
+/* ---- speedup against bandwidth, devices, tokens */
+
+static Status run_bandwidth(const LatencyPlan *plan, LatencyRows *rows) {
+  for (int g = 0; g < GROUPS; g++)
+    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, astra(plan, groups[g]), rates[r], rows));
+  for (int s = 0; s < OTHERS; s++)
+    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, other(plan, others[s]), rates[r], rows));
+  return STATUS_OK;
+}
+
+/* Other strategies on even numbers of devices alone: they take as long to measure. */
+static Status run_devices(const LatencyPlan *plan, LatencyRows *rows) {
+  for (int s = 0; s < (plan->quick ? ONE_GROUP : GROUPS + OTHERS); s++)
+    for (int devices = 2; devices <= 8; devices *= plan->quick ? 2 : 1, devices += !plan->quick) {
+      LatencyCase of = s < GROUPS ? astra(plan, groups[s]) : other(plan, others[s - GROUPS]);
+      of.devices = devices;
+      if (s < GROUPS || devices % 2 == 0) TRY(add_speedup(plan, of, plan->mbit, rows));
+    }
+  return STATUS_OK;
+}
+
+/* Each case at the rate asked for and at a fast one. */
+static Status run_tokens(const LatencyPlan *plan, LatencyRows *rows) {
+  const int sets = plan->quick ? ONE_GROUP : GROUPS;
+  for (int g = 0; g <= sets; g++)
+    for (int64_t tokens = plan->tokens / 4; tokens <= (plan->quick ? 1 : 4) * plan->tokens; tokens *= 2) {
+      LatencyCase of = g < sets ? astra(plan, groups[g]) : other(plan, STRATEGY_BP_AG);
+      of.tokens = tokens;
+      TRY(add_speedup(plan, of, plan->mbit, rows));
+      if (plan->mbit != FAST_MBIT) TRY(add_speedup(plan, of, FAST_MBIT, rows));
+    }
+  return STATUS_OK;
+}
+
+/* ---- where the time goes: milliseconds */
+
+static Status add_milliseconds(const LatencyPlan *plan, LatencyCase of, double mbit, LatencyRows *rows) {
+  if (!bench_latency_cases_possible(plan->bench, &of)) return STATUS_OK;
+  for (int form = FORMS - 1; form >= 0; form--) {
+    LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
+    TRY(at_rate(plan, &row));
+    row.value = 1e3 * row.latency;
+    if (plan->paper && row.calibrated && of.devices == PAPER_DEVICES && of.tokens == PAPER_TOKENS && of.strategy == STRATEGY_ASTRA)
+      row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit);
+    TRY(add(rows, &row));
+  }
+  return STATUS_OK;
+}
+
+static Status run_breakdown(const LatencyPlan *plan, LatencyRows *rows) {
+  static const Strategy by_blocks[] = {STRATEGY_BP_AG, STRATEGY_BP_SP};
+  for (int g = 0; g < GROUPS; g++)
+    for (int r = 0; r < RATES; r++) TRY(add_milliseconds(plan, astra(plan, groups[g]), rates[r], rows));
+  for (size_t s = 0; s < sizeof by_blocks / sizeof *by_blocks; s++)
+    for (int r = 0; r < RATES; r++) TRY(add_milliseconds(plan, other(plan, by_blocks[s]), rates[r], rows));
+  return STATUS_OK;
+}
+
+static Status run_codebook(const LatencyPlan *plan, LatencyRows *rows) {
+  for (int k = 0; k < ENTRIES; k++) {
+    LatencyCase of = astra(plan, ENTRIES_GROUPS);
+    of.entries = entries[k];
+    if (!plan->quick || k % 2 == 0) TRY(add_milliseconds(plan, of, ENTRIES_MBIT, rows));
+  }
+  return STATUS_OK;
+}
+
+/* ---- how many times as fast as another strategy */
+
+static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
+  for (int s = 0; s < OTHERS; s++)
+    for (int r = 0; r < RATES; r++)
+      for (int form = FORMS - 1; form >= 0; form--) {
+        LatencyRow ours = {.of = astra(plan, ONE_GROUP), .calibrated = form == 1, .mbit = rates[r]};
+        LatencyRow row = {.of = other(plan, others[s]), .calibrated = form == 1, .mbit = rates[r]};
+        if (!bench_latency_cases_possible(plan->bench, &row.of)) continue;
+        TRY(at_rate(plan, &ours));
+        TRY(at_rate(plan, &row));
+        row.value = row.latency / ours.latency;
+        row.share = fmin(row.share, ours.share);
+        if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES) row.paper = bench_latency_paper_over(others[s], rates[r]);
+        TRY(add(rows, &row));
+      }
+  return STATUS_OK;
+}
+
+/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace_draw (netem.h) draws it */
+
+/* Requests that end in each ten seconds, parts of one counted as such. A request within one step of the trace takes the time of the step's
+ * rate, which is simulated once. */
+static Status run_requests(const LatencyPlan *plan, const LinkTrace *trace, LatencyCase of, bool calibrated, LatencyRows *rows) {
+  double done[TRACE_SECONDS / TRACE_WINDOW] = {0};
+  LatencyRow known[TRACE_STATES] = {0};
+  LatencyRow row = {.of = of, .calibrated = calibrated};
+  for (double at = 0; at < TRACE_SECONDS; at += row.latency) {
+    double rate = link_trace_rate(trace, at);
+    LatencyRow *steady = &known[(int)lround(rate / 1e7) - 2];
+    if (steady->latency == 0) {
+      TRY(simulate(plan, &(LatencyLink){.bits_per_second = rate}, &row));
+      *steady = row;
+    }
+    row = *steady;
+    if (floor(at + row.latency) != floor(at)) TRY(simulate(plan, &(LatencyLink){.trace = trace, .start = at}, &row));
+    for (int w = (int)(at / TRACE_WINDOW); w < TRACE_SECONDS / TRACE_WINDOW && w * TRACE_WINDOW < at + row.latency; w++)
+      done[w] += (fmin(at + row.latency, (w + 1) * TRACE_WINDOW) - fmax(at, w * TRACE_WINDOW)) / row.latency;
+  }
+  for (int w = 0; w < TRACE_SECONDS / TRACE_WINDOW; w++) {
+    row.second = (w + 1) * TRACE_WINDOW;
+    row.value = done[w];
+    TRY(add(rows, &row));
+  }
+  return STATUS_OK;
+}
+
+static Status run_trace(const LatencyPlan *plan, LatencyRows *rows) {
+  LinkTrace trace = {0};
+  Status status = link_trace_draw(&trace, 20e6, 100e6, TRACE_SECONDS, plan->seed);
+  for (int form = FORMS - 1; form >= 0 && status == STATUS_OK; form--) {
+    for (int g = 0; g < GROUPS && status == STATUS_OK; g++) status = run_requests(plan, &trace, astra(plan, groups[g]), form == 1, rows);
+    LatencyCase one = {.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = plan->tokens};
+    if (status == STATUS_OK) status = run_requests(plan, &trace, one, form == 1, rows);
+    const LatencyCase bp = other(plan, STRATEGY_BP_AG);
+    if (status == STATUS_OK && bench_latency_cases_possible(plan->bench, &bp)) status = run_requests(plan, &trace, bp, form == 1, rows);
+  }
+  link_trace_release(&trace);
+  return status;
+}
+
+/* Appends the figure's rows. */
+static Status figure_rows(const LatencyPlan *plan, LatencyFigure figure, LatencyRows *rows) {
+#define LATENCY_FIGURE_RUN(name) run_##name,
+  static Status (*const runs[])(const LatencyPlan *, LatencyRows *) = {LATENCY_FIGURES(LATENCY_FIGURE_RUN)};
+#undef LATENCY_FIGURE_RUN
+  return runs[figure](plan, rows);
+}
+
+/* ---- Files and tables ---- */
+
+enum { NAME_ROOM = 48, SERIES_MAX = 48, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
+
+typedef struct Look {
+  const char *title, *x_label, *y_label;
+  bool log_x, log_y;
+  double (*x)(const LatencyRow *row);
+} Look;
+
+static double x_rate(const LatencyRow *row) { return row->mbit; }
+static double x_devices(const LatencyRow *row) { return row->of.devices; }
+static double x_tokens(const LatencyRow *row) { return (double)row->of.tokens; }
+static double x_entries(const LatencyRow *row) { return row->of.entries; }
+static double x_second(const LatencyRow *row) { return row->second; }
+
+static const Look looks[LATENCY_FIGURE_COUNT] = {
+    [LATENCY_FIGURE_bandwidth] = {"Speedup over one device", "Mbit/s of a link", "times as fast", true, true, x_rate},
+    [LATENCY_FIGURE_devices] = {"Speedup over one device", "devices", "times as fast", false, false, x_devices},
+    [LATENCY_FIGURE_tokens] = {"Speedup over one device", "tokens", "times as fast", true, false, x_tokens},
+    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting for links on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
+    [LATENCY_FIGURE_codebook] = {"G = 32 and the size of codebooks, 100 Mbit/s", "codewords of a group", "milliseconds", true, false,
+                                 x_entries},
+    [LATENCY_FIGURE_baselines] = {"Speedup of G = 1 over other strategies", "Mbit/s of a link", "times as fast", true, true, x_rate},
+    [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
+};
+
+static bool at_one_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices; }
+
+/* ---- CSV */
+
+static const double whole_core = 0.9;
+
+enum { NOTE = 240 };
+
+/* A row's note: that its strategy is a latency baseline, loss that is not modelled, a core that others shared, doubts about the paper's
+ * number. Without commas; "": nothing. */
+static const char *note_of(const LatencyPlan *plan, const LatencyRow *row, char text[NOTE]) {
+  static const char *const of_strategy[STRATEGY_COUNT] = {[STRATEGY_TP] = "sums move 4 U a block where the paper counts 2 U",
+                                                          [STRATEGY_BP_AG] = "latency only: its accuracy would need its own training",
+                                                          [STRATEGY_BP_SP] = "latency only: its accuracy would need its own training"};
+  bool stream = row->of.devices > 1 && !strategy_facts(row->of.strategy)->sends_codes;
+  const char *notes[] = {of_strategy[row->of.strategy] ? of_strategy[row->of.strategy] : "",
+                         stream && plan->bench->links.loss > 0 ? "loss not modelled" : "", row->share < whole_core ? "shared core" : "",
+                         row->note ? row->note : ""};
+  size_t used = 0;
+  text[0] = 0;
+  for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+    if (*notes[i]) used += (size_t)snprintf(text + used, NOTE - used, "%s%s", used ? "; " : "", notes[i]);
+  return text;
+}
+
+static const char CSV_HEAD[] =
+    "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,"
+    "hidden,kilobytes_sent,value,paper,single_ms,core_share,note\n";
+
+static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
+  enum { LINE = 320 + NOTE };
+  char *text = malloc(sizeof CSV_HEAD + (size_t)rows->count * LINE);
+  if (!text) return status_set(STATUS_NO_MEMORY, "%s: no memory for %d rows", path, rows->count);
+  size_t used = sizeof CSV_HEAD - 1;
+  memcpy(text, CSV_HEAD, sizeof CSV_HEAD);
+  for (int i = 0; i < rows->count; i++) {
+    const LatencyRow *row = &rows->list[i];
+    const LatencyCase *of = &row->of;
+    char paper[24] = "", note[NOTE];
+    if (row->paper > 0) snprintf(paper, sizeof paper, "%.4g", row->paper);
+    used += (size_t)snprintf(text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%.4f,%.3f,%.4f,%s,%.4f,%.3f,%s\n",
+                             figure_names[figure], row->calibrated ? "calibrated" : "measured",
+                             network_options_topology(plan->bench->links.topology), strategy_facts(of->strategy)->name, of->groups,
+                             of->entries, of->devices, (long long)of->tokens, of->parts, row->mbit, row->second, 1e3 * row->latency,
+                             1e3 * row->compute, 1e3 * row->wait, row->hidden, row->kilobytes, row->value, paper, 1e3 * row->single,
+                             row->share, note_of(plan, row, note));
+  }
+  Status status = files_write(path, text, used);
+  free(text);
+  return status;
+}
+
+/* ---- chart */
+
+typedef struct Lines {
+  char name[SERIES_MAX][NAME_ROOM];
+  PlotSeries series[SERIES_MAX];
+  double *numbers; /* x and y of all series */
+  size_t used, count;
+} Lines;
+
+static const char *name_of(LatencyFigure figure, const LatencyRow *row, const char *suffix, char name[NAME_ROOM]) {
+  char way[20], rate[24] = "";
+  if (row->of.groups)
+    snprintf(way, sizeof way, "G = %d", row->of.groups);
+  else
+    snprintf(way, sizeof way, "%s", strategy_facts(row->of.strategy)->name);
+  if (figure == LATENCY_FIGURE_tokens) snprintf(rate, sizeof rate, ", %g Mbit/s", row->mbit);
+  snprintf(name, NAME_ROOM, "%s%s%s", way, rate, suffix);
+  return name;
+}
+
+/* Points of one line. */
+static bool together(LatencyFigure figure, const LatencyRow *a, const LatencyRow *b) {
+  if (a->of.strategy != b->of.strategy || a->of.groups != b->of.groups || a->calibrated != b->calibrated) return false;
+  return figure != LATENCY_FIGURE_tokens || a->mbit == b->mbit;
+}
+
+static double y_value(const LatencyRow *row) { return row->value; }
+static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
+static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
+
+/* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
+static void add_line(Lines *lines, const LatencyRows *rows, int first, LatencyFigure figure, double (*y)(const LatencyRow *),
+                     const char *suffix, PlotSeries how) {
+  const LatencyRow *of = &rows->list[first];
+  size_t begun = lines->used, count = 0;
+  double *x = lines->numbers + begun, *values = x + rows->count;
+  for (int i = 0; i < rows->count; i++) {
+    const LatencyRow *row = &rows->list[i];
+    /* Bars of blocks in parallel on slow links would leave nothing to see of the others: they are in the CSV alone. */
+    bool drawn = figure != LATENCY_FIGURE_breakdown || row->of.groups || row->mbit >= SLOWEST_DRAWN;
+    if (!drawn || !together(figure, row, of) || !isfinite(y(row))) continue;
+    x[count] = looks[figure].x(row);
+    values[count++] = y(row);
+  }
+  if (count == 0 || lines->count == SERIES_MAX) return;
+  how.name = name_of(figure, of, suffix, lines->name[lines->count]);
+  if (how.style == PLOT_MARK) { /* all look alike: one of them is named */
+    how.name = "paper";
+    for (size_t s = 0; s < lines->count; s++)
+      if (lines->series[s].style == PLOT_MARK) how.name = NULL;
+  }
+  how.x = x, how.y = values, how.count = count;
+  lines->series[lines->count] = how;
+  lines->used += 2 * (size_t)rows->count;
+  lines->count++;
+}
+
+static bool first_of_its_kind(LatencyFigure figure, const LatencyRows *rows, int at) {
+  for (int i = 0; i < at; i++)
+    if (together(figure, &rows->list[i], &rows->list[at])) return false;
+  return true;
+}
+
+static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figure, bool calibrated) {
+  bool bars = figure == LATENCY_FIGURE_breakdown || figure == LATENCY_FIGURE_codebook, points = figure != LATENCY_FIGURE_trace;
+  for (int i = 0; i < rows->count; i++) {
+    if (rows->list[i].calibrated != calibrated || !first_of_its_kind(figure, rows, i)) continue;
+    if (bars) add_line(lines, rows, i, figure, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
+    add_line(lines, rows, i, figure, y_value, bars ? ", waiting" : "",
+             (PlotSeries){.points = points, .style = bars ? PLOT_ON_BAR : PLOT_LINE});
+    add_line(lines, rows, i, figure, y_paper, ", paper",
+             (PlotSeries){.points = points, .style = bars ? PLOT_MARK : PLOT_DASHED, .like_last = true});
+  }
+}
+
+static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
+  const Look *look = &looks[figure];
+  Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1))};
+  char title[192], measured[80], calibrated[80], rate[32] = "";
+  if (!lines.numbers) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  add_panel(&lines, rows, figure, true);
+  size_t first = lines.count;
+  add_panel(&lines, rows, figure, false);
+  if (at_one_rate(figure)) snprintf(rate, sizeof rate, "%g Mbit/s, ", plan->mbit);
+  snprintf(title, sizeof title, "%s; %s, %s%d devices, %lld tokens unless they vary", look->title,
+           network_options_topology(plan->bench->links.topology), rate, plan->devices, (long long)plan->tokens);
+  snprintf(calibrated, sizeof calibrated, "Computation calibrated (x %.4g)", plan->calibrated);
+  snprintf(measured, sizeof measured, "Computation as measured");
+  const PlotPanel panels[] = {
+      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y, true},
+      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y, true}};
+  Status status = plot_save(path, title, panels, 2, PANEL_WIDTH, PANEL_HEIGHT);
+  free(lines.numbers);
+  return status;
+}
+
+/* DIR/latency-NAME.csv with every simulated case and DIR/latency-NAME.png; both written beside and renamed. */
+static Status save_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory) {
+  char path[4096];
+  if (snprintf(path, sizeof path, "%s/latency-%s.csv", directory, figure_names[figure]) >= (int)sizeof path)
+    return status_set(STATUS_BAD_VALUE, "%s: the path is too long", directory);
+  TRY(save_csv(plan, figure, rows, path));
+  snprintf(path, sizeof path, "%s/latency-%s.png", directory, figure_names[figure]);
+  return save_chart(plan, figure, rows, path);
+}
+
+/* ---- text */
+
+static void print_trace(const LatencyRows *rows, bool calibrated) {
+  const LatencyFigure figure = LATENCY_FIGURE_trace;
+  for (int i = 0; i < rows->count; i++) {
+    const LatencyRow *row = &rows->list[i];
+    char name[NAME_ROOM];
+    double sum = 0, min = INFINITY, max = 0;
+    int count = 0;
+    if (row->calibrated != calibrated || !first_of_its_kind(figure, rows, i)) continue;
+    for (int j = i; j < rows->count; j++) {
+      const LatencyRow *other = &rows->list[j];
+      if (!together(figure, other, row)) continue;
+      sum += other->value, count++;
+      min = fmin(min, other->value), max = fmax(max, other->value);
+    }
+    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, "", name), sum / count, min, max);
+  }
+}
+
+/* The figure's table; of a trace its means. Below it what is to be said about the paper's numbers, and about links that lose packets. */
+static void print_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows) {
+  const Look *look = &looks[figure];
+  printf("\n%s: %s", figure_names[figure], look->title);
+  if (at_one_rate(figure)) printf(", %g Mbit/s", plan->mbit);
+  printf(" (%s)\n", network_options_topology(plan->bench->links.topology));
+  for (int calibrated = 1; calibrated >= 0; calibrated--) {
+    if (calibrated)
+      printf("  calibrated: computation x %.4g\n", plan->calibrated);
+    else
+      printf("  as measured\n");
+    if (figure == LATENCY_FIGURE_trace) {
+      print_trace(rows, calibrated);
+      continue;
+    }
+    printf("  %-17s %8s %5s %5s %13s %10s %10s %8s %10s %9s %8s\n", "", look->x_label, "nodes", "parts", "latency", "computing", "waiting",
+           "hidden", "kB sent", "value", "paper");
+    for (int i = 0; i < rows->count; i++) {
+      const LatencyRow *row = &rows->list[i];
+      char name[NAME_ROOM], paper[16] = "-";
+      if (row->calibrated != calibrated) continue;
+      if (row->paper > 0) snprintf(paper, sizeof paper, "%.2f", row->paper);
+      printf("  %-17s %8g %5d %5d %10.2f ms %10.2f %10.2f %7.0f%% %10.1f %9.2f %8s%s\n", name_of(figure, row, "", name), look->x(row),
+             row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, 100 * row->hidden, row->kilobytes,
+             row->value, paper, row->share < whole_core ? "  shared core" : "");
+    }
+  }
+  bool streams = false;
+  for (int i = 0; i < rows->count; i++) {
+    const LatencyRow *row = &rows->list[i];
+    if (row->note && *row->note) printf("  %s, %g Mbit/s: %s\n", strategy_facts(row->of.strategy)->name, row->mbit, row->note);
+    streams = streams || (row->of.devices > 1 && !strategy_facts(row->of.strategy)->sends_codes);
+  }
+  if (streams && plan->bench->links.loss > 0)
+    printf("  loss not modelled: tp, sp, bp-ag and bp-sp go over streams, which loss would delay\n");
+}
+
+/* ---- The command ---- */
 
 static const char USAGE[] = "astra-bench latency [--figure NAME] [--quick] [OPTION...]";
 static const char ABOUT[] = "The paper's latency figures from this runner: computation measured device by device, the network computed.";
@@ -71,18 +660,6 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
   for (size_t i = 0; i < sizeof output / sizeof *output; i++) *options++ = output[i];
 }
 
-static Status parse(LatencyCommand *command, int argc, char **argv) {
-  Option options[LATENCY_OPTIONS_MAX];
-  latency_options(command, options);
-  Status status = cli_parse(options, argc, argv);
-  if (status == STATUS_OK && command->width % command->heads)
-    status =
-        status_set(STATUS_BAD_USAGE, "--heads %lld does not divide --width %lld", (long long)command->heads, (long long)command->width);
-  if (status == STATUS_OK && command->width % 32)
-    status = status_set(STATUS_BAD_USAGE, "--width %lld: 1, 16 and 32 groups must divide it", (long long)command->width);
-  return status;
-}
-
 /* ---- the run */
 
 static void show_progress(const LatencyCase *wanted) {
@@ -90,61 +667,50 @@ static void show_progress(const LatencyCase *wanted) {
            wanted->devices, (long long)wanted->tokens, wanted->parts);
 }
 
-static json_t *row_json(const LatencyPlan *plan, LatencyFigure figure, const LatencyRow *row) {
-  char note[BENCH_LATENCY_NOTE];
-  return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "figure",
-                   bench_latency_figures_name(figure), "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name,
-                   "groups", row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens,
-                   "parts", row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
-                   1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper", row->paper, "single_ms", 1e3 * row->single,
-                   "core_share", row->share, "note", bench_latency_output_note(plan, row, note));
-}
-
 static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {
   LatencyRows rows = {0};
-  Status status = bench_latency_figures_run(plan, figure, &rows);
-  if (status == STATUS_OK && command->out) status = bench_latency_output_save(plan, figure, &rows, command->out);
-  if (status == STATUS_OK && !command->json) bench_latency_output_print(plan, figure, &rows);
-  for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++)
-    json_array_append_new(list, row_json(plan, figure, &rows.list[i]));
-  bench_latency_figures_release(&rows);
+  Status status = figure_rows(plan, figure, &rows);
+  if (status == STATUS_OK && command->out) status = save_figure(plan, figure, &rows, command->out);
+  if (status == STATUS_OK && !command->json) print_figure(plan, figure, &rows);
+  for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++) {
+    const LatencyRow *row = &rows.list[i];
+    char note[NOTE];
+    json_array_append_new(list, json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}",
+                                          "figure", figure_names[figure], "calibrated", row->calibrated, "strategy",
+                                          strategy_facts(row->of.strategy)->name, "groups", row->of.groups, "codewords", row->of.entries,
+                                          "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit",
+                                          row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
+                                          1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper", row->paper, "single_ms",
+                                          1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note)));
+  }
+  free(rows.list);
   return status;
-}
-
-static json_t *work_json(const PacketWork *work) {
-  return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "packet_out_us", 1e6 * work->out.packet, "byte_out_ns", 1e9 * work->out.byte,
-                   "packet_in_us", 1e6 * work->in.packet, "byte_in_ns", 1e9 * work->in.byte, "stream_byte_out_ns",
-                   1e9 * work->stream_out.byte, "stream_byte_in_ns", 1e9 * work->stream_in.byte);
-}
-
-static json_t *single_json(const LatencySingle *single) {
-  return json_pack("{s:f, s:f, s:f}", "first_ms", 1e3 * single->first, "last_ms", 1e3 * single->last, "spread", single->spread);
 }
 
 static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) {
   const LatencyBench *bench = plan->bench;
-  json_t *object = json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
-                             network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats",
-                             bench->repeats, "least_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread, "seconds",
-                             seconds, "single", single_json(&bench->single), "packet_work", work_json(&bench->work), "rows", rows);
-  return json_build_print(object);
-}
-
-static void print_single(const LatencyPlan *plan) {
-  const LatencySingle *single = &plan->bench->single;
-  printf("\none device: %.1f ms for %lld tokens before everything else, %.1f ms behind it; their mean counts", 1e3 * single->first,
-         (long long)plan->tokens, 1e3 * single->last);
-  if (plan->bench->repeats > 1)
-    printf("; its runs differed by %.1f%%\n", 100 * single->spread);
-  else
-    printf("; each measured once\n");
+  const PacketWork *work = &bench->work;
+  json_t *single = json_pack("{s:f, s:f, s:f}", "first_ms", 1e3 * bench->single.first, "last_ms", 1e3 * bench->single.last, "spread",
+                             bench->single.spread);
+  json_t *packets = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "packet_out_us", 1e6 * work->out.packet, "byte_out_ns",
+                              1e9 * work->out.byte, "packet_in_us", 1e6 * work->in.packet, "byte_in_ns", 1e9 * work->in.byte,
+                              "stream_byte_out_ns", 1e9 * work->stream_out.byte, "stream_byte_in_ns", 1e9 * work->stream_in.byte);
+  return json_build_print(json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
+                                    network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats",
+                                    bench->repeats, "least_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread,
+                                    "seconds", seconds, "single", single, "packet_work", packets, "rows", rows));
 }
 
 /* What the numbers rest on. */
 static void print_quality(const LatencyPlan *plan, double seconds) {
   const LatencyBench *bench = plan->bench;
   const PacketWork *work = &bench->work;
-  print_single(plan);
+  printf("\none device: %.1f ms for %lld tokens before everything else, %.1f ms behind it; their mean counts", 1e3 * bench->single.first,
+         (long long)plan->tokens, 1e3 * bench->single.last);
+  if (bench->repeats > 1)
+    printf("; its runs differed by %.1f%%\n", 100 * bench->single.spread);
+  else
+    printf("; each measured once\n");
   printf("%d devices measured one after another%s, in %.0f s\n", bench->measured, bench->measure_all ? "" : ", those that are alike once",
          seconds);
   printf("processor time: a run had %.0f%% of a core at least", 100 * bench->quality.min_share);
@@ -166,8 +732,8 @@ static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, 
   for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++) {
     LatencyRows rows = {0};
     if (command->figure != LATENCY_FIGURE_COUNT && command->figure != figure) continue;
-    Status status = bench_latency_figures_run(plan, (LatencyFigure)figure, &rows);
-    bench_latency_figures_release(&rows);
+    Status status = figure_rows(plan, (LatencyFigure)figure, &rows);
+    free(rows.list);
     TRY(status);
   }
   TRY(bench_latency_cases_single_again(plan->bench, plan->tokens));
@@ -186,17 +752,6 @@ static Status run_figures(const LatencyCommand *command, LatencyPlan *plan, doub
   if (status == STATUS_OK && !command->json) print_quality(plan, clock_now() - begun);
   json_decref(rows);
   return status;
-}
-
-static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, double target) {
-  return bench_latency_paper_applies(&(PaperRun){.width = c->width,
-                                                 .blocks = c->blocks,
-                                                 .heads = c->heads,
-                                                 .entries = c->entries,
-                                                 .tokens = c->tokens,
-                                                 .retained = bench->retained,
-                                                 .single = target,
-                                                 .links = &bench->links});
 }
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
@@ -226,6 +781,14 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &reliability));
   TRY(bench_latency_cases_single(bench, command->tokens, &single));
+  const PaperRun run = {.width = command->width,
+                        .blocks = command->blocks,
+                        .heads = command->heads,
+                        .entries = command->entries,
+                        .tokens = command->tokens,
+                        .retained = bench->retained,
+                        .single = target,
+                        .links = &bench->links};
   LatencyPlan plan = {.bench = bench,
                       .calibrated = target / single,
                       .mbit = bench->links.bits_per_second / 1e6,
@@ -233,7 +796,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
                       .devices = (int)command->nodes,
                       .parts = (int)command->parts,
                       .quick = command->quick,
-                      .paper = is_the_papers(command, bench, target),
+                      .paper = bench_latency_paper_applies(&run),
                       .seed = bench->links.seed};
   TRY(measure_figures(command, &plan, target));
   return run_figures(command, &plan, begun);
@@ -248,7 +811,10 @@ Status bench_latency_run(int argc, char **argv) {
     options_help(options, USAGE, ABOUT, stdout);
     return STATUS_OK;
   }
-  TRY(parse(&command, argc, argv));
+  TRY(cli_parse(options, argc, argv));
+  if (command.width % command.heads)
+    return status_set(STATUS_BAD_USAGE, "--heads %lld does not divide --width %lld", (long long)command.heads, (long long)command.width);
+  if (command.width % 32) return status_set(STATUS_BAD_USAGE, "--width %lld: 1, 16 and 32 groups must divide it", (long long)command.width);
   TRY(cli_check_kernels(NULL));
   Status status = run_latency(&command, &bench);
   bench_latency_cases_release(&bench);

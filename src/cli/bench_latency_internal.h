@@ -1,5 +1,5 @@
-/* Measured cases of astra-bench latency: each (strategy, groups, devices, tokens, parts) is measured once, on one core, and then simulated
- * on any network at any speed. */
+/* What astra-bench latency draws: measured cases (bench_latency_cases.c), of which each (strategy, groups, devices, tokens, parts) is
+ * measured once, on one core, and then simulated on any network at any speed; and the paper's numbers (bench_latency.c). */
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
 #include "infer/plan/probe.h"
@@ -92,9 +92,6 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
 
 Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
 
-/* The latency figures of the paper, from measured cases: speedup against bandwidth, devices and tokens, where the time goes, codebook
- * sizes, speedup over other strategies, and requests over a link whose rate changes. */
-
 /* Numbers that the paper prints about the encoder of 12 blocks and width 768, for charts beside ours. Mesh links; a GPU on which the single
  * device takes 99.9 ms for 1,024 tokens. */
 
@@ -119,65 +116,5 @@ double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit
 
 /* Speedup of ASTRA with one group over another strategy on four devices, 1,024 tokens; 0: not printed. */
 double bench_latency_paper_over(Strategy strategy, double mbit);
-
-#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace)
-typedef enum LatencyFigure {
-#define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
-  LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
-#undef LATENCY_FIGURE_ENUM
-      LATENCY_FIGURE_COUNT
-} LatencyFigure;
-
-/* One simulated case. */
-typedef struct LatencyRow {
-  LatencyCase of;
-  bool calibrated;
-  double mbit;                           /* of a link; 0: a trace */
-  double second;                         /* of a trace: the end of the ten seconds counted */
-  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share */
-  double kilobytes;                      /* that it sent */
-  double value;                          /* what the figure draws: a speedup, milliseconds, requests */
-  double paper;                          /* the same as the paper prints it; 0: it does not */
-  double single;                         /* seconds that one device takes for as many tokens */
-  double share;                          /* of a core, the least that these measurements had */
-  const char *note;                      /* about the paper's number; NULL */
-} LatencyRow;
-
-typedef struct LatencyRows {
-  LatencyRow *list; /* [count], owned */
-  int count;
-  size_t capacity;
-} LatencyRows;
-
-typedef struct LatencyPlan {
-  LatencyBench *bench;
-  double calibrated; /* scale of computation with which one device takes as long as asked for */
-  double mbit;       /* of figures that draw something else than bandwidth */
-  int64_t tokens;    /* likewise; 1,024 */
-  int devices;       /* 4 */
-  int parts;         /* 0: as a node would choose them */
-  bool quick;        /* fewer devices, tokens and codebooks */
-  bool paper;        /* model and links are the paper's: its numbers stand beside */
-  uint64_t seed;     /* of the trace */
-} LatencyPlan;
-
-const char *bench_latency_figures_name(LatencyFigure figure);
-
-/* Appends the figure's rows. */
-Status bench_latency_figures_run(const LatencyPlan *plan, LatencyFigure figure, LatencyRows *rows);
-void bench_latency_figures_release(LatencyRows *rows); /* accepts a zeroed one */
-
-/* A latency figure as files and as lines of text. */
-
-/* DIR/latency-NAME.csv with every simulated case and DIR/latency-NAME.png; both written beside and renamed. */
-Status bench_latency_output_save(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory);
-
-/* What is to be said about a row: that its strategy is a latency baseline, loss that is not modelled, a core that others shared, doubts
- * about the paper's number. Without commas; "": nothing. */
-enum { BENCH_LATENCY_NOTE = 240 };
-const char *bench_latency_output_note(const LatencyPlan *plan, const LatencyRow *row, char text[BENCH_LATENCY_NOTE]);
-
-/* The figure's table; of a trace its means. */
-void bench_latency_output_print(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows);
 
 #endif

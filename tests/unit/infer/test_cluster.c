@@ -1,5 +1,5 @@
 /* Leader and nodes as real processes: the same codes and logits as an emulation in one process, exact bytes on the wire, no allocation
- * after the first request, and every way for a node to fail. */
+ * after the first request, and every way for a node to fail. It mostly waits. */
 #include "base/clock.h"
 #include "infer/cluster/leader.h"
 #include "infer/code_exchange.h"

@@ -1,5 +1,5 @@
 /* What a leader does about workers that fail, by themselves or in the eyes of others: who is left behind, who is not, who is called again,
- * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. */
+ * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. It mostly waits. */
 #include "base/clock.h"
 #include "fake_worker.h"
 #include "infer/cluster/leader_internal.h"

@@ -1,6 +1,6 @@
 /* A listener in a process of its own, with the test as callers without a key and as a leader: callers without a key shut nobody out,
  * neither with many connections nor when descriptors run out; the end of a session is noticed whatever the listener's parent did with
- * SIGCHLD; and the connection of a session is none of the listener's business. */
+ * SIGCHLD; and the connection of a session is none of the listener's business. It mostly waits. */
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/listener.h"

@@ -1,5 +1,5 @@
 /* Language models on real processes: logits, codes, losses and new tokens as an emulation in one process has them; a plain model to the
- * bit; codes to the nodes behind alone, counted to the byte; weights in memory once; every way for a node to fail. */
+ * bit; codes to the nodes behind alone, counted to the byte; weights in memory once; every way for a node to fail. It mostly waits. */
 #include "base/clock.h"
 #include "infer/cluster/leader.h"
 #include "sample_fixture.h"

@@ -1,5 +1,5 @@
 /* Transports over a backend that loses, repeats and reorders packets: what comes is what was sent, every mode of reliability does what it
- * promises under seeded loss, counts agree, nothing hangs. */
+ * promises under seeded loss, counts agree, nothing hangs. It mostly waits. */
 #include "base/rng.h"
 #include "infer/transport/packet.h"
 #include "transport_sides.h"

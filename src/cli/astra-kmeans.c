@@ -374,7 +374,7 @@ static Status run_init(int argc, char **argv) {
   if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
-  TRY(train_options_need_model(train, example_kmeans));
+  TRY(train_options_need_model(train, "astra-kmeans init"));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
   TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */

@@ -140,13 +140,6 @@ static void help(FILE *stream) {
   options_help(table, USAGE, ABOUT, stream);
 }
 
-/* "4", or "2-8" */
-static const char *devices_text(const AstraConfig *astra, char text[32]) {
-  int at = astra->devices_min < astra->devices ? snprintf(text, 32, "%d-", astra->devices_min) : 0;
-  snprintf(text + at, 32 - (size_t)at, "%d", astra->devices);
-  return text;
-}
-
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
   char devices[32], compression[CONFIG_COMPRESSION];
@@ -160,17 +153,15 @@ static void describe(const Session *session) {
   if (session->options.lora_rank > 0)
     log_info("adapters: rank %lld beside %s, %.2f M numbers that learn", (long long)session->options.lora_rank,
              session->options.lora_targets, (double)param_count_trainable(params) / 1e6);
-  if (session_astra(session))
+  if (session_astra(session)) {
+    int at = config->astra.devices_min < config->astra.devices ? snprintf(devices, sizeof devices, "%d-", config->astra.devices_min) : 0;
+    snprintf(devices + at, sizeof devices - (size_t)at, "%d", config->astra.devices); /* "4", or "2-8" */
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
-             devices_text(&config->astra, devices), config_bits_per_token(config), config_compression_text(config, compression));
+             devices, config_bits_per_token(config), config_compression_text(config, compression));
+  }
   if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
   if (session->options.recompute > 0 || session->options.memory > 0)
     log_info("memory: %d of %lld blocks are computed twice", session->recomputed, (long long)config->blocks);
-}
-
-static void warn(const Session *session) {
-  char text[256];
-  if (run_defaults_doubt(session, text, sizeof text)) log_warning("%s", text);
 }
 
 static Status start_codebooks(Session *session) {
@@ -185,30 +176,48 @@ static Status start_codebooks(Session *session) {
   return status;
 }
 
-/* Nothing is clustered for a mere look: the codebooks come with the weights, or are named. */
-static Status read_codebooks(Session *session) {
-  const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
-  if (!session_astra(session)) return STATUS_OK;
-  if (!files_exists(path))
-    return status_set(STATUS_BAD_USAGE,
-                      "--eval-only with --groups %d needs codebooks: give --codebooks DIR, or a checkpoint that contains them",
-                      session->config->astra.groups);
-  return codebooks_read(session, path);
-}
-
 static Status evaluate_only(Session *session, bool json, TrainResult *result) {
+  const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
   *result = (TrainResult){0};
-  TRY(read_codebooks(session));
+  if (session_astra(session)) { /* nothing is clustered for a mere look: the codebooks come with the weights, or are named */
+    if (!files_exists(path))
+      return status_set(STATUS_BAD_USAGE,
+                        "--eval-only with --groups %d needs codebooks: give --codebooks DIR, or a checkpoint that contains them",
+                        session->config->astra.groups);
+    TRY(codebooks_read(session, path));
+  }
   TRY(perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
+/* Whether both are the same directory, once links are followed. */
+static bool same_directory(const char *a, const char *b) {
+  char *real_a = realpath(a, NULL), *real_b = realpath(b, NULL);
+  bool same = real_a != NULL && real_b != NULL && strcmp(real_a, real_b) == 0;
+  free(real_a);
+  free(real_b);
+  return same;
+}
+
+/* Adapters go on from the weights that they began with, which an export into their place would replace: BAD_USAGE where OUT is the
+ * directory that `base` is or that the file `base` lies in, by whatever name. What is no path ("random") is apart from everything. */
+static Status check_apart(const char *out, const char *base) {
+  char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
+  char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
+  bool same = target != NULL && ((named != NULL && same_directory(out, named)) || (linked != NULL && same_directory(out, linked)));
+  free(target);
+  free(named);
+  free(linked);
+  if (!same) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory", out);
+}
+
 /* Before anything is computed that would then have no place. */
 static Status check_out(const Session *session) {
   const char *out = session->options.out;
-  if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin));
+  if (session->options.lora_rank > 0) TRY(check_apart(out, session->origin));
   Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, out) : STATUS_OK;
   if (status != STATUS_OK) return status_wrap(status, "--out");
   return out_directory_try(out, "training", "state.safetensors");
@@ -230,21 +239,13 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
                        : "more steps (--epochs) or another --learning-rate may help");
 }
 
-static Status remember(const Session *session, int argc, char **argv) {
-  return ranks_self() == 0 ? train_options_remember(&session->options, argc, argv, threads_count()) : STATUS_OK;
-}
-
-/* Which ranks there are, where. */
-static void describe_job(const Session *session) {
-  if (ranks_count() == 1) return;
-  log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
-           ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
-           session->options.wire == WIRE_BF16 ? "bf16" : "fp32", session->options.shard_optimizer ? ", optimizer states are sharded" : "");
-}
-
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   TRY(ranks_follow(ranks_self() == 0 ? check_out(session) : STATUS_OK));
-  describe_job(session);
+  if (ranks_count() > 1)
+    log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
+             ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
+             session->options.wire == WIRE_BF16 ? "bf16" : "fp32",
+             session->options.shard_optimizer ? ", optimizer states are sharded" : "");
   if (command->resume != NULL)
     TRY(ranks_agree(state_load(session, command->resume)));
   else
@@ -252,7 +253,8 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   interrupt_last_checkpoint(command->resume, session->step);
   interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
-  if (command->resume == NULL) TRY(ranks_follow(remember(session, argc, argv)));
+  if (command->resume == NULL)
+    TRY(ranks_follow(ranks_self() == 0 ? train_options_remember(&session->options, argc, argv, threads_count()) : STATUS_OK));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];
@@ -271,11 +273,12 @@ static Status look_ahead(Session *session, bool json) {
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
+  char doubt[256];
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
   TRY(ranks_agree(session_open(&session, &command->train, use)));
   Status status = ranks_agree(command->eval_only ? STATUS_OK : plan_fit(&session));
   if (status == STATUS_OK && !command->train.quiet) describe(&session);
-  if (status == STATUS_OK) warn(&session);
+  if (status == STATUS_OK && run_defaults_doubt(&session, doubt, sizeof doubt)) log_warning("%s", doubt);
   if (status == STATUS_OK)
     status = command->dry_run     ? look_ahead(&session, command->json)
              : command->eval_only ? evaluate_only(&session, command->json, &result)
@@ -286,8 +289,12 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   return status;
 }
 
-static Status check_evaluation(const TrainCommand *command) {
+/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind; and the other way round. */
+static Status check_use(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
+  const char *name = train->perplexity != 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
+  if (train->test_part != SESSION_PART_AUTO) name = "eval-part";
+  if (!command->eval_only) return name == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
   if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run cannot be combined with --eval-only; give one of them");
   if (command->memory >= 0) return status_set(STATUS_BAD_USAGE, "--memory is for training; it cannot be combined with --eval-only");
   if (train->lora_rank > 0)
@@ -297,25 +304,46 @@ static Status check_evaluation(const TrainCommand *command) {
   return STATUS_OK;
 }
 
-/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind; and the other way round. */
-static Status check_use(const TrainCommand *command) {
-  const TrainOptions *train = &command->train;
-  const char *name = train->perplexity != 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
-  if (train->test_part != SESSION_PART_AUTO) name = "eval-part";
-  if (command->eval_only) return check_evaluation(command);
-  if (name == NULL) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
+/* --recompute and --memory, of which one at most chooses the blocks that are computed twice. */
+static Status read_memory(TrainCommand *command) {
+  TrainOptions *train = &command->train;
+  const char *text = command->recompute;
+  char *end;
+  train->recompute = text == NULL ? 0 : SESSION_ALL_BLOCKS;
+  if (text != NULL && strcmp(text, "all") != 0) {
+    bool digits = text[0] >= '0' && text[0] <= '9';
+    train->recompute = digits ? strtol(text, &end, 10) : -1;
+    if (!digits || *end != '\0' || train->recompute > SESSION_ALL_BLOCKS)
+      return status_set(STATUS_BAD_USAGE, "--recompute: '%s' is not accepted; give a number of blocks up to %d, or all", text,
+                        SESSION_ALL_BLOCKS);
+  }
+  if (command->memory >= 0) train->memory = command->memory;
+  if (train->memory > 0 && train->recompute > 0)
+    return status_set(STATUS_BAD_USAGE, "--memory chooses the number of recomputed blocks itself; it cannot be combined with --recompute");
+  return STATUS_OK;
 }
 
-static Status parse(TrainCommand *command, int argc, char **argv) {
-  Option table[TRAIN_OPTIONS_MAX];
-  train_options_table(command, table);
-  TRY(cli_parse(table, argc, argv));
-  if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
-  TRY(train_options_need_model(&command->train, example_train));
-  TRY(check_use(command));
-  TRY(train_options_memory(command));
-  return train_options_inherit(command, table);
+static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
+
+/* What the command line leaves open is taken from an ASTRA checkpoint that --model names, codebooks included. */
+static Status inherit(TrainCommand *command, const Option *table) {
+  TrainOptions *train = &command->train;
+  ModelConfig config;
+  if (train->model == NULL || !checkpoint_is_path(train->model)) return STATUS_OK;
+  TRY(config_load(&config, train->model));
+  const AstraConfig *astra = &config.astra;
+  if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
+    if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
+    if (!given(table, "groups")) train->groups = astra->groups;
+    if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
+    if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
+    if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
+    if (!given(table, "noise")) train->noise = astra->noise;
+    if (!given(table, "site")) train->site = (int)astra->site;
+    if (!given(table, "devices")) train->devices[0] = astra->devices_min, train->devices[1] = astra->devices;
+  }
+  config_release(&config);
+  return STATUS_OK;
 }
 
 /* Nothing that was finished is replaced unasked. */
@@ -328,21 +356,24 @@ static Status refuse_finished(const TrainCommand *command) {
   return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
 }
 
-/* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */
-static Status check_job(TrainCommand *command) {
+static Status prepare(TrainCommand *command, int argc, char **argv) {
+  Option table[TRAIN_OPTIONS_MAX];
+  train_options_table(command, table);
+  TRY(cli_parse(table, argc, argv));
+  if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
+  TRY(train_options_need_model(&command->train, "astra-train"));
+  TRY(check_use(command));
+  TRY(read_memory(command));
+  TRY(inherit(command, table));
+  if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
   if (ranks_count() == 1) return STATUS_OK;
+  /* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */
   if (command->dry_run || command->eval_only)
     return status_set(STATUS_BAD_USAGE, "--%s runs in one process: start it without mpirun", command->dry_run ? "dry-run" : "eval-only");
   if (ranks_self() == 0) return STATUS_OK;
   command->train.quiet = true;
   log_errors_only(true);
   return STATUS_OK;
-}
-
-static Status prepare(TrainCommand *command, int argc, char **argv) {
-  TRY(parse(command, argc, argv));
-  if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
-  return check_job(command);
 }
 
 static Status run_process(int argc, char **argv) {

@@ -91,13 +91,6 @@ void cli_commands_help(const CliCommand *commands, FILE *stream) {
   for (; commands->name; commands++) fprintf(stream, "  %-10s %s\n", commands->name, commands->about);
 }
 
-static const CliCommand *cli_find(const CliCommand *commands, const char *name) {
-  for (; commands && commands->name; commands++) {
-    if (strcmp(commands->name, name) == 0) return commands;
-  }
-  return NULL;
-}
-
 static Status cli_no_command(const CliProgram *program, const char *given) {
   char known[256] = "";
   size_t used = 0;
@@ -117,93 +110,26 @@ static Status cli_flush(Status status) {
   return status;
 }
 
-/* 'h', 'V' or 0. Without a table no option takes a value. */
-static char cli_asked(const CliProgram *program, int argc, char **argv) {
-  Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}};
-  if (program->table) program->table(table);
-  return options_asked(table, argc, argv);
-}
-
-/* A word in place of a command that no file is called, where files may stand as well. */
-static bool cli_mistyped(const CliProgram *program, const char *word) {
-  return program->commands && word[0] && !word[strspn(word, "abcdefghijklmnopqrstuvwxyz-")] && word[0] != '-' && access(word, F_OK) != 0;
-}
-
 int cli_run(int argc, char **argv, const CliProgram *program) {
+  const char *word = argc > 1 ? argv[1] : NULL;
+  Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}}; /* without rows no option takes a value */
   cli_program = program->name;
   log_program(program->name);
-  const CliCommand *command = argc > 1 ? cli_find(program->commands, argv[1]) : NULL;
-  if (command) {
+  for (const CliCommand *command = program->commands; word && command && command->name; command++) {
+    if (strcmp(command->name, word) != 0) continue;
     cli_command = command->name;
     return cli_finish(cli_flush(command->run(argc - 1, argv + 1)));
   }
-  char asked = cli_asked(program, argc, argv);
-  if (asked == 'V') {
-    printf("%s %s\n", program->name, CLI_VERSION);
-    return cli_finish(cli_flush(STATUS_OK));
-  }
-  if (asked == 'h') {
-    program->help(stdout);
-    return cli_finish(cli_flush(STATUS_OK));
-  }
-  bool mistyped = argc > 1 && cli_mistyped(program, argv[1]);
+  if (program->table) program->table(table);
+  char asked = options_asked(table, argc, argv);
+  if (asked == 'V') printf("%s %s\n", program->name, CLI_VERSION);
+  if (asked == 'h') program->help(stdout);
+  if (asked) return cli_finish(cli_flush(STATUS_OK));
+  /* A word in place of a command that no file is called, where files may stand as well. */
+  bool mistyped = program->commands && word && word[0] && !word[strspn(word, "abcdefghijklmnopqrstuvwxyz-")] && word[0] != '-' &&
+                  access(word, F_OK) != 0;
   if (program->otherwise && !mistyped) return cli_finish(cli_flush(program->otherwise(argc, argv)));
-  return cli_finish(cli_no_command(program, argc > 1 ? argv[1] : NULL));
-}
-
-/* ---- Examples of what is installed ---- */
-
-/* Examples of what is installed. Leaves out: what was downloaded later (astra-data list shows that). */
-
-static Status with_example(const char *what, const char *example) {
-  return status_set(STATUS_BAD_USAGE, "%s%s%s", what, example[0] ? ". For example: " : "", example);
-}
-
-static bool found(const char *kind, const char *name) {
-  char *path;
-  if (data_paths_find(kind, name, NULL, &path) != STATUS_OK) return false;
-  free(path);
-  return true;
-}
-
-static Status from_training_set(const char *what, const char *command) {
-  char text[256] = "";
-  if (found("checkpoints", "vit-cifar") && found("datasets", "cifar100-sample"))
-    snprintf(text, sizeof text, "%s --model vit-cifar --dataset cifar100-sample --groups 8", command);
-  return with_example(what, text);
-}
-
-Status example_train(const char *what) { return from_training_set(what, "astra-train"); }
-Status example_kmeans(const char *what) { return from_training_set(what, "astra-kmeans init"); }
-
-/* The first bundled model of images, in a fresh string; one with codebooks before a plain one. */
-static char *find_model(bool *astra) {
-  static const char *const names[] = {"vit-cifar-g8", "vit-cifar"};
-  char *path;
-  ModelConfig config;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (data_paths_find("checkpoints", names[i], NULL, &path) != STATUS_OK) continue;
-    if (config_load(&config, path) == STATUS_OK) {
-      *astra = config.astra.groups > 0;
-      config_release(&config);
-      return path;
-    }
-    free(path);
-  }
-  return NULL;
-}
-
-/* A plain model runs on several nodes by other strategies only. */
-Status example_infer(const char *what, int64_t nodes) {
-  char text[1024] = "", *images = NULL;
-  bool astra = false;
-  char *model = find_model(&astra);
-  if (model != NULL && data_paths_find("datasets", "pictures", NULL, &images) == STATUS_OK)
-    snprintf(text, sizeof text, "astra-infer --nodes %lld%s --checkpoint %s %s", (long long)nodes,
-             astra || nodes == 1 ? "" : " --strategy sp", model, images);
-  free(model);
-  free(images);
-  return with_example(what, text);
+  return cli_finish(cli_no_command(program, word));
 }
 
 /* ---- Directories to write to ---- */
@@ -221,30 +147,20 @@ static bool is_one_of(const char *name, const char *const *list) {
   return false;
 }
 
-/* By its name: what a checkpoint or a tokenizer consists of, here and elsewhere. */
-static bool is_work(const char *name, OutKind kind) {
+/* Files are known by their names: what a checkpoint or a tokenizer consists of, here and elsewhere. */
+Status out_directory_free(const char *out, OutKind kind, const char *also) {
   static const char *const checkpoint[] = {"config.json", "pytorch_model.bin", NULL};
   static const char *const tokenizer[] = {"tokenizer.json", "vocab.json", "merges.txt", NULL};
-  if (kind == OUT_TOKENIZER) return is_one_of(name, tokenizer);
-  return ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json") || is_one_of(name, checkpoint);
-}
-
-/* The first such file of the directory, copied to found; "" if there is none. */
-static Status find_work(const char *directory, OutKind kind, char found[256]) {
-  char **names;
+  char found[256] = "", **names;
   size_t count;
-  found[0] = '\0';
-  if (!files_is_dir(directory)) return STATUS_OK;
-  TRY(files_list(directory, &names, &count));
-  for (size_t i = 0; i < count && found[0] == '\0'; i++)
-    if (is_work(names[i], kind)) snprintf(found, 256, "%s", names[i]);
+  if (!files_is_dir(out)) return STATUS_OK;
+  TRY(files_list(out, &names, &count));
+  for (size_t i = 0; i < count && found[0] == '\0'; i++) {
+    bool weights = ends_with(names[i], ".safetensors") || ends_with(names[i], ".safetensors.index.json");
+    if (kind == OUT_TOKENIZER ? is_one_of(names[i], tokenizer) : weights || is_one_of(names[i], checkpoint))
+      snprintf(found, sizeof found, "%s", names[i]);
+  }
   files_list_free(names, count);
-  return STATUS_OK;
-}
-
-Status out_directory_free(const char *out, OutKind kind, const char *also) {
-  char found[256];
-  TRY(find_work(out, kind, found));
   if (found[0] == '\0') return STATUS_OK;
   return status_set(
       STATUS_BAD_VALUE,
@@ -278,24 +194,4 @@ void out_directory_leave(const char *out, const char *folder) {
   char *place = inside(out, folder);
   if (place != NULL && rmdir(place) == 0 && folder != NULL) rmdir(out);
   free(place);
-}
-
-/* Whether both are the same directory, once links are followed. */
-static bool same_directory(const char *a, const char *b) {
-  char *real_a = realpath(a, NULL), *real_b = realpath(b, NULL);
-  bool same = real_a != NULL && real_b != NULL && strcmp(real_a, real_b) == 0;
-  free(real_a);
-  free(real_b);
-  return same;
-}
-
-Status out_directory_apart(const char *out, const char *base) {
-  char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
-  char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
-  bool same = target != NULL && ((named != NULL && same_directory(out, named)) || (linked != NULL && same_directory(out, linked)));
-  free(target);
-  free(named);
-  free(linked);
-  if (!same) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory", out);
 }

@@ -60,14 +60,6 @@ Status cli_check_kernels(const char *backend);
 /* Lines "  NAME  ABOUT" for --help. */
 void cli_commands_help(const CliCommand *commands, FILE *stream);
 
-/* An example for a command line that lacks something, of what is installed on this machine. */
-
-/* BAD_USAGE: `what`, and behind it a command that works here with the images and checkpoints that come with the programs, where they are
- * found (data_paths.h). Command lines are those of astra-train, astra-kmeans init, and astra-infer on that many nodes. */
-Status example_train(const char *what);
-Status example_kmeans(const char *what);
-Status example_infer(const char *what, int64_t nodes);
-
 /* Whether --out can be written, asked before the work that is for it; shared by astra-train and astra-kmeans. */
 
 /* A checkpoint (codebooks alone, too), or a tokenizer. */
@@ -83,9 +75,5 @@ Status out_directory_try(const char *out, const char *folder, const char *name);
 
 /* Takes back what out_directory_try made, where nothing came into it. */
 void out_directory_leave(const char *out, const char *folder);
-
-/* BAD_USAGE where OUT is the directory that `base` is or that the file `base` lies in, by whatever name: adapters go on from the weights
- * that they began with, which an export into their place would replace. What is no path ("random") is apart from everything. */
-Status out_directory_apart(const char *out, const char *base);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/network_options.h"
+#include "data/data_paths.h"
 #include "data/text/text_perplexity.h"
 #include "infer/classify.h"
 #include "infer/cluster/leader.h"
@@ -463,12 +464,37 @@ static Status check_main(const InferSettings *s, const char *const *positional, 
   return STATUS_OK;
 }
 
+/* BAD_USAGE: `what`, and behind it a command that works here with the images and checkpoints that come with the programs, where they are
+ * found. */
+static Status with_example(const char *what, int64_t nodes) {
+  static const char *const names[] = {"vit-cifar-g8", "vit-cifar"}; /* one with codebooks before a plain one */
+  char text[1024] = "", *model = NULL, *images = NULL;
+  bool astra = false;
+  for (size_t i = 0; model == NULL && i < sizeof names / sizeof *names; i++) {
+    ModelConfig config;
+    if (data_paths_find("checkpoints", names[i], NULL, &model) != STATUS_OK) continue;
+    if (config_load(&config, model) == STATUS_OK) {
+      astra = config.astra.groups > 0;
+      config_release(&config);
+    } else {
+      free(model);
+      model = NULL;
+    }
+  }
+  if (model != NULL && data_paths_find("datasets", "pictures", NULL, &images) == STATUS_OK)
+    snprintf(text, sizeof text, ". For example: astra-infer --nodes %lld%s --checkpoint %s %s", (long long)nodes,
+             astra || nodes == 1 ? "" : " --strategy sp", model, images); /* a plain model runs on several nodes by other strategies only */
+  free(model);
+  free(images);
+  return status_set(STATUS_BAD_USAGE, "%s%s", what, text);
+}
+
 static Status check_inputs(const InferSettings *s, InferCommand command, const char *name, const char *const *positional, int count) {
   bool prompt = s->prompts.count > 0 || s->prompt_file;
   if (command != INFER_MAIN && count > 0) return status_set(STATUS_BAD_USAGE, "%s: %s takes options only", positional[0], name);
   if (!s->checkpoint) {
     const char *what = "--checkpoint DIR is missing: the directory of the model to run";
-    return command == INFER_MAIN ? example_infer(what, s->nodes > 0 ? s->nodes : 4) : status_set(STATUS_BAD_USAGE, "%s", what);
+    return command == INFER_MAIN ? with_example(what, s->nodes > 0 ? s->nodes : 4) : status_set(STATUS_BAD_USAGE, "%s", what);
   }
   if (command == INFER_EVAL && !s->dataset)
     return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the images or the text to evaluate the model on");

@@ -2,6 +2,7 @@
 #include "cli/train_options.h"
 #include "base/files.h"
 #include "cli/cli.h"
+#include "data/data_paths.h"
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
 #include <stdlib.h>
@@ -159,33 +160,19 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
   return count;
 }
 
-static Status read_recompute(const char *text, int64_t *blocks) {
-  char *end;
-  *blocks = 0;
-  if (text == NULL) return STATUS_OK;
-  *blocks = SESSION_ALL_BLOCKS;
-  if (strcmp(text, "all") == 0) return STATUS_OK;
-  bool digits = text[0] >= '0' && text[0] <= '9';
-  long number = digits ? strtol(text, &end, 10) : -1;
-  if (digits && *end == '\0' && number <= SESSION_ALL_BLOCKS) return *blocks = number, STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--recompute: '%s' is not accepted; give a number of blocks up to %d, or all", text,
-                    SESSION_ALL_BLOCKS);
+static bool is_installed(const char *kind, const char *name) {
+  char *path;
+  if (data_paths_find(kind, name, NULL, &path) != STATUS_OK) return false;
+  free(path);
+  return true;
 }
 
-Status train_options_memory(TrainCommand *command) {
-  TrainOptions *train = &command->train;
-  TRY(read_recompute(command->recompute, &train->recompute));
-  if (command->memory >= 0) train->memory = command->memory;
-  if (train->memory > 0 && train->recompute > 0)
-    return status_set(STATUS_BAD_USAGE, "--memory chooses the number of recomputed blocks itself; it cannot be combined with --recompute");
-  return STATUS_OK;
-}
-
-Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what)) {
-  char what[512];
+Status train_options_need_model(const TrainOptions *options, const char *command) {
+  char example[256] = "";
   if (options->model != NULL) return STATUS_OK;
-  snprintf(what, sizeof what, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-  return example != NULL ? example(what) : status_set(STATUS_BAD_USAGE, "%s", what);
+  if (command != NULL && is_installed("checkpoints", "vit-cifar") && is_installed("datasets", "cifar100-sample"))
+    snprintf(example, sizeof example, ". For example: %s --model vit-cifar --dataset cifar100-sample --groups 8", command);
+  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory%s", config_preset_names(), example);
 }
 
 /* The last part of a path or of a data set's name (clothing of folder:/data/clothing/), [*length] letters; all of one that has no parts. */
@@ -208,33 +195,6 @@ const char *train_options_usual_out(const TrainOptions *options, const char *pre
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';
   return path;
-}
-
-/* ---------------------------------------------------------------- inheriting */
-
-static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
-
-static void inherit(TrainCommand *command, const Option *table, const AstraConfig *astra) {
-  TrainOptions *train = &command->train;
-  if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
-  if (!given(table, "groups")) train->groups = astra->groups;
-  if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
-  if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
-  if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
-  if (!given(table, "noise")) train->noise = astra->noise;
-  if (!given(table, "site")) train->site = (int)astra->site;
-  if (given(table, "devices")) return;
-  train->devices[0] = astra->devices_min;
-  train->devices[1] = astra->devices;
-}
-
-Status train_options_inherit(TrainCommand *command, const Option *table) {
-  ModelConfig config;
-  if (command->train.model == NULL || !checkpoint_is_path(command->train.model)) return STATUS_OK;
-  TRY(config_load(&config, command->train.model));
-  if (config.astra.groups > 0 && !(given(table, "groups") && command->train.groups == 0)) inherit(command, table, &config.astra);
-  config_release(&config);
-  return STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- remembering */
@@ -325,35 +285,30 @@ static Status check_digest(char *text, size_t *size, const char *path) {
                     path);
 }
 
-/* Those of a file, in one block that lives as long as the program (the options point into it). */
-static Status read_arguments(const char *path, char **arguments, int *count) {
-  static char *text;
-  size_t size;
-  free(text);
-  text = NULL;
-  TRY(files_read(path, OPTIONS_FILE_MAX, &text, &size));
-  TRY(check_digest(text, &size, path));
-  return train_options_split(text, size, path, arguments, count);
-}
-
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
-  bool memory = given(table, "memory"), recompute = given(table, "recompute");
+  bool memory = options_find(table, "memory")->given, recompute = options_find(table, "recompute")->given;
   char *arguments[TRAIN_OPTIONS_REMEMBERED], *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count = 0, positionals;
+  static char *text; /* lives as long as the program: the options point into it */
+  size_t size;
   if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  free(text);
+  text = NULL;
   Status status = files_exists(path)
-                      ? read_arguments(path, arguments, &count)
+                      ? files_read(path, OPTIONS_FILE_MAX, &text, &size)
                       : status_set(STATUS_NOT_FOUND, "there is no run to go on with; give the --out of one that was interrupted");
+  if (status == STATUS_OK) status = check_digest(text, &size, path);
+  if (status == STATUS_OK) status = train_options_split(text, size, path, arguments, &count);
   free(path);
   if (status != STATUS_OK) return status_wrap(status, "--resume %s", directory);
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
-  command->train.earlier_defaults = !given(table, "warmup"); /* since they follow from the data, they are remembered */
-  if (memory) command->recompute = NULL;                     /* one takes the place of the other */
+  command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
+  if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;

@@ -16,17 +16,11 @@ enum { TRAIN_OPTIONS_MAX = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]);
 
-/* When --model is the directory of an ASTRA checkpoint: what the command line leaves open is taken from it, codebooks included. */
-Status train_options_inherit(TrainCommand *command, const Option *table);
-
-/* Reads --recompute and --memory, of which one at most chooses the blocks that are computed twice. */
-Status train_options_memory(TrainCommand *command);
-
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);
 
-/* BAD_USAGE, naming the presets, without --model; `example` (example_train, or NULL) shows what to type. */
-Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what));
+/* BAD_USAGE, naming the presets, without --model; with an example of what is installed for `command` ("astra-train"; NULL: none). */
+Status train_options_need_model(const TrainOptions *options, const char *command);
 
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);

@@ -97,7 +97,7 @@ static Status add_options(Job *job) {
 }
 
 static Status read_file(Job *job, const char *path, size_t *bytes) {
-  if (strcmp(path, "-") == 0) return infer_prompts_read_standard_input(&job->file, bytes);
+  if (strcmp(path, "-") == 0) return infer_run_read_standard_input(&job->file, bytes);
   return files_read(path, FILE_BYTES, &job->file, bytes);
 }
 

@@ -1,4 +1,4 @@
-/* What all commands of astra-infer do: the devices, the checkpoint, --split auto, prompts, JSON, cleaning up. */
+/* What all commands of astra-infer do: the devices, the checkpoint, --split auto, JSON, cleaning up. */
 #include "cli/infer_run.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
@@ -22,45 +22,133 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- How codes travel ---- */
+
+enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Ethernet: what a token bucket of the system counts */ };
+
+static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
+  *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
+                         .latency = fmax(o->latency, 0),
+                         .jitter = fmax(o->jitter, 0),
+                         .loss_model = (LossModel)o->loss_model,
+                         .loss_burst = o->loss_burst,
+                         .topology = (LinkTopology)o->link_model,
+                         .seed = (uint64_t)o->link_seed,
+                         .lose_tokens = o->loss_unit == 1};
+  if (o->loss) {
+    char *end;
+    links->loss = strtod(o->loss, &end);
+    bool number = end != o->loss && o->loss[0] >= '0' && o->loss[0] <= '9';
+    if (number && *end == '%') links->loss /= 100, end++;
+    if (!number || *end != '\0' || !(links->loss < 1))
+      return status_set(STATUS_BAD_USAGE, "--loss: '%s' is not accepted; give a share less than 100%%: 5%%, 0.05", o->loss);
+  }
+  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
+  if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
+  return STATUS_OK;
+}
+
+static Status read_reliability(const InferLinkOptions *o, TransportKind transport, double timeout, Reliability *r) {
+  bool datagrams = transport == TRANSPORT_UDP;
+  if (!datagrams && o->reliability) return status_set(STATUS_BAD_USAGE, "--reliability is for --transport udp: a stream loses nothing");
+  *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
+                     .min_packets = datagrams ? (int)o->datagrams : 1,
+                     .timeout = timeout};
+  if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
+  if (r->mode == RELIABILITY_RETRANSMIT)
+    return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
+  TRY(options_unit(OPTION_TIME, "--deadline", o->deadline, &r->deadline));
+  return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
+}
+
+static Status read_link_options(const InferLinkOptions *o, TransportKind usual, double timeout, ClusterSetup *setup) {
+  setup->transport = o->transport ? (TransportKind)(o->transport - 1) : usual;
+  setup->parts = o->parts > 0 ? (int)o->parts : 1;
+  setup->mtu = (uint32_t)o->mtu;
+  setup->entropy = (EntropyChoice)o->entropy;
+  if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
+  TRY(read_links(o, &setup->links));
+  Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
+  setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
+  bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
+  setup->shaped = o->bandwidth >= 0 || o->latency >= 0 || o->jitter >= 0 || o->trace || packets_lost;
+  if (status != STATUS_OK) return status;
+  if (setup->links.topology == LINK_SHARED)
+    return status_set(STATUS_BAD_USAGE, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
+  if (packets_lost && setup->transport != TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
+  return STATUS_OK;
+}
+
+/* Checked against how codes travel, which it follows. */
+static Status read_strategy(const InferSettings *s, ClusterSetup *setup) {
+  const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
+  setup->strategy = (Strategy)s->strategy;
+  setup->retained = (int)s->retained;
+  if (facts->sends_codes) return STATUS_OK;
+  if (setup->transport == TRANSPORT_UDP && setup->strategy == STRATEGY_SINGLE)
+    return status_set(STATUS_BAD_USAGE, "--strategy single sends nothing between nodes: leave out --transport udp");
+  if (setup->transport == TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--strategy %s sends whole tokens: --transport tcp", facts->name);
+  if (setup->parts > 1) return status_set(STATUS_BAD_USAGE, "--parts: --strategy %s knows no parts of blocks, astra does", facts->name);
+  if (setup->reliability.deadline > 0)
+    return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s cannot go on without what has not come, astra can", facts->name);
+  if (setup->links.lose_tokens && setup->links.loss > 0)
+    return status_set(STATUS_BAD_USAGE, "--loss: --strategy %s cannot go on without what was lost, astra can", facts->name);
+  setup->links.lose_tokens = false;
+  return STATUS_OK;
+}
+
+/* ---- Tables of keys and values ---- */
+
+enum { ROWS = 256 }; /* of the times that are told */
+
+static double milliseconds(const KvTables *tables, bool product) { return 1e3 * kv_tables_seconds(tables, product, ROWS); }
+
+static void tell_tables(const Weights *weights) {
+  const KvTables *tables = weights->keys;
+  const int groups = weights->config->astra.groups;
+  if (kv_tables_seconds(tables, true, ROWS) <= 0) {
+    log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
+    return;
+  }
+  if (kv_tables_blocks(tables) == 0) {
+    log_info(
+        "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
+        "products %.2f ms)",
+        groups, ROWS, milliseconds(tables, false), milliseconds(tables, true));
+    return;
+  }
+  log_info(
+      "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
+      "%lld of %lld blocks",
+      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
+      (long long)kv_tables_blocks(tables), (long long)weights->config->blocks);
+}
+
+Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
+  TRY(weights_make_tables(weights, bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX));
+  if (verbose && weights->keys) tell_tables(weights);
+  return STATUS_OK;
+}
+
 /* ---- The devices that the options name ---- */
 
-static OnFailure choose_policy(const InferSettings *s) {
-  static const OnFailure policies[] = {[INFER_ABORT] = ON_FAILURE_ABORT, [INFER_RERUN] = ON_FAILURE_RERUN, [INFER_MASK] = ON_FAILURE_MASK};
-  if (s->on_failure == INFER_ON_FAILURE_AUTO) return s->peers ? ON_FAILURE_RERUN : ON_FAILURE_ABORT;
-  return policies[s->on_failure];
-}
-
-static Status add_peer(InferCluster *cluster, const char *at, size_t length) {
-  char text[ADDRESS_TEXT];
-  int max = WIRE_NODES - cluster->options.local;
-  if (cluster->options.peer_count == max)
-    return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", max, WIRE_NODES);
-  if (length >= sizeof text) return status_set(STATUS_BAD_USAGE, "--peers: an address of %zu letters", length);
-  memcpy(text, at, length);
-  text[length] = 0;
-  Status status = address_parse(text, &cluster->peers[cluster->options.peer_count++]);
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--peers");
-}
-
 static Status read_peers(InferCluster *cluster, const char *list) {
+  const int max = WIRE_NODES - cluster->options.local;
   for (const char *at = list;; at++) {
+    char text[ADDRESS_TEXT];
     size_t length = strcspn(at, ",");
-    TRY(add_peer(cluster, at, length));
+    if (cluster->options.peer_count == max)
+      return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", max, WIRE_NODES);
+    if (length >= sizeof text) return status_set(STATUS_BAD_USAGE, "--peers: an address of %zu letters", length);
+    memcpy(text, at, length);
+    text[length] = 0;
+    Status status = address_parse(text, &cluster->peers[cluster->options.peer_count++]);
+    if (status != STATUS_OK) return status_wrap(status, "--peers");
     at += length;
     if (!*at) return STATUS_OK;
   }
-}
-
-/* The open key is known to everybody: whoever has taken the port could be the worker. */
-static Status check_key(const InferCluster *cluster) {
-  char text[ADDRESS_TEXT];
-  for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) {
-    const Address *peer = &cluster->peers[i];
-    if (!peer->on_disk)
-      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers behind UNIX sockets are called",
-                        address_text(peer, text));
-  }
-  return STATUS_OK;
 }
 
 /* Of two workers the later one calls the earlier (peer_handshake.h): an address of this machine leads nowhere from another one. */
@@ -78,17 +166,25 @@ static Status check_reachable(const InferCluster *cluster) {
 }
 
 Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
+  static const OnFailure policies[] = {[INFER_ABORT] = ON_FAILURE_ABORT, [INFER_RERUN] = ON_FAILURE_RERUN, [INFER_MASK] = ON_FAILURE_MASK};
+  const bool automatic = s->on_failure == INFER_ON_FAILURE_AUTO;
+  char text[ADDRESS_TEXT];
   *cluster = (InferCluster){.key = key_file_open()};
   cluster->options = (ClusterOptions){.peers = cluster->peers,
                                       .key = &cluster->key,
                                       .wait = s->wait,
-                                      .on_failure = choose_policy(s),
+                                      .on_failure = !automatic ? policies[s->on_failure]
+                                                    : s->peers ? ON_FAILURE_RERUN
+                                                               : ON_FAILURE_ABORT,
                                       .request_timeout = s->request_timeout};
   if (!s->peers) return STATUS_OK;
   cluster->options.local = s->local;
   TRY(read_peers(cluster, s->peers));
   if (s->key_file) TRY(key_file_read(&cluster->key, s->key_file));
-  TRY(check_key(cluster));
+  for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) /* everybody knows the open key: whoever has taken a port */
+    if (!cluster->peers[i].on_disk)                                          /* could be the worker */
+      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers behind UNIX sockets are called",
+                        address_text(&cluster->peers[i], text));
   return check_reachable(cluster);
 }
 
@@ -166,14 +262,6 @@ static void name_fewer(const InferSplit *s, char *text, size_t room) {
     if (fewer >> d & 1) used += (size_t)snprintf(text + used, room - used, "%s%d", between, d), between = ", ";
 }
 
-/* A device that slows the others, and takes part all the same. */
-static void advise(FILE *out, const InferSplit *s) {
-  char names[NAMES];
-  if (s->result.without >= s->result.predicted) return;
-  name_fewer(s, names, sizeof names);
-  fprintf(out, "%s alone would take %.1f ms\n", names, 1e3 * s->result.without);
-}
-
 /* Some of the devices that were measured are faster without the others, by enough to trust it, and may be left out: *used, as bits. Says so
  * on stderr, and notes it for the report. */
 static bool infer_split_leaves_out(InferSplit *s, const Leader *leader, uint64_t *used) {
@@ -204,19 +292,19 @@ void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
   if (s->choose_parts && s->result.parts > 1) fprintf(out, "; blocks in %d parts", s->result.parts);
   fputc('\n', out);
   if (s->partition) report_plan_line(out, s->result.predicted, measured_seconds(s, leader));
-  advise(out, s);
-}
-
-/* One device is left of those that were measured: nothing is divided. */
-static json_t *alone_json(const InferSplit *s, const Leader *leader) {
-  double measured = measured_seconds(s, leader);
-  return json_pack("{s:i, s:f, s:f, s:o}", "asked", s->asked, "predicted_all_ms", 1e3 * s->with, "predicted_ms", 1e3 * s->result.without,
-                   "measured_ms", json_build_number(measured > 0 ? 1e3 * measured : NAN));
+  if (s->result.without >= s->result.predicted) return;
+  char names[NAMES]; /* some device slows the others, and takes part all the same */
+  name_fewer(s, names, sizeof names);
+  fprintf(out, "%s alone would take %.1f ms\n", names, 1e3 * s->result.without);
 }
 
 /* fresh; NULL when out of memory */
 static json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
-  if (!s->made) return alone_json(s, leader);
+  double measured = measured_seconds(s, leader);
+  json_t *measured_ms = json_build_number(measured > 0 ? 1e3 * measured : NAN);
+  if (!s->made) /* one device is left of those that were measured: nothing is divided */
+    return json_pack("{s:i, s:f, s:f, s:o}", "asked", s->asked, "predicted_all_ms", 1e3 * s->with, "predicted_ms", 1e3 * s->result.without,
+                     "measured_ms", measured_ms);
   json_t *tokens = json_array(), *speeds = json_array(), *links = json_array();
   for (int d = 0; d < s->nodes; d++) {
     json_build_append(&tokens, json_integer((json_int_t)s->result.counts[d]));
@@ -225,12 +313,15 @@ static json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
   }
   return json_pack("{s:o, s:i, s:o, s:f, s:f, s:o, s:f, s:o, s:i, s:f}", "tokens", tokens, "parts", s->result.parts, "gflops", speeds,
                    "bits_per_second", s->result.bits_per_second, "latency_ms", 1e3 * s->result.latency, "links", links, "predicted_ms",
-                   1e3 * s->result.predicted, "measured_ms",
-                   json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN), "asked",
-                   s->asked > 0 ? s->asked : s->nodes, "predicted_all_ms", 1e3 * (s->asked > 0 ? s->with : s->result.predicted));
+                   1e3 * s->result.predicted, "measured_ms", measured_ms, "asked", s->asked > 0 ? s->asked : s->nodes, "predicted_all_ms",
+                   1e3 * (s->asked > 0 ? s->with : s->result.predicted));
 }
 
 /* ---- Running a command ---- */
+
+static const char notice[] = "latency baseline: the accuracy would need its own training";
+
+static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
 
 static volatile sig_atomic_t stop;
 static void ask_to_stop(int number) { stop = number; }
@@ -243,9 +334,6 @@ void infer_run_catch_signals(void) {
   sigaction(SIGTERM, &action, NULL);
   if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
-
-/* a signal has come */
-static bool infer_run_interrupted(void) { return stop != 0; }
 
 const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
 
@@ -269,20 +357,16 @@ static int choose_nodes(const InferSettings *s, const InferRun *run) {
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
 }
 
-static Status count_tokens(const InferSettings *s, InferRun *run) {
-  int64_t tokens = config_tokens(run->weights.config);
-  int nodes = choose_nodes(s, run);
-  if (s->split && !infer_split_wanted(s->split)) return partition_split(&run->partition, tokens, nodes, s->split);
-  return partition_even(&run->partition, tokens, nodes);
-}
-
 static Status choose_partition(const InferSettings *s, InferRun *run) {
   const ModelConfig *config = run->weights.config;
   TokenMap map = config->astra.layout;
   int64_t side = config->image / config->patch;
   if (s->layout && strcmp(s->layout, "trained") != 0 && !token_map_parse(s->layout, &map))
     return status_set(STATUS_BAD_USAGE, "--layout %s: accepted are %s, and trained (as the checkpoint says)", s->layout, token_map_names);
-  TRY(count_tokens(s, run));
+  const bool by_number = s->split && !infer_split_wanted(s->split);
+  const int nodes = choose_nodes(s, run);
+  TRY(by_number ? partition_split(&run->partition, config_tokens(config), nodes, s->split)
+                : partition_even(&run->partition, config_tokens(config), nodes));
   return partition_place(&run->partition, &map, side, side);
 }
 
@@ -375,7 +459,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   TRY(start_nodes(s, run, options));
   uint64_t used;
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
-  infer_strategy_notice(run->leader);
+  if (!facts_of(run->leader)->right_answers) log_warning("strategy %s: %s", facts_of(run->leader)->name, notice);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
 }
@@ -421,22 +505,27 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
   return status_set(STATUS_BAD_USAGE, "--%s is for %s; %s is %s", s->not_for[own].option, those, run->directory, kinds[own].name);
 }
 
-static json_t *layout_json(const TokenMap *map) {
-  char name[TOKEN_MAP_NAME];
-  token_map_name(map, name);
-  return json_string(name);
+/* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
+ * "product" where tables do not pay (kv_tables.h), or no block's has room. */
+static json_t *tables_json(const KvTables *tables) {
+  return json_pack("{s:s, s:I, s:I, s:f, s:f}", "chosen", kv_tables_blocks(tables) > 0 ? "tables" : "product", "blocks",
+                   (json_int_t)kv_tables_blocks(tables), "bytes", (json_int_t)kv_tables_bytes(tables), "tables_ms",
+                   milliseconds(tables, false), "product_ms", milliseconds(tables, true));
 }
 
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
     const LeaderSums *sums = leader_sums(run->leader);
-    infer_strategy_json(value, run->leader);
+    char layout[TOKEN_MAP_NAME];
+    json_object_set_new(value, "strategy", json_string(strategy_facts(leader_setup(run->leader)->strategy)->name));
+    if (!facts_of(run->leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
     json_object_set_new(value, "reruns", json_integer(sums->reruns));
     json_object_set_new(value, "incomplete_answers", json_integer(sums->masked));
-    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
+    if (run->weights.keys) json_object_set_new(value, "tables", tables_json(run->weights.keys));
     json_object_set_new(value, "fastest_ms", json_build_number(sums->fastest > 0 ? 1e3 * sums->fastest : NAN));
-    if (run->partition.width > 0) json_object_set_new(value, "layout", layout_json(&run->partition.map));
+    token_map_name(&run->partition.map, layout);
+    if (run->partition.width > 0) json_object_set_new(value, "layout", json_string(layout));
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
   if (value && (run->divided.made || run->divided.asked > 0))
@@ -444,14 +533,11 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   return json_build_print(value);
 }
 
-/* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
-static TransportKind usual_transport(const InferSettings *s) {
-  return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
-}
-
 Status infer_run_network(const InferSettings *s, InferRun *run) {
-  TRY(infer_link_options_read(&s->links, usual_transport(s), s->timeout, &run->network));
-  return infer_strategy_read(s, &run->network);
+  /* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
+  bool datagrams = s->peers && strategy_facts((Strategy)s->strategy)->sends_codes;
+  TRY(read_link_options(&s->links, datagrams ? TRANSPORT_UDP : TRANSPORT_TCP, s->timeout, &run->network));
+  return read_strategy(s, &run->network);
 }
 
 void infer_run_release(InferRun *run) {
@@ -464,12 +550,6 @@ void infer_run_release(InferRun *run) {
   *run = (InferRun){0};
 }
 
-static void print_machine(void) {
-  char text[KERNELS_TEXT];
-  matmul_describe(text, sizeof text);
-  fprintf(stderr, "machine: %s\n", text);
-}
-
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
   InferSettings settings;
   InferRun run = {0};
@@ -479,90 +559,33 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
   if (status == STATUS_OK) status = infer_run_network(&settings, &run);
   if (status == STATUS_OK) status = cli_check_kernels(settings.backend);
-  if (status == STATUS_OK && settings.verbose) print_machine();
+  if (status == STATUS_OK && settings.verbose) {
+    char machine[KERNELS_TEXT];
+    matmul_describe(machine, sizeof machine);
+    fprintf(stderr, "machine: %s\n", machine);
+  }
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   infer_run_release(&run);
   free(arguments);
   return status;
 }
 
-/* ---- Prompts ---- */
-
-enum { PROMPT_BYTES = 64 << 20 };
-
 /* A signal makes a read that waits return. */
-Status infer_prompts_read_standard_input(char **text, size_t *bytes) {
+Status infer_run_read_standard_input(char **text, size_t *bytes) {
   size_t capacity = 1 << 16;
   char *grown = malloc(capacity);
   for (*text = grown, *bytes = 0; grown; grown = *text) {
     size_t got = fread(*text + *bytes, 1, capacity - *bytes, stdin);
     *bytes += got;
-    if (infer_run_interrupted()) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (stop != 0) return status_set(STATUS_INTERRUPTED, "interrupted");
     if (got == 0) break;
     if (*bytes < capacity) continue;
-    if (capacity >= PROMPT_BYTES) return status_set(STATUS_BAD_VALUE, "standard input: more than %d MB of text", PROMPT_BYTES >> 20);
+    if (capacity >= INFER_TEXT_BYTES)
+      return status_set(STATUS_BAD_VALUE, "standard input: more than %d MB of text", INFER_TEXT_BYTES >> 20);
     grown = realloc(*text, capacity *= 2);
     if (!grown) break;
     *text = grown;
   }
   if (!grown) return status_set(STATUS_NO_MEMORY, "no memory for a prompt");
   return ferror(stdin) ? status_set(STATUS_IO, "standard input cannot be read") : STATUS_OK;
-}
-
-static Status check_text(const InferPrompt *prompt) {
-  const char *nul = memchr(prompt->text, 0, prompt->bytes);
-  if (!nul) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: a NUL byte at offset %zu; a prompt is text", prompt->name, (size_t)(nul - prompt->text));
-}
-
-static Status encode(const InferPrompts *prompts, InferPrompt *prompt) {
-  TRY(check_text(prompt));
-  Status status = vocabulary_prompt(prompts->vocabulary, prompt->text, prompt->bytes, prompts->special, &prompt->ids);
-  if (status != STATUS_OK) return status_wrap(status, "%s", prompt->name);
-  if ((int64_t)prompt->ids.count <= prompts->max) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s has %zu tokens, but the context has room for %lld", prompt->name, prompt->ids.count,
-                    (long long)prompts->max);
-}
-
-Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt) {
-  if (!prompt->late) return STATUS_OK;
-  TRY(infer_prompts_read_standard_input(&prompt->owned, &prompt->bytes));
-  prompt->text = prompt->owned;
-  prompt->late = false;
-  return encode(prompts, prompt);
-}
-
-static Status add_text(InferPrompts *prompts, const char *text, bool alone) {
-  InferPrompt *prompt = &prompts->list[prompts->count++];
-  prompt->text = text;
-  prompt->bytes = strlen(text);
-  if (alone)
-    snprintf(prompt->name, sizeof prompt->name, "the prompt");
-  else
-    snprintf(prompt->name, sizeof prompt->name, "prompt %d", prompts->count);
-  return encode(prompts, prompt);
-}
-
-static Status add_file(InferPrompts *prompts, const char *path) {
-  InferPrompt *prompt = &prompts->list[prompts->count++];
-  prompt->late = strcmp(path, "-") == 0;
-  snprintf(prompt->name, sizeof prompt->name, "%s", prompt->late ? "standard input" : path);
-  if (prompt->late) return STATUS_OK;
-  TRY(files_read(path, PROMPT_BYTES, &prompt->owned, &prompt->bytes));
-  prompt->text = prompt->owned;
-  return encode(prompts, prompt);
-}
-
-Status infer_prompts_open(InferPrompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t max) {
-  *prompts = (InferPrompts){.vocabulary = vocabulary, .max = max, .special = s->special};
-  for (int i = 0; i < s->prompts.count; i++) TRY(add_text(prompts, s->prompts.list[i], s->prompts.count == 1));
-  return s->prompt_file ? add_file(prompts, s->prompt_file) : STATUS_OK;
-}
-
-void infer_prompts_release(InferPrompts *prompts) {
-  for (int i = 0; i < prompts->count; i++) {
-    token_list_release(&prompts->list[i].ids);
-    free(prompts->list[i].owned);
-  }
-  *prompts = (InferPrompts){.count = 0};
 }

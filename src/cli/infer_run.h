@@ -23,6 +23,11 @@ typedef struct InferCluster {
  * as key_file_read. options.local is 0 or 1 with --peers, else the caller's to set. */
 Status infer_cluster_open(InferCluster *cluster, const InferSettings *settings);
 
+/* --table-memory: tables of keys and values of codewords (nn/kv_tables.h), and what was chosen. */
+
+/* bytes: 0: none. Before the nodes are; `verbose`: says on stderr what was chosen. */
+Status infer_tables_make(double bytes, bool verbose, Weights *weights);
+
 /* --split auto: tokens as the devices are found to be at the start, and what was predicted for them beside what came. */
 
 typedef struct InferSplit {
@@ -116,34 +121,9 @@ Status infer_worker_run(int argc, char **argv);
 InferBody infer_classify_texts; /* both load the checkpoint */
 InferBody infer_classify_eval;
 
-/* The prompts of a command line as ids: all are read and measured before anything is started, but for standard input, which is read when
- * its turn comes. */
+enum { INFER_TEXT_BYTES = 64 << 20 }; /* of a text from a file or standard input, at most */
 
-typedef struct InferPrompt {
-  char name[256]; /* for messages: "the prompt", "prompt 2", a file */
-  char *owned;    /* the text of a file */
-  const char *text;
-  size_t bytes;
-  TokenList ids;
-  bool late; /* standard input, not read yet */
-} InferPrompt;
-
-typedef struct InferPrompts {
-  const Vocabulary *vocabulary;
-  int64_t max;  /* tokens that there is room for */
-  bool special; /* texts of special tokens become those */
-  InferPrompt list[OPTION_TEXTS_MAX + 1];
-  int count;
-} InferPrompts;
-
-/* In the order --prompt..., --prompt-file. A prompt of more than `most` tokens is BAD_VALUE, as is one that is no text; both are named. */
-Status infer_prompts_open(InferPrompts *prompts, const InferSettings *settings, const Vocabulary *vocabulary, int64_t max);
-void infer_prompts_release(InferPrompts *prompts); /* accepts a zeroed one, and what a failed open left */
-
-/* Reads standard input if that is what this one is; INTERRUPTED when a signal comes first. */
-Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt);
-
-/* All of standard input, of at most 64 MB: *text is to be freed, also after a failure. INTERRUPTED as above. */
-Status infer_prompts_read_standard_input(char **text, size_t *bytes);
+/* All of standard input: *text is to be freed, also after a failure. INTERRUPTED when a signal comes first. */
+Status infer_run_read_standard_input(char **text, size_t *bytes);
 
 #endif

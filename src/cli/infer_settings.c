@@ -22,8 +22,6 @@
 
 enum { INFER_LINK_ROWS = 32 /* at most */ };
 
-enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Ethernet: what a token bucket of the system counts */ };
-
 /* Rows for a table of options, with a heading, and the defaults in *options; returns how many. */
 static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
   const Option table[] = {
@@ -68,68 +66,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
   return (int)(sizeof table / sizeof *table);
 }
 
-static Status read_share(const char *text, double *share) {
-  char *end;
-  double number = strtod(text, &end);
-  if (end != text && *end == '%') number /= 100, end++;
-  if (end != text && *end == '\0' && text[0] >= '0' && text[0] <= '9' && number < 1) return *share = number, STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--loss: '%s' is not accepted; give a share less than 100%%: 5%%, 0.05", text);
-}
-
-static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
-  *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
-                         .latency = fmax(o->latency, 0),
-                         .jitter = fmax(o->jitter, 0),
-                         .loss_model = (LossModel)o->loss_model,
-                         .loss_burst = o->loss_burst,
-                         .topology = (LinkTopology)o->link_model,
-                         .seed = (uint64_t)o->link_seed,
-                         .lose_tokens = o->loss_unit == 1};
-  if (o->loss) TRY(read_share(o->loss, &links->loss));
-  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
-  if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
-  return STATUS_OK;
-}
-
-static Status read_reliability(const InferLinkOptions *o, TransportKind transport, double timeout, Reliability *r) {
-  bool datagrams = transport == TRANSPORT_UDP;
-  if (!datagrams && o->reliability) return status_set(STATUS_BAD_USAGE, "--reliability is for --transport udp: a stream loses nothing");
-  *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
-                     .min_packets = datagrams ? (int)o->datagrams : 1,
-                     .timeout = timeout};
-  if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
-  if (r->mode == RELIABILITY_RETRANSMIT)
-    return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
-  TRY(options_unit(OPTION_TIME, "--deadline", o->deadline, &r->deadline));
-  return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
-}
-
-static Status check_together(const ClusterSetup *setup) {
-  const LinkOptions *links = &setup->links;
-  if (links->topology == LINK_SHARED)
-    return status_set(STATUS_BAD_USAGE, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
-  if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
-    return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
-  return STATUS_OK;
-}
-
-Status infer_link_options_read(const InferLinkOptions *o, TransportKind usual, double timeout, ClusterSetup *setup) {
-  setup->transport = o->transport ? (TransportKind)(o->transport - 1) : usual;
-  setup->parts = o->parts > 0 ? (int)o->parts : 1;
-  setup->mtu = (uint32_t)o->mtu;
-  setup->entropy = (EntropyChoice)o->entropy;
-  if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
-  TRY(read_links(o, &setup->links));
-  Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
-  setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
-  bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
-  setup->shaped = o->bandwidth >= 0 || o->latency >= 0 || o->jitter >= 0 || o->trace || packets_lost;
-  return status == STATUS_OK ? check_together(setup) : status;
-}
-
 /* ---- Strategies ---- */
-
-static const char notice[] = "latency baseline: the accuracy would need its own training";
 
 static bool given(const Option *options, const char *name) {
   const Option *option = options_find(options, name);
@@ -149,74 +86,6 @@ static Status infer_strategy_check(const InferSettings *s, const Option *options
                       "`astra-infer eval` takes every strategy",
                       facts->name);
   return STATUS_OK;
-}
-
-Status infer_strategy_read(const InferSettings *s, ClusterSetup *setup) {
-  const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
-  setup->strategy = (Strategy)s->strategy;
-  setup->retained = (int)s->retained;
-  if (facts->sends_codes) return STATUS_OK;
-  if (setup->transport == TRANSPORT_UDP && setup->strategy == STRATEGY_SINGLE)
-    return status_set(STATUS_BAD_USAGE, "--strategy single sends nothing between nodes: leave out --transport udp");
-  if (setup->transport == TRANSPORT_UDP)
-    return status_set(STATUS_BAD_USAGE, "--strategy %s sends whole tokens: --transport tcp", facts->name);
-  if (setup->parts > 1) return status_set(STATUS_BAD_USAGE, "--parts: --strategy %s knows no parts of blocks, astra does", facts->name);
-  if (setup->reliability.deadline > 0)
-    return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s cannot go on without what has not come, astra can", facts->name);
-  if (setup->links.lose_tokens && setup->links.loss > 0)
-    return status_set(STATUS_BAD_USAGE, "--loss: --strategy %s cannot go on without what was lost, astra can", facts->name);
-  setup->links.lose_tokens = false;
-  return STATUS_OK;
-}
-
-static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
-
-void infer_strategy_notice(const Leader *leader) {
-  if (!facts_of(leader)->right_answers) log_warning("strategy %s: %s", facts_of(leader)->name, notice);
-}
-
-void infer_strategy_json(json_t *value, const Leader *leader) {
-  json_object_set_new(value, "strategy", json_string(strategy_facts(leader_setup(leader)->strategy)->name));
-  if (!facts_of(leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
-}
-
-/* ---- Tables of keys and values ---- */
-
-enum { ROWS = 256 /* that times are told of */ };
-
-static double milliseconds(const KvTables *tables, bool product) { return 1e3 * kv_tables_seconds(tables, product, ROWS); }
-
-static void tell(const Weights *weights) {
-  const KvTables *tables = weights->keys;
-  const int groups = weights->config->astra.groups;
-  if (kv_tables_seconds(tables, true, ROWS) <= 0) {
-    log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
-    return;
-  }
-  if (kv_tables_blocks(tables) == 0) {
-    log_info(
-        "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
-        "products %.2f ms)",
-        groups, ROWS, milliseconds(tables, false), milliseconds(tables, true));
-    return;
-  }
-  log_info(
-      "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
-      "%lld of %lld blocks",
-      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
-      (long long)kv_tables_blocks(tables), (long long)weights->config->blocks);
-}
-
-Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
-  TRY(weights_make_tables(weights, bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX));
-  if (verbose && weights->keys) tell(weights);
-  return STATUS_OK;
-}
-
-json_t *infer_tables_json(const KvTables *tables) {
-  return json_pack("{s:s, s:I, s:I, s:f, s:f}", "chosen", kv_tables_blocks(tables) > 0 ? "tables" : "product", "blocks",
-                   (json_int_t)kv_tables_blocks(tables), "bytes", (json_int_t)kv_tables_bytes(tables), "tables_ms",
-                   milliseconds(tables, false), "product_ms", milliseconds(tables, true));
 }
 
 /* ---- All options of astra-infer ---- */

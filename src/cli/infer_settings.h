@@ -22,10 +22,6 @@ typedef struct InferLinkOptions {
   double loss_burst;
 } InferLinkOptions;
 
-/* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, entropy, MTU, links
- * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
-Status infer_link_options_read(const InferLinkOptions *options, TransportKind usual, double timeout, ClusterSetup *setup);
-
 enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MAX = 96 };
 
 typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
@@ -80,23 +76,5 @@ Status infer_settings_parse(InferSettings *settings, InferCommand command, int a
 void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
 void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);
 Status infer_settings_service_parse(InferSettings *settings, const Option *own, int own_count, int argc, char **argv);
-
-/* --strategy and --retained of astra-infer: what goes with them, and what is said about them. */
-
-/* Into what the nodes are told; checks it against how codes travel (infer_link_options_read), which it follows. */
-Status infer_strategy_read(const InferSettings *settings, ClusterSetup *setup);
-
-/* A warning where the answers of this cluster mean nothing. */
-void infer_strategy_notice(const Leader *leader);
-void infer_strategy_json(json_t *value, const Leader *leader); /* its name, and that warning */
-
-/* --table-memory: tables of keys and values of codewords (nn/kv_tables.h), and what was chosen. */
-
-/* bytes: 0: none. Before the nodes are; `verbose`: says on stderr what was chosen. */
-Status infer_tables_make(double bytes, bool verbose, Weights *weights);
-
-/* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
- * "product" where tables do not pay (kv_tables.h), or no block's has room. */
-json_t *infer_tables_json(const KvTables *tables);
 
 #endif

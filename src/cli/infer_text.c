@@ -24,39 +24,84 @@ typedef struct InferStops {
   int count;
 } InferStops;
 
-/* What a letter behind a backslash stands for; 0: nothing. */
-static char meaning(char letter) {
+/* BAD_USAGE: an empty one, or another letter behind a backslash. */
+static Status add_stop(InferStops *stops, const char *given) {
   static const char letters[] = "nt\\", meanings[] = "\n\t\\";
-  const char *at = letter ? strchr(letters, letter) : NULL;
-  return at ? meanings[at - letters] : 0;
-}
-
-static Status add(InferStops *stops, const char *given) {
   char *out = malloc(strlen(given) + 1);
   if (!out) return status_set(STATUS_NO_MEMORY, "no memory for a stop string");
   stops->list[stops->count++] = out;
   if (!*given) return status_set(STATUS_BAD_USAGE, "--stop: '' is not accepted; give a text that is not empty");
   for (const char *at = given; *at; at++) {
-    *out = *at == '\\' ? meaning(*++at) : *at;
-    if (!*out++)
+    const char *letter = *at == '\\' && at[1] ? strchr(letters, at[1]) : NULL;
+    if (*at == '\\' && !letter)
       return status_set(STATUS_BAD_USAGE, "--stop: '%s' is not accepted; behind a backslash give n (line end), t (tab) or a backslash",
                         given);
+    *out++ = letter ? meanings[letter - letters] : *at;
+    at += letter != NULL;
   }
   *out = 0;
   return STATUS_OK;
 }
 
-/* BAD_USAGE: an empty one, or another letter behind a backslash */
-static Status infer_stops_open(InferStops *stops, const OptionTexts *given) {
-  *stops = (InferStops){.count = 0};
-  for (int i = 0; i < given->count; i++) TRY(add(stops, given->list[i]));
-  return STATUS_OK;
+/* ---- Prompts ---- */
+
+/* The prompts of a command line as ids: all are read and measured before anything is started, but for standard input, which is read when
+ * its turn comes. */
+
+typedef struct Prompt {
+  char name[256]; /* for messages: "the prompt", "prompt 2", a file */
+  char *owned;    /* the text of a file */
+  const char *text;
+  size_t bytes;
+  TokenList ids;
+  bool late; /* standard input, not read yet */
+} Prompt;
+
+typedef struct Prompts {
+  const Vocabulary *vocabulary;
+  int64_t max;  /* tokens that there is room for */
+  bool special; /* texts of special tokens become those */
+  Prompt list[OPTION_TEXTS_MAX + 1];
+  int count;
+} Prompts;
+
+static Status encode(const Prompts *prompts, Prompt *prompt) {
+  const char *nul = memchr(prompt->text, 0, prompt->bytes);
+  if (nul) return status_set(STATUS_BAD_FILE, "%s: a NUL byte at offset %zu; a prompt is text", prompt->name, (size_t)(nul - prompt->text));
+  Status status = vocabulary_prompt(prompts->vocabulary, prompt->text, prompt->bytes, prompts->special, &prompt->ids);
+  if (status != STATUS_OK) return status_wrap(status, "%s", prompt->name);
+  if ((int64_t)prompt->ids.count <= prompts->max) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s has %zu tokens, but the context has room for %lld", prompt->name, prompt->ids.count,
+                    (long long)prompts->max);
 }
 
-/* accepts what a failed open left */
-static void infer_stops_release(InferStops *stops) {
-  for (int i = 0; i < stops->count; i++) free(stops->list[i]);
-  *stops = (InferStops){.count = 0};
+/* In the order --prompt..., --prompt-file. A prompt of more than `max` tokens is BAD_VALUE, as is one that is no text; both are named. */
+static Status open_prompts(Prompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t max) {
+  *prompts = (Prompts){.vocabulary = vocabulary, .max = max, .special = s->special};
+  for (int i = 0; i < s->prompts.count; i++) {
+    Prompt *prompt = &prompts->list[prompts->count++];
+    prompt->text = s->prompts.list[i];
+    prompt->bytes = strlen(prompt->text);
+    snprintf(prompt->name, sizeof prompt->name, s->prompts.count == 1 ? "the prompt" : "prompt %d", i + 1);
+    TRY(encode(prompts, prompt));
+  }
+  if (!s->prompt_file) return STATUS_OK;
+  Prompt *prompt = &prompts->list[prompts->count++];
+  prompt->late = strcmp(s->prompt_file, "-") == 0;
+  snprintf(prompt->name, sizeof prompt->name, "%s", prompt->late ? "standard input" : s->prompt_file);
+  if (prompt->late) return STATUS_OK;
+  TRY(files_read(s->prompt_file, INFER_TEXT_BYTES, &prompt->owned, &prompt->bytes));
+  prompt->text = prompt->owned;
+  return encode(prompts, prompt);
+}
+
+/* Accepts what a failed open left. */
+static void release_prompts(Prompts *prompts) {
+  for (int i = 0; i < prompts->count; i++) {
+    token_list_release(&prompts->list[i].ids);
+    free(prompts->list[i].owned);
+  }
+  *prompts = (Prompts){.count = 0};
 }
 
 /* ---- Sampling ---- */
@@ -94,7 +139,7 @@ typedef struct Job {
   const InferSettings *settings;
   InferRun *run;
   Vocabulary vocabulary;
-  InferPrompts prompts;
+  Prompts prompts;
   InferStops stops;
   Sampling sampling;
   json_t *results; /* with --json */
@@ -125,7 +170,7 @@ static void explain_end(const Leader *leader, const Generation *g) {
              leader_nodes_here(leader), g->nodes);
 }
 
-static Status finish_prompt(Job *job, const InferPrompt *prompt, const Generation *g) {
+static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g) {
   const InferSettings *s = job->settings;
   if (!s->json) {
     end_line(job);
@@ -154,7 +199,7 @@ static Status print_all(Job *job) {
 
 static Status go_on(Job *job, int index) {
   const InferSettings *s = job->settings;
-  InferPrompt *prompt = &job->prompts.list[index];
+  Prompt *prompt = &job->prompts.list[index];
   Generation generation = {.nodes = 0};
   GenerateOptions options = {.sampling = job->sampling,
                              .stops = (const char *const *)job->stops.list,
@@ -162,7 +207,12 @@ static Status go_on(Job *job, int index) {
                              .write = s->json ? NULL : write_text,
                              .context = job};
   options.sampling.stream = (uint16_t)index;
-  TRY(infer_prompts_complete(&job->prompts, prompt));
+  if (prompt->late) {
+    prompt->late = false;
+    TRY(infer_run_read_standard_input(&prompt->owned, &prompt->bytes));
+    prompt->text = prompt->owned;
+    TRY(encode(&job->prompts, prompt));
+  }
   if (s->echo && !s->json) write_text(job, prompt->text, prompt->bytes);
   Status status = generate_run(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);
   if (status == STATUS_OK) status = finish_prompt(job, prompt, &generation);
@@ -171,25 +221,21 @@ static Status go_on(Job *job, int index) {
   return status;
 }
 
-static Status choose_context(const InferSettings *s, const ModelConfig *config, int64_t *max) {
-  *max = s->context > 0 ? s->context : config->context;
-  if (*max <= config->context) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)s->context,
-                    (long long)config->context);
-}
-
 static Status run_job(Job *job) {
   const InferSettings *s = job->settings;
   InferRun *run = job->run;
-  int64_t max;
-  TRY(infer_stops_open(&job->stops, &s->stops));
+  int64_t max = s->context;
+  for (int i = 0; i < s->stops.count; i++) TRY(add_stop(&job->stops, s->stops.list[i]));
   TRY(infer_run_load(s, run));
   TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
-  TRY(choose_context(s, run->weights.config, &max));
+  if (max == 0) max = run->weights.config->context;
+  if (max > run->weights.config->context)
+    return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)max,
+                      (long long)run->weights.config->context);
   TRY(read_sampling(s, run->weights.config->vocabulary, &job->sampling));
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
-  TRY(infer_prompts_open(&job->prompts, s, &job->vocabulary, max));
+  TRY(open_prompts(&job->prompts, s, &job->vocabulary, max));
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = 1, .tokens_max = max}));
   if (!(job->results = json_array())) return status_set(STATUS_NO_MEMORY, "no memory for results");
   for (int i = 0; i < job->prompts.count; i++) TRY(go_on(job, i));
@@ -201,8 +247,8 @@ Status infer_text_generate(const InferSettings *s, InferRun *run, const char *co
   (void)arguments, (void)count;
   Status status = run_job(&job);
   json_decref(job.results);
-  infer_prompts_release(&job.prompts);
-  infer_stops_release(&job.stops);
+  release_prompts(&job.prompts);
+  for (int i = 0; i < job.stops.count; i++) free(job.stops.list[i]);
   vocabulary_close(&job.vocabulary);
   return status;
 }

@@ -32,7 +32,7 @@ find_ports() {
 for reliability in retransmit deadline; do
   # Slow links give the neighbour time; the deadline is long, so that only what he does could make a difference.
   : >"$work/err" # of the run before, whose processes are not these
-  "$program" "${set_up[@]}" --transport udp --reliability $reliability --latency 20ms --verbose >"$work/out" 2>"$work/err" &
+  "$program" "${set_up[@]}" --transport udp --reliability $reliability --latency 5ms --verbose >"$work/out" 2>"$work/err" &
   run=$!
   wait_for_nodes 3
   for ((i = 0; i < 50; i++)); do

@@ -24,18 +24,6 @@ static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **
   return device_map_draw(&session->layout, tokens, session->config->astra.class_token, &session->map, &session->map_rng, session->order);
 }
 
-/* loss = task + beta * commitment (paper equation 2). */
-static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
-  Tensor *commitment = session_astra(session) ? session->emulation.commitment : NULL;
-  if (task == NULL) return NULL;
-  Tensor *loss = commitment ? op_add_scaled(session->tape, task, commitment, session->config->astra.commitment_weight) : task;
-  if (loss == NULL || tape_planning(session->tape)) return loss;
-  result->task = (double)task->value[0];
-  result->commitment = commitment ? (double)commitment->value[0] : 0;
-  result->loss = (double)loss->value[0];
-  return loss;
-}
-
 static Status check_loss(const Session *session, const StepResult *result) {
   if (isfinite(result->loss)) return STATUS_OK;
   TapeFault fault;
@@ -73,16 +61,6 @@ static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool
   return exchange ? emulate_update(&session->emulation, session->tape, &session->revive_rng) : STATUS_OK;
 }
 
-/* A loss that is not finite in one rank ends the step in all of them, behind the sums for which the others wait. */
-static Status learn_in_ranks(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange, StepResult *result) {
-  Status failed = check_loss(session, result);
-  char message[1024];
-  snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
-  TRY(learn(session, loss, batch, exchange));
-  if (failed != STATUS_OK) status_set(failed, "%s", message);
-  return data_parallel_result(session, batch, failed, result, &session->stop);
-}
-
 Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
   Tape *tape = session->tape;
   const TokenLayout *layout;
@@ -94,12 +72,26 @@ Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) 
   emulate_share(&session->emulation, batch->first, batch->whole);
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
-  Tensor *loss = total_loss(session, session->task->head->loss(session, batch, layout, exchange, &score), result);
+  Tensor *task = session->task->head->loss(session, batch, layout, exchange, &score), *loss = task;
+  Tensor *commitment = session_astra(session) ? session->emulation.commitment : NULL;
+  if (task != NULL && commitment != NULL) /* loss = task + beta * commitment (paper equation 2) */
+    loss = op_add_scaled(tape, task, commitment, session->config->astra.commitment_weight);
+  if (loss != NULL && !tape_planning(tape)) {
+    result->task = (double)task->value[0];
+    result->commitment = commitment ? (double)commitment->value[0] : 0;
+    result->loss = (double)loss->value[0];
+  }
   Status status = tape_status(tape);
   result->correct = score.correct;
   result->items = score.items;
   if (status == STATUS_OK && in_ranks) {
-    status = learn_in_ranks(session, loss, batch, exchange != NULL, result);
+    /* A loss that is not finite in one rank ends the step in all of them, behind the sums for which the others wait. */
+    char message[1024];
+    Status failed = check_loss(session, result);
+    snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
+    status = learn(session, loss, batch, exchange != NULL);
+    if (status == STATUS_OK && failed != STATUS_OK) status_set(failed, "%s", message);
+    if (status == STATUS_OK) status = data_parallel_result(session, batch, failed, result, &session->stop);
   } else {
     if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
     if (status == STATUS_OK) status = learn(session, loss, batch, exchange != NULL);

@@ -15,7 +15,6 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/task.h"
-#include "train/teacher.h"
 #include "vq/kmeans.h"
 #include <math.h>
 #include <stdarg.h>
@@ -140,36 +139,23 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->resample = theirs->resample;
 }
 
-static Status adopt_from_gguf(const char *path, ModelConfig *config) {
+/* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
+ * the preprocessor_config.json beside the weights, where these are and are for such a model: a preset of the same name may differ. */
+static Status start_weights_adopt(const Session *session, ModelConfig *config) {
   ModelConfig theirs;
-  TRY(config_load(&theirs, path));
-  if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, false);
-  config_release(&theirs);
-  return STATUS_OK;
-}
-
-/* A directory's configuration, where there is one and it is for such a model. */
-static Status adopt_from(const char *folder, ModelConfig *config) {
-  ModelConfig theirs;
-  char *own = files_join(folder, "config.json"), *images = files_join(folder, "preprocessor_config.json");
+  const char *path = session->origin;
+  if (path == NULL || from_scratch(session)) return STATUS_OK;
+  const bool gguf = gguf_is_file(path);
+  char *folder = gguf ? strdup(path) : files_folder(path);
+  char *own = folder ? files_join(folder, "config.json") : NULL, *images = folder ? files_join(folder, "preprocessor_config.json") : NULL;
   Status status = own != NULL && images != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, folder)) == STATUS_OK) {
-    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(images));
+  if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
+    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     config_release(&theirs);
   }
+  free(folder);
   free(own);
   free(images);
-  return status;
-}
-
-/* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from the config.json and the
- * preprocessor_config.json in their directory, where these are: a preset of the same name may differ. */
-static Status start_weights_adopt(const Session *session, ModelConfig *config) {
-  if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
-  if (gguf_is_file(session->origin)) return adopt_from_gguf(session->origin, config);
-  char *folder = files_folder(session->origin);
-  Status status = folder != NULL ? adopt_from(folder, config) : status_set(STATUS_NO_MEMORY, "no memory");
-  free(folder);
   return status;
 }
 
@@ -357,19 +343,6 @@ static Status choose_task(Session *session) {
   return STATUS_OK;
 }
 
-/* What config_check would refuse as well, but in the words of the command line. */
-static Status check_sizes(const Session *session, const ModelConfig *config) {
-  const TrainOptions *options = &session->options;
-  long long width = (long long)config_site_width(config);
-  if (options->groups > 0 && width % options->groups != 0)
-    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the %s width %lld; give one of its divisors",
-                      (long long)options->groups, config->astra.site == SITE_KV ? "key and value" : "model's", width);
-  if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
-    return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
-                      (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
-  return STATUS_OK;
-}
-
 static Status read_config(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(base_config(config, options, session->classes));
@@ -386,7 +359,14 @@ static Status read_config(Session *session, ModelConfig *config) {
   config->astra.commitment_weight = options->commitment_weight;
   config->astra.noise = options->noise;
   if (options->site != SESSION_SITE_AUTO) config->astra.site = (Site)options->site;
-  TRY(check_sizes(session, config));
+  /* What config_check would refuse as well, but in the words of the command line. */
+  const long long width = (long long)config_site_width(config);
+  if (options->groups > 0 && width % options->groups != 0)
+    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the %s width %lld; give one of its divisors",
+                      (long long)options->groups, config->astra.site == SITE_KV ? "key and value" : "model's", width);
+  if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
+    return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
+                      (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
   TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,
@@ -402,17 +382,8 @@ void session_recompute(Session *session, int64_t blocks) {
   tape_segment_use(session->tape, session->recomputed > 0 ? session->block_arena : NULL);
 }
 
-/* Weights are in memory by now; who changes them later refreshes their shadows. */
-static Status use_precision(Session *session) {
-  TrainOptions *options = &session->options;
-  if (options->precision == PRECISION_AUTO) options->precision = matmul_bf16_is_faster() ? PRECISION_BF16 : PRECISION_FP32;
-  if (options->precision == PRECISION_FP32) return STATUS_OK;
-  tape_use_bf16(session->tape, true);
-  return param_make_shadows(model_params(session->model));
-}
-
 static Status open_work(Session *session) {
-  const TrainOptions *options = &session->options;
+  TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
   matmul_reserve();
   session->order = malloc((size_t)session->tokens * sizeof *session->order);
@@ -420,8 +391,12 @@ static Status open_work(Session *session) {
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
-  TRY(use_precision(session));
-  TRY(teacher_open(session));
+  if (options->precision == PRECISION_AUTO) options->precision = matmul_bf16_is_faster() ? PRECISION_BF16 : PRECISION_FP32;
+  if (options->precision != PRECISION_FP32) { /* weights are in memory by now; who changes them later refreshes their shadows */
+    tape_use_bf16(session->tape, true);
+    TRY(param_make_shadows(model_params(session->model)));
+  }
+  TRY(task_teacher_open(session));
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)
@@ -451,17 +426,8 @@ static Status open_work(Session *session) {
   return optimizer_init(&session->optimizer, model_params(session->model), &optimizer);
 }
 
-/* Adapters learn and are in no file yet: only training has them. */
-static Status add_adapters(Session *session) {
-  const TrainOptions *options = &session->options;
-  bool learning = session->use == SESSION_TRAIN || session->use == SESSION_PLAN;
-  if (options->lora_rank == 0 || !learning) return STATUS_OK;
-  double alpha = options->lora_alpha > 0 ? options->lora_alpha : 2 * (double)options->lora_rank;
-  Status status = model_add_adapters(session->model, (int)options->lora_rank, alpha, options->lora_targets);
-  return status == STATUS_OK ? status : status_wrap(status, "--lora %lld", (long long)options->lora_rank);
-}
-
 static Status open_all(Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
   TRY(session->task->source->open(session));
@@ -472,7 +438,11 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(model_new(&session->model, config));
   session->config = model_config(session->model);
   TRY(map_options_set(session));
-  TRY(add_adapters(session));
+  if (options->lora_rank > 0 && learning(session)) { /* adapters learn and are in no file yet: only training has them */
+    const double alpha = options->lora_alpha > 0 ? options->lora_alpha : 2 * (double)options->lora_rank;
+    Status status = model_add_adapters(session->model, (int)options->lora_rank, alpha, options->lora_targets);
+    if (status != STATUS_OK) return status_wrap(status, "--lora %lld", (long long)options->lora_rank);
+  }
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   if (session->use == SESSION_PLAN) {
     TRY(param_reserve(model_params(session->model), true));
@@ -496,7 +466,7 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 
 void session_close(Session *session) {
   if (session->task != NULL) session->task->source->close(session);
-  teacher_close(session);
+  task_teacher_close(session);
   optimizer_release(&session->optimizer);
   emulate_release(&session->emulation);
   tape_free(session->tape);

@@ -59,7 +59,7 @@ typedef struct TrainOptions {
   double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
   const char *augment; /* augment_policy_parse */
   double erase;        /* probability of random erasing */
-  double distill;      /* share of the targets that comes from a teacher's probabilities (teacher.h); 0: none */
+  double distill;      /* share of the targets that comes from a teacher's probabilities (task.h); 0: none */
   const char *teacher; /* a directory; NULL: the weights that the run starts from */
   /* adapters in place of all weights */
   int64_t lora_rank; /* 0: none */

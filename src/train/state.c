@@ -91,21 +91,6 @@ static void selftest_add(Selftest *test, SafeDtype source, const void *data, int
   memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
 }
 
-/* Codes in shared order -> in token order [B, T, G]. */
-static int32_t *codes_by_token(const Selftest *test, const EmulateSite *site, int64_t batch) {
-  const TokenLayout *layout = &test->layout;
-  size_t group = (size_t)site->book.groups;
-  int32_t *out = tape_alloc(test->tape, (size_t)(batch * layout->tokens) * group * sizeof *out);
-  for (int64_t b = 0; out != NULL && b < batch; b++)
-    for (int64_t s = 0; s < layout->shared; s++) {
-      int32_t token = layout->row_token[layout->shared_row[s]];
-      if (token >= 0)
-        memcpy(out + (size_t)(b * layout->tokens + token) * group, site->codes + (size_t)(b * layout->shared + s) * group,
-               group * sizeof *out);
-    }
-  return out;
-}
-
 static int32_t *device_of(const Selftest *test) {
   const TokenLayout *layout = &test->layout;
   int32_t *devices = tape_alloc(test->tape, (size_t)layout->tokens * sizeof *devices);
@@ -115,14 +100,22 @@ static int32_t *device_of(const Selftest *test) {
   return devices;
 }
 
-/* "codes.astra.layers.3.x", or .k and .v where a block has two sites. */
+/* [B, T, G] of each site: "codes.astra.layers.3.x", or .k and .v where a block has two sites. */
 static Status add_codes(Selftest *test, int64_t batch) {
   static const char *const kv[] = {"k", "v"};
   const Emulation *emulation = &test->emulation;
+  const TokenLayout *layout = &test->layout;
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
     const EmulateSite *site = &emulation->site[index];
-    int32_t *codes = codes_by_token(test, site, batch);
+    const size_t group = (size_t)site->book.groups;
+    int32_t *codes = tape_alloc(test->tape, (size_t)(batch * layout->tokens) * group * sizeof *codes);
     if (codes == NULL) return tape_status(test->tape);
+    for (int64_t b = 0; b < batch; b++)
+      for (int64_t s = 0; s < layout->shared; s++) { /* from shared order into that of tokens */
+        int32_t token = layout->row_token[layout->shared_row[s]];
+        const int32_t *from = site->codes + (size_t)(b * layout->shared + s) * group;
+        if (token >= 0) memcpy(codes + (size_t)(b * layout->tokens + token) * group, from, group * sizeof *from);
+      }
     char name[NAME];
     snprintf(name, sizeof name, "codes.astra.layers.%d.%s", index / emulation->sites,
              emulation->sites == 1 ? "x" : kv[index % emulation->sites]);
@@ -169,16 +162,6 @@ static Status write_file(Session *session, Selftest *test, const char *directory
   return run_and_save(session, test, &batch, path);
 }
 
-static void release(Selftest *test) {
-  if (test->tape != NULL) tape_clear(test->tape);
-  emulate_release(&test->emulation);
-  layout_release(&test->layout);
-  model_free(test->model);
-  checkpoint_unmap(test->mapping);
-  free(test->items);
-  free(test->names);
-}
-
 Status selftest_writer_run(Session *session, const char *directory) {
   size_t max = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
   Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
@@ -190,7 +173,13 @@ Status selftest_writer_run(Session *session, const char *directory) {
   tape_use_bf16(session->tape, false); /* the file holds what the weights give in full precision, whatever trained them */
   if (status == STATUS_OK) status = write_file(session, &test, directory, path);
   tape_use_bf16(session->tape, bf16);
-  release(&test);
+  if (test.tape != NULL) tape_clear(test.tape);
+  emulate_release(&test.emulation);
+  layout_release(&test.layout);
+  model_free(test.model);
+  checkpoint_unmap(test.mapping);
+  free(test.items);
+  free(test.names);
   free(path);
   return status;
 }
@@ -323,25 +312,6 @@ static void add_site(Table *table, EmulateSite *site, int index) {
 #undef SITE_ENTRY
 }
 
-static void counters_get(const Session *session, int64_t counters[COUNTERS]) {
-  const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
-  counters[0] = session->step;
-  counters[1] = session->optimizer.steps;
-  counters[2] = (int64_t)session->emulation.step;
-  counters[3] = session->emulation.site ? session->emulation.site[0].navq.updates : 0;
-  for (int r = 0; r < 3; r++) memcpy(counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
-}
-
-static void counters_put(Session *session, const int64_t counters[COUNTERS]) {
-  Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
-  session->step = counters[0];
-  session->optimizer.steps = counters[1];
-  session->emulation.step = (uint64_t)counters[2];
-  for (int r = 0; r < 3; r++) memcpy(rng[r]->state, counters + 4 + 4 * r, sizeof rng[r]->state);
-  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++)
-    session->emulation.site[index].navq.updates = counters[3];
-}
-
 static Status describe(const Session *session, Table *table) {
   int sites = session->emulation.blocks * session->emulation.sites;
   *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
@@ -355,7 +325,12 @@ static Status describe(const Session *session, Table *table) {
   add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
   if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
   for (int index = 0; index < sites; index++) add_site(table, &session->emulation.site[index], index);
-  counters_get(session, table->counters);
+  const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
+  table->counters[0] = session->step;
+  table->counters[1] = optimizer->steps;
+  table->counters[2] = (int64_t)session->emulation.step;
+  table->counters[3] = session->emulation.site ? session->emulation.site[0].navq.updates : 0;
+  for (int r = 0; r < 3; r++) memcpy(table->counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
   table->base = frozen_digest(optimizer->params);
   return STATUS_OK;
 }
@@ -408,15 +383,6 @@ static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTe
   return entry->check != NULL ? entry->check(entry, tensor, file->path) : STATUS_OK;
 }
 
-static Status load_table(const Table *table, const SafeFile *file) {
-  for (size_t i = 0; i < table->count; i++) TRY(check_entry(&table->list[i], file, safetensors_find(file, table->list[i].name)));
-  for (size_t i = 0; i < table->count; i++) { /* nothing is overwritten before everything fits */
-    const SafeTensor *tensor = safetensors_find(file, table->list[i].name);
-    memcpy(table->list[i].data, tensor->data, tensor->bytes);
-  }
-  return STATUS_OK;
-}
-
 Status state_load(Session *session, const char *directory) {
   char *folder = NULL, *path = NULL;
   Status status = paths(directory, &folder, &path);
@@ -424,10 +390,23 @@ Status state_load(Session *session, const char *directory) {
   Table table = {0};
   if (status == STATUS_OK) status = safetensors_open(&file, path);
   if (status == STATUS_OK) status = describe(session, &table);
-  if (status == STATUS_OK) status = load_table(&table, &file);
-  if (status == STATUS_OK) counters_put(session, table.counters);
-  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
-    codebook_refresh(&session->emulation.site[index].book);
+  for (size_t i = 0; i < table.count && status == STATUS_OK; i++)
+    status = check_entry(&table.list[i], &file, safetensors_find(&file, table.list[i].name));
+  if (status == STATUS_OK) { /* nothing is overwritten before everything fits */
+    Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
+    for (size_t i = 0; i < table.count; i++) {
+      const SafeTensor *tensor = safetensors_find(&file, table.list[i].name);
+      memcpy(table.list[i].data, tensor->data, tensor->bytes);
+    }
+    session->step = table.counters[0];
+    session->optimizer.steps = table.counters[1];
+    session->emulation.step = (uint64_t)table.counters[2];
+    for (int r = 0; r < 3; r++) memcpy(rng[r]->state, table.counters + 4 + 4 * r, sizeof rng[r]->state);
+    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+      session->emulation.site[index].navq.updates = table.counters[3];
+      codebook_refresh(&session->emulation.site[index].book);
+    }
+  }
   free(table.list);
   safetensors_close(&file);
   free(folder);

@@ -1,10 +1,10 @@
-/* The three tasks, their heads and their reports: see task.h. */
+/* The three tasks, their heads and their reports, and the teacher that a head may learn from: see task.h. */
 #include "train/task.h"
 #include "autograd/kernels/kernels.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
+#include "nn/checkpoint.h"
 #include "train/session.h"
-#include "train/teacher.h"
 #include <math.h>
 #include <string.h>
 
@@ -110,6 +110,100 @@ static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const
   return mixed;
 }
 
+/* A text's class is told by the row of its last token: [B, T, D] -> [B, 1, D]. NULL of NULL. */
+static Tensor *last_rows(Tape *tape, Tensor *encoded, const TaskBatch *batch) {
+  int32_t *last = tape_alloc(tape, (size_t)batch->count * sizeof *last);
+  if (last == NULL || encoded == NULL) return NULL;
+  for (int i = 0; i < batch->count && !tape_planning(tape); i++) last[i] = batch->lengths[i] - 1;
+  return op_select_rows(tape, encoded, last);
+}
+
+/* ---- Distillation ---- */
+
+static Status refuse_teacher(const char *path, const char *what, int64_t teacher, int64_t run) {
+  return status_set(STATUS_BAD_USAGE,
+                    "--distill: the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data",
+                    path, what, (long long)teacher, (long long)run);
+}
+
+static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
+  const ModelConfig *config = session->config;
+  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
+  if (teacher->classes != config->classes) return refuse_teacher(path, "classes:", teacher->classes, config->classes);
+  if (config_is_decoder(config)) {
+    if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
+    return teacher->context >= session->tokens ? STATUS_OK : refuse_teacher(path, "a context of", teacher->context, session->tokens);
+  }
+  return teacher->image == config->image ? STATUS_OK : refuse_teacher(path, "images of side", teacher->image, config->image);
+}
+
+Status task_teacher_open(Session *session) {
+  const TrainOptions *options = &session->options;
+  const bool learning = session->use == SESSION_TRAIN || session->use == SESSION_PLAN;
+  const char *path = options->teacher ? options->teacher : session->origin;
+  ModelConfig config;
+  if (options->distill == 0 && options->teacher)
+    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
+  if (options->distill == 0 || !learning) return STATUS_OK;
+  if (path == NULL || strcmp(path, "random") == 0 || strcmp(path, "mimetic") == 0)
+    return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
+  const bool described = options->teacher != NULL;
+  TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
+  Teacher *teacher = &session->teacher;
+  config.astra.groups = 0;
+  Status status = check_teacher(session, &config, path);
+  if (status == STATUS_OK) status = model_new(&teacher->model, &config);
+  config_release(&config);
+  if (status == STATUS_OK && session->use == SESSION_PLAN) {
+    status = param_reserve(model_params(teacher->model), false);
+  } else if (status == STATUS_OK) {
+    status = checkpoint_map_params(teacher->model, path, &teacher->mapping);
+    if (status == STATUS_OK) status = model_pack_weights(teacher->model, tape_uses_bf16(session->tape));
+  }
+  return status == STATUS_OK ? status : status_wrap(status, "--distill");
+}
+
+void task_teacher_close(Session *session) {
+  model_free(session->teacher.model);
+  checkpoint_unmap(session->teacher.mapping);
+}
+
+/* Whether this pass learns from a teacher: there is one, and the tape records. */
+static bool is_taught(const Session *session) { return session->teacher.model != NULL && tape_recording(session->tape); }
+
+/* The teacher's rows: all of a text, the class token of an image. */
+static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pixels) {
+  ModelInput input = {.pixels = pixels, .ids = batch->ids, .batch = batch->count};
+  if (session_lay_plain(session, batch->tokens) != STATUS_OK) return NULL;
+  return model_encode(session->teacher.model, session->tape, &input, &session->plain_layout, NULL,
+                      batch->ids ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS);
+}
+
+/* The teacher's probabilities [B, classes] for the batch, whose pixels, if it has any, are `pixels` [B, C, H, W], into the target: on the
+ * tape, not recorded. */
+static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixels, CrossEntropy *target) {
+  Tape *tape = session->tape;
+  tape_record(tape, false);
+  Tensor *encoded = teacher_rows(session, batch, pixels);
+  if (batch->ids != NULL) encoded = last_rows(tape, encoded, batch);
+  Tensor *logits = encoded ? model_classify(session->teacher.model, tape, encoded) : NULL;
+  tape_record(tape, true);
+  if (logits == NULL) return;
+  const int64_t classes = tensor_width(logits);
+  for (int64_t row = 0; !tape_planning(tape) && row < batch->count; row++) kernels()->softmax(classes, 1, logits->value + row * classes);
+  target->teacher = logits->value;
+  target->teaching = session->options.distill;
+}
+
+/* The teacher's rows [B, T, D'] and the table [V, D'] that makes logits of them, for VocabLoss. */
+static Status teach_tokens(Session *session, const TaskBatch *batch, Tensor **rows, Tensor **table) {
+  tape_record(session->tape, false);
+  *rows = teacher_rows(session, batch, NULL);
+  *table = model_token_table(session->teacher.model, session->tape);
+  tape_record(session->tape, true);
+  return tape_status(session->tape);
+}
+
 /* ---- The head of classes ---- */
 
 /* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and
@@ -135,18 +229,13 @@ static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logi
   return loss;
 }
 
-static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixels, CrossEntropy *target) {
-  target->teacher = teacher_classes(session, batch, pixels);
-  target->teaching = session->options.distill;
-}
-
 static Tensor *image_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   Tape *tape = session->tape;
   CrossEntropy target = {0};
   ModelInput input = task_input(tape, batch, session->config);
   if (tape_recording(tape) && (session->options.mixup > 0 || session->options.cutmix > 0))
     input.pixels = mixup(session, tape, batch, input.pixels, &target);
-  if (teacher_teaches(session)) teach_classes(session, batch, input.pixels, &target);
+  if (is_taught(session)) teach_classes(session, batch, input.pixels, &target);
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
   return class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
 }
@@ -158,20 +247,16 @@ static Tensor *image_answer(Model *model, Tape *tape, const TaskBatch *batch, co
   return model_classify(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS));
 }
 
-/* A text's class is told by the row of its last token. */
 static Tensor *text_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
   ModelInput input = task_input(tape, batch, model_config(model));
-  int32_t *last = tape_alloc(tape, (size_t)batch->count * sizeof *last);
-  Tensor *encoded = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  Tensor *rows = last_rows(tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL), batch);
   *kept = NULL;
-  if (last == NULL || encoded == NULL) return NULL;
-  for (int i = 0; i < batch->count && !tape_planning(tape); i++) last[i] = batch->lengths[i] - 1;
-  return model_classify(model, tape, op_select_rows(tape, encoded, last));
+  return rows != NULL ? model_classify(model, tape, rows) : NULL;
 }
 
 static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   CrossEntropy target = {0};
-  if (teacher_teaches(session)) teach_classes(session, batch, NULL, &target);
+  if (is_taught(session)) teach_classes(session, batch, NULL, &target);
   Tensor *kept, *logits = text_answer(session->model, session->tape, batch, layout, exchange, &kept);
   return class_loss(session, batch, logits, &target, score);
 }
@@ -203,7 +288,7 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
                        .correct = &score->correct,
                        .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real)),
                        .teaching = session->options.distill};
-  if (teacher_teaches(session) && teacher_tokens(session, batch, &options.teacher, &options.teacher_table) != STATUS_OK) return NULL;
+  if (is_taught(session) && teach_tokens(session, batch, &options.teacher, &options.teacher_table) != STATUS_OK) return NULL;
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
   Tensor *value = model_token_loss(session->model, tape, encoded, &options);
   if (value != NULL && !tape_planning(tape)) score_tokens(session, batch, options.row_loss, (double)value->value[0], score);

@@ -112,13 +112,6 @@ static Status note_evaluation(Best *best, const Session *session, double value, 
 
 /* ---------------------------------------------------------------- keeping */
 
-/* What makes a checkpoint: weights, configurations, tokenizers. */
-static bool belongs(const char *path, const char *name) {
-  const char *ending = strrchr(name, '.');
-  if (ending != NULL && (strcmp(ending, ".csv") == 0 || strcmp(ending, ".png") == 0)) return false;
-  return !files_is_dir(path) && strncmp(name, "events.", 7) != 0 && strstr(name, ".tmp-") == NULL;
-}
-
 static Status copy_file(const char *from, const char *to) {
   static const size_t max = (size_t)1 << 20;
   FileWriter writer;
@@ -141,15 +134,6 @@ static Status copy_file(const char *from, const char *to) {
   return status;
 }
 
-static Status copy_named(const char *out, const char *folder, const char *name) {
-  char *from = files_join(out, name), *to = files_join(folder, name);
-  Status status = from != NULL && to != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK && belongs(from, name)) status = copy_file(from, to);
-  free(from);
-  free(to);
-  return status;
-}
-
 /* Copies the checkpoint that lies in OUT (all but states, measures and images) to OUT/best. */
 static Status keep_best(const Session *session) {
   const char *out = session->options.out;
@@ -157,7 +141,16 @@ static Status keep_best(const Session *session) {
   size_t count;
   Status status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK && (status = files_list(out, &names, &count)) == STATUS_OK) {
-    for (size_t i = 0; i < count && status == STATUS_OK; i++) status = copy_named(out, folder, names[i]);
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+      char *from = files_join(out, names[i]), *to = files_join(folder, names[i]);
+      const char *ending = strrchr(names[i], '.');
+      bool measures =
+          (ending != NULL && (strcmp(ending, ".csv") == 0 || strcmp(ending, ".png") == 0)) || strncmp(names[i], "events.", 7) == 0;
+      if (from == NULL || to == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
+      if (status == STATUS_OK && !measures && strstr(names[i], ".tmp-") == NULL && !files_is_dir(from)) status = copy_file(from, to);
+      free(from);
+      free(to);
+    }
     files_list_free(names, count);
   }
   free(folder);
@@ -244,15 +237,6 @@ static Status open_report(Run *run) {
 }
 
 /* ---------------------------------------------------------------- intervals */
-
-/* After each step: the bar. */
-static void report_bar(Run *run) {
-  char note[64];
-  if (!run->bar.terminal) return;
-  snprintf(note, sizeof note, "loss %.4g  rate %.2g", run->batches > 0 ? run->interval.loss / (double)run->batches : run->result->loss,
-           run->rate);
-  progress_update(&run->bar, run->session->step, note);
-}
 
 static void print_interval(const Run *run, const double values[COLUMNS], double left) {
   const Session *session = run->session;
@@ -354,12 +338,6 @@ static void print_evaluation(const Run *run) {
              session->task->source->name.samples, of);
 }
 
-static Status save_evaluation(const Run *run, const double values[COLUMNS]) {
-  const Session *session = run->session;
-  TRY(metrics_confusion_save(session->confusion, session->classes, session->config->labels, session->options.out));
-  return metrics_row(run->metrics, session->step, clock_now() - run->started, values);
-}
-
 /* Validates, plain and emulated. */
 static Status report_evaluation(Run *run) {
   Session *session = run->session;
@@ -376,7 +354,12 @@ static Status report_evaluation(Run *run) {
     emulate_clear_usage(&session->emulation);
   }
   measure_columns(run, values);
-  TRY(ranks_follow(ranks_self() == 0 ? save_evaluation(run, values) : STATUS_OK));
+  Status status = STATUS_OK;
+  if (ranks_self() == 0) {
+    status = metrics_confusion_save(session->confusion, session->classes, session->config->labels, session->options.out);
+    if (status == STATUS_OK) status = metrics_row(run->metrics, session->step, clock_now() - run->started, values);
+  }
+  TRY(ranks_follow(status));
   run->interval_started += clock_now() - started; /* evaluation is not training time */
   run->bar.started += clock_now() - started;
   return draw_curves(run);
@@ -488,15 +471,6 @@ static bool is_evaluated(const Session *session) {
   return session->step == session->total_steps || (session->step % steps == 0 && session->step / steps % session->options.eval_every == 0);
 }
 
-static Status after_step(Run *run) {
-  Session *session = run->session;
-  const TrainOptions *options = &session->options;
-  bool last = session->step == session->total_steps, evaluated = is_evaluated(session);
-  if (last || session->step % options->log_every == 0) TRY(report_interval(run));
-  if (evaluated || session->step % options->checkpoint_every == 0) TRY(save_checkpoint(session)); /* whatever becomes of the evaluation */
-  return evaluated ? evaluate(run) : STATUS_OK;
-}
-
 /* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */
 static Status evaluate_finished(Run *run) {
   Session *session = run->session;
@@ -528,34 +502,37 @@ static Status loop(Run *run) {
       return say_interrupted(session);
     }
     TRY(train_step(run));
-    report_bar(run);
+    if (run->bar.terminal) {
+      char note[64];
+      snprintf(note, sizeof note, "loss %.4g  rate %.2g", run->batches > 0 ? run->interval.loss / (double)run->batches : run->result->loss,
+               run->rate);
+      progress_update(&run->bar, session->step, note);
+    }
     if (session->step % steps == 0)
       TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
-    TRY(after_step(run));
+    const bool last = session->step == session->total_steps, evaluated = is_evaluated(session);
+    if (last || session->step % session->options.log_every == 0) TRY(report_interval(run));
+    if (evaluated || session->step % session->options.checkpoint_every == 0)
+      TRY(save_checkpoint(session)); /* whatever the evaluation finds */
+    if (evaluated) TRY(evaluate(run));
   }
   say_best(run);
   return STATUS_OK;
 }
 
-/* Files are rank 0's; what it finds in them the others know. */
-static Status open_files(Run *run) {
+static Status run_all(Run *run) {
   Session *session = run->session;
   Status status = STATUS_OK;
-  if (ranks_self() == 0) {
+  TRY(data_parallel_open(session));
+  TRY(ranks_agree(plan_check(session)));
+  TRY(data_parallel_compare(session));
+  if (ranks_self() == 0) { /* files are rank 0's; what it finds in them the others know */
     status = files_make_dirs(session->options.out);
     if (status == STATUS_OK) status = open_notes(&run->best, session);
   }
   ranks_spread(0, &run->best, sizeof run->best);
   TRY(ranks_follow(status));
-  return ranks_agree(open_report(run));
-}
-
-static Status run_all(Run *run) {
-  Session *session = run->session;
-  TRY(data_parallel_open(session));
-  TRY(ranks_agree(plan_check(session)));
-  TRY(data_parallel_compare(session));
-  TRY(open_files(run));
+  TRY(ranks_agree(open_report(run)));
   return loop(run);
 }
 

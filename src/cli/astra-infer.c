@@ -173,7 +173,7 @@ static Status show_links(int argc, char **argv) {
   return STATUS_OK;
 }
 
-static const CliCommand commands[] = {{"generate", "generate text from prompts (the default with --prompt)", run_generate},
+static const CliCommand commands[] = {{"generate", "generate text from prompts (the default with --prompt); all its options", run_generate},
                                       {"eval", "measure accuracy on images or texts, or perplexity on a text", run_eval},
                                       {"selftest", "check that the processes compute what training emulated", run_selftest},
                                       {"links", "list further options: strategies, transport, simulated network", show_links},

@@ -293,6 +293,10 @@ void infer_settings_help(InferCommand command, FILE *stream) {
   Option options[INFER_OPTIONS_MAX];
   set_defaults(&settings, command);
   select_options(&settings, command, options, NULL);
+  for (Option *from = options, *to = options; command == INFER_MAIN; from++) { /* the page of generate has the rarer ones, too */
+    if (!from->name || (!strstr(from->name, "-penalty") && strcmp(from->name, "logit-bias") != 0)) *to++ = *from;
+    if (from->kind == OPTION_GROUP && !from->help) break;
+  }
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
     if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
   }

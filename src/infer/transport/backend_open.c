@@ -87,12 +87,6 @@ static Status derive_keys(Agreement *m, int d) {
   return STATUS_OK;
 }
 
-static Status draw_key(Agreement *m, int d) {
-  if (RAND_bytes(m->all[d].seal, UDP_KEY_BYTES) != 1) return status_set(STATUS_IO, "no random numbers for a key");
-  memcpy(m->said[d] + 8, m->all[d].seal, UDP_KEY_BYTES);
-  return STATUS_OK;
-}
-
 /* ---- addresses ---- */
 
 static void set_port(struct sockaddr_storage *address, uint16_t port) {
@@ -107,41 +101,35 @@ static uint16_t get_port(const struct sockaddr_storage *address) {
                                               : ((const struct sockaddr_in *)address)->sin_port);
 }
 
-/* Where a channel's other end is; processes of one machine are on its loopback. */
-static void locate(Connection *channel, struct sockaddr_storage *address, socklen_t *bytes) {
-  *bytes = sizeof *address;
-  memset(address, 0, sizeof *address);
-  bool known = getpeername(connection_fd(channel), (struct sockaddr *)address, bytes) == 0;
-  if (known && (address->ss_family == AF_INET || address->ss_family == AF_INET6)) return;
-  memset(address, 0, sizeof *address);
-  address->ss_family = AF_INET;
-  ((struct sockaddr_in *)address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  *bytes = sizeof(struct sockaddr_in);
-}
-
-/* One that takes datagrams for all peers: their families must go together, where need be as IPv4 within IPv6. */
-static void widen(struct sockaddr_storage *address, socklen_t *bytes) {
-  if (address->ss_family != AF_INET) return;
-  struct sockaddr_in v4 = *(struct sockaddr_in *)address;
-  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4.sin_port};
-  v6.sin6_addr.s6_addr[10] = v6.sin6_addr.s6_addr[11] = 0xff;
-  memcpy(v6.sin6_addr.s6_addr + 12, &v4.sin_addr, 4);
-  memset(address, 0, sizeof *address);
-  memcpy(address, &v6, sizeof v6);
-  *bytes = sizeof v6;
-}
-
+/* Where the channels' other ends are, and a socket that takes datagrams from all of them. */
 static Status open_socket(Agreement *m) {
   const BackendPeers *p = m->peers;
   bool v6 = false, far = false;
   for (int d = 0; d < p->nodes; d++) {
+    struct sockaddr_storage *address = &m->all[d].address;
+    socklen_t *bytes = &m->all[d].address_bytes;
     if (d == p->self) continue;
-    locate(p->channels[d], &m->all[d].address, &m->all[d].address_bytes);
-    v6 |= m->all[d].address.ss_family == AF_INET6;
-    far |= m->all[d].address.ss_family == AF_INET6 || ntohl(((struct sockaddr_in *)&m->all[d].address)->sin_addr.s_addr) >> 24 != 127;
+    *bytes = sizeof *address;
+    memset(address, 0, sizeof *address);
+    bool known = getpeername(connection_fd(p->channels[d]), (struct sockaddr *)address, bytes) == 0;
+    if (!known || (address->ss_family != AF_INET && address->ss_family != AF_INET6)) {
+      memset(address, 0, sizeof *address); /* processes of one machine are on its loopback */
+      address->ss_family = AF_INET;
+      ((struct sockaddr_in *)address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      *bytes = sizeof(struct sockaddr_in);
+    }
+    v6 |= address->ss_family == AF_INET6;
+    far |= address->ss_family == AF_INET6 || ntohl(((struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 != 127;
   }
-  for (int d = 0; d < p->nodes && v6; d++) {
-    if (d != p->self) widen(&m->all[d].address, &m->all[d].address_bytes);
+  for (int d = 0; d < p->nodes && v6; d++) { /* one socket for all peers: where need be as IPv4 within IPv6 */
+    if (d == p->self || m->all[d].address.ss_family != AF_INET) continue;
+    struct sockaddr_in v4 = *(struct sockaddr_in *)&m->all[d].address;
+    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = v4.sin_port};
+    mapped.sin6_addr.s6_addr[10] = mapped.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(mapped.sin6_addr.s6_addr + 12, &v4.sin_addr, 4);
+    memset(&m->all[d].address, 0, sizeof m->all[d].address);
+    memcpy(&m->all[d].address, &mapped, sizeof mapped);
+    m->all[d].address_bytes = sizeof mapped;
   }
   struct sockaddr_storage own = {.ss_family = v6 ? AF_INET6 : AF_INET};
   if (!far) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -167,7 +155,12 @@ static Status prepare_words(Agreement *m) {
     m->said[d][0] = (uint8_t)get_port(&own);
     m->said[d][1] = (uint8_t)(get_port(&own) >> 8);
     wire_put_u32(m->said[d] + 4, m->peers->mtu);
-    TRY(connection_is_secret(m->peers->channels[d]) ? derive_keys(m, d) : draw_key(m, d));
+    if (connection_is_secret(m->peers->channels[d])) {
+      TRY(derive_keys(m, d));
+      continue;
+    }
+    if (RAND_bytes(m->all[d].seal, UDP_KEY_BYTES) != 1) return status_set(STATUS_IO, "no random numbers for a key");
+    memcpy(m->said[d] + 8, m->all[d].seal, UDP_KEY_BYTES);
   }
   return STATUS_OK;
 }
@@ -191,13 +184,6 @@ static Status take_words(Agreement *m, uint32_t *mtu) {
   return STATUS_OK;
 }
 
-static Status agree(Agreement *m, uint32_t *mtu) {
-  TRY(open_socket(m));
-  TRY(prepare_words(m));
-  TRY(exchange_words(m));
-  return take_words(m, mtu);
-}
-
 static Status open_datagrams(BackendPeers *p, Backend **backend) {
   size_t nodes = (size_t)p->nodes;
   uint32_t mtu = 0;
@@ -207,7 +193,10 @@ static Status open_datagrams(BackendPeers *p, Backend **backend) {
                  .heard = calloc(nodes, WORD),
                  .socket = -1,
                  .fault = -1};
-  Status status = m.all && m.said && m.heard ? agree(&m, &mtu) : status_set(STATUS_NO_MEMORY, "no memory for %d peers", p->nodes);
+  Status status = m.all && m.said && m.heard ? open_socket(&m) : status_set(STATUS_NO_MEMORY, "no memory for %d peers", p->nodes);
+  if (status == STATUS_OK) status = prepare_words(&m);
+  if (status == STATUS_OK) status = exchange_words(&m);
+  if (status == STATUS_OK) status = take_words(&m, &mtu);
   if (status == STATUS_OK) {
     for (int d = 0; d < p->nodes; d++) m.all[d].channel = p->channels[d];
     status = backend_udp(backend, &(UdpSetup){.self = p->self, .nodes = p->nodes, .socket = m.socket, .peers = m.all, .mtu = mtu});

@@ -50,69 +50,29 @@ int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int blo
   return batch * rules->part_rows[sender * rules->parts + part];
 }
 
-/* ---- what may stand in a header */
-
-static Status check_place(const Packet *p, const PacketRules *rules) {
-  if (p->block >= rules->blocks || p->site >= rules->sites || p->part >= rules->parts)
-    return status_set(STATUS_BAD_VALUE, "sent a packet of block %d, site %d, part %d; there are %d, %d and %d", p->block, p->site, p->part,
-                      rules->blocks, rules->sites, rules->parts);
-  return STATUS_OK;
-}
-
-static Status check_kind(const Packet *p, const PacketRules *rules) {
-  bool carried = !(p->type == PACKET_CODES && rules->raw) && !(p->type == PACKET_RAW && !rules->raw);
-  if (p->type >= PACKET_TYPES || !carried)
-    return status_set(STATUS_BAD_VALUE, "sent a packet of type %d, which was not agreed on", p->type);
-  uint8_t allowed = p->type == PACKET_CODES && rules->coded ? PACKET_CODED : 0;
-  if (p->flags & ~allowed) return status_set(STATUS_BAD_VALUE, "sent a packet with unexpected flags %d", p->flags);
-  return STATUS_OK;
-}
-
-/* A message has at least as many tokens as packets. Nobody asks for a certain packet. */
-static Status check_number(const Packet *p, int64_t tokens) {
-  bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS;
-  bool right =
-      p->count <= MAX_PACKETS && p->count <= tokens && (p->count > 0 || !numbered) && (numbered ? p->index < p->count : p->index == 0);
-  if (right) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p->index, p->count, (long long)tokens);
-}
-
-/* ---- what may stand behind it */
-
-typedef struct Range {
-  size_t min, max;
-} Range;
-
-static Range data_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
-  size_t whole = payload_bytes(rules, interleave_count(tokens, p->count, p->index));
-  return p->flags & PACKET_CODED ? (Range){4, whole - 1} : (Range){whole, whole};
-}
-
-static Range length_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
-  size_t bits = packet_bits_bytes(p->count);
-  switch (p->type) {
-  case PACKET_CODES:
-  case PACKET_RAW:
-    return data_range(p, rules, tokens);
-  case PACKET_QUERY:
-    return (Range){bits, bits};
-  default:
-    return (Range){PACKET_STATUS_HEAD + bits, PACKET_STATUS_HEAD + bits};
-  }
-}
-
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
   if (size < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", size);
   Packet p;
   packet_read(bytes, &p);
-  TRY(check_place(&p, rules));
-  TRY(check_kind(&p, rules));
-  int64_t tokens = packet_rows(rules, sender, batch, p.block, p.site, p.part);
-  TRY(check_number(&p, tokens));
-  Range range = length_range(&p, rules, tokens);
-  size_t payload = size - PACKET_HEADER;
-  if (payload < range.min || payload > range.max)
-    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, range.min, range.max);
+  /* Where it belongs, and what it is. */
+  if (p.block >= rules->blocks || p.site >= rules->sites || p.part >= rules->parts)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of block %d, site %d, part %d; there are %d, %d and %d", p.block, p.site, p.part,
+                      rules->blocks, rules->sites, rules->parts);
+  if (p.type >= PACKET_TYPES || p.type == (rules->raw ? PACKET_CODES : PACKET_RAW))
+    return status_set(STATUS_BAD_VALUE, "sent a packet of type %d, which was not agreed on", p.type);
+  if (p.flags & ~(p.type == PACKET_CODES && rules->coded ? PACKET_CODED : 0))
+    return status_set(STATUS_BAD_VALUE, "sent a packet with unexpected flags %d", p.flags);
+  /* Which of how many: a message has at least as many tokens as packets, and nobody asks for a certain packet. */
+  const bool data = p.type == PACKET_CODES || p.type == PACKET_RAW;
+  const int64_t tokens = packet_rows(rules, sender, batch, p.block, p.site, p.part);
+  if (p.count > MAX_PACKETS || p.count > tokens || (data ? p.index >= p.count : p.index > 0))
+    return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p.index, p.count, (long long)tokens);
+  /* How long it is. */
+  size_t payload = size - PACKET_HEADER, max = packet_bits_bytes(p.count) + (p.type == PACKET_STATUS ? PACKET_STATUS_HEAD : 0), min = max;
+  if (data) max = min = payload_bytes(rules, interleave_count(tokens, p.count, p.index));
+  if (data && p.flags & PACKET_CODED) min = 4, max--; /* coded only where that is shorter */
+  if (payload < min || payload > max)
+    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, min, max);
   if (p.type == PACKET_STATUS && (bytes[PACKET_HEADER] > 2 || bytes[PACKET_HEADER + 1] || get_u16(bytes + PACKET_HEADER + 2)))
     return status_set(STATUS_BAD_VALUE, "sent an unknown status %d", bytes[PACKET_HEADER]);
   *packet = p;

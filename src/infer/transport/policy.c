@@ -12,38 +12,21 @@ double policy_smooth(double estimate, double measured) {
   return estimate + (measured - estimate) / (measured > estimate ? 8 : 2);
 }
 
-static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
-static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE; }
-
-static double wait_max(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : INFINITY; }
-
-/* All that is missing is said to be sent, and had a grace to come since: from then on it is lost. INFINITY: not so. */
-static double lost_from(const Reliability *r, const MessageState *g, double grace) {
-  bool sent = g->sender == SENDER_SENT && g->packets > 0 && g->missing_sent >= g->packets - g->arrived;
-  return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
-}
-
 bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + earlier(max_timeout, round_trip); }
 
 static double between(double min, double value, double max) { return earlier(max, later(min, value)); }
 
-/* How long an answer may take before the question is repeated. */
-static double answer_timeout(const MessageState *g) {
-  double first = g->round_trip > 0 ? between(min_timeout, 2 * g->round_trip, max_timeout) : first_timeout;
-  return earlier(max_timeout, first * pow(1.5, g->unanswered - 1));
-}
-
-/* What was sent should be there a grace after its sender said so; what was not takes its time. */
-static double after_answer(const MessageState *g, double grace) {
-  double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_timeout);
-  return later(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
-}
-
 /* When to ask, if nothing comes before. */
 static double question_at(const MessageState *g, double grace) {
   if (g->asking) return INFINITY;
-  if (g->unanswered > 0) return g->asked + answer_timeout(g);
-  if (g->told >= g->waiting) return after_answer(g, grace);
+  if (g->unanswered > 0) { /* how long an answer may take before the question is repeated */
+    double first = g->round_trip > 0 ? between(min_timeout, 2 * g->round_trip, max_timeout) : first_timeout;
+    return g->asked + earlier(max_timeout, first * pow(1.5, g->unanswered - 1));
+  }
+  if (g->told >= g->waiting) { /* what was sent should be there a grace after its sender said so; what was not takes its time */
+    double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_timeout);
+    return later(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
+  }
   if (g->arrived > 0) return later(g->heard, g->waiting) + grace;
   return g->waiting + later(g->block_time, between(min_timeout, 2 * g->round_trip, max_timeout));
 }
@@ -54,12 +37,16 @@ Decision policy_decide(const Reliability *r, const MessageState *g, double now, 
   *again = now;
   if (g->packets > 0 && g->arrived >= g->packets) return DECISION_COMPLETE;
   if (g->sender == SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? DECISION_PEER_GONE : DECISION_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_max(r), gone = later(g->waiting, g->heard) + r->timeout;
+  /* All that is missing is said to be sent, and had a grace to come since: from then on it is lost. */
+  bool sent = g->sender == SENDER_SENT && g->packets > 0 && g->missing_sent >= g->packets - g->arrived;
+  double lost = r->mode == RELIABILITY_DEADLINE && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
+  double late = r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? g->waiting + r->deadline : INFINITY;
+  double gone = later(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return DECISION_LOST;
   if (now >= late) return DECISION_LATE;
   if (now >= gone) return DECISION_PEER_GONE;
   *again = earlier(lost, earlier(late, gone));
-  if (!asks(r)) return DECISION_WAIT;
+  if (r->mode == RELIABILITY_STREAM) return DECISION_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;
   *again = earlier(*again, *ask ? now + min_pause : next); /* where it cannot be asked now */

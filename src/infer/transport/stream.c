@@ -82,43 +82,32 @@ static bool stream_pending(const Backend *self) {
 
 /* ---- receiving ---- */
 
-/* Bytes of the packet whose prefix is there. */
-static size_t announced(const StreamPeer *peer) { return wire_get_u32(peer->in); }
-
-/* One read, of the prefix or of the rest; false: nothing more has come, or the stream is closed. */
-static bool read_once(StreamPeer *peer) {
-  size_t wanted = peer->got < PREFIX ? PREFIX - peer->got : PREFIX + announced(peer) - peer->got;
-  ssize_t n = connection_read(peer->channel, peer->in + peer->got, wanted);
-  if (n > 0)
-    peer->got += (size_t)n;
-  else if (n == 0 || errno == ECONNRESET)
-    close_peer(peer, STATUS_PEER, "closed the connection", "");
-  else if (!is_wait(errno) && errno != EINTR)
-    close_peer(peer, STATUS_IO, "cannot receive: ", strerror(errno));
-  return n > 0 || (n < 0 && errno == EINTR);
-}
-
-static Status check_length(const StreamPeer *peer, size_t max) {
-  size_t bytes = announced(peer);
-  if (bytes >= PACKET_HEADER && bytes <= max) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "announces a packet of %zu bytes; %d to %zu are possible", bytes, PACKET_HEADER, max);
-}
-
 static Status receive_from(Stream *stream, int from, BackendTake *take, void *context) {
   StreamPeer *peer = &stream->peers[from];
+  const size_t max = stream->backend.max_packet;
   for (int packets = 0; peer->channel && packets < AT_ONCE;) {
-    bool prefix = peer->got >= PREFIX;
-    if (prefix && check_length(peer, stream->backend.max_packet) != STATUS_OK) {
+    const bool prefix = peer->got >= PREFIX;
+    const size_t bytes = prefix ? wire_get_u32(peer->in) : 0, wanted = (prefix ? PREFIX + bytes : PREFIX) - peer->got;
+    if (prefix && (bytes < PACKET_HEADER || bytes > max)) {
+      status_set(STATUS_BAD_VALUE, "announces a packet of %zu bytes; %d to %zu are possible", bytes, PACKET_HEADER, max);
       close_peer(peer, STATUS_BAD_VALUE, status_message(), "");
-    } else if (prefix && peer->got == PREFIX + announced(peer)) {
+    } else if (wanted == 0) {
       bool taken = true;
-      TRY(take(context, from, peer->in + PREFIX, announced(peer), clock_now(), &taken));
+      TRY(take(context, from, peer->in + PREFIX, bytes, clock_now(), &taken));
       peer->held = !taken;
       if (!taken) return STATUS_OK;
       peer->got = 0;
       packets++;
-    } else if (!read_once(peer)) {
-      return STATUS_OK;
+    } else { /* of the prefix or of the rest */
+      ssize_t n = connection_read(peer->channel, peer->in + peer->got, wanted);
+      const int error = n < 0 ? errno : 0;
+      if (n > 0)
+        peer->got += (size_t)n;
+      else if (n == 0 || error == ECONNRESET)
+        close_peer(peer, STATUS_PEER, "closed the connection", "");
+      else if (!is_wait(error) && error != EINTR)
+        close_peer(peer, STATUS_IO, "cannot receive: ", strerror(error));
+      if (n <= 0 && error != EINTR) return STATUS_OK;
     }
   }
   stream->backend.more |= peer->channel != NULL;
@@ -167,16 +156,6 @@ static void stream_free(Backend *self) {
   free(stream);
 }
 
-static Status open_peers(Stream *stream, Connection *const *channels, size_t max_packet) {
-  bool memory = true;
-  for (int d = 0; d < stream->nodes; d++) {
-    StreamPeer *peer = &stream->peers[d];
-    if (!(peer->channel = channels[d])) continue;
-    memory = (peer->in = malloc(PREFIX + max_packet)) && (peer->out = malloc(PREFIX + max_packet)) && memory;
-  }
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes", stream->nodes);
-}
-
 Status backend_stream(Backend **backend, int nodes, Connection *const *channels, size_t max_packet) {
   Stream *stream = calloc(1, sizeof *stream);
   *backend = NULL;
@@ -197,10 +176,16 @@ Status backend_stream(Backend **backend, int nodes, Connection *const *channels,
                               .pending = stream_pending,
                               .peer_status = stream_peer_status,
                               .free = stream_free};
-  Status status = open_peers(stream, channels, max_packet);
-  if (status == STATUS_OK)
+  bool memory = true;
+  for (int d = 0; d < nodes; d++) {
+    StreamPeer *peer = &stream->peers[d];
+    if (!(peer->channel = channels[d])) continue;
+    memory = (peer->in = malloc(PREFIX + max_packet)) && (peer->out = malloc(PREFIX + max_packet)) && memory;
+  }
+  if (memory) {
     *backend = &stream->backend;
-  else
-    stream_free(&stream->backend);
-  return status;
+    return STATUS_OK;
+  }
+  stream_free(&stream->backend);
+  return status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes", nodes);
 }

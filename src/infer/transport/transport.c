@@ -198,17 +198,6 @@ bool transport_enqueue(Transport *t, Entry entry) {
   return true;
 }
 
-/* The first packet that is to be sent again, and is not from here on; -1: there is none. */
-static int next_wanted(const Transport *t, uint64_t *wanted) {
-  for (int i = 0; i < t->words; i++) {
-    if (!wanted[i]) continue;
-    int index = 64 * i + __builtin_ctzll(wanted[i]);
-    wanted[i] &= wanted[i] - 1;
-    return index;
-  }
-  return -1;
-}
-
 /* The next packet of an entry: of a message for all its receivers, or of what is sent to one; false: there is none. A question about what
  * has been decided since is not asked any more. */
 static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
@@ -217,8 +206,15 @@ static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
   switch (e->kind) {
   case ENTRY_MESSAGE:
     return e->next++ < m->count;
-  case ENTRY_RESEND:
-    return (packet->index = next_wanted(t, m->resend + __builtin_ctzll(e->peers) * t->words)) >= 0;
+  case ENTRY_RESEND: {
+    uint64_t *wanted = m->resend + __builtin_ctzll(e->peers) * t->words;
+    int word = 0;
+    while (word < t->words && !wanted[word]) word++;
+    if (word == t->words) return false;
+    packet->index = 64 * word + __builtin_ctzll(wanted[word]);
+    wanted[word] &= wanted[word] - 1; /* not to be sent again from here on */
+    return true;
+  }
   case ENTRY_QUERY: {
     const Slot *slot = find_slot(t, __builtin_ctzll(e->peers), e->key);
     return e->next++ == 0 && slot && !slot->decided;
@@ -425,13 +421,6 @@ int transport_reserve(Transport *t, MessageKey key, int *holds_up) {
   return 0;
 }
 
-/* The span of a block: from its first packet sent (to its last arrival). */
-static void begin_span(Transport *t, uint64_t sequence, double now) {
-  if (sequence == t->span_sequence && t->span_from > 0) return;
-  t->span_sequence = sequence;
-  t->span_from = t->span_to = now;
-}
-
 Status transport_submit(Transport *t, MessageKey key, const TransportPacket *packets, int count, uint64_t peers, double now) {
   uint64_t sequence, receivers = (uint64_t)__builtin_popcountll(peers & ~t->gone), payload = 0;
   Message *m = message_of(t, key, &sequence);
@@ -460,7 +449,10 @@ Status transport_submit(Transport *t, MessageKey key, const TransportPacket *pac
   t->counts.payload_sent += receivers * payload;
   t->counts.packets_sent += receivers * (uint64_t)count;
   t->counts.bytes_sent += receivers * (payload + (uint64_t)count * (PACKET_HEADER + t->setup.overhead));
-  begin_span(t, sequence, now);
+  if (sequence != t->span_sequence || t->span_from <= 0) { /* a block's span is from its first packet sent to its last arrival */
+    t->span_sequence = sequence;
+    t->span_from = t->span_to = now;
+  }
   transport_enqueue(t, (Entry){.kind = ENTRY_MESSAGE, .ready = now, .peers = peers, .message = (int)(m - t->messages)});
   return STATUS_OK;
 }

@@ -53,17 +53,6 @@ static void let_in(Transport *t, double now) {
   }
 }
 
-/* Behind what the port of a switch lets in first; where it has no room, it is lost. */
-static void enter_port(Transport *t, int peer, Slot *slot, int index, size_t bytes, double now) {
-  double at = netem_receive(&t->netem, peer, now, PACKET_HEADER + bytes + t->setup.overhead);
-  if (at <= now) {
-    arrive(t, peer, slot, index, now);
-  } else if (t->entering_count < t->max_entering) {
-    t->entering[(t->entering_first + t->entering_count++) % t->max_entering] =
-        (Entering){.peer = peer, .slot = (int)(slot - t->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
-  }
-}
-
 /* The length of a message is what its first packet said. */
 static Status check_count(const Transport *t, Slot *slot, int count) {
   if (slot->count == 0 && count <= t->setup.max_packets) slot->count = count;
@@ -91,7 +80,14 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
     slot->length[p.index] = (uint32_t)payload;
     slot->flags[p.index] = p.flags;
   }
-  enter_port(t, peer, slot, p.index, payload, now);
+  /* Behind what the port of a switch lets in first; where that has no room, it is lost. */
+  double at = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead);
+  if (at <= now) {
+    arrive(t, peer, slot, p.index, now);
+  } else if (t->entering_count < t->max_entering) {
+    t->entering[(t->entering_first + t->entering_count++) % t->max_entering] =
+        (Entering){.peer = peer, .slot = (int)(slot - t->peers[peer].slots), .index = p.index, .sequence = sequence, .at = at};
+  }
   return STATUS_OK;
 }
 
@@ -307,12 +303,6 @@ void transport_begin_request(Transport *t, uint32_t request, int64_t batch, cons
 
 /* ---- the owner's side: messages that are waited for ---- */
 
-static void extend_span(Transport *t, uint64_t sequence, double last) {
-  if (sequence != t->span_sequence || t->span_from <= 0 || last <= t->span_to) return;
-  t->counts.span += last - t->span_to;
-  t->span_to = last;
-}
-
 void transport_caught_up(Transport *t, double at) {
   let_in(t, at);
   t->caught_up = at;
@@ -364,14 +354,6 @@ static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, do
   return DECISION_WAIT;
 }
 
-static void count_missing(Transport *t, int peer, const Expected *e, const Slot *slot, bool lost) {
-  int64_t all = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part), tokens = slot->count ? 0 : all;
-  uint64_t packets = slot->count ? (uint64_t)(slot->count - slot->arrived) : 1;
-  for (int i = 0; i < slot->count; i++) tokens += has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
-  *(lost ? &t->counts.lost : &t->counts.late) += packets;
-  *(lost ? &t->counts.lost_tokens : &t->counts.late_tokens) += (uint64_t)tokens;
-}
-
 static void list_packets(const Transport *t, int peer, const Expected *e, const Slot *slot) {
   int64_t tokens = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part);
   for (int i = 0; i < slot->count; i++) {
@@ -391,13 +373,22 @@ static void list_packets(const Transport *t, int peer, const Expected *e, const 
 static Status finish_message(Transport *t, int peer, const Expected *e, Slot *slot, Decision decision, TransportArrival *arrival) {
   bool masked = is_in(t->gone, peer) || decision == DECISION_LOST || decision == DECISION_LATE;
   if (decision != DECISION_COMPLETE && !masked) TRY(transport_give_up(t, peer));
-  if (decision != DECISION_COMPLETE) count_missing(t, peer, e, slot, decision == DECISION_LOST);
+  if (decision != DECISION_COMPLETE) {
+    bool lost = decision == DECISION_LOST;
+    int64_t all = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part), tokens = slot->count ? 0 : all;
+    for (int i = 0; i < slot->count; i++) tokens += has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
+    *(lost ? &t->counts.lost : &t->counts.late) += slot->count ? (uint64_t)(slot->count - slot->arrived) : 1;
+    *(lost ? &t->counts.lost_tokens : &t->counts.late_tokens) += (uint64_t)tokens;
+  }
   slot->decided = true;
   *arrival = (TransportArrival){.packets = t->setup.lengths_only ? NULL : t->peers[peer].arrival,
                                 .count = slot->count,
                                 .missing = slot->count - slot->arrived,
                                 .late = decision == DECISION_LATE || decision == DECISION_PEER_GONE};
-  extend_span(t, slot->sequence, slot->last);
+  if (slot->sequence == t->span_sequence && t->span_from > 0 && slot->last > t->span_to) {
+    t->counts.span += slot->last - t->span_to;
+    t->span_to = slot->last;
+  }
   if (!t->setup.lengths_only) list_packets(t, peer, e, slot);
   return STATUS_OK;
 }

@@ -64,17 +64,6 @@ static size_t packet_of_mtu(const Udp *udp, uint32_t mtu) {
   return mtu - udp->lower - DATAGRAM_AROUND;
 }
 
-/* The route has become narrower: later packets are shorter, this one goes in fragments. */
-static ssize_t put_in_fragments(Udp *udp, const UdpPeer *peer, size_t size) {
-  uint32_t mtu = route_mtu(&peer->address, peer->address_bytes);
-  size_t max = packet_of_mtu(udp, mtu ? mtu : UDP_MIN_MTU);
-  if (max < udp->backend.max_packet) udp->backend.max_packet = max;
-  allow_fragments(udp, true);
-  ssize_t n = put(udp, peer, size);
-  allow_fragments(udp, false);
-  return n;
-}
-
 static Status udp_send(Backend *self, int to, const uint8_t *packet, size_t bytes, bool *taken) {
   Udp *udp = (Udp *)self;
   *taken = true;
@@ -82,7 +71,16 @@ static Status udp_send(Backend *self, int to, const uint8_t *packet, size_t byte
   if (peer->closed || bytes + DATAGRAM_AROUND > udp->room) return STATUS_OK;
   TRY(datagram_close(&peer->sender, packet, bytes, udp->out));
   ssize_t n = put(udp, peer, bytes + DATAGRAM_AROUND);
-  if (n < 0 && errno == EMSGSIZE) n = put_in_fragments(udp, peer, bytes + DATAGRAM_AROUND);
+  if (n < 0 && errno == EMSGSIZE) { /* the route has become narrower: later packets are shorter, this one goes in fragments */
+    uint32_t mtu = route_mtu(&peer->address, peer->address_bytes);
+    size_t max = packet_of_mtu(udp, mtu ? mtu : UDP_MIN_MTU);
+    if (max < self->max_packet) self->max_packet = max;
+    allow_fragments(udp, true);
+    n = put(udp, peer, bytes + DATAGRAM_AROUND);
+    int error = errno;
+    allow_fragments(udp, false);
+    errno = error;
+  }
   *taken = !(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
   udp->full |= !*taken;
   return STATUS_OK; /* what the network did not want is lost, as others are on their way */
@@ -95,38 +93,28 @@ static bool udp_pending(const Backend *self) {
 
 /* ---- receiving ---- */
 
-static Status take_datagram(Udp *udp, size_t size, BackendTake *take, void *context) {
-  int from = datagram_sender(udp->in, size);
-  size_t bytes;
-  uint8_t *packet = NULL;
-  bool taken = true, known = from >= 0 && from < udp->nodes && from != udp->self;
-  if (known) packet = datagram_open(&udp->peers[from].receiver, udp->in, size, &bytes);
-  if (packet) TRY(take(context, from, packet, bytes, clock_now(), &taken));
-  udp->backend.dropped += !packet || !taken;
-  return STATUS_OK;
-}
-
-/* A channel says nothing any more, but that it ends. */
-static void look_at_channels(Udp *udp) {
-  for (int d = 0; d < udp->nodes; d++) {
+static Status udp_receive(Backend *self, BackendTake *take, void *context) {
+  Udp *udp = (Udp *)self;
+  for (int d = 0; d < udp->nodes; d++) { /* a channel says nothing any more, but that it ends */
     UdpPeer *peer = &udp->peers[d];
     uint8_t byte;
     if (!peer->channel || peer->closed) continue;
     ssize_t n = connection_read(peer->channel, &byte, 1);
     peer->closed = n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
   }
-}
-
-static Status udp_receive(Backend *self, BackendTake *take, void *context) {
-  Udp *udp = (Udp *)self;
-  look_at_channels(udp);
   self->more = udp->full = false;
   for (int i = 0; i < AT_ONCE; i++) {
     ssize_t n = recv(udp->socket, udp->in, udp->room, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
     if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return status_set(STATUS_IO, "cannot receive datagrams: %s", strerror(errno));
-    if (n > (ssize_t)udp->room) udp->backend.dropped++;
-    if (n >= 0 && n <= (ssize_t)udp->room) TRY(take_datagram(udp, (size_t)n, take, context));
+    if (n < 0) continue;
+    const int from = n <= (ssize_t)udp->room ? datagram_sender(udp->in, (size_t)n) : -1;
+    size_t bytes;
+    uint8_t *packet = NULL;
+    bool taken = true;
+    if (from >= 0 && from < udp->nodes && from != udp->self) packet = datagram_open(&udp->peers[from].receiver, udp->in, (size_t)n, &bytes);
+    if (packet) TRY(take(context, from, packet, bytes, clock_now(), &taken));
+    self->dropped += !packet || !taken;
   }
   self->more = true;
   return STATUS_OK;
@@ -165,28 +153,6 @@ static void udp_free(Backend *self) {
   free(udp);
 }
 
-static Status open_peers(Udp *udp, const UdpSetup *setup) {
-  for (int d = 0; d < udp->nodes; d++) {
-    UdpPeer *peer = &udp->peers[d];
-    if (d == udp->self) continue;
-    peer->address = setup->peers[d].address;
-    peer->address_bytes = setup->peers[d].address_bytes;
-    peer->sender.self = (uint8_t)udp->self;
-    TRY(seal_new(&peer->sender.seal, setup->peers[d].seal, true));
-    TRY(seal_new(&peer->receiver.seal, setup->peers[d].open, false));
-  }
-  return STATUS_OK;
-}
-
-static void choose_packet(Udp *udp, const UdpSetup *setup) {
-  uint32_t min = setup->mtu ? setup->mtu : UDP_MAX_MTU;
-  for (int d = 0; d < udp->nodes && !setup->mtu; d++) {
-    uint32_t mtu = d == udp->self ? 0 : route_mtu(&setup->peers[d].address, setup->peers[d].address_bytes);
-    if (mtu && mtu < min) min = mtu;
-  }
-  udp->backend.max_packet = packet_of_mtu(udp, min);
-}
-
 static Status open_udp(Udp *udp, const UdpSetup *setup) {
   int buffer = RECEIVE_BUFFER;
   struct sockaddr_storage own;
@@ -202,8 +168,21 @@ static Status open_udp(Udp *udp, const UdpSetup *setup) {
   if (setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
     setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
   allow_fragments(udp, false);
-  choose_packet(udp, setup);
-  return open_peers(udp, setup);
+  uint32_t min = setup->mtu ? setup->mtu : UDP_MAX_MTU;
+  for (int d = 0; d < udp->nodes; d++) {
+    UdpPeer *peer = &udp->peers[d];
+    const UdpAddress *given = &setup->peers[d];
+    if (d == udp->self) continue;
+    peer->address = given->address;
+    peer->address_bytes = given->address_bytes;
+    peer->sender.self = (uint8_t)udp->self;
+    TRY(seal_new(&peer->sender.seal, given->seal, true));
+    TRY(seal_new(&peer->receiver.seal, given->open, false));
+    uint32_t mtu = setup->mtu ? 0 : route_mtu(&peer->address, peer->address_bytes);
+    if (mtu && mtu < min) min = mtu;
+  }
+  udp->backend.max_packet = packet_of_mtu(udp, min);
+  return STATUS_OK;
 }
 
 Status backend_udp(Backend **backend, const UdpSetup *setup) {

@@ -174,50 +174,39 @@ Status packet_work_measure(PacketWork *work) {
 
 /* ---- into timelines */
 
-static double seconds_of(const PacketCost *cost, const Event *sent) { return sent->packets * cost->packet + sent->bytes * cost->byte; }
-
-static int bits_in(uint64_t bits) {
-  int count = 0;
-  for (; bits != 0; bits &= bits - 1) count++;
-  return count;
-}
-
-static const Event *find(const Timeline *sender, const Event *wait, int receiver) {
-  for (int i = 0; i < sender->count; i++) {
-    const Event *e = &sender->list[i];
+/* The event by which the sender sends what is waited for; NULL: none. Devices send and wait in about the same order: the search goes on
+ * from where the one before it, of the same receiver, has ended. */
+static const Event *find(const Timeline *sender, const Event *wait, int receiver, int *at) {
+  for (int i = 0; i < sender->count; i++, ++*at) {
+    if (*at >= sender->count) *at = 0;
+    const Event *e = &sender->list[*at];
     if (e->kind == EVENT_SEND && e->block == wait->block && e->site == wait->site && e->part == wait->part && (e->peers >> receiver & 1))
       return e;
   }
   return NULL;
 }
 
-static Status receiving(const PacketCost *cost, const Timeline *from, int count, const Event *wait, int receiver, double *seconds) {
-  *seconds = 0;
-  for (int d = 0; d < count; d++) {
-    if (!(wait->peers >> d & 1)) continue;
-    const Event *sent = find(&from[d], wait, receiver);
-    if (!sent)
-      return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", receiver,
-                        wait->block, wait->site, wait->part, d);
-    *seconds += seconds_of(cost, sent);
-  }
-  return STATUS_OK;
-}
-
-static Status add_stretch(Timeline *to, double seconds) { return timeline_add(to, &(Event){.kind = EVENT_FIXED, .seconds = seconds}); }
-
 Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, Timeline *to) {
   const PacketCost *out = datagrams ? &work->out : &work->stream_out, *in = datagrams ? &work->in : &work->stream_in;
   for (int d = 0; d < count; d++) {
+    int found[64] = {0}; /* of each sender's events, the last that was found */
     to[d].tokens = from[d].tokens;
     for (int i = 0; i < from[d].count; i++) {
       const Event *event = &from[d].list[i];
-      double seconds;
-      if (event->kind == EVENT_SEND) TRY(add_stretch(&to[d], seconds_of(out, event) * bits_in(event->peers)));
+      double seconds = (event->packets * out->packet + event->bytes * out->byte) * __builtin_popcountll(event->peers);
+      if (event->kind == EVENT_SEND) TRY(timeline_add(&to[d], &(Event){.kind = EVENT_FIXED, .seconds = seconds}));
       TRY(timeline_add(&to[d], event));
       if (event->kind != EVENT_WAIT) continue;
-      TRY(receiving(in, from, count, event, d, &seconds));
-      TRY(add_stretch(&to[d], seconds));
+      seconds = 0;
+      for (uint64_t left = event->peers; left; left &= left - 1) {
+        int peer = __builtin_ctzll(left);
+        const Event *sent = peer < count ? find(&from[peer], event, d, &found[peer]) : NULL;
+        if (!sent)
+          return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", d,
+                            event->block, event->site, event->part, peer);
+        seconds += sent->packets * in->packet + sent->bytes * in->byte;
+      }
+      TRY(timeline_add(&to[d], &(Event){.kind = EVENT_FIXED, .seconds = seconds}));
     }
   }
   return STATUS_OK;

@@ -181,8 +181,10 @@ static Status step(Device *d) {
   double again = INFINITY;
   transport_caught_up(d->transport, d->sim->now);
   send_due(d);
-  if (d->computes_until <= d->sim->now) TRY(run_device(d, &again));
-  send_due(d); /* what it has just sent, and questions */
+  if (d->computes_until <= d->sim->now) {
+    TRY(run_device(d, &again));
+    send_due(d); /* what it has just sent, and questions */
+  }
   if (d->computes_until > d->sim->now) again = d->computes_until;
   d->sim->wake[d->self] = fmin(again, transport_deadline(d->transport, d->blocked));
   return STATUS_OK;
@@ -204,9 +206,11 @@ static Status run(Simulation *sim) {
   for (int d = 0; d < sim->count; d++) sim->wake[d] = beginning;
   for (;;) {
     int next = 0;
-    for (int d = 1; d < sim->count; d++) next = sim->wake[d] < sim->wake[next] ? d : next;
-    if (sim->wake[next] == INFINITY) break;
-    sim->now = fmax(sim->now, sim->wake[next]);
+    double first = sim->wake[0];
+    for (int d = 1; d < sim->count; d++)
+      if (sim->wake[d] < first) first = sim->wake[d], next = d;
+    if (first == INFINITY) break;
+    sim->now = fmax(sim->now, first);
     TRY(step(&sim->devices[next]));
   }
   TRY(check_all_done(sim));
@@ -265,10 +269,9 @@ static Status index_messages(Simulation *sim) {
   return STATUS_OK;
 }
 
-static Status open_device(Simulation *sim, int self, const LinkOptions *links, TransportSetup *setup) {
+static Status open_device(Simulation *sim, int self, size_t packets, uint64_t senders, const LinkOptions *links, TransportSetup *setup) {
   Device *d = &sim->devices[self];
-  size_t packets = 0;
-  uint64_t senders = 0, everybody = (sim->count < 64 ? (1ull << sim->count) - 1 : ~0ull) & ~(1ull << self);
+  uint64_t everybody = (sim->count < 64 ? (1ull << sim->count) - 1 : ~0ull) & ~(1ull << self);
   *d = (Device){.sim = sim, .self = self, .computes_until = beginning};
   d->rules = (PacketRules){.nodes = sim->count,
                            .blocks = sim->blocks,
@@ -279,14 +282,7 @@ static Status open_device(Simulation *sim, int self, const LinkOptions *links, T
                            .width = 1,
                            .message_rows = bytes_of,
                            .message_context = d};
-  for (int i = 0; i < sim->timelines[self].count; i++) packets += sim->timelines[self].list[i].packets;
   if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_set(STATUS_NO_MEMORY, "no memory to simulate a device");
-  for (int peer = 0; peer < sim->count; peer++) {
-    for (int i = 0; i < sim->timelines[peer].count; i++) {
-      const Event *event = &sim->timelines[peer].list[i];
-      if (event->kind == EVENT_SEND && event->peers >> self & 1) senders |= 1ull << peer;
-    }
-  }
   setup->self = self;
   TRY(transport_new(&d->transport, setup, beginning - sim->options->start));
   for (int peer = 0; peer < sim->count; peer++) { /* of the smallest question and answer, on links that are idle */
@@ -299,7 +295,7 @@ static Status open_device(Simulation *sim, int self, const LinkOptions *links, T
   return STATUS_OK;
 }
 
-static Status measure(Simulation *sim, TransportSetup *setup) {
+static Status measure(Simulation *sim, TransportSetup *setup, size_t *packets, uint64_t *receivers) {
   bool used[256] = {false};
   for (int d = 0; d < sim->count; d++) {
     uint64_t to = 0, from = 0;
@@ -312,12 +308,14 @@ static Status measure(Simulation *sim, TransportSetup *setup) {
       sim->parts = e->part >= sim->parts ? e->part + 1 : sim->parts;
       *(e->kind == EVENT_SEND ? &to : &from) |= e->peers;
       if (e->kind == EVENT_WAIT) continue;
+      packets[d] += e->packets;
       size_t payload = payload_of(e), packet = PACKET_HEADER + payload / e->packets + 1;
       if (payload > setup->max_message_bytes) setup->max_message_bytes = payload;
       if (packet > setup->max_packet) setup->max_packet = packet;
       if ((int)e->packets > setup->max_packets) setup->max_packets = (int)e->packets;
     }
     setup->ahead |= (to & ~from) != 0;
+    receivers[d] = to;
   }
   sim->blocks = 0;
   for (int block = 0; block < 256; block++) {
@@ -329,6 +327,8 @@ static Status measure(Simulation *sim, TransportSetup *setup) {
 }
 
 static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *rules) {
+  size_t packets[WIRE_NODES] = {0};     /* that each device sends */
+  uint64_t receivers[WIRE_NODES] = {0}; /* of what it sends */
   TransportSetup setup = {.nodes = sim->count,
                           .max_packets = 1,
                           .max_packet = PACKET_HEADER + PACKET_STATUS_HEAD,
@@ -341,7 +341,7 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   if (rules->timeout <= 0) rules->timeout = usual_timeout;
   if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;
   sim->sites = sim->parts = 1;
-  TRY(measure(sim, &setup));
+  TRY(measure(sim, &setup, packets, receivers));
   TRY(index_messages(sim));
   setup.blocks = sim->blocks, setup.sites = sim->sites, setup.parts = sim->parts;
   setup.reliable = setup.ordered = rules->mode == RELIABILITY_STREAM;
@@ -350,7 +350,11 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   link_model_init(&sim->medium, links, sim->count, 0);
   if (!(sim->devices = calloc((size_t)sim->count, sizeof *sim->devices)))
     return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
-  for (int d = 0; d < sim->count; d++) TRY(open_device(sim, d, links, &setup));
+  for (int d = 0; d < sim->count; d++) {
+    uint64_t senders = 0;
+    for (int peer = 0; peer < sim->count; peer++) senders |= (receivers[peer] >> d & 1) << peer;
+    TRY(open_device(sim, d, packets[d], senders, links, &setup));
+  }
   return STATUS_OK;
 }
 

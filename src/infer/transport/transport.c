@@ -137,6 +137,7 @@ bool transport_wants_driver(Transport *t) {
 
 void transport_leave(Transport *t, int peer) {
   t->gone |= (uint64_t)1 << peer;
+  t->fresh |= (uint64_t)1 << peer;
   t->changed = t->wants_driver = true;
 }
 
@@ -184,6 +185,7 @@ Status transport_give_up(Transport *t, int peer) {
 void transport_assume(Transport *t, int peer, double round_trip, double jitter) {
   t->peers[peer].round_trip = round_trip;
   t->peers[peer].jitter = jitter;
+  t->fresh |= (uint64_t)1 << peer;
 }
 
 double transport_idle_seconds(const Transport *t, int peer, size_t bytes) { return netem_idle(&t->netem, peer, bytes + t->setup.overhead); }
@@ -332,6 +334,9 @@ static void finish_packet(Transport *t, int to) {
   t->flights[place].next = t->free_flight;
   t->free_flight = place;
   t->due[to] = --peer->flying ? t->flights[f.next].at : INFINITY;
+  double next = INFINITY;
+  for (int d = 0; d < t->setup.nodes; d++) next = t->due[d] < next ? t->due[d] : next;
+  t->next_due = next;
   t->full &= ~((uint64_t)1 << to);
   t->changed = true;
   if (f.kind != ENTRY_MESSAGE) { /* messages counted when they were queued */
@@ -345,6 +350,7 @@ static void finish_packet(Transport *t, int to) {
     slot->asking = false;
     slot->asked = f.sent;
     slot->unanswered++;
+    t->fresh |= (uint64_t)1 << to;
   }
   if (f.kind > ENTRY_RESEND) return;
   Message *m = &t->messages[f.message];
@@ -372,16 +378,12 @@ bool transport_output(Transport *t, double now, uint64_t blocked, TransportOutpu
     dropped = false;
     empty_queue(t, now);
     if (t->next_due > now) return false;
-    t->next_due = 0; /* until all have been looked at */
-    double next = INFINITY;
     for (int i = 0, d = t->turn; i < t->setup.nodes; i++, d = d + 1 < t->setup.nodes ? d + 1 : 0) {
       if (t->due[d] <= now && !is_in(blocked, d) && next_to(t, d, now, output, &dropped)) {
         t->turn = d;
         return true;
       }
-      if (t->due[d] < next) next = t->due[d];
     }
-    t->next_due = next;
   }
   return false;
 }

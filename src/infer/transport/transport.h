@@ -78,7 +78,8 @@ int transport_reserve(Transport *transport, MessageKey key, int *holds_up);
  * them back. BAD_VALUE. */
 Status transport_submit(Transport *transport, MessageKey key, const TransportPacket *packets, int count, uint64_t peers, double now);
 
-/* A message that is waited for, from several peers: made by transport_expect, gone on with by transport_take until `undecided` is 0. */
+/* A message that is waited for, from several peers: made by transport_expect, gone on with by transport_take until `undecided` is 0; one at
+ * a time. */
 typedef struct Expected {
   MessageKey key;
   uint64_t peers, undecided;

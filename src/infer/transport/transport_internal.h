@@ -77,6 +77,7 @@ typedef struct Peer {
   int first, last, flying;  /* of flights */
   int answers;              /* STATUSes in the queue or in flight */
   double heard, round_trip, jitter, gap;
+  double again;  /* when transport_take looks at its message again, unless it is fresh */
   Status status; /* not OK: nothing comes from it any more */
   char *why;     /* owned */
 } Peer;
@@ -110,11 +111,13 @@ struct Transport {
   uint8_t *buffer; /* of the packet that is sent; by itself */
   size_t buffer_bytes;
   uint8_t *scratch; /* [slot_room] by itself */
-  double next_due;  /* nothing in flight is due before; exact when output has found nothing */
+  double next_due;  /* the first of `due` */
   int turn;         /* the peer that output looks at first */
   bool changed, wants_driver, doubts /* a decision waits for transport_caught_up */;
   int fault;
   double caught_up;
+  uint64_t fresh;       /* peers whose message is to be decided about now: something has changed since it was looked at */
+  double waiting_since; /* of the Expected that was looked at */
   /* estimates and counts */
   uint64_t span_sequence;
   double span_from, span_to, block_from, block_time;

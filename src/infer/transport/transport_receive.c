@@ -38,6 +38,7 @@ static void arrive(Transport *t, int peer, Slot *slot, int index, double at) {
   /* A packet that was asked for says nothing about how they come by themselves. */
   if (slot->arrived > 0 && slot->asked <= 0 && at > slot->last) from->gap = policy_smooth(from->gap, at - slot->last);
   slot->arrived++;
+  t->fresh |= (uint64_t)1 << peer;
   slot->last = fmax(slot->last, at);
   if (slot->arrived == slot->count) t->changed = true;
 }
@@ -68,6 +69,7 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
   Slot *slot = open_slot(t, peer, sequence, place_of(t, sequence, lane_of(t, p.site, p.part)));
   size_t payload = bytes - PACKET_HEADER;
   TRY(check_count(t, slot, p.count));
+  t->fresh |= (uint64_t)1 << peer;
   if (slot->decided) {
     t->counts.dropped++; /* it was counted when it was given up */
     return STATUS_OK;
@@ -232,6 +234,7 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
     from->round_trip = fmax(from->round_trip, took);
   }
   slot->unanswered = 0;
+  t->fresh |= (uint64_t)1 << peer;
   if (slot->decided) return STATUS_OK;
   slot->sender = head[0] == 0 ? SENDER_NOT_YET : head[0] == 1 ? SENDER_SENT : SENDER_GONE;
   slot->told = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* behind what came before it */
@@ -314,6 +317,7 @@ void transport_caught_up(Transport *t, double at) {
  * everybody more and more patient. */
 Expected transport_expect(Transport *t, MessageKey key, uint64_t peers, double now) {
   if (key.site == 0 && key.part == 0 && t->block_from > 0) t->block_time = policy_smooth(t->block_time, now - t->block_from);
+  t->fresh = UINT64_MAX;
   return (Expected){.key = key, .peers = peers, .undecided = peers, .since = now};
 }
 
@@ -326,8 +330,10 @@ static bool has_caught_up(Transport *t, Slot *slot, double now) {
   return false;
 }
 
+/* The peer stays fresh when what was decided changes its state. */
 static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, double now, double *again) {
   const Peer *from = &t->peers[peer];
+  t->fresh &= ~((uint64_t)1 << peer);
   MessageState state = {.packets = slot->count,
                         .arrived = slot->arrived,
                         .sender = slot->sender,
@@ -348,6 +354,7 @@ static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, do
   if (is_in(t->gone, peer)) return decision == DECISION_COMPLETE ? DECISION_COMPLETE : DECISION_LATE;
   if (decision == DECISION_WAIT && asks)
     slot->asking = transport_enqueue(t, (Entry){.kind = ENTRY_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = e->key});
+  if (decision != DECISION_WAIT || asks) t->fresh |= (uint64_t)1 << peer;
   if (decision == DECISION_WAIT) slot->doubted = 0;
   if (decision == DECISION_WAIT || decision == DECISION_COMPLETE || has_caught_up(t, slot, now)) return decision;
   *again = now + look_seconds;
@@ -396,20 +403,27 @@ static Status finish_message(Transport *t, int peer, const Expected *e, Slot *sl
 Status transport_take(Transport *t, Expected *e, double now, TransportArrival *arrivals, double *again) {
   uint64_t sequence = sequence_of(t, e->key.request, e->key.block);
   int place = place_of(t, sequence, lane_of(t, e->key.site, e->key.part));
-  *again = INFINITY;
+  double first = *again = INFINITY;
   let_in(t, now);
+  if (e->since != t->waiting_since) t->fresh = UINT64_MAX;
+  t->waiting_since = e->since;
   for (uint64_t left = e->undecided; left; left &= left - 1) {
     int d = __builtin_ctzll(left);
-    double next;
-    Slot *slot = open_slot(t, d, sequence, place);
-    Decision decision = decide(t, d, e, slot, now, &next);
+    Peer *from = &t->peers[d];
+    Decision decision = DECISION_WAIT; /* as before, where nothing has changed: so it is with most peers each time that one is complete */
+    Slot *slot = NULL;
+    if (is_in(t->fresh, d) || now >= from->again) {
+      slot = open_slot(t, d, sequence, place);
+      decision = decide(t, d, e, slot, now, &from->again);
+    }
     if (decision == DECISION_WAIT) {
-      *again = fmin(*again, next);
+      first = from->again < first ? from->again : first;
       continue;
     }
     TRY(finish_message(t, d, e, slot, decision, &arrivals[d]));
     e->undecided &= ~((uint64_t)1 << d);
   }
+  *again = first;
   if (!e->undecided) t->block_from = now;
   return e->undecided ? transport_check(t) : STATUS_OK;
 }

@@ -2,6 +2,7 @@
  * its sender has not made. */
 #include "infer/transport/packet.h"
 #include "infer/transport/seal.h"
+#include "infer/wire.h"
 #include <cmocka.h>
 #include <openssl/evp.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static void the_bytes_are_the_documented_ones(void **state) {
   open_ends(&ends);
   ends.sender.sequence = 0x010203040506;
   assert_int_equal(datagram_close(&ends.sender, ends.packet, sizeof ends.packet, datagram), STATUS_OK);
-  assert_memory_equal(datagram, ((const uint8_t[]){0x41, 5, 7, 5, 4, 3, 2, 1}), 8);
+  assert_memory_equal(datagram, ((const uint8_t[]){WIRE_VERSION << 4 | 1, 5, 7, 5, 4, 3, 2, 1}), 8);
   assert_int_equal(datagram_sender(datagram, SIZE), 5);
   assert_int_equal(datagram_sender(datagram, DATAGRAM_AROUND + PACKET_HEADER - 1), -1);
   assert_true(memcmp(datagram + DATAGRAM_HEAD, ends.packet, sizeof ends.packet) != 0);

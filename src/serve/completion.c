@@ -330,29 +330,34 @@ static void close_request(void *context, HttpRequest *request) {
 
 /* ---- the request */
 
-static Status encode(Completion *c) {
+/* The ids of a prompt. `code` of an error: what OpenAI's clients know it by. */
+static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt, TokenList *ids, const char **code) {
+  const Vocabulary *v = c->model->vocabulary;
+  if (!prompt)
+    TRY(chat_template_encode(c->model->chat, v, c->asked.messages, true, ids));
+  else if (prompt->text)
+    TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, false, ids));
+  else
+    for (int64_t i = 0; i < prompt->count; i++) TRY(token_list_add(ids, prompt->ids[i]));
+  int64_t room = c->model->tokens_max - (c->asked.max_tokens == 0 ? 0 : 1);
+  for (size_t i = 0; i < ids->count; i++)
+    if (ids->ids[i] >= v->count)
+      return status_set(STATUS_BAD_VALUE, "prompt: token %d; the vocabulary has %lld", (int)ids->ids[i], (long long)v->count);
+  if ((int64_t)ids->count <= room) return STATUS_OK;
+  *code = "context_length_exceeded";
+  return status_set(STATUS_BAD_VALUE, "%zu tokens; the context has room for %lld, of which the answer needs one", ids->count,
+                    (long long)c->model->tokens_max);
+}
+
+static Status encode(Completion *c, const char **code) {
   const CompletionRequest *a = &c->asked;
   int count = a->chat ? 1 : a->prompt_count;
   c->prompts = calloc((size_t)count, sizeof *c->prompts);
   if (!c->prompts) return status_no_memory(NULL, "prompts");
   c->prompt_count = count;
   for (int p = 0; p < count; p++) {
-    TokenList *ids = &c->prompts[p];
-    const CompletionPrompt *prompt = a->chat ? NULL : &a->prompts[p];
-    if (!prompt)
-      TRY(chat_template_encode(c->model->chat, c->model->vocabulary, a->messages, true, ids));
-    else if (prompt->text)
-      TRY(vocabulary_prompt(c->model->vocabulary, prompt->text, prompt->bytes, false, ids));
-    else
-      for (int64_t i = 0; i < prompt->count; i++) TRY(token_list_add(ids, prompt->ids[i]));
-    int64_t room = c->model->tokens_max - (a->max_tokens == 0 ? 0 : 1);
-    if ((int64_t)ids->count > room)
-      return status_set(STATUS_BAD_VALUE, "%s %d of %zu tokens: the context has room for %lld, of which the answer needs one",
-                        a->chat ? "chat" : "prompt", p + 1, ids->count, (long long)c->model->tokens_max);
-    for (size_t i = 0; i < ids->count; i++)
-      if (ids->ids[i] >= c->model->vocabulary->count)
-        return status_set(STATUS_BAD_VALUE, "prompt: token %d; the vocabulary has %lld", (int)ids->ids[i],
-                          (long long)c->model->vocabulary->count);
+    Status status = encode_prompt(c, a->chat ? NULL : &a->prompts[p], &c->prompts[p], code);
+    if (status != STATUS_OK) return count > 1 ? status_wrap(status, "prompt %d", p + 1) : status;
   }
   return STATUS_OK;
 }
@@ -414,8 +419,12 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   }
   c->model = service_find(service, request, c->asked.model, true);
   if (c->model) {
-    status = encode(c);
-    if (status != STATUS_OK) service_refuse(service, request, c->model, status, chat ? "messages" : "prompt");
+    const char *code = NULL;
+    status = encode(c, &code);
+    if (status == STATUS_BAD_VALUE && code)
+      http_reply_error(request, 400, chat ? "messages" : "prompt", code, "%s", status_message());
+    else if (status != STATUS_OK)
+      service_refuse(service, request, c->model, status, chat ? "messages" : "prompt");
   }
   if (!c->model || status != STATUS_OK) {
     release(c);

@@ -258,6 +258,8 @@ static bool check_body_head(HttpRequest *r) {
   size_t max = r->http->options.max_body;
   bool post = strcmp(r->method, "POST") == 0;
   if (post && !length && !coding) return http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed"), false;
+  if (length && coding) /* of which a proxy may believe the other */
+    return http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other"), false;
   if (length && strtoull(length, NULL, 10) > max)
     return http_reply_error(r, 413, NULL, NULL, "a body of %.20s bytes; at most %zu are accepted (--max-body)", length, max), false;
   if (post && r->route->flags & HTTP_JSON_BODY && !is_json(http_field(r, "Content-Type")))

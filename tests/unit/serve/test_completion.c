@@ -1,0 +1,515 @@
+/* /v1/completions, /v1/chat/completions and /v1/images/classify over real connections, with a scripted engine (fake_engine.h) behind them:
+ * forms of the answers, log-probabilities, characters that come in pieces, stop strings, full queues, failures, clients that leave or read
+ * slowly, and the end of the service. The tokenizer is that of tests/golden/stories260K: ids 3 to 258 are the bytes. */
+#include "base/clock.h"
+#include "data/image.h"
+#include "serve/completion.h"
+#include "serve/service.h"
+#include "serve/service_cluster.h"
+#include "unit/remove_tree.h"
+#include "unit/serve/fake_engine.h"
+#include "unit/serve/http_client.h"
+#include <cmocka.h>
+
+enum { BYTE = 3, VOCABULARY_SIZE = 512, CONTEXT = 64 };
+
+static Vocabulary vocabulary;
+static ChatTemplate *chat;
+static ModelConfig config = {.kind = MODEL_LLAMA, .vocabulary = VOCABULARY_SIZE, .context = CONTEXT};
+static ModelConfig image_config = {.kind = MODEL_VIT,
+                                   .image = 4,
+                                   .patch = 2,
+                                   .channels = 3,
+                                   .classes = FAKE_CLASSES,
+                                   .image_mean = {0.5, 0.5, 0.5},
+                                   .image_std = {1, 1, 1},
+                                   .resample = 2};
+static char *labels[FAKE_CLASSES] = {"none", "dark", "bright"};
+static Weights weights = {.config = &config}, image_weights = {.config = &image_config};
+
+typedef struct Fixture {
+  Service service;
+  Engine engine, images;
+  HttpAccess *access;
+  uint16_t port;
+} Fixture;
+
+static int open_vocabulary(void **state) {
+  (void)state;
+  char folder[TEMPORARY_PATH];
+  image_config.labels = labels;
+  if (vocabulary_open(&vocabulary, "tests/golden/stories260K", &config) != STATUS_OK) return -1;
+  if (make_temporary_folder(folder) != 0) return -1; /* no template there: ChatML */
+  return chat_template_open(&chat, folder, NULL) == STATUS_OK ? 0 : -1;
+}
+
+static int close_vocabulary(void **state) {
+  (void)state;
+  chat_template_free(chat);
+  vocabulary_close(&vocabulary);
+  return 0;
+}
+
+static Fixture *start_with(const int32_t *script, int count, void (*change)(HttpOptions *options)) {
+  Fixture *f = calloc(1, sizeof *f);
+  service_init(&f->service);
+  fake_engine_init(&f->engine, script, count);
+  fake_engine_init(&f->images, script, count);
+  f->service.models[0] = (ServiceModel){
+      .name = "m", .engine = &f->engine, .weights = &weights, .vocabulary = &vocabulary, .chat = chat, .tokens_max = CONTEXT};
+  f->service.models[1] = (ServiceModel){.name = "pictures", .engine = &f->images, .weights = &image_weights, .images_max = 2};
+  f->service.count = 2;
+  assert_int_equal(http_access_new(&f->access, NULL, 0), STATUS_OK);
+  HttpOptions options = client_options(service_routes, &f->service, f->access);
+  options.finished = service_finished;
+  if (change) change(&options);
+  assert_int_equal(client_start(&f->service.http, &options, &f->port), STATUS_OK);
+  return f;
+}
+
+static Fixture *start(const int32_t *script, int count) { return start_with(script, count, NULL); }
+
+static void finish(Fixture *f) {
+  http_stop(f->service.http);
+  fake_engine_release(&f->engine);
+  fake_engine_release(&f->images);
+  http_access_free(f->access);
+  service_release(&f->service);
+  free(f);
+}
+
+/* Its JSON, which the caller releases; releases the answer. */
+static json_t *parse(Answer *answer, long status) {
+  if (answer->status != status) fail_msg("status %ld, not %ld: %s", answer->status, status, answer->body);
+  json_t *value = json_loads(answer->body, 0, NULL);
+  if (!value) fail_msg("no JSON: %s", answer->body);
+  answer_release(answer);
+  return value;
+}
+
+static json_t *post(Fixture *f, const char *path, const char *json, long status) {
+  Answer answer = client_post(f->port, path, json);
+  return parse(&answer, status);
+}
+
+/* Compares a part of JSON, as a path of names and numbers, with JSON text. */
+static void check_part(const json_t *value, const char *path, const char *wanted) {
+  char name[64];
+  const json_t *at = value;
+  for (const char *rest = path; *rest;) {
+    size_t length = strcspn(rest, ".");
+    snprintf(name, sizeof name, "%.*s", (int)length, rest);
+    at = json_is_array(at) ? json_array_get(at, (size_t)atoi(name)) : json_object_get(at, name);
+    rest += length + (rest[length] == '.');
+  }
+  char *text = at ? json_dumps(at, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)) : strdup("(nothing)");
+  if (strcmp(text, wanted) != 0) fail_msg("%s is %s, not %s", path, text, wanted);
+  free(text);
+}
+
+/* The events of a stream that are JSON, as an array. */
+static json_t *events_of(const char *body) {
+  json_t *list = json_array();
+  for (const char *at = strstr(body, "data: "); at; at = strstr(at + 1, "data: "))
+    if (at[6] == '{') json_array_append_new(list, json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL));
+  return list;
+}
+
+static void wait_until(const int *count, int wanted) {
+  for (int i = 0; i < 1000 && *(const volatile int *)count < wanted; i++) client_sleep(0.01);
+  assert_true(*count >= wanted);
+}
+
+static const int32_t letters[] = {BYTE + 'a', BYTE + 'b', BYTE + 'c', BYTE + 'd'};
+
+/* As lm-eval's client asks: ids, echo, one new token that it throws away. */
+static void echoes_with_logprobs(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  json_t *v = post(f, "/v1/completions",
+                   "{\"prompt\": [[75, 76, 198], [90]], \"max_tokens\": 1, \"logprobs\": 2, \"echo\": true, \"temperature\": 0}", 200);
+  check_part(v, "choices.0.text",
+             "\"HI\xef\xbf\xbd"
+             "a\"");
+  check_part(v, "choices.0.logprobs.tokens", "[\"H\",\"I\",\"bytes:\\\\xc3\",\"a\"]");
+  check_part(v, "choices.0.logprobs.token_logprobs", "[null,-0.76,-1.98,-1.0]");
+  check_part(v, "choices.0.logprobs.top_logprobs.0", "null");
+  check_part(v, "choices.0.logprobs.top_logprobs.1", "{\"I\":-0.76,\"J\":-0.77}");
+  check_part(v, "choices.0.logprobs.text_offset", "[0,1,2,3]");
+  check_part(v, "choices.1.logprobs.tokens", "[\"W\",\"a\"]");
+  check_part(v, "choices.1.index", "1");
+  check_part(v, "usage.prompt_tokens", "4");
+  check_part(v, "usage.completion_tokens", "2");
+  json_decref(v);
+  v = post(f, "/v1/completions", "{\"prompt\": \"HI\", \"max_tokens\": 0, \"logprobs\": 0, \"echo\": true}", 200);
+  check_part(v, "choices.0.finish_reason", "\"length\"");
+  check_part(v, "usage.completion_tokens", "0");
+  check_part(v, "choices.0.text", "\"HI\"");
+  json_decref(v);
+  finish(f);
+}
+
+static void gives_logprobs_of_chats(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  const char asked[] =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 2, \"logprobs\": true, \"top_logprobs\": 1}";
+  json_t *v = post(f, "/v1/chat/completions", asked, 200);
+  check_part(v, "choices.0.message", "{\"content\":\"ab\",\"role\":\"assistant\"}");
+  check_part(v, "choices.0.logprobs.content.1",
+             "{\"token\":\"b\",\"logprob\":-1.01,\"bytes\":[98],\"top_logprobs\":[{\"token\":\"b\",\"logprob\":-1.01,\"bytes\":[98]}]}");
+  check_part(v, "object", "\"chat.completion\"");
+  json_decref(v);
+  finish(f);
+}
+
+/* The bytes of a character are tokens of their own: none is shown before the last. What is no character becomes U+FFFD. */
+static void streams_whole_characters(void **state) {
+  (void)state;
+  static const int32_t script[] = {BYTE + 0xe2, BYTE + 0x82, BYTE + 0xac, BYTE + 'x', BYTE + 0xff, BYTE + 0xc3};
+  Fixture *f = start(script, 6);
+  f->engine.script_rounds = 1;
+  f->engine.end = ENGINE_STOP;
+  Answer answer = client_post(f->port, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 20, \"stream\": true}");
+  assert_int_equal(answer.status, 200);
+  assert_non_null(strstr(answer.head, "text/event-stream"));
+  json_t *events = events_of(answer.body);
+  char text[256] = "";
+  size_t used = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *choice = json_array_get(json_object_get(json_array_get(events, i), "choices"), 0);
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s", json_string_value(json_object_get(choice, "text")));
+  }
+  assert_string_equal(text, "\xe2\x82\xacx\xef\xbf\xbd\xef\xbf\xbd");
+  check_part(json_array_get(events, json_array_size(events) - 1), "choices.0.finish_reason", "\"stop\"");
+  assert_non_null(strstr(answer.body, "data: [DONE]\n\n"));
+  json_decref(events);
+  answer_release(&answer);
+  finish(f);
+}
+
+/* It is found across tokens, nothing of it is shown, and the engine need not go on. */
+static void stops_at_a_stop_string(void **state) {
+  (void)state;
+  for (int stream = 0; stream < 2; stream++) {
+    Fixture *f = start(letters, 4);
+    f->engine.hold = true;
+    f->engine.hold_after = 8;
+    char asked[256];
+    snprintf(asked, sizeof asked, "{\"prompt\": \"H\", \"max_tokens\": 50, \"stop\": [\"cda\", \"zz\"], \"stream\": %s}",
+             stream ? "true" : "false");
+    Answer answer = client_post(f->port, "/v1/completions", asked);
+    if (stream) {
+      assert_null(strstr(answer.body, "\"text\":\"c"));
+      assert_null(strstr(answer.body, "bc"));
+      assert_non_null(strstr(answer.body, "\"finish_reason\":\"stop\""));
+      answer_release(&answer);
+    } else {
+      json_t *v = parse(&answer, 200);
+      check_part(v, "choices.0.text", "\"ab\"");
+      check_part(v, "choices.0.finish_reason", "\"stop\"");
+      json_decref(v);
+    }
+    assert_int_equal(f->engine.cancelled, 1);
+    finish(f);
+  }
+}
+
+static void passes_sampling_on(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  json_t *v =
+      post(f, "/v1/completions",
+           "{\"prompt\": \"H\", \"max_tokens\": 1000, \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 7, \"min_p\": 0.125, "
+           "\"repetition_penalty\": 1.5, \"frequency_penalty\": -1, \"presence_penalty\": 2, \"logit_bias\": {\"5\": -100}, \"seed\": 9}",
+           200);
+  const Sampling *s = &f->engine.jobs[1].text.sampling;
+  assert_true(s->temperature == 0.5 && s->top_p == 0.25 && s->top_k == 7 && s->min_p == 0.125 && s->repetition_penalty == 1.5);
+  assert_true(s->frequency_penalty == -1 && s->presence_penalty == 2 && s->seed == 9 && s->stream == 1);
+  assert_true(s->biases == 1 && s->bias[0].id == 5 && s->bias[0].add == -100);
+  assert_int_equal(s->max, CONTEXT - f->engine.jobs[1].text.count); /* no more than there is room for */
+  assert_int_equal(s->vocabulary, VOCABULARY_SIZE);
+  assert_true(s->ends > 0 && f->engine.jobs[1].text.top == -1);
+  json_decref(v);
+  finish(f);
+}
+
+static void a_full_queue_refuses(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.queue_max = 0;
+  for (int stream = 0; stream < 2; stream++) {
+    Answer answer = client_post(f->port, "/v1/completions", stream ? "{\"prompt\": \"H\", \"stream\": true}" : "{\"prompt\": \"H\"}");
+    assert_non_null(strstr(answer.head, "Retry-After: 7"));
+    json_decref(parse(&answer, 503));
+  }
+  finish(f);
+}
+
+/* More texts than the queue takes: each goes to the engine when another one has ended. */
+static void large_requests_take_turns(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.queue_max = 3;
+  json_t *v = post(f, "/v1/completions", "{\"prompt\": [\"H\", \"I\"], \"n\": 40, \"max_tokens\": 5}", 200);
+  assert_int_equal(json_array_size(json_object_get(v, "choices")), 80);
+  check_part(v, "choices.79.text", "\"abcda\"");
+  check_part(v, "usage.completion_tokens", "400");
+  assert_int_equal(f->engine.max_queued, 3);
+  json_decref(v);
+  f->engine.queue_max = FAKE_JOBS;
+  f->engine.max_queued = 0;
+  fake_engine_set(&f->engine, true);
+  f->engine.hold_after = 0;
+  int fd = client_connect(f->port, 0);
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"n\": 100, \"max_tokens\": 5}");
+  wait_until(&f->engine.max_queued, COMPLETION_JOBS);
+  client_sleep(0.1);
+  assert_int_equal(f->engine.max_queued, COMPLETION_JOBS);
+  close(fd);
+  wait_until(&f->engine.cancelled, 1);
+  finish(f);
+}
+
+static void failures_are_told(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.failure = "device 1 is gone";
+  json_t *v = post(f, "/v1/completions", "{\"prompt\": \"H\"}", 500);
+  check_part(v, "error.message", "\"device 1 is gone\"");
+  json_decref(v);
+  f->engine.hold = true;
+  f->engine.hold_after = 2;
+  int fd = client_connect(f->port, 0);
+  static char text[1 << 16];
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"stream\": true}");
+  client_sleep(0.2);
+  fake_engine_set(&f->engine, false);
+  size_t used = 0;
+  while (used + 1 < sizeof text) {
+    ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
+    if (got <= 0) break;
+    text[used += (size_t)got] = 0;
+    if (strstr(text, "[DONE]")) break;
+  }
+  assert_non_null(strstr(text, "device 1 is gone"));
+  assert_non_null(strstr(text, "200 OK"));
+  close(fd);
+  finish(f);
+}
+
+static void clients_that_leave_cancel(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.hold = true;
+  f->engine.hold_after = 3;
+  for (int i = 0; i < 4; i++) {
+    int fd = client_connect(f->port, 0);
+    client_send_post(fd, "/v1/completions",
+                     i % 2 ? "{\"prompt\": \"H\", \"max_tokens\": 40}" : "{\"prompt\": \"H\", \"max_tokens\": 40, \"stream\": true}");
+    wait_until(&f->engine.count, i + 1);
+    client_sleep(0.05);
+    close(fd);
+    wait_until(&f->engine.cancelled, i + 1);
+  }
+  for (int i = 0; i < 300 && http_requests(f->service.http) > 0; i++) client_sleep(0.01);
+  assert_int_equal(http_requests(f->service.http), 0);
+  finish(f);
+}
+
+static void limit_time(HttpOptions *options) { options->request_seconds = 0.5; }
+
+static void late_answers_end(void **state) {
+  (void)state;
+  Fixture *f = start_with(letters, 4, limit_time);
+  f->engine.hold = true;
+  f->engine.hold_after = 3;
+  json_t *v = post(f, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 40}", 503);
+  json_decref(v);
+  Answer answer = client_post(f->port, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 40, \"stream\": true}");
+  assert_int_equal(answer.status, 200);
+  assert_non_null(strstr(answer.body, "request-timeout"));
+  answer_release(&answer);
+  wait_until(&f->engine.cancelled, 2);
+  finish(f);
+}
+
+/* Of a client that reads nothing the tokens that wait are limited; what came meanwhile is one event when it reads on. */
+static void slow_readers_get_it_in_one(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->service.models[0].tokens_max = 100000;
+  f->engine.hold = true;
+  f->engine.hold_after = 1;
+  static char text[1 << 20];
+  int fd = client_connect(f->port, 2048);
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 90000, \"stream\": true}");
+  wait_until(&f->engine.count, 1);
+  fake_engine_set(&f->engine, false);
+  wait_until(&f->engine.ended, 1);
+  size_t used = 0;
+  while (used + 1 < sizeof text) {
+    ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
+    if (got <= 0) break;
+    text[used += (size_t)got] = 0;
+    if (used > 6 && strstr(text + (used > 4096 + (size_t)got ? used - 4096 - (size_t)got : 0), "[DONE]")) break;
+  }
+  int events = 0, found = 0;
+  for (const char *at = text; (at = strstr(at, "data: {")); at++) events++;
+  for (const char *at = text; *at; at++) found += *at == 'b' && at[1] == 'c';
+  assert_true(found > 20000); /* all of it came (chunks cut some) */
+  assert_true(events < 45000);
+  close(fd);
+  finish(f);
+}
+
+static void drains(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.hold = true;
+  f->engine.hold_after = 1;
+  int fd = client_connect(f->port, 0), other = client_connect(f->port, 0);
+  static char text[1 << 16];
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 4}");
+  client_send(other, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
+  assert_true(recv(other, text, sizeof text, 0) > 0);
+  assert_non_null(strstr(text, "200 OK"));
+  wait_until(&f->engine.count, 1);
+  http_drain(f->service.http);
+  client_send_post(other, "/v1/completions", "{\"prompt\": \"H\"}");
+  assert_true(client_drain(other, text, sizeof text) > 0);
+  assert_non_null(strstr(text, "503"));
+  assert_int_equal(client_connect(f->port, 0), -1);
+  fake_engine_set(&f->engine, false);
+  client_drain(fd, text, sizeof text);
+  assert_non_null(strstr(text, "200 OK"));
+  assert_non_null(strstr(text, "\"abcd\""));
+  close(fd);
+  close(other);
+  finish(f);
+}
+
+static void expires(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  f->engine.hold = true;
+  static char text[1 << 16];
+  int fd = client_connect(f->port, 0), events = client_connect(f->port, 0);
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 4}");
+  client_send(events, "GET /v1/cluster/events HTTP/1.1\r\nHost: x\r\n\r\n");
+  wait_until(&f->engine.count, 1);
+  http_drain(f->service.http);
+  http_expire(f->service.http);
+  client_drain(fd, text, sizeof text);
+  assert_non_null(strstr(text, "503"));
+  assert_non_null(strstr(text, "shutting down"));
+  client_drain(events, text, sizeof text);
+  close(fd);
+  close(events);
+  finish(f);
+}
+
+/* ---- images */
+
+static size_t make_image(uint8_t level, char *bytes, size_t room) {
+  int used = snprintf(bytes, room, "P6 4 4 255\n");
+  memset(bytes + used, level, 48);
+  return (size_t)used + 48;
+}
+
+static Answer send_form(Fixture *f, const char *path, const uint8_t *levels, int count) {
+  static char body[8192];
+  size_t used = 0;
+  for (int i = 0; i < count; i++) {
+    used += (size_t)sprintf(body + used, "--BB\r\nContent-Disposition: form-data; name=\"image\"; filename=\"%d.ppm\"\r\n\r\n", i);
+    if (levels[i])
+      used += make_image(levels[i], body + used, sizeof body - used);
+    else
+      used += (size_t)sprintf(body + used, "none");
+    used += (size_t)sprintf(body + used, "\r\n");
+  }
+  used += (size_t)sprintf(body + used, "--BB\r\nContent-Disposition: form-data; name=\"top\"\r\n\r\n2\r\n--BB--\r\n");
+  const char *fields[] = {"Content-Type: multipart/form-data; boundary=BB", NULL};
+  return client_ask(f->port, NULL, path, fields, body, used);
+}
+
+static void classifies_images(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  char bytes[128];
+  const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
+  size_t size = make_image(10, bytes, sizeof bytes);
+  Answer answer = client_ask(f->port, NULL, "/v1/images/classify?top=1&model=pictures", fields, bytes, size);
+  json_t *v = parse(&answer, 200);
+  check_part(v, "results.0.classes", "[{\"index\":1,\"label\":\"dark\",\"probability\":0.6652}]");
+  json_decref(v);
+  /* Batches of two: 250 and 250, then 10 alone, around one that is none. */
+  const uint8_t levels[] = {250, 0, 250, 10};
+  answer = send_form(f, "/v1/images/classify", levels, 4);
+  v = parse(&answer, 200);
+  check_part(v, "results.0.classes.0.label", "\"bright\"");
+  check_part(v, "results.2.classes.0.label", "\"bright\"");
+  check_part(v, "results.3.classes.0.label", "\"dark\"");
+  check_part(v, "results.3.name", "\"3.ppm\"");
+  assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(v, "results"), 3), "classes")), 2);
+  assert_true(json_is_string(json_object_get(json_array_get(json_object_get(v, "results"), 1), "error")));
+  check_part(v, "usage.images", "3");
+  json_decref(v);
+  const uint8_t none[] = {0, 0};
+  answer = send_form(f, "/v1/images/classify", none, 2);
+  json_decref(parse(&answer, 422));
+  f->images.failure = "gone";
+  answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, size);
+  json_decref(parse(&answer, 500));
+  answer = client_ask(f->port, NULL, "/v1/images/classify?top=0", fields, bytes, size);
+  json_decref(parse(&answer, 400));
+  answer = client_ask(f->port, NULL, "/v1/images/classify?model=m", fields, bytes, size);
+  json_decref(parse(&answer, 400));
+  finish(f);
+}
+
+/* ---- for those who operate it */
+
+static void counts_and_tells(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  json_decref(post(f, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 3}", 200));
+  json_decref(post(f, "/v1/completions", "{\"prompt\": 5}", 400));
+  client_sleep(0.05);
+  Answer answer = client_get(f->port, "/metrics");
+  assert_non_null(strstr(answer.body, "\nastra_http_requests_total{path=\"/v1/completions\",status=\"200\"} 1\n"));
+  assert_non_null(strstr(answer.body, "\nastra_http_requests_total{path=\"/v1/completions\",status=\"400\"} 1\n"));
+  assert_non_null(strstr(answer.body, "\nastra_time_to_first_token_seconds_bucket{le=\"0.0025\"} 1\n"));
+  assert_non_null(strstr(answer.body, "\nastra_time_to_first_token_seconds_bucket{le=\"0.001\"} 0\n"));
+  assert_non_null(strstr(answer.body, "\nastra_time_per_output_token_seconds_sum 0.004\n"));
+  assert_non_null(strstr(answer.body, "\nastra_device_bytes_sent_total{model=\"m\",device=\"1\",address=\"a\\\"b\\\\c\"} 12345\n"));
+  answer_release(&answer);
+  answer = client_get(f->port, "/v1/cluster");
+  json_t *v = parse(&answer, 200);
+  check_part(v, "models.0.devices.1.state", "\"gone\"");
+  check_part(v, "models.0.devices.1.bytes_sent", "12345");
+  json_decref(v);
+  f->engine.state.ready = false;
+  answer = client_get(f->port, "/ready");
+  json_decref(parse(&answer, 503));
+  finish(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(echoes_with_logprobs),
+                                     cmocka_unit_test(gives_logprobs_of_chats),
+                                     cmocka_unit_test(streams_whole_characters),
+                                     cmocka_unit_test(stops_at_a_stop_string),
+                                     cmocka_unit_test(passes_sampling_on),
+                                     cmocka_unit_test(a_full_queue_refuses),
+                                     cmocka_unit_test(large_requests_take_turns),
+                                     cmocka_unit_test(failures_are_told),
+                                     cmocka_unit_test(clients_that_leave_cancel),
+                                     cmocka_unit_test(late_answers_end),
+                                     cmocka_unit_test(slow_readers_get_it_in_one),
+                                     cmocka_unit_test(drains),
+                                     cmocka_unit_test(expires),
+                                     cmocka_unit_test(classifies_images),
+                                     cmocka_unit_test(counts_and_tells)};
+  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
+}

@@ -1,8 +1,8 @@
 #!/bin/bash
-# astra-serve with curl: the interface of OpenAI's API whole and as a stream, tokens, images, errors with their field, keys, rates, limits of size
-# and time, metrics, the log, and the end by a signal.
-# Usage: tests/cli/astra-serve.sh; programs in $BUILD/bin (build/bin). limit: 240
-stories=$PWD/tests/golden/stories260K
+# astra-serve with curl: the interface of OpenAI's API whole and as a stream, tokens, images, errors with their field, keys, rates, TLS, limits of size
+# and time, clients that leave, metrics, the log, and the end by a signal.
+# Usage: tests/cli/astra-serve.sh; programs in $BUILD/bin (build/bin). limit: 300
+stories=$PWD/tests/golden/stories260K pictures=$PWD/datasets/pictures classifier=$PWD/checkpoints/vit-cifar-g8
 . tests/cli/helpers.sh astra-serve
 command -v curl >/dev/null || { echo "skipped: curl is not there"; exit 77; }
 
@@ -10,14 +10,15 @@ server=
 stop() { [ -z "$server" ] || { kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; server=; }; }
 trap 'stop; rm -rf "$work"' EXIT
 
-# serve NAME ARGUMENTS...: starts it on a free port, waits until it listens, sets base
+# serve NAME ARGUMENTS...: starts it on a free port, waits until it listens, sets base and port
 serve() {
   name=$1
   shift
+  stop
   "$program" --listen 127.0.0.1:0 "$@" 2>"$work/log" >"$work/stdout" &
   server=$!
-  for _ in $(seq 600); do
-    base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/log")
+  for _ in $(seq 900); do
+    base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/log") port=${base##*:}
     [ -z "$base" ] || return 0
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
@@ -26,33 +27,172 @@ serve() {
   report "it does not listen"
   exit 1
 }
-# post PATH JSON [CURL ARGUMENTS...]: the body to out, the status to $status, the head to head
-post() { status=$(curl -sS -m 60 -o "$work/out" -D "$work/head" -w '%{http_code}' "$base$1" -H 'Content-Type: application/json' -d "$2" "${@:3}" 2>"$work/err"); }
+# get PATH [CURL ARGUMENTS...]: the body to out, the head to head, the status to $status
 get() { status=$(curl -sS -m 60 -o "$work/out" -D "$work/head" -w '%{http_code}' "$base$1" "${@:2}" 2>"$work/err"); }
+post() { get "$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"; } # PATH JSON [CURL ARGUMENTS...]
 is() { [ "$status" = "$1" ] || report "status $status, expected $1"; }
 that() { jq -e "$1" "$work/out" >"$work/jq" 2>&1 || report "$1 does not hold"; } # JQ CONDITION
 head_has() { grep -qi -e "$1" "$work/head" || report "the head lacks '$1'"; }
+events() { sed -n 's/^data: {/{/p' "$work/out"; }
+# raw TEXT SECONDS: what comes back on a connection after these bytes (as printf has them), to out; sets took
+raw() {
+  local start=$EPOCHREALTIME
+  exec 3<>"/dev/tcp/127.0.0.1/$port"
+  printf "$1" >&3
+  timeout "$2" cat <&3 >"$work/out" 2>/dev/null
+  exec 3<&- 3>&-
+  took=$(awk "BEGIN { print $EPOCHREALTIME - $start }")
+}
+# Waits until JQ holds of /v1/cluster
+settles() {
+  for _ in $(seq 100); do
+    get /v1/cluster
+    jq -e "$1" "$work/out" >/dev/null 2>&1 && return
+    sleep 0.1
+  done
+  report "$1 does not come true"
+}
 
+# ---- the command line
 expect "no checkpoint" 2; err "checkpoint DIR is missing"
 expect "two of a name" 2 -c a/x -c b/x; err "two models are called x"
 expect "half of TLS" 2 -c "$stories" --tls-key x; err "give both"
+expect "peers and two models" 2 -c a/x -c b/y --peers unix:x; err "one --checkpoint"
+expect "no such model" 1 -c nowhere/x; err "nowhere/x"
+expect "an address that is none" 2 -c "$stories" --listen a:b:c; err "--listen"
+printf 'short\n' >"$work/keys"
+expect "a short key" 1 -c "$stories" --api-key-file "$work/keys"; err "line 1: a key of 5 characters"
+printf 'not pem' >"$work/pem"
+expect "no certificate" 1 -c "$stories" --nodes 1 --listen 127.0.0.1:0 --tls-key "$work/pem" --tls-certificate "$work/pem"; err "PEM"
 
-serve "texts" -c "$stories" --nodes 1 --max-body 100k --max-header 4k
+# ---- texts
+serve "texts" -c "$stories" --nodes 1 --max-body 100k --max-header 4k --header-timeout 1s --body-timeout 1500ms --cors https://example.org
 name="models"; get /v1/models; is 200; that '.data[0].id == "stories260K" and .data[0].max_model_len == 512'
 name="health"; get /health; is 200
 name="ready"; get /ready; is 200
-name="page"; get /; is 200; head_has 'content-security-policy'; head_has '^etag'
-name="completion"; post /v1/completions '{"model": "stories260K", "prompt": "", "max_tokens": 60, "temperature": 0}'; is 200
+name="page"; get /; is 200; head_has 'content-security-policy'; tag=$(sed -nE 's/^ETag: (.*)\r$/\1/pI' "$work/head")
+name="page again"; get / -H "If-None-Match: $tag"; is 304
+name="completion"; post /v1/completions '{"model": "stories260K", "prompt": "", "max_tokens": 60, "temperature": 0, "user": "me", "whatever": {}}'; is 200
 that '.choices[0].finish_reason == "length" and .usage.completion_tokens == 60 and .object == "text_completion"'
 jq -rj '.choices[0].text' "$work/out" >"$work/text"
 cmp -s "$work/text" <(head -c "$(stat -c %s "$work/text")" "$stories/golden_stdout.txt") || report "another text than the model is known to tell"
 name="stream"; post /v1/completions '{"prompt": "", "max_tokens": 60, "temperature": 0, "stream": true, "stream_options": {"include_usage": true}}'; is 200
 head_has 'text/event-stream'
 [ "$(tail -n 2 "$work/out" | head -n 1)" = "data: [DONE]" ] || report "no [DONE] at the end"
-sed -n 's/^data: {/{/p' "$work/out" | jq -rj '.choices[0].text // ""' | cmp -s - "$work/text" || report "another text than at once"
-sed -n 's/^data: {/{/p' "$work/out" | tail -n 1 >"$work/last"; mv "$work/last" "$work/out"; that '.choices == [] and .usage.completion_tokens == 60'
-name="end of the service"; kill -TERM "$server"; wait "$server"; code=$?; server=; [ $code = 0 ] || report "exit code $code"
-grep -q '"path":"/v1/completions","status":200' "$work/log" || report "no line in the log"
+events | jq -rj '.choices[0].text // ""' | cmp -s - "$work/text" || report "another text than at once"
+[ "$(events | wc -l)" -ge 10 ] || report "not as it comes"
+events | tail -n 1 >"$work/last"; cp "$work/last" "$work/out"; that '.choices == [] and .usage.completion_tokens == 60'
+name="stop"; post /v1/completions '{"prompt": "", "max_tokens": 60, "temperature": 0, "stop": ["Lily", "never"]}'; is 200
+that '.choices[0].finish_reason == "stop" and (.choices[0].text | endswith("girl named "))'
+name="seed"; post /v1/completions '{"prompt": "The", "max_tokens": 20, "temperature": 1, "seed": 7, "n": 2}'; cp "$work/out" "$work/first"
+that '.choices | length == 2 and .[0].text != .[1].text and .[1].index == 1'
+post /v1/completions '{"prompt": "The", "max_tokens": 20, "temperature": 1, "seed": 7, "n": 2}'
+cmp -s <(jq .choices "$work/out") <(jq .choices "$work/first") || report "the same seed, another text"
+name="prompts"; post /v1/completions '{"prompt": ["Once", "The dog"], "max_tokens": 3, "temperature": 0}'; that '.choices | length == 2'
+name="ids"; post /tokenize '{"prompt": "Once upon a time"}'; is 200; ids=$(jq -c .tokens "$work/out")
+post /v1/completions "{\"prompt\": $ids, \"max_tokens\": 8, \"temperature\": 0}"; one=$(jq .choices[0].text "$work/out")
+post /v1/completions '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}'; that ".choices[0].text == $one"
+post /detokenize "{\"tokens\": $ids}"; that '.prompt == "Once upon a time"'
+name="chat"; post /v1/chat/completions '{"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "max_completion_tokens": 4, "temperature": 0}'; is 200
+that '.object == "chat.completion" and .choices[0].message.role == "assistant" and .choices[0].finish_reason == "length" and .usage.completion_tokens == 4'
+name="chat, stream"; post /v1/chat/completions '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0, "stream": true}'
+events | jq -s '{first: .[0].choices[0].delta.role, last: .[-1].choices[0].finish_reason}' >"$work/last"; cp "$work/last" "$work/out"
+that '.first == "assistant" and .last == "length"'
+
+# ---- what is refused, and which field is named
+refused() { name="refused: $1"; post "$2" "$1"; is "$3"; that ".error.param == $4 and (.error.message | length) > 10"; } # JSON PATH STATUS PARAM
+refused '{"prompt": "a", "temperature": "hot"}' /v1/completions 400 '"temperature"'
+refused '{"prompt": "a", "max_tokens": -1}' /v1/completions 400 '"max_tokens"'
+refused '{"prompt": "a", "n": 1.5}' /v1/completions 400 '"n"'
+refused '{"prompt": "a", "best_of": 3}' /v1/completions 400 '"best_of"'
+refused '{"prompt": "a", "logit_bias": {"x": 1}}' /v1/completions 400 '"logit_bias"'
+refused '{"prompt": "a", "stop": 5}' /v1/completions 400 '"stop"'
+refused '{"prompt": "a", "model": "other"}' /v1/completions 404 '"model"'
+refused '{"prompt": [1, 99999]}' /v1/completions 400 '"prompt"'
+refused '{"max_tokens": 5}' /v1/completions 400 '"prompt"'
+refused '{"messages": [{"role": "user", "content": 5}]}' /v1/chat/completions 400 '"messages[0].content"'
+refused '{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}' /v1/chat/completions 400 '"tools"'
+refused '{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}' /v1/chat/completions 400 '"top_logprobs"'
+refused '{"prompt": ' /v1/completions 400 null
+refused "{\"prompt\": \"$(printf '\xff')\"}" /v1/completions 400 null
+refused "$(printf '[%.0s' {1..5000})" /v1/completions 400 null
+name="too long for the context"; post /v1/completions "{\"prompt\": [$(seq -s, 1 511),1]}"; is 400; that '.error.code == "context_length_exceeded"'
+name="nothing here"; get /../etc/passwd --path-as-is; is 404
+name="method"; get /v1/completions; is 405; head_has '^allow: POST'
+name="no JSON"; get /v1/completions -d '{}'; is 415
+name="no length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n' 5; out '^HTTP/1.1 411'
+name="long body"; head -c 200000 /dev/zero | tr '\0' ' ' >"$work/long"; post /v1/completions @"$work/long"; is 413
+name="long body in chunks"; post /v1/completions @"$work/long" -H 'Transfer-Encoding: chunked' -H 'Expect:'; [[ $status = 413 ]] || out '^.*too long\|longer than'
+name="two lengths"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' 5; out '^HTTP/1.1 400'
+name="long header"; get /health -H "X-Long: $(head -c 30000 /dev/zero | tr '\0' x)"; is 431
+name="slow header"; raw 'GET /health HTTP/1.1\r\nX: ' 10; out '^HTTP/1.1 408'; holds "$took < 5"
+name="slow body"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{' 10; out '^HTTP/1.1 408'; holds "$took < 6"
+name="idle connection"; raw '' 10; silent out; holds "$took < 5"
+name="preflight"; get /v1/completions -X OPTIONS -H 'Origin: https://example.org'; is 204; head_has '^access-control-allow-headers:.*authorization'
+name="origin"; get /v1/models; head_has '^access-control-allow-origin: https://example.org'
+name="request id"; get /health -H 'X-Request-Id: mine-1.0_x'; head_has '^x-request-id: mine-1.0_x'
+name="request id that is none"; get /health -H 'X-Request-Id: a b"c'; ! grep -q 'a b"c' "$work/head" || report "an id that could be anything"
+
+# ---- a client that leaves
+name="a client that leaves"
+curl -s -m 0.4 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "n": 256, "max_tokens": 500, "temperature": 1}' >/dev/null
+settles '.models[0] | .queued == 0 and .decoding == 0 and .cancelled > 0'
+name="a stream that is left"
+curl -s -m 0.4 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "n": 256, "max_tokens": 500, "stream": true}' >/dev/null
+settles '.models[0] | .queued == 0 and .decoding == 0'
+
+# ---- for those who operate it
+name="cluster"; get /v1/cluster; that '.models[0] | .ready and (.devices | length) == 1 and .devices[0].state == "here" and .new_tokens > 100'
+name="cluster, events"; curl -sN -m 1.4 "$base/v1/cluster/events" >"$work/out"; [ "$(events | wc -l)" -ge 2 ] || report "fewer than two events in 1.4 s"
+name="metrics"; get /metrics; is 200
+for line in 'astra_http_requests_total{path="/v1/completions",status="200"} [1-9]' 'astra_http_requests_total{path="/v1/completions",status="400"} [1-9]' \
+  'astra_time_to_first_token_seconds_bucket{le="+Inf"} [1-9]' 'astra_new_tokens_total{model="stories260K"} [1-9]' \
+  'astra_device_up{model="stories260K",device="0",address="here"} 1' 'astra_http_requests_total{path="/v1/completions",status="499"} [1-9]' \
+  'astra_http_requests_total{path="/v1/completions",status="408"} 1'; do out "^$line"; done
+name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+).*/\1/; s/_(bucket|sum|count)$//' | sort -u | while read -r metric; do
+  grep -q "^# TYPE ${metric}\(_count\)\? " "$work/out" || echo "$metric"; done)" ] || report "a metric without a type"
+name="end of the service"
+curl -s -m 20 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 400, "temperature": 0}' >"$work/late" &
+late=$!
+sleep 0.1; kill -TERM "$server"; wait "$server"; code=$?; server=; wait $late
+[ $code = 0 ] || report "exit code $code"
+cp "$work/late" "$work/out"; that '.choices[0].finish_reason'
+name="log"; jq -es 'map(select(.path)) | length > 40 and all(.id and .status and .time and (.ms >= 0))' <(grep '^{' "$work/log") >/dev/null || report "lines that are no JSON"
+jq -es 'map(select(.finish == "length" and .new_tokens == 60)) | length == 2' <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log"
+
+# ---- keys, rates, TLS
+printf '# keys\nfirst-key-of-two\n\nsecond-key-of-two\n' >"$work/keys"; chmod 600 "$work/keys"
+openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 2>/dev/null
+serve "keys and TLS" -c two="$stories" --nodes 1 --api-key-file "$work/keys" --rate 2 --tls-certificate "$work/cert.pem" --tls-key "$work/key.pem"
+[[ $base = https:* ]] || report "no https"
+trust=(--cacert "$work/cert.pem")
+name="no key"; get /v1/models "${trust[@]}"; is 401; that '.error.code == "invalid_api_key"'; head_has '^www-authenticate: Bearer'
+name="another key"; get /v1/models "${trust[@]}" -H 'Authorization: Bearer first-key-of-twp'; is 401
+name="health without a key"; get /health "${trust[@]}"; is 200
+name="a key"; get /v1/models "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200; that '.data[0].id == "two"'
+for n in 1 2; do name="request $n"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer first-key-of-two'; is 200; done
+name="one too many"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer first-key-of-two'; is 429; head_has '^retry-after: [0-9]'
+name="of the other key"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200
+name="old TLS"; curl -s "${trust[@]}" --tls-max 1.1 "$base/health" >/dev/null && report "TLS 1.1 is accepted"
+stop
+
+# ---- images
+serve "images" -c "$classifier" --nodes 2
+name="an image"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png"; is 200
+that '.results[0].classes | length == 5 and .[0].probability >= .[1].probability and (.[0].label | length) > 0'
+"$bin/astra-infer" --checkpoint "$classifier" --nodes 2 --json "$pictures"/*.png >"$work/infer" 2>/dev/null
+all=(); for picture in "$pictures"/*.png; do all+=(-F "image=@$picture"); done
+name="several images"; get '/v1/images/classify?top=1' "${all[@]}"; is 200
+cmp -s <(jq -c '[.results[].classes[0].label]' "$work/out") <(jq -c '[.pictures[].top[0].label]' "$work/infer") ||
+  report "other classes than those of astra-infer"
+name="one that is none"; printf 'no image' >"$work/none.png"; get /v1/images/classify -F image=@"$work/none.png" -F image=@"$pictures/tiger_1409.png" -F top=2; is 200
+that '(.results[0].error | length) > 5 and (.results[1].classes | length) == 2 and .usage.images == 1'
+name="none at all"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary 'no image'; is 422; that '.error.code == "invalid_image"'
+name="a form without images"; get /v1/images/classify -F top=2; is 400
+name="no image type"; get /v1/images/classify -d 'x'; is 415
+name="a text for a model of images"; post /v1/completions '{"prompt": "a"}'; is 404; that '.error.param == "model"'
+name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 10'
+stop
 
 [ $failed = 0 ] && echo "astra-serve: ok"
 exit $failed

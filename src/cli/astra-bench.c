@@ -280,6 +280,7 @@ static Status run_step(int argc, char **argv) {
 static const CliCommand COMMANDS[] = {
     {"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
     {"forward", "time the forward pass of a plain model, and decoding", bench_forward_run},
+    {"decode", "time decoding steps of several sequences at once", bench_decode_run},
     {"kmeans", "time the iterations of K-means", bench_kmeans_run},
     {"op", "time each operation by itself", bench_op_run},
     {"quantize", "measure accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},

@@ -84,6 +84,9 @@ json_t *profile_table_json(const BenchProfile *profile, int64_t repetitions);
 /* astra-bench forward: the plain model's forward pass, and the decoding of a language model. */
 Status bench_forward_run(int argc, char **argv);
 
+/* astra-bench decode: decoding steps of several sequences at once. */
+Status bench_decode_run(int argc, char **argv);
+
 /* astra-bench kmeans: iterations of K-means on random samples. */
 Status bench_kmeans_run(int argc, char **argv);
 

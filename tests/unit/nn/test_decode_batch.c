@@ -144,7 +144,197 @@ static void as_one_by_one(void **state) {
   }
 }
 
+/* ---- prompts through the same steps, which share beginnings */
+
+static void prompts_in_steps(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    Model *model = small_decoder((ModelKind)kind, false);
+    const KvSpans whole = {.count = 0};
+    SmallRun run;
+    KvCache cache;
+    Text text[TEXTS];
+    int64_t shared[TEXTS];
+    DecodeRows rows[TEXTS];
+    small_open(&run);
+    open_cache(&cache, model_config(model), NULL, TOKENS);
+    KvPages *pages = open_pages(&cache, model_config(model));
+    for (int t = 0; t < TEXTS; t++) { /* 11, 13 and 15 tokens, of which 0, 4 and 8 are there: the second differs from its sixth on */
+      text[t] = (Text){.prompt = 11 + 2 * t};
+      for (int i = 0; i < TOKENS; i++) text[t].ids[i] = (i * i * 7 + i * 3 + 5 + (t == 1 && i > 4)) % SMALL_VOCABULARY;
+      tell(model, &run, NULL, &cache, &text[t], NULL);
+    }
+    memcpy(text[2].ids, text[0].ids, sizeof text[2].ids);
+    tell(model, &run, NULL, &cache, &text[2], NULL);
+    for (int t = 0; t < TEXTS; t++) { /* the first one alone, then both others in one step */
+      assert_int_equal(kv_pages_join(pages, text[t].ids, text[t].prompt, &whole, TOKENS, &text[t].sequence, &shared[t]), STATUS_OK);
+      assert_int_equal(shared[t], t == 0 ? 0 : t == 1 ? 4 : 8);
+      rows[t] = (DecodeRows){text[t].sequence, text[t].ids + shared[t], text[t].prompt - shared[t], 1};
+      if (t == 1) continue;
+      const int first = t == 0 ? 0 : 1, count = t == 0 ? 1 : 2;
+      const Tensor *logits = decode_batch(model, run.tape, pages, rows + first, count);
+      if (!logits) fail_msg("%s", status_message());
+      assert_int_equal(tensor_rows(logits), count);
+      for (int i = 0; i < count; i++) {
+        const Text *of = &text[first + i];
+        assert_row(of, of->prompt - 1, logits->value + i * SMALL_VOCABULARY, CLOSE);
+        kv_pages_keep(pages, of->sequence, rows[first + i].ids, rows[first + i].count);
+      }
+      tape_clear(run.tape);
+    }
+    kv_pages_free(pages);
+    kv_cache_release(&cache);
+    small_close(&run);
+    model_free(model);
+  }
+}
+
+/* ---- other numbers: the same kernels give a row the same result whatever rows are beside it, but those of one row alone */
+
+static void with_weights_of(LowbitKind kind, bool bf16, double close) {
+  for (int model_kind = MODEL_GPT2; model_kind <= MODEL_LLAMA; model_kind++) {
+    Model *model = small_decoder((ModelKind)model_kind, false);
+    LowbitWeights *lowbit = NULL;
+    if (kind != LOWBIT_NONE) assert_int_equal(lowbit_weights_make(model, kind, &lowbit), STATUS_OK);
+    assert_int_equal(model_pack_weights(model, bf16), STATUS_OK);
+    compare(model, NULL, NARROW_NONE, close, bf16);
+    model_free(model);
+    lowbit_weights_free(lowbit);
+  }
+}
+
+/* A rounding to 8 bits, of activations, may go the other way: 1/254 of a row's largest. */
+static void weights_of_fewer_bits(void **state) {
+  (void)state;
+  with_weights_of(LOWBIT_INT8, false, 0.05);
+  with_weights_of(LOWBIT_Q4_0, false, 0.05);
+  with_weights_of(LOWBIT_NONE, true, 0.1);
+}
+
+/* ---- a trained model: its known story, told by three sequences at once, one of which checks drafts that look back into it */
+
+enum { IDS = 201, LOOK_BACK = 3 };
+
+static void read_ids(int32_t *ids) {
+  char *text, *at;
+  size_t size;
+  assert_int_equal(files_read("tests/golden/stories260K/golden_ids.json", 1 << 16, &text, &size), STATUS_OK);
+  at = text;
+  for (int i = 0; i < IDS; i++) {
+    while (*at == '[' || *at == ',' || *at == ' ') at++;
+    ids[i] = (int32_t)strtol(at, &at, 10);
+  }
+  free(text);
+}
+
+static int32_t likeliest(const real *logits, int64_t count) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < count; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+/* What followed the last token where it stood before; else itself. */
+static int64_t look_back(const int32_t *ids, int64_t count, int32_t drafts[LOOK_BACK]) {
+  for (int64_t i = count - 2; i >= 0; i--)
+    if (ids[i] == ids[count - 1]) {
+      const int64_t found = count - 1 - i < LOOK_BACK ? count - 1 - i : LOOK_BACK;
+      memcpy(drafts, ids + i + 1, (size_t)found * sizeof *drafts);
+      return found;
+    }
+  return 0;
+}
+
+static void a_known_story(void **state) {
+  (void)state;
+  static const char directory[] = "tests/golden/stories260K";
+  int32_t expected[IDS], told[TEXTS][IDS] = {{1}, {1}, {1}}, ids[TEXTS][1 + LOOK_BACK];
+  int64_t count[TEXTS] = {1, 1, 1}, steps[TEXTS] = {0};
+  int number[TEXTS];
+  ModelConfig config;
+  Model *model;
+  CheckpointMapping *mapping;
+  KvPages *pages;
+  SmallRun run;
+  read_ids(expected);
+  assert_int_equal(config_load(&config, directory), STATUS_OK);
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  assert_int_equal(checkpoint_map_params(model, directory, &mapping), STATUS_OK);
+  const int64_t width = config.kv_heads * (config.width / config.heads);
+  const KvPagesSetup setup = {.cache = {.blocks = config.blocks, .width = width, .max = IDS + LOOK_BACK},
+                              .page = 16,
+                              .heads = config.kv_heads,
+                              .bytes = (int64_t)64 << 20,
+                              .sequences = TEXTS};
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  small_open(&run);
+  for (int t = 0; t < TEXTS; t++) {
+    int64_t shared;
+    assert_int_equal(kv_pages_join(pages, told[t], 1, &(KvSpans){.count = 0}, IDS + LOOK_BACK, &number[t], &shared), STATUS_OK);
+  }
+  while (count[0] < IDS || count[1] < IDS || count[2] < IDS) {
+    DecodeRows rows[TEXTS];
+    int of[TEXTS], n = 0;
+    for (int t = 0; t < TEXTS; t++) {
+      if (count[t] >= IDS || (t == 2 && count[0] < 40)) continue; /* the third joins later */
+      ids[t][0] = told[t][count[t] - 1];
+      const int64_t drafts = t == 1 ? look_back(told[t], count[t], ids[t] + 1) : 0;
+      rows[n] = (DecodeRows){number[t], ids[t], 1 + drafts, 1 + drafts};
+      of[n++] = t;
+      steps[t]++;
+    }
+    const Tensor *logits = decode_batch(model, run.tape, pages, rows, n);
+    if (!logits) fail_msg("%s", status_message());
+    const real *row = logits->value;
+    for (int i = 0; i < n; row += rows[i++].count * config.vocabulary) {
+      const int t = of[i];
+      int64_t kept = 0;
+      do {
+        const int32_t next = likeliest(row + kept * config.vocabulary, config.vocabulary);
+        assert_int_equal(next, expected[count[t]]);
+        told[t][count[t]++] = next;
+        kept++;
+      } while (kept < rows[i].count && ids[t][kept] == told[t][count[t] - 1] && count[t] < IDS);
+      kv_pages_keep(pages, number[t], ids[t], kept);
+    }
+    tape_clear(run.tape);
+  }
+  assert_true(steps[1] < steps[0]); /* drafts were accepted */
+  kv_pages_free(pages);
+  small_close(&run);
+  model_free(model);
+  checkpoint_unmap(mapping);
+  config_release(&config);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+  (void)state;
+  Model *model = small_decoder(MODEL_GPT2, false);
+  SmallRun run;
+  KvCache cache;
+  int number;
+  int64_t shared;
+  const int32_t ids[4] = {1, 2, SMALL_VOCABULARY, 3};
+  small_open(&run);
+  open_cache(&cache, model_config(model), NULL, TOKENS);
+  KvPages *pages = open_pages(&cache, model_config(model));
+  assert_int_equal(kv_pages_join(pages, ids, 2, &(KvSpans){.count = 0}, 3, &number, &shared), STATUS_OK);
+  const DecodeRows faults[] = {{number, ids, 4, 1}, {number, ids + 2, 1, 1}, {number, ids, 1, 2}, {number, ids, 0, 0}};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    assert_null(decode_batch(model, run.tape, pages, &faults[i], 1));
+    assert_int_equal(tape_status(run.tape), STATUS_BAD_VALUE);
+    tape_clear(run.tape);
+  }
+  assert_non_null(decode_batch(model, run.tape, pages, &(DecodeRows){number, ids, 2, 0}, 1)); /* rows after the norm */
+  kv_pages_free(pages);
+  kv_cache_release(&cache);
+  small_close(&run);
+  model_free(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one), cmocka_unit_test(prompts_in_steps),
+                                     cmocka_unit_test(weights_of_fewer_bits), cmocka_unit_test(a_known_story),
+                                     cmocka_unit_test(what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,253 @@
+/* The command decode: decoding steps of several sequences at once (nn/decode_batch.h), with random weights and ids, beside those of one.
+ * Every measurement is a step; batches of all sizes take turns, so that a machine that changes its speed does so for all of them. */
+#include "autograd/kernels/matmul.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/threads.h"
+#include "cli/bench.h"
+#include "nn/checkpoint.h"
+#include "nn/decode_batch.h"
+#include "nn/json_build.h"
+#include "nn/lowbit_weights.h"
+#include "nn/model.h"
+#include "train/session.h"
+#include <stdlib.h>
+
+static const BenchUsage USAGE = {"astra-bench decode --model NAME [--sequences N] [--length N] [--rows N] [options]",
+                                 "Times decoding steps of 1, 2, 4... sequences of a language model at once, on random weights and tokens."};
+
+enum { MAX_SEQUENCES = 256, MAX_BATCHES = 10, MAX_REPEATS = 100000, MAX_ROWS = 64 };
+
+typedef struct DecodeCommand {
+  const char *model;
+  int64_t sequences, length, rows, repeats, warm_up;
+  int weights, precision; /* LowbitKind of 0, INT8, Q4_0 in this order; TrainPrecision */
+  bool profile;
+  BenchRun run;
+} DecodeCommand;
+
+typedef struct Batch {
+  int sequences;
+  double *seconds, *processor; /* [repeats] */
+  double all_seconds, product_seconds, flops;
+  BenchProfile profile;
+} Batch;
+
+typedef struct DecodeBench {
+  const DecodeCommand *command;
+  Model *model;
+  LowbitWeights *lowbit;
+  KvPages *pages;
+  Arena *arena;
+  Tape *tape;
+  int32_t *ids; /* [sequences, length + rows] */
+  int number[MAX_SEQUENCES];
+  Batch batch[MAX_BATCHES];
+  int batches;
+  BenchPeak peak;
+} DecodeBench;
+
+static const char *const weight_names[] = {"fp32", "int8", "int4"};
+static const LowbitKind weight_kinds[] = {LOWBIT_NONE, LOWBIT_INT8, LOWBIT_Q4_0};
+
+static Status open_model(DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  ModelConfig config = {0};
+  TRY(checkpoint_is_path(c->model) ? config_load(&config, c->model) : config_preset(&config, c->model, 1));
+  config.astra.groups = 0;
+  const bool preset = !checkpoint_is_path(c->model), decoder = config_is_decoder(&config) && (preset || config.classes == 0);
+  if (decoder && preset) { /* the next token is wanted, and not a class */
+    config_release(&config);
+    TRY(config_preset(&config, c->model, 0));
+    config.astra.groups = 0;
+  }
+  const int64_t context = config.context;
+  Status status = decoder ? model_new(&b->model, &config) : STATUS_OK;
+  config_release(&config);
+  TRY(status);
+  if (!decoder) return status_set(STATUS_BAD_USAGE, "--model %s: decoding is for models that predict tokens", c->model);
+  if (c->length + c->rows > context)
+    return status_set(STATUS_BAD_USAGE, "--length %lld: with %lld rows more than the model's context of %lld", (long long)c->length,
+                      (long long)c->rows, (long long)context);
+  Rng rng;
+  rng_init(&rng, (uint64_t)c->run.seed, 0);
+  TRY(param_allocate(model_params(b->model), false));
+  model_initialise(b->model, &rng);
+  if (c->weights > 0) TRY(lowbit_weights_make(b->model, weight_kinds[c->weights], &b->lowbit));
+  b->arena = arena_new((size_t)1 << 36); /* of address space; pages come as they are touched */
+  b->tape = b->arena ? tape_new(b->arena) : NULL;
+  if (b->tape == NULL) return status_no_memory(NULL, "the model's activations");
+  tape_record(b->tape, false);
+  const bool bf16 = c->precision == PRECISION_BF16 || (c->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+  tape_use_bf16(b->tape, bf16);
+  return model_pack_weights(b->model, bf16);
+}
+
+/* Every sequence with its prompt; keys and values as astra-infer keeps them beside such weights. */
+static Status open_sequences(DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  const ModelConfig *config = model_config(b->model);
+  const int64_t tokens = c->length + c->rows, width = config->kv_heads * (config->width / config->heads);
+  KvPagesSetup setup = {
+      .cache = {.blocks = config->blocks, .width = width, .max = tokens, .kind = c->weights > 0 ? NARROW_F16 : NARROW_NONE},
+      .page = KV_PAGES_TOKENS,
+      .heads = config->kv_heads,
+      .sequences = (int)c->sequences};
+  const int64_t pages = (tokens + setup.page - 1) / setup.page;
+  setup.bytes = c->sequences * pages * 2 * config->blocks * setup.page * width * (int64_t)sizeof(real);
+  TRY(kv_pages_new(&b->pages, &setup));
+  if ((b->ids = malloc((size_t)(c->sequences * tokens) * sizeof *b->ids)) == NULL) return status_no_memory(NULL, "token ids");
+  Rng rng;
+  rng_init(&rng, (uint64_t)c->run.seed, 1);
+  for (int64_t i = 0; i < c->sequences * tokens; i++) b->ids[i] = (int32_t)rng_below(&rng, (uint64_t)config->vocabulary);
+  for (int64_t s = 0; s < c->sequences; s++) {
+    int64_t shared;
+    const int32_t *ids = b->ids + s * tokens;
+    TRY(kv_pages_join(b->pages, ids, c->length, &(KvSpans){.count = 0}, tokens, &b->number[s], &shared));
+    tape_clear(b->tape);
+    decode_batch(b->model, b->tape, b->pages, &(DecodeRows){.sequence = b->number[s], .ids = ids + shared, .count = c->length - shared}, 1);
+    TRY(tape_status(b->tape));
+    kv_pages_keep(b->pages, b->number[s], ids + shared, c->length - shared);
+  }
+  return STATUS_OK;
+}
+
+static Status open_batches(DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  for (int64_t n = 1;; n *= 2) {
+    Batch *batch = &b->batch[b->batches++];
+    batch->sequences = (int)(n < c->sequences ? n : c->sequences);
+    batch->seconds = calloc((size_t)c->repeats, sizeof(double));
+    batch->processor = calloc((size_t)c->repeats, sizeof(double));
+    if (!batch->seconds || !batch->processor) return status_no_memory(NULL, "times");
+    if (n >= c->sequences) return STATUS_OK;
+  }
+}
+
+/* Nothing is kept, so that all steps are alike. */
+static Status step(DecodeBench *b, const Batch *batch) {
+  const DecodeCommand *c = b->command;
+  DecodeRows rows[MAX_SEQUENCES];
+  for (int s = 0; s < batch->sequences; s++)
+    rows[s] = (DecodeRows){b->number[s], b->ids + s * (c->length + c->rows) + c->length, c->rows, c->rows};
+  tape_clear(b->tape);
+  decode_batch(b->model, b->tape, b->pages, rows, batch->sequences);
+  return tape_status(b->tape);
+}
+
+static Status measure(DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  TRY(bench_peak_memory(&b->peak));
+  TRY(bench_peak_measure(&b->peak));
+  TRY(open_model(b));
+  TRY(open_sequences(b));
+  TRY(open_batches(b));
+  for (int64_t i = -c->warm_up; i < c->repeats; i++)
+    for (Batch *batch = b->batch; batch < b->batch + b->batches; batch++) {
+      matmul_reset_count();
+      if (c->profile && i >= 0) bench_profile_watch(&batch->profile, b->tape);
+      const double begun = clock_now(), spent = clock_spent();
+      TRY(step(b, batch));
+      if (i < 0) continue;
+      batch->seconds[i] = clock_now() - begun;
+      batch->processor[i] = clock_spent() - spent;
+      batch->all_seconds += batch->seconds[i];
+      batch->product_seconds += matmul_counted().seconds;
+      batch->flops += matmul_counted().flops;
+    }
+  return STATUS_OK;
+}
+
+/* ---- what is printed */
+
+typedef struct Figures {
+  BenchTiming timing, processor;
+  double rate, ratio, processor_ratio; /* tokens a second; times that of one sequence, by time and by processor time */
+} Figures;
+
+static Figures figures_of(const DecodeBench *b, int i) {
+  const Batch *batch = &b->batch[i], *one = &b->batch[0];
+  const int64_t repeats = b->command->repeats;
+  const double tokens = (double)(batch->sequences * b->command->rows), first = (double)b->command->rows;
+  Figures f = {.timing = bench_timing_of(batch->seconds, repeats), .processor = bench_timing_of(batch->processor, repeats)};
+  f.rate = tokens / f.timing.median;
+  f.ratio = f.rate / (first / bench_timing_of(one->seconds, repeats).median);
+  f.processor_ratio = tokens / f.processor.median / (first / bench_timing_of(one->processor, repeats).median);
+  return f;
+}
+
+static void print_text(DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  bench_peak_print(&b->peak);
+  printf("model:   %s, %lld tokens before, %lld rows of each sequence, weights in %s, products in %s\n", c->model, (long long)c->length,
+         (long long)c->rows, weight_names[c->weights], tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, least", "+-%", "tokens/s", "times one", "of this thread");
+  for (int i = 0; i < b->batches; i++) {
+    const Figures f = figures_of(b, i);
+    printf("%9d %12.2f %12.2f %9.1f %14.1f %12.2f %17.2f\n", b->batch[i].sequences, 1e3 * f.timing.median, 1e3 * f.timing.min,
+           100 * f.timing.spread, f.rate, f.ratio, f.processor_ratio);
+  }
+  for (int i = 0; c->profile && i < b->batches; i++) {
+    Batch *batch = &b->batch[i];
+    char title[32];
+    snprintf(title, sizeof title, "%d sequences", batch->sequences);
+    const double rate = batch->product_seconds > 0 ? batch->flops / batch->product_seconds : 0;
+    profile_table_print(&batch->profile, title, c->repeats, batch->all_seconds / (double)c->repeats,
+                        rate / bench_peak_products(&b->peak, tape_uses_bf16(b->tape) ? PEAK_BF16 : PEAK_F32));
+  }
+}
+
+static Status print_json(const DecodeBench *b) {
+  const DecodeCommand *c = b->command;
+  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s}", "model", c->model, "length", (json_int_t)c->length, "rows", (json_int_t)c->rows,
+                             "weights", weight_names[c->weights], "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  json_t *list = json_array();
+  for (int i = 0; i < b->batches; i++) {
+    const Figures f = figures_of(b, i);
+    json_t *row = json_pack("{s:i, s:f, s:f, s:f}", "sequences", b->batch[i].sequences, "tokens_per_second", f.rate, "ratio", f.ratio,
+                            "processor_ratio", f.processor_ratio);
+    if (row) bench_timing_json(&f.timing, row);
+    json_array_append_new(list, row);
+  }
+  if (object) bench_peak_json(&b->peak, object);
+  json_build_put(&object, "batches", list);
+  return json_build_print(object);
+}
+
+Status bench_decode_run(int argc, char **argv) {
+  DecodeCommand c = {.sequences = 16, .length = 128, .rows = 1, .repeats = 10, .warm_up = 1};
+  const Option own[] = {
+      {OPTION_GROUP, .help = "What to run"},
+      {OPTION_TEXT, "model", 'm', &c.model, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
+      {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "most sequences of a step"},
+      {OPTION_INT, "length", 0, &c.length, "N", .min = 1, .max = 1 << 20, .help = "tokens before the step"},
+      {OPTION_INT, "rows", 0, &c.rows, "N", .min = 1, .max = MAX_ROWS, .help = "tokens of each sequence in a step, drafts included"},
+      {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
+       .help = "precision of products and activations; auto: bf16 where it is faster"},
+      {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "data type of the matrices"},
+      {OPTION_GROUP, .help = "Measuring"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured steps of each number of sequences"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "unmeasured steps before them"},
+      {OPTION_FLAG, "profile", 0, &c.profile, .help = "report the time per kind of operation"},
+      {.kind = OPTION_GROUP}};
+  bool helped;
+  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  if (helped) return STATUS_OK;
+  if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  TRY(bench_run_start(&c.run));
+  DecodeBench bench = {.command = &c};
+  Status status = measure(&bench);
+  if (status == STATUS_OK) {
+    if (!c.run.json) print_text(&bench);
+    if (c.run.json) status = print_json(&bench);
+  }
+  for (int i = 0; i < bench.batches; i++) free(bench.batch[i].seconds), free(bench.batch[i].processor);
+  free(bench.ids);
+  kv_pages_free(bench.pages);
+  tape_free(bench.tape);
+  arena_free(bench.arena);
+  model_free(bench.model);
+  lowbit_weights_free(bench.lowbit);
+  threads_stop();
+  return status;
+}

@@ -1,0 +1,27 @@
+#!/bin/bash
+# astra-bench decode from outside: steps of several sequences of tiny models, in all kinds of weights. Says nothing about speed.
+# Usage: tests/cli/astra-bench-decode.sh; programs in $BUILD/bin (build/bin). limit: 60
+. tests/cli/helpers.sh astra-bench decode
+field() { jq -e "$1" <"$work/out" >/dev/null || report "JSON lacks $1"; }
+few=(--model gpt2-mini --length 12 --repeats 2 --threads 2)
+
+expect "help" 0 --help; out "^usage: astra-bench decode"; out "--sequences"; silent err
+expect "no model" 2; err "--model is missing"
+expect "a model of pictures" 2 --model vit-cifar; err "for models that predict tokens"
+expect "more than the context" 2 --model gpt2-mini --length 510 --rows 4; err "context of 512"
+expect "no sequences" 2 --model gpt2-mini --sequences 0; err "--sequences"
+
+expect "five sequences" 0 "${few[@]}" --sequences 5 --profile; silent err
+out "^machine: 2 threads"; out "^model:   gpt2-mini, 12 tokens before, 1 rows"; out "^ *sequences .*times one"
+for n in 1 2 4 5; do out "^ *$n  .*[0-9]"; done
+out "decode_attention *forward"; out "^5 sequences"
+expect "as JSON, with drafts" 0 "${few[@]}" --sequences 2 --rows 3 --json; silent err
+field '.schema == 1 and .rows == 3 and (.batches | length) == 2 and .batches[0].ratio == 1 and .batches[1].sequences == 2'
+field '[.batches[].tokens_per_second] | all(. > 0)'
+expect "weights in 8 bits" 0 "${few[@]}" --sequences 3 --weights int8 --json; field '.weights == "int8" and .batches[2].sequences == 3'
+expect "weights in 4 bits" 0 "${few[@]}" --sequences 1 --weights int4 --json; field '.weights == "int4"'
+expect "in bf16" 0 "${few[@]}" --sequences 2 --precision bf16 --json; field '.precision == "bf16"'
+expect "rotary positions and grouped heads" 0 --model llama-mini --length 9 --repeats 2 --threads 1 --sequences 2 --json; field '.batches[1].milliseconds > 0'
+
+[ $failed = 0 ] && echo "astra-bench decode: steps of several sequences"
+exit $failed

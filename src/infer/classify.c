@@ -83,27 +83,10 @@ void images_release(ImageFiles *files) {
   *files = (ImageFiles){0};
 }
 
-/* One request: the images whose results are taken [batch]. */
-static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, ImageResult **taken, double *seconds) {
-  LeaderAnswer answer;
-  double start = clock_now();
-  TRY(leader_submit(leader, pixels, batch));
-  TRY(leader_collect(leader, &answer));
-  double took = clock_now() - start;
-  *seconds += took;
-  int64_t classes = leader_weights(leader)->config->classes;
-  for (int64_t b = 0; b < batch; b++) {
-    taken[b]->seconds = took;
-    taken[b]->count = top < classes ? top : (int)classes;
-    ranking_top(answer.logits + b * classes, classes, taken[b]->count, taken[b]->index, taken[b]->probability);
-  }
-  return STATUS_OK;
-}
-
 Status images_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, ImageResult *results, double *seconds) {
   LoaderOptions options;
   weights_loader_options(leader_weights(leader), &options);
-  int64_t size = weights_pixels(leader_weights(leader)), held = 0;
+  int64_t size = weights_pixels(leader_weights(leader)), classes = leader_weights(leader)->config->classes, held = 0;
   float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
   ImageResult **taken = malloc((size_t)batch * sizeof(ImageResult *));
   Status status = pixels && taken ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
@@ -119,7 +102,17 @@ Status images_classify(Leader *leader, const char *const *paths, int count, int6
     if (result->read) taken[held++] = result;
     if (!result->read) snprintf(result->message, sizeof result->message, "%s", status_message());
     if (held == 0 || (held < batch && i + 1 < count)) continue;
-    status = run_batch(leader, pixels, held, top, taken, seconds);
+    LeaderAnswer answer;
+    double start = clock_now();
+    status = leader_submit(leader, pixels, held);
+    if (status == STATUS_OK) status = leader_collect(leader, &answer);
+    double took = clock_now() - start;
+    *seconds += took;
+    for (int64_t b = 0; b < held && status == STATUS_OK; b++) {
+      taken[b]->seconds = took;
+      taken[b]->count = top < classes ? top : (int)classes;
+      ranking_top(answer.logits + b * classes, classes, taken[b]->count, taken[b]->index, taken[b]->probability);
+    }
     held = 0;
   }
   free(pixels);

@@ -477,22 +477,6 @@ static Status compare_chunk(Comparison *c, const LeaderAnswer *answer, real *rep
   return STATUS_OK;
 }
 
-static void conclude(SelftestReport *report) {
-  const char *reason = NULL;
-  if (report->wrong)
-    reason = "codes differ that are no ties";
-  else if ((double)report->ties > report->ties_allowed * (double)report->codes)
-    reason = "too many codes differ by ties";
-  else if (!(report->worst_same <= 1))
-    reason = "logits differ from the file's";
-  else if (!(report->worst_replayed <= 1))
-    reason = "logits differ from those that follow from the codes sent";
-  else if (!(report->worst_loss <= 1))
-    reason = "the loss differs from the file's";
-  report->passed = !reason;
-  snprintf(report->reason, sizeof report->reason, "%s", reason ? reason : "");
-}
-
 static int64_t chunk_at(const Samples *samples, int64_t first) { return samples->count - first < CHUNK ? samples->count - first : CHUNK; }
 
 /* The mean of -ln p over the labels that count, where every code is the file's: a tie would change it. */
@@ -530,7 +514,20 @@ static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
     TRY(compare_chunk(c, &answer, replayed));
   }
   TRY(compare_loss(leader, c->samples, c->report));
-  conclude(c->report);
+  SelftestReport *report = c->report;
+  const char *reason = NULL;
+  if (report->wrong)
+    reason = "codes differ that are no ties";
+  else if ((double)report->ties > report->ties_allowed * (double)report->codes)
+    reason = "too many codes differ by ties";
+  else if (!(report->worst_same <= 1))
+    reason = "logits differ from the file's";
+  else if (!(report->worst_replayed <= 1))
+    reason = "logits differ from those that follow from the codes sent";
+  else if (!(report->worst_loss <= 1))
+    reason = "the loss differs from the file's";
+  report->passed = !reason;
+  snprintf(report->reason, sizeof report->reason, "%s", reason ? reason : "");
   return STATUS_OK;
 }
 

@@ -132,6 +132,16 @@ static void make_shared(void) {
   if (set) shared.method = method;
 }
 
+static void tls_free(Tls *tls) {
+  if (!tls) return;
+  ERR_clear_error();
+  if (tls->done) SSL_shutdown(tls->ssl); /* a full socket or a lost peer: then without */
+  ERR_clear_error();
+  SSL_free(tls->ssl);
+  OPENSSL_cleanse(tls, sizeof *tls);
+  free(tls);
+}
+
 static Status tls_start(Tls *tls) {
   pthread_once(&shared_once, make_shared);
   SSL_CTX *context = shared.context[tls->answers];
@@ -147,16 +157,6 @@ static Status tls_start(Tls *tls) {
   else
     SSL_set_connect_state(tls->ssl);
   return STATUS_OK;
-}
-
-static void tls_free(Tls *tls) {
-  if (!tls) return;
-  ERR_clear_error();
-  if (tls->done) SSL_shutdown(tls->ssl); /* a full socket or a lost peer: then without */
-  ERR_clear_error();
-  SSL_free(tls->ssl);
-  OPENSSL_cleanse(tls, sizeof *tls);
-  free(tls);
 }
 
 static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
@@ -296,15 +296,6 @@ Status connection_tls(Connection **c, int fd, ConnectionRole role, const KeyFile
   return status;
 }
 
-Status connection_call(Connection **c, const Address *address, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key) {
-  if (!(*c = malloc(sizeof **c))) return status_set(STATUS_NO_MEMORY, "no memory for a connection");
-  Status status = connection_dial(*c, address, role, session, key);
-  if (status == STATUS_OK) return STATUS_OK;
-  free(*c);
-  *c = NULL;
-  return status;
-}
-
 void connection_free(Connection *c) {
   if (!c) return;
   connection_close(c);
@@ -325,34 +316,28 @@ Status connection_pair(int fd[2]) {
 
 bool connection_is_open(const Connection *c) { return c->fd >= 0; }
 
-/* Once the call has been accepted: HELLO, for which a fresh connection has room, and TLS after it. */
-static Status take_up(Connection *c) {
+Status connection_step(Connection *c, bool *done) {
   uint8_t bytes[HELLO_BYTES];
   Hello hello = {.role = c->role};
-  bool done;
-  TRY(address_called(&c->address, c->fd, &done));
-  if (!done) return STATUS_OK;
-  c->calling = false;
-  memcpy(hello.session, c->session, HELLO_SESSION);
-  TRY(hello_pack(&hello, c->key, bytes));
-  if (send(c->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
-    return status_set(STATUS_PEER, "closed the connection at once");
-  return tls_new(&c->tls, c->fd, false, c->key);
-}
-
-Status connection_step(Connection *c, bool *done) {
-  uint8_t bytes[WIRE_HEADER];
-  Hello hello;
   *done = false;
-  if (c->calling) TRY(take_up(c));
-  if (c->calling) return STATUS_OK;
+  if (c->calling) { /* once the call has been accepted: HELLO, for which a fresh connection has room, and TLS after it */
+    bool accepted;
+    TRY(address_called(&c->address, c->fd, &accepted));
+    if (!accepted) return STATUS_OK;
+    c->calling = false;
+    memcpy(hello.session, c->session, HELLO_SESSION);
+    TRY(hello_pack(&hello, c->key, bytes));
+    if (send(c->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
+      return status_set(STATUS_PEER, "closed the connection at once");
+    TRY(tls_new(&c->tls, c->fd, false, c->key));
+  }
   if (!c->tls) {
     *done = true;
     return STATUS_OK;
   }
   /* A listener of another version says so where TLS would begin; the bytes stay there. */
-  bool any = recv(c->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
-  if (any && hello_read(bytes, sizeof bytes, NULL, &hello) == HELLO_OTHER_VERSION)
+  bool any = recv(c->fd, bytes, WIRE_HEADER, MSG_PEEK | MSG_DONTWAIT) == WIRE_HEADER;
+  if (any && hello_read(bytes, WIRE_HEADER, NULL, &hello) == HELLO_OTHER_VERSION)
     return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
                       bytes[4], WIRE_VERSION);
   return tls_step(c->tls, done);

@@ -84,9 +84,7 @@ void connection_close(Connection *connection); /* with TLS close_notify if that 
 /* The same on the heap. BAD_VALUE..., and *connection is NULL. */
 Status connection_plain(Connection **connection, int fd);
 Status connection_tls(Connection **connection, int fd, ConnectionRole role, const KeyFile *key); /* key: copied */
-Status connection_call(Connection **connection, const Address *address, HelloRole role, const uint8_t session[HELLO_SESSION],
-                       const KeyFile *key);   /* as connection_dial */
-void connection_free(Connection *connection); /* accepts NULL */
+void connection_free(Connection *connection);                                                    /* accepts NULL */
 
 /* After fork, in the process that does not continue with it: connection_free without close_notify. */
 void connection_forget(Connection *connection);

@@ -103,8 +103,16 @@ static void add_codewords(Digest *digest, const Codebook *book) {
   }
 }
 
-static Status fingerprint_books(const Weights *weights, uint64_t *number) {
+Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
+  const ParamSet *params = model_params(weights->model);
   Digest digest;
+  *fingerprints = (Fingerprints){0};
+  begin(&digest);
+  add_config(&digest, weights->config);
+  if (weights->bf16) add_number(&digest, weights->bf16);
+  for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
+  TRY(end(&digest, &fingerprints->model));
+  if (!weights->books) return STATUS_OK;
   begin(&digest);
   for (int i = 0; i < weights->book_count; i++) {
     const Codebook *book = &weights->books[i];
@@ -116,19 +124,7 @@ static Status fingerprint_books(const Weights *weights, uint64_t *number) {
     size_t numbers = (size_t)weights->book_count * (size_t)astra->groups * (size_t)astra->codebook_size;
     for (size_t i = 0; i < numbers; i++) add_number(&digest, weights->frequencies[i]);
   }
-  return end(&digest, number);
-}
-
-Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
-  const ParamSet *params = model_params(weights->model);
-  Digest digest;
-  *fingerprints = (Fingerprints){0};
-  begin(&digest);
-  add_config(&digest, weights->config);
-  if (weights->bf16) add_number(&digest, weights->bf16);
-  for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
-  TRY(end(&digest, &fingerprints->model));
-  return weights->books ? fingerprint_books(weights, &fingerprints->codebook) : STATUS_OK;
+  return end(&digest, &fingerprints->codebook);
 }
 
 /* ---- partitions */

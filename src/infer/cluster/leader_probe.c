@@ -96,21 +96,6 @@ static Status ask(Probe *p, int m, WireHeader probe, uint8_t *message) {
   return status == STATUS_OK ? STATUS_OK : lose(p, m, status);
 }
 
-/* ---- computing */
-
-static Status measure_computing(Probe *p, LeaderMeasure *measured) {
-  double until = clock_now() + p->membership->timeout;
-  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(p->membership->weights->config)};
-  for (int m = 0; m < p->membership->count; m++)
-    if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
-  for (int m = 0; m < p->membership->count; m++) {
-    TRY(wait_for(p, m, until));
-    Status status = is_here(p, m) ? hello_parse_profile(p->profiles[m], &measured[m].profile) : STATUS_OK;
-    if (status != STATUS_OK) TRY(lose(p, m, status));
-  }
-  return STATUS_OK;
-}
-
 /* ---- links */
 
 /* Seconds until `back` bytes have come for `there` bytes. */
@@ -153,7 +138,15 @@ static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
 
 static Status measure_all(Probe *p, LeaderMeasure *measured) {
   int here = 0;
-  TRY(measure_computing(p, measured));
+  double until = clock_now() + p->membership->timeout;
+  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(p->membership->weights->config)};
+  for (int m = 0; m < p->membership->count; m++)
+    if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
+  for (int m = 0; m < p->membership->count; m++) {
+    TRY(wait_for(p, m, until));
+    Status status = is_here(p, m) ? hello_parse_profile(p->profiles[m], &measured[m].profile) : STATUS_OK;
+    if (status != STATUS_OK) TRY(lose(p, m, status));
+  }
   for (int m = 0; m < p->membership->count; m++)
     if (!p->membership->devices[m].forked && is_here(p, m)) TRY(measure_link(p, m, &measured[m]));
   for (int m = 0; m < p->membership->count; m++) here += measured[m].here = is_here(p, m);

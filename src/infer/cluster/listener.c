@@ -279,21 +279,7 @@ static void log_rejected(Listener *l, const char *who, const char *caller) {
 
 /* ---- the session that is served */
 
-static void close_copies(Listener *l, int keep) {
-  close(l->loop.fd); /* this process's copy; the listener's stays as it is */
-  for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
-  for (int i = 0; i < l->caller_slots.capacity; i++) {
-    if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
-  }
-  for (int i = 0; i < MAX_HANDSHAKES; i++) {
-    if (l->handshakes[i].watch.fd >= 0) close(l->handshakes[i].watch.fd);
-  }
-  for (int i = 0; i < MAX_PENDING; i++) {
-    int fd = l->pending[i].watch.fd;
-    if (fd >= 0 && fd != keep) close(fd);
-  }
-}
-
+/* In the child. Closes its copies of the listener's descriptors. */
 static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t parent) {
   const ListenerOptions *options = l->options;
   SessionPlace place = {.parent = parent,
@@ -308,7 +294,18 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
                         .threads = options->threads,
                         .siblings = 1};
   memcpy(place.session, pending->session, HELLO_SESSION);
-  close_copies(l, connection_fd(pending->connection));
+  close(l->loop.fd); /* the listener's stays as it is */
+  for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
+  for (int i = 0; i < l->caller_slots.capacity; i++) {
+    if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
+  }
+  for (int i = 0; i < MAX_HANDSHAKES; i++) {
+    if (l->handshakes[i].watch.fd >= 0) close(l->handshakes[i].watch.fd);
+  }
+  for (int i = 0; i < MAX_PENDING; i++) {
+    int fd = l->pending[i].watch.fd;
+    if (fd >= 0 && fd != connection_fd(pending->connection)) close(fd);
+  }
   close(pair[0]);
   _exit(session_run(&place));
 }
@@ -609,17 +606,6 @@ static void socket_ready(void *context, short events) {
 
 /* ---- time limits and periodic work */
 
-static void drop_late(Listener *l, double now) {
-  for (int i = 0; i < l->caller_slots.capacity; i++) {
-    const FairSlot *slot = &l->caller_slots.slots[i];
-    if (slot->bucket >= 0 && now - slot->since > caller_seconds) drop_caller(l, i);
-  }
-  for (int i = 0; i < MAX_HANDSHAKES; i++) {
-    const FairSlot *slot = &l->handshake_slots.slots[i];
-    if (slot->bucket >= 0 && now - slot->since > handshake_seconds) drop_pending(l, &l->handshakes[i]);
-  }
-}
-
 static Status tick(Listener *l) {
   double now = clock_now();
   if (session_ends(l)) reap(l);
@@ -628,7 +614,14 @@ static Status tick(Listener *l) {
   l->next_tick = now + tick_seconds;
   reap(l);
   call_next(l);
-  drop_late(l, now);
+  for (int i = 0; i < l->caller_slots.capacity; i++) {
+    const FairSlot *slot = &l->caller_slots.slots[i];
+    if (slot->bucket >= 0 && now - slot->since > caller_seconds) drop_caller(l, i);
+  }
+  for (int i = 0; i < MAX_HANDSHAKES; i++) {
+    const FairSlot *slot = &l->handshake_slots.slots[i];
+    if (slot->bucket >= 0 && now - slot->since > handshake_seconds) drop_pending(l, &l->handshakes[i]);
+  }
   for (int i = 0; i < MAX_PENDING; i++) {
     Pending *pending = &l->pending[i];
     if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
@@ -657,7 +650,7 @@ Status listener_check(const ListenerOptions *options) {
 }
 
 /* As many callers as half of the available descriptors; the rest is for everything else. */
-static Status prepare(Listener *l) {
+static Status start(Listener *l) {
   struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
     limit.rlim_cur = limit.rlim_max;
@@ -674,10 +667,8 @@ static Status prepare(Listener *l) {
   for (int i = 0; i < ADDRESS_SOCKETS; i++) l->sockets[i].fd = -1;
   l->served.watch.fd = -1;
   l->loop.fd = epoll_create1(EPOLL_CLOEXEC);
-  return l->loop.fd >= 0 ? STATUS_OK : status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
-}
-
-static Status start_listening(Listener *l) {
+  if (l->loop.fd < 0) return status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
+  TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
   Address address = l->options->listen;
   char text[ADDRESS_TEXT];
   int sockets[ADDRESS_SOCKETS];
@@ -719,9 +710,7 @@ Status listener_run(const ListenerOptions *options) {
   l->loop.fd = -1;
   signal(SIGCHLD, SIG_DFL); /* or sessions could not be waited for, if the parent ignored it */
   Status status = listener_check(options);
-  if (status == STATUS_OK) status = prepare(l);
-  if (status == STATUS_OK) status = fingerprint_weights(options->weights, &l->fingerprints);
-  if (status == STATUS_OK) status = start_listening(l);
+  if (status == STATUS_OK) status = start(l);
   while (status == STATUS_OK && !*options->stop && !(options->once && l->was_served)) {
     status = loop_step(&l->loop, session_ends(l) ? reap_seconds : tick_seconds);
     if (status == STATUS_OK) status = tick(l);

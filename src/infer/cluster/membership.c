@@ -367,7 +367,8 @@ static Status step_device(Membership *membership, int m) {
   return status == STATUS_OK ? STATUS_OK : miss(membership, m, status);
 }
 
-static Status make_devices(Membership *membership) {
+Status membership_open(Membership *membership) {
+  membership->began = clock_now();
   membership->devices = calloc((size_t)membership->count, sizeof *membership->devices);
   if (!membership->devices) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", membership->count);
   for (int m = 0; m < membership->count; m++) {
@@ -376,13 +377,7 @@ static Status make_devices(Membership *membership) {
     if (!device->forked) device->address = membership->cluster->peers[m - membership->cluster->local];
     connection_init(&device->connection);
   }
-  if (RAND_bytes(membership->session, sizeof membership->session) == 1) return STATUS_OK;
-  return status_set(STATUS_IO, "the system gives no random numbers");
-}
-
-Status membership_open(Membership *membership) {
-  membership->began = clock_now();
-  TRY(make_devices(membership));
+  if (RAND_bytes(membership->session, sizeof membership->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
   TRY(fork_local(membership));
   for (int m = membership->cluster->local; m < membership->count; m++) {
     Status status = call(membership, &membership->devices[m]);

@@ -6,6 +6,7 @@
 #include "infer/cluster/hello.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { MEET_BYTES = WIRE_MEET_BYTES, MESSAGE = WIRE_HEADER + MEET_BYTES, CALLERS = WIRE_NODES + 8 };
@@ -128,7 +129,8 @@ static Status dial(Handshakes *h, int node) {
   if (!device->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
   address_on_link(&address, connection_fd(all->control));
   caller->node = node;
-  Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->session, all->key);
+  if (!(caller->connection = malloc(sizeof *caller->connection))) return status_set(STATUS_NO_MEMORY, "no memory for a connection");
+  Status status = connection_dial(caller->connection, &address, HELLO_PEER, all->session, all->key);
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 

@@ -18,6 +18,7 @@
 #include "infer/cluster/address.h"
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
+#include "shake_hands.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -144,7 +145,7 @@ static Status step(Leader *leader, const Address *address, const KeyFile *key) {
   uint8_t first[WIRE_HEADER];
   if (!leader->connection) {
     leader->calls++;
-    TRY(connection_call(&leader->connection, address, HELLO_LEADER, session, key));
+    TRY(shake_hands_call(&leader->connection, address, HELLO_LEADER, session, key));
   }
   if (!leader->begun) TRY(connection_step(leader->connection, &leader->begun));
   if (!leader->begun) return STATUS_OK;

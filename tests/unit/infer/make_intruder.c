@@ -33,7 +33,7 @@ typedef struct Intruder {
 static Status dial(Intruder *in, HelloRole role) {
   uint8_t session[HELLO_SESSION];
   for (int i = 0; i < HELLO_SESSION; i++) session[i] = (uint8_t)rng_next(&in->rng);
-  TRY(connection_call(&in->connection, &in->address, role, session, &in->key));
+  TRY(shake_hands_call(&in->connection, &in->address, role, session, &in->key));
   return shake_hands(in->connection, handshake_seconds);
 }
 

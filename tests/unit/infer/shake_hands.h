@@ -1,8 +1,17 @@
-/* Waits for the beginning of a connection to be over. */
+/* Calls a listener, and waits for the handshake of a connection to be over. */
 #ifndef TESTS_SHAKE_HANDS_H
 #define TESTS_SHAKE_HANDS_H
 #include "base/clock.h"
 #include "infer/cluster/connection.h"
+#include <stdlib.h>
+
+/* As connection_dial, on the heap: free it whatever comes back. */
+static inline Status shake_hands_call(Connection **connection, const Address *address, HelloRole role, const uint8_t *session,
+                                      const KeyFile *key) {
+  *connection = malloc(sizeof **connection);
+  if (!*connection) return status_set(STATUS_NO_MEMORY, "no memory for a connection");
+  return connection_dial(*connection, address, role, session, key);
+}
 
 /* At most so many seconds: TIMEOUT, or as connection_step. */
 static inline Status shake_hands(Connection *connection, double seconds) {

@@ -129,7 +129,7 @@ static const uint8_t session[HELLO_SESSION] = "fifteen letters";
 static Connection *lead(double seconds) {
   Connection *connection;
   close(dial());
-  assert_int_equal(connection_call(&connection, &door, HELLO_LEADER, session, NULL), STATUS_OK);
+  assert_int_equal(shake_hands_call(&connection, &door, HELLO_LEADER, session, NULL), STATUS_OK);
   if (shake_hands(connection, seconds) == STATUS_OK) return connection;
   connection_free(connection);
   return NULL;

@@ -26,12 +26,12 @@ typedef struct LowbitQ4Block { /* 18 bytes */
   uint8_t number[LOWBIT_BLOCK / 2]; /* low nibbles: numbers 0 to 15; high nibbles: 16 to 31 */
 } LowbitQ4Block;
 
-/* A plain description; numbers and scales belong to whoever made it, and are not written while a tensor points to it. */
+/* A plain description; numbers and scales belong to its creator, and are not written while a tensor points to it. */
 typedef struct LowbitMatrix {
   LowbitKind kind;
   int64_t outputs, inputs;
   const void *numbers; /* outputs * lowbit_row_bytes(kind, inputs) bytes */
-  const float *scale;  /* [outputs], finite; of LOWBIT_INT8 alone */
+  const float *scale;  /* [outputs], finite; only of LOWBIT_INT8 */
 } LowbitMatrix;
 
 size_t lowbit_row_bytes(LowbitKind kind, int64_t inputs);
@@ -39,9 +39,8 @@ size_t lowbit_row_bytes(LowbitKind kind, int64_t inputs);
 /* value[i] = w[output, first + i], i < count: the definition of the layouts, and the oracle of the kernels' tests. */
 void lowbit_widen(const LowbitMatrix *matrix, int64_t output, int64_t first, int64_t count, real *value);
 
-/* Making weights of 8 and 4 bits: one row, an output's weights, at a time. */
-
-/* n finite numbers -> lowbit_row_bytes(kind, n) bytes at `numbers`, and *scale of LOWBIT_INT8 (else may be NULL).
+/* Quantises one row, the weights of an output: n finite numbers -> lowbit_row_bytes(kind, n) bytes at `numbers`, and *scale of LOWBIT_INT8
+ * (else may be NULL).
  *
  *   INT8, Q8_0   scale = max |x| / 127, of the row or of each block
  *   Q4_0         of each block the scale with the smallest squared error among 27 around max / -8 (the number of the largest magnitude

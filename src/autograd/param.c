@@ -239,10 +239,7 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   matrix.words = block_new(matmul_packed_bytes(&matrix));
   if (matrix.words == NULL)
     return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matmul_packed_bytes(&matrix) / 1e6);
-  if (int8)
-    matmul_pack_int8(&matrix, tensor->lowbit->numbers);
-  else
-    matmul_pack(&matrix, tensor->value, param->transposed);
+  matmul_pack(&matrix, int8 ? tensor->lowbit->numbers : tensor->value, param->transposed);
   param->packed = matrix;
   param->tensor.packed = &param->packed;
   return STATUS_OK;

@@ -27,11 +27,11 @@ typedef struct ParamSet {
   Param *list;
   size_t count, capacity;
   real *values;  /* one block for all values that learn, in the list's order, each parameter on its own cache line; NULL when mapped */
-  real *grads;   /* likewise; NULL for inference */
+  real *grads;   /* laid out like values; NULL for inference */
   int64_t total; /* numbers in a block, padding included */
-  real *frozen_values; /* one block for the frozen ones, laid out alike; NULL when they are mapped */
+  real *frozen_values; /* one block for the frozen ones, laid out in the same way; NULL when they are mapped */
   int64_t frozen_total;
-  bool reserved;     /* by param_reserve: the blocks are address space alone */
+  bool reserved;     /* by param_reserve: the blocks are only address space */
   uint16_t *shadows; /* one block for Tensor.shadow; NULL: there are none */
   int64_t shadow_total;
 } ParamSet;
@@ -43,19 +43,20 @@ int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t
 
 Status param_allocate(ParamSet *set, bool with_grads); /* zeroed values (and gradients); sets needs_grad = with_grads */
 Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the frozen ones, which param_allocate leaves without */
-/* As both of these, but address space alone, of any size: for planning (tape_plan), which looks at no number. A touch ends the program. */
+/* Both of these, but only as address space, of any size: for planning (tape_plan), which reads no number. An access ends the program. */
 Status param_reserve(ParamSet *set, bool with_grads);
 void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
 void param_initialise_one(Param *param, Rng *rng); /* one entry alone: a new head */
 /* Gives every matrix that operations multiply with, and has its numbers in full, a shadow (Tensor.shadow), with the set reserved or not;
  * once, after its numbers have memory. */
 Status param_make_shadows(ParamSet *set);
-/* Makes the shadows of what learns (or, with `frozen`, of all) anew from the values, over the pool. Nothing where there are none. */
+/* Recomputes the shadows of the parameters that learn (or, with `frozen`, of all) from the values, over the pool. Does nothing where there
+ * are none. */
 void param_refresh_shadows(ParamSet *set, bool frozen);
 /* Packs a matrix's values, in full or in bf16, for faster products (Tensor.packed), in memory of its own: as much as the values take, or in
  * bf16 half of that. For inference, after the last change of the values; with bf16 before param_make_shadows, which then leaves the matrix
- * out. One in int8 (Tensor.lowbit) is packed as it is. Nothing happens to a parameter that is no matrix, has neither, or would not be
- * faster. */
+ * out. A matrix in int8 (Tensor.lowbit) is packed as it is. A parameter that is no matrix, has neither, or would not be faster is left as
+ * it is. */
 Status param_pack(ParamSet *set, size_t index, bool bf16);
 int64_t param_packed_bytes(const ParamSet *set);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
@@ -63,11 +64,11 @@ void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradient
  * each overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */
 void param_empty_grads(ParamSet *set);
 void param_fill_grads(ParamSet *set);
-void param_trim_grads(ParamSet *set);               /* gives a large block's memory back to the system: zeroes, until they are written */
-int64_t param_count_numbers(const ParamSet *set);   /* without padding */
-int64_t param_count_trainable(const ParamSet *set); /* of those that are not frozen */
-int64_t param_padded(const Param *param);           /* numbers that it takes in its block */
-int64_t param_offset(const ParamSet *set, size_t index); /* where it starts there: behind those before it that share the block */
+void param_trim_grads(ParamSet *set);                    /* returns a large block's memory to the system: zeros until they are written */
+int64_t param_count_numbers(const ParamSet *set);        /* without padding */
+int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
+int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
+int64_t param_offset(const ParamSet *set, size_t index); /* where it starts in its block */
 void param_release(ParamSet *set);
 
 #endif

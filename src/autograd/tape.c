@@ -208,7 +208,7 @@ void tape_give_back(Tape *tape, void *array, size_t bytes) {
   tape->run.free_grads = node;
 }
 
-void tape_drop_grad(Tape *tape, Tensor *tensor) {
+static void drop_grad(Tape *tape, Tensor *tensor) {
   tape_give_back(tape, tensor->narrow_grad ? (void *)tensor->narrow_grad : tensor->grad, grad_bytes(tensor));
   tensor->grad = NULL;
   tensor->narrow_grad = NULL;
@@ -305,7 +305,7 @@ static void run_records(Tape *tape) {
     record->op->backward(tape, record->data);
     if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
     if (tape->watcher) tape->watcher->ran(tape->watcher->context);
-    if (has_grad(record->output)) tape_drop_grad(tape, record->output);
+    if (has_grad(record->output)) drop_grad(tape, record->output);
   }
 }
 

@@ -88,9 +88,6 @@ void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int6
 void *tape_borrow(Tape *tape, size_t bytes);
 void tape_give_back(Tape *tape, void *array, size_t bytes);
 
-/* For a tensor inside an operation, once its backward no longer needs it: its gradient array serves others. */
-void tape_drop_grad(Tape *tape, Tensor *tensor);
-
 /* The same as tape_grad, of an input in full width, but zero-filled when it was empty, so that the caller can always add. */
 real *tape_grad_zeroed(Tape *tape, Tensor *input);
 

@@ -15,8 +15,8 @@ typedef struct BlockContext {
   int64_t drop_first;
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
-  Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
-  int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
+  Exchange *watch;    /* begin is called with each site's activations; NULL: not called */
+  int *not_finite;    /* takes the first place whose output is not finite (block_place); or NULL */
   KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (decoding); NULL: none */
 } BlockContext;
 

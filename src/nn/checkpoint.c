@@ -50,7 +50,7 @@ static Status find_scale(const CheckpointFiles *files, const Param *param, const
 }
 
 /* What `tensor` (may be NULL) of this parameter is: kind LOWBIT_NONE where it is of no such dtype or the parameter takes none. BAD_FILE for
- * a shape that fits neither layout, a scale that is missing or of another shape, and numbers that are not aligned. Looks at no number. */
+ * a shape that fits neither layout, a scale that is missing or of another shape, and numbers that are not aligned. Reads no number. */
 static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *param, const SafeTensor *tensor, LowbitMatrix *matrix) {
   *matrix = (LowbitMatrix){.kind = LOWBIT_NONE};
   if (tensor == NULL || tensor->lowbit != LOWBIT_NONE || (tensor->dtype != SAFE_I8 && tensor->dtype != SAFE_U8)) return STATUS_OK;

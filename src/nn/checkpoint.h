@@ -32,7 +32,7 @@ Status checkpoint_check_finite(const char *path, const char *name, const real *v
 
 /* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
  * the frozen ones alone (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
- * whose operations take them stay there as they are (Tensor.narrow), blocks of GGUF files likewise (Tensor.lowbit); all others are widened
+ * whose operations take them stay there as they are (Tensor.narrow), as do blocks of GGUF files (Tensor.lowbit); all others are widened
  * once into one fresh shared read-only block.
  * Names and shapes must be exactly those of the configuration. Keep *mapping until the model is freed. */
 typedef struct CheckpointMapping CheckpointMapping;
@@ -74,6 +74,6 @@ Status checkpoint_save_frequencies(const ModelConfig *config, const char *direct
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds weights (checkpoint_find_weights) is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
-Status checkpoint_refuse_codebooks(const char *directory); /* that check alone, before the work starts */
+Status checkpoint_refuse_codebooks(const char *directory); /* only that check, before the work starts */
 
 #endif

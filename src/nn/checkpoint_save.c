@@ -347,7 +347,7 @@ static SafeItem *next_item(Items *items, const char *name, SafeDtype dtype, int 
 
 /* ---- parameters */
 
-/* The entries of a matrix: 1 or 2 of them in items. scale_name: where its name stands. Returns how many. */
+/* The entries of a matrix: 1 or 2, into items; scale_name receives the name of the second. Returns how many. */
 static size_t lowbit_items(const Param *param, char scale_name[LOWBIT_SCALE_NAME], SafeItem items[2]) {
   const LowbitMatrix *matrix = param->tensor.lowbit;
   const SafeDtype dtype = matrix->kind == LOWBIT_INT8 ? SAFE_I8 : SAFE_U8;

@@ -44,7 +44,7 @@ const char *config_preset_names(void) {
   return "vit-base, vit-small, vit-tiny, vit-cifar, gpt2, gpt2-medium, gpt2-mini, llama-3-8b, llama-mini";
 }
 
-/* The paper's settings, without groups: a plain model until somebody chooses them. */
+/* The paper's settings, without groups: a plain model until they are chosen. */
 static const AstraConfig paper_settings = {.groups = 0,
                                            .codebook_size = 1024,
                                            .devices = 4,
@@ -311,14 +311,15 @@ int64_t config_site_width(const ModelConfig *config) { return config->astra.site
 int config_whole_sites(const ModelConfig *config) { return 2 * kv_width(config) < config->width ? 2 : 1; }
 int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? kv_width(config) : config->width; }
 
-int config_code_bits(const ModelConfig *config) {
+/* ceil(log2 K) */
+static int code_bits(const ModelConfig *config) {
   int bits = 0;
   while (((int64_t)1 << bits) < config->astra.codebook_size) bits++;
   return bits;
 }
 
 double config_bits_per_token(const ModelConfig *config) {
-  return (double)config->blocks * config_sites(config) * config->astra.groups * config_code_bits(config);
+  return (double)config->blocks * config_sites(config) * config->astra.groups * code_bits(config);
 }
 
 int config_paper_bits(const ModelConfig *config) { return config->kind == MODEL_LLAMA ? 16 : 32; }

@@ -86,8 +86,7 @@ int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a
  * they are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Number of sites, and numbers at each. */
 int config_whole_sites(const ModelConfig *config);
 int64_t config_whole_width(const ModelConfig *config);
-int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */
-double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G log2 K */
+double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G ceil(log2 K) */
 
 /* Compression ratio against numbers of `number_bits` (32 or 16) in place of codes: number_bits D L / bits per token (kv: 2 x width of kv);
  * 0: plain. The paper's ratios are against 32 bits for ViT and GPT-2, and against 16 for Llama: config_paper_bits. */

@@ -7,7 +7,7 @@
 #include "nn/layout.h"
 #include <stdbool.h>
 
-enum { EXCHANGE_SITES = 2 }; /* of a block at most: site 0 alone or, for `site kv`, 0 = k and 1 = v */
+enum { EXCHANGE_SITES = 2 }; /* maximum per block: site 0 alone or, for `site kv`, 0 = k and 1 = v */
 
 typedef struct Exchange Exchange;
 
@@ -17,8 +17,8 @@ typedef struct ExchangeRun {
   int64_t count;
 } ExchangeRun;
 
-/* What the others hold of one part at one site: rows that have come, or their marks. Arrays and tensors live until the tape is cleared, or
- * longer. R: the sum of the runs' counts. */
+/* The others' rows of one part at one site: rows that have arrived, and marks of those that have not. Arrays and tensors live until the
+ * tape is cleared, or longer. R: the sum of the runs' counts. */
 typedef struct ExchangeRows {
   int64_t runs;
   const ExchangeRun *run; /* [runs], one for each peer, the same for every sample and for both sites of a part; NULL, and runs 0: all remote
@@ -34,14 +34,14 @@ struct Exchange {
    * rows is not. */
   Status (*begin)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]);
   /* The others' rows of that part, for each site of the model; the other rows stay zero, as they are when it is called. The parts of a
-   * block are finished in order, also those in which nobody has rows. */
+   * block are finished in order, also those in which no device has rows. */
   Status (*finish)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]);
-  /* That a block is cut into, so that codes of a part leave while the next one is computed; 0 as 1. Several: one sample on a node, where
-   * nothing is recorded. All processes cut alike. */
+  /* Number of parts of a block, so that codes of a part are sent while the next one is computed; 0 counts as 1. Several: one sample on a
+   * node, where nothing is recorded. All processes have the same parts. */
   int parts;
-  /* A tensor that it leads from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */
+  /* A tensor that it carries from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */
   Tensor **carried;
-  /* What finish says is lost is [spans, B, remote]: each device of this process has losses of its own. One part without runs. */
+  /* The marks of lost rows are [spans, B, remote]: each device of this process has losses of its own. One part without runs. */
   bool lost_of_spans;
   /* Rows after the first norm, or keys and values where they are fewer numbers, travel in full, whatever the model's site: sequence
    * parallelism (strategy.h; config_whole_sites). */
@@ -53,7 +53,7 @@ struct Exchange {
 
 typedef struct Reduce Reduce;
 
-/* One of the calls below, as it is known in advance: the implementation refuses any other. */
+/* One of the calls below, which are known in advance: the implementation refuses any other. */
 typedef struct ReduceStep {
   bool sum;            /* else a gather */
   int64_t samples;     /* of a gather: B; a sum takes the rows of all samples together: 1 */

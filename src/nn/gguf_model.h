@@ -1,9 +1,9 @@
-/* A Llama model in a GGUF file, as if it were a checkpoint of Hugging Face's. The metadata (keys "llama.*") say what config.json says
- * elsewhere; the tensors are those of a safetensors file:
+/* A Llama model in a GGUF file, presented like a Hugging Face checkpoint. The metadata (keys "llama.*") take the place of config.json; the
+ * tensors become those of a safetensors file:
  *
  *   names     blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight ...
- *   shapes    the other way round: outputs first
- *   rows      of attn_q and attn_k come in pairs that rotary positions turn together, 2 i and 2 i + 1 of a head;
+ *   shapes    reversed: outputs first
+ *   rows      of attn_q and attn_k come in pairs that rotary positions rotate together, 2 i and 2 i + 1 of a head;
  *             here they are rows i and i + d / 2 (d rows in a head)
  *   types     F32, F16, BF16, Q8_0, Q4_0: as they are (SafeTensor.dtype or .lowbit), in the file's mapping unless the
  *             order of rows changes

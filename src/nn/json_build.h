@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include <jansson.h>
 
-/* Takes ownership of value; NULL stands for one that could not be allocated. */
+/* Takes ownership of value; NULL: one that could not be allocated. */
 void json_build_put(json_t **object, const char *key, json_t *value);
 void json_build_append(json_t **list, json_t *value);
 

@@ -1,4 +1,4 @@
-/* Which token lives where: the rows of this process's activations, sorted by device.
+/* Which device has which token: the rows of this process's activations, sorted by device.
  *
  *   training emulation (self = -1), 2 devices, distributed class token: rows  [c0, tokens of 0..., c1, tokens of 1...]
  *   one node of a cluster (self = d):                                   rows  [cd, tokens of d...]
@@ -33,8 +33,8 @@ typedef struct TokenMap {
 
 enum { TOKEN_MAP_DEVICES = 1024, TOKEN_MAP_NAME = 32 };
 
-/* A kind without a seed: for evaluation and for the runner where nothing else is said; also of checkpoints that say nothing (written before
- * there was a choice, and trained with a new permutation for each batch). Measured: docs/results/cifar100.md, "Where tokens live". */
+/* A kind without a seed: the default of evaluation and inference, also for checkpoints that name none (written before there was a choice,
+ * and trained with a new permutation for each batch). Measured: docs/results/cifar100.md, "Where tokens live". */
 enum { TOKEN_MAP_DEFAULT = TOKEN_MAP_CHECKERBOARD };
 
 /* The accepted names, for messages. */
@@ -87,7 +87,7 @@ typedef struct TokenLayout {
  * larger T than ever before allocates. N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE and
  * leaves an empty layout.
  * A decoder's layout has no class token and no order: contiguous spans, device d's tokens before those of d + 1, so that row_token and
- * remote_token are absolute positions; a node has no remote rows of devices behind it, which none of its tokens may see. */
+ * remote_token are absolute positions; a node has no remote rows of devices after it, which none of its tokens may see. */
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
                     int self);
 
@@ -101,14 +101,14 @@ Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *c
 void layout_release(TokenLayout *layout);
 
 /* Part `part` of `parts` of what a device shares: rows [*first, *first + *count) of its part of the shared sequence. Content tokens are cut
- * as evenly as can be, the first parts taking the rest; a class token that is shared is in part 0. The same on all processes. */
+ * as evenly as possible, the first parts taking the rest; a class token that is shared is in part 0. The same on all processes. */
 void layout_part_shared(const TokenLayout *layout, int device, int parts, int part, int64_t *first, int64_t *count);
 
 /* The same of the rows of a node (self >= 0): rows [*first, *first + *rows), the class token's in part 0, and where the shared ones among
  * them lie in shared_row: [*first_shared, *first_shared + *shared). A layout without rows has empty parts. */
 void layout_part(const TokenLayout *layout, int parts, int part, int64_t *first, int64_t *rows, int64_t *first_shared, int64_t *shared);
 
-/* T tokens over N devices as evenly as can be, the first ones taking the rest. counts [devices]. */
+/* T tokens over N devices as evenly as possible, the first ones taking the rest. counts [devices]. */
 void layout_even_counts(int64_t tokens, int devices, int64_t *counts);
 
 /* In proportion to weights (largest remainders; every device gets at least one). BAD_VALUE when devices > tokens or a weight is not

@@ -27,18 +27,18 @@ void model_initialise(Model *model, Rng *rng);
  * of 16 and 4 bits stay as they are. */
 Status model_pack_weights(Model *model, bool bf16);
 
-/* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
- * query and key weights alike, so that tokens initially attend to similar tokens; the output weight minus the transposed value weight;
- * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). BAD_VALUE, and nothing
+/* Initial weights of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention
+ * layers"): query and key weights alike, so that tokens initially attend to similar tokens; the output weight minus the transposed value
+ * weight; sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). BAD_VALUE, and nothing
  * changed, for another kind of model. */
 Status model_initialise_mimetic(Model *model, Rng *rng);
 
 /* Low-rank adapters (Hu et al., 2022) beside projections of all blocks: W x + b becomes W x + b + alpha / rank B A x, with A [rank, in] and
- * B [out, rank] as parameters "astra.lora.BLOCK.TARGET.a" and ".b" behind all others. All others but a head of classes are frozen. To be
+ * B [out, rank] as parameters "astra.lora.BLOCK.TARGET.a" and ".b" after all others. All others except a head of classes are frozen. To be
  * called before the parameters have memory; then param_allocate, model_initialise_adapters (A random, B 0: the model computes the same as
  * before) and checkpoint_map_params or, with param_allocate_frozen, checkpoint_load_params. targets: "all", "attention", "mlp", or a list
- * of "query", "key", "value", "output", "gate", "up", "down" with commas between; what the model does not have, a rank outside of 1 to 1024
- * (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
+ * of "query", "key", "value", "output", "gate", "up", "down" with commas between; a target that the model does not have, a rank outside 1
+ * to 1024 (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
 Status model_add_adapters(Model *model, int rank, double alpha, const char *targets);
 void model_initialise_adapters(Model *model, Rng *rng);
 bool model_is_adapter(const Model *model, size_t index); /* parameter `index` is an A or a B */
@@ -50,11 +50,11 @@ typedef struct ModelInput {
   const int32_t *ids; /* [B, T] of the whole sequences, T = layout->tokens, also on a node, which takes those of its own rows; they outlive
                        * the step. NULL for a ViT */
   int64_t batch;      /* B of ids */
-  KvCache *cache;     /* of a decoder with B = 1: takes the rows' keys and values (kv_cache_start first); NULL: nobody keeps them */
+  KvCache *cache;     /* of a decoder with B = 1: takes the rows' keys and values (kv_cache_start first); NULL: they are not kept */
 } ModelInput;
 
 /* All blocks and the final norm, of this process's rows:
- *   MODEL_ROWS_ALL    [B, S, D]            what the token loss of training wants
+ *   MODEL_ROWS_ALL    [B, S, D]            for the token loss of training
  *   MODEL_ROWS_CLASS  [B, class_rows, D]   ViT
  *   MODEL_ROWS_LAST   [B, 1, D]            decoders: the row of the last token, for the next one
  * The last block computes no other rows. exchange may be NULL when the layout has no remote rows. A node that has none of the wanted rows
@@ -84,8 +84,8 @@ void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first);
  * that is not recorded fails in that case, NUMERIC with a message that names the place. */
 int model_not_finite(const Model *model);
 
-/* While a tape that uses segments (autograd/tape.h) records, the first `blocks` blocks are segments; all of them, as a model
- * begins. Where it does not record all are, which costs nothing. */
+/* While a tape that uses segments (autograd/tape.h) records, the first `blocks` blocks are segments; initially all of them. While it does
+ * not record, all are, which costs nothing. */
 void model_recompute(Model *model, int blocks);
 
 /* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain

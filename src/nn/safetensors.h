@@ -2,8 +2,8 @@
  * no hole), dtypes, shapes and their products are checked before the first use, and each error names file and tensor.
  *
  * Files that this code has written hold a digest of each tensor and of the header (docs/FORMATS.md). The header's is compared when a file
- * is opened, a tensor's when its numbers are read, by the functions below; who uses `data` in place calls safetensors_walk or
- * safetensors_verify before. A file without digests is read as it is. */
+ * is opened, a tensor's when its numbers are read, by the functions below; code that uses `data` in place calls safetensors_walk or
+ * safetensors_verify first. A file without digests is read as it is. */
 #ifndef NN_SAFETENSORS_H
 #define NN_SAFETENSORS_H
 #include "autograd/lowbit.h"
@@ -45,7 +45,7 @@ typedef struct SafeTensor {
   const uint8_t *data; /* into the mapping; not necessarily aligned */
   size_t bytes;
   int64_t count;
-  LowbitKind lowbit; /* of a GGUF file: the bytes are rows of blocks of this kind, and dtype says nothing */
+  LowbitKind lowbit; /* of a GGUF file: the bytes are rows of blocks of this kind, and dtype is not used */
   bool sealed;       /* the file has its digest: */
   uint64_t digest;   /* XXH3-64 of its bytes */
 } SafeTensor;
@@ -56,10 +56,10 @@ typedef struct SafeFile {
   SafeTensor *list; /* sorted by name */
   size_t count;
   bool sealed;        /* it has digests, of all tensors */
-  char *text;         /* names, keys and values, each with a NUL behind it */
-  uint32_t *metadata; /* [metadata_count] of the text: keys, sorted, with their values behind them */
+  char *text;         /* names, keys and values, each followed by a NUL */
+  uint32_t *metadata; /* [metadata_count] of the text: keys, sorted, followed by their values */
   size_t metadata_count;
-  void *block; /* read-only mapping of block_bytes: tensors of a GGUF file that are not used as they lie there; or NULL */
+  void *block; /* read-only mapping of block_bytes: converted tensors of a GGUF file; or NULL */
   size_t block_bytes;
 } SafeFile;
 
@@ -67,21 +67,21 @@ Status safetensors_open(SafeFile *file, const char *path);
 void safetensors_close(SafeFile *file);
 const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* NULL: absent */
 
-/* Hands the tensor's bytes to `piece` (NULL: nobody), in order, some whole numbers at a time, hashing each piece just before while it is in
- * the cache; BAD_FILE at the end when the digest is another one. */
+/* Calls `piece` (may be NULL) with the tensor's bytes, in order, some whole numbers at a time, right after hashing each piece, while it is
+ * in the cache; BAD_FILE at the end when the digest differs. */
 typedef void SafePiece(void *context, const uint8_t *data, size_t bytes);
 Status safetensors_walk(const SafeTensor *tensor, SafePiece *piece, void *context);
-Status safetensors_verify(const SafeTensor *tensor); /* that alone */
+Status safetensors_verify(const SafeTensor *tensor); /* only the digest */
 
 /* Converts any float type to real, and I32/I64/U8/U16 to int32: BAD_FILE for a dtype of the other kind, a value out of range, or damaged
  * bytes. out holds tensor->count numbers. */
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
-/* Writing: describe, then write in one go. `data`, or what `fill` makes a chunk at a time, is float32, double, int32... as `source` says
- * and converted to `dtype`: floats to floats (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole numbers. A
- * finite number that would become infinite, or a whole number out of range, is BAD_VALUE. Of the same dtype and source, any dtype is
- * written as it is. */
+/* Writing: describe, then write in one call. `data`, or the numbers that `fill` computes a chunk at a time, are float32, double, int32...
+ * as `source` says and converted to `dtype`: floats to floats (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole
+ * numbers. A finite number that would become infinite, or a whole number out of range, is BAD_VALUE. Of the same dtype and source, any
+ * dtype is written as it is. */
 typedef struct SafeItem {
   const char *name;
   SafeDtype dtype;  /* in the file */
@@ -90,7 +90,7 @@ typedef struct SafeItem {
   int64_t shape[SAFE_DIMS];
   const void *data;
   void (*fill)(void *context, int64_t first, int64_t count,
-               void *out); /* in data's place: makes the numbers [first, first + count); or NULL */
+               void *out); /* instead of data: computes the numbers [first, first + count); or NULL */
   void *context;           /* of fill */
 } SafeItem;
 /* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL; digests are added, and older ones among the pairs
@@ -116,7 +116,7 @@ bool safe_dtype_is_float(SafeDtype dtype); /* one that can be converted */
 /* bfloat16, round to nearest even, the payload of a NaN kept. */
 uint16_t safetensors_float_to_bfloat(float value);
 
-/* Digests as these files carry them, for whoever keeps one elsewhere: XXH3-64, seed 0, as 16 small hexadecimal digits, the most significant
+/* Digests as in these files, for other files that keep one: XXH3-64, seed 0, as 16 small hexadecimal digits, the most significant
  * first. */
 enum { SAFE_DIGEST_TEXT = 17 };
 uint64_t safe_digest_of(const void *data, size_t bytes);

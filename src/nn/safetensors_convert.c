@@ -1,6 +1,6 @@
 /* What reader and writer both do with the bytes of tensors: hash them (libxxhash's XXH3), and convert arrays of one dtype to another:
  * floats through double, integers through int64, a chunk that stays in the cache at a time. Every narrowing is one rounding to nearest
- * even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart. Invariant: no arithmetic on subnormal floats (a
+ * even: a double that becomes 16 bits is first rounded to odd, which keeps the ties apart. Invariant: no arithmetic on subnormal floats (a
  * thread may flush them to zero), no NaN loses its being one. */
 #include "autograd/narrow.h"
 #include "nn/safetensors_internal.h"

@@ -64,12 +64,6 @@ static bool is_divided(Strategy strategy, const DeviceShare *share) {
   return share->devices > 1 && strategy_facts(strategy)->divides_tokens;
 }
 
-int64_t device_cost_wanted(const ModelConfig *c, Strategy strategy, const DeviceShare *share) {
-  if (!is_divided(strategy, share)) return 1;
-  if (config_is_decoder(c)) return share->device == share->devices - 1;
-  return !has_one_class_row(c, strategy) || share->device == 0;
-}
-
 static Rows rows_of(const ModelConfig *c, Strategy strategy, const DeviceShare *share) {
   bool decoder = config_is_decoder(c), one = has_one_class_row(c, strategy), here = !one || share->device == 0;
   Rows rows = {.own = (double)share->tokens + !decoder};
@@ -77,12 +71,15 @@ static Rows rows_of(const ModelConfig *c, Strategy strategy, const DeviceShare *
     rows.own = (double)share->own + (!decoder && here);
     rows.remote = decoder ? (double)share->before : (double)(share->tokens - share->own) + (one && !here);
   }
-  rows.asking = share->last ? (double)device_cost_wanted(c, strategy, share) : rows.own;
+  rows.asking = rows.own;
+  if (share->last) rows.asking = !is_divided(strategy, share) || (decoder ? share->device == share->devices - 1 : here);
   return rows;
 }
 
-int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share) {
-  return (int64_t)rows_of(config, strategy, share).own;
+int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int64_t *wanted) {
+  const Rows rows = rows_of(config, strategy, share);
+  *wanted = (int64_t)rows.asking;
+  return (int64_t)rows.own;
 }
 
 /* Where no row is wanted, own keys and values are not needed either; those of others are computed as they arrive. */
@@ -101,7 +98,7 @@ static double rows_bits(const ModelConfig *c, double rows) { return rows * (doub
 
 /* ---- tokens divided */
 
-/* With grouped queries keys and values are what is sent (config_whole_sites): receivers project nothing, senders always. */
+/* With grouped queries keys and values are sent (config_whole_sites): receivers project nothing, senders always do. */
 static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
   DeviceCost cost = block(c, rows);
   double sites = config_whole_sites(c);
@@ -118,7 +115,7 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
   double shared = (double)share->own + (has_one_class_row(c, STRATEGY_ASTRA) && share->device == 0);
   bool projected = c->astra.site == SITE_X && !tables;
   cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
-  cost.sent_bits = shared * sites * (double)c->astra.groups * config_code_bits(c);
+  cost.sent_bits = shared * (config_bits_per_token(c) / (double)c->blocks);
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
   if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
   if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;

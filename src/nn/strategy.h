@@ -30,14 +30,14 @@ const StrategyFacts *strategy_facts(Strategy strategy);
 /* BAD_VALUE lists the names. */
 Status strategy_find(Strategy *strategy, const char *name);
 
-/* What a device computes, keeps and sends for one block: the formulas of docs/MATH.md, of which planner, tests and charts take theirs. */
+/* What a device computes, keeps and sends for one block: the formulas of docs/MATH.md, which planner, tests and charts use. */
 
 /* Which device, and of which block. */
 typedef struct DeviceShare {
   int device, devices;
   int64_t own, before, tokens; /* content tokens: of this device, of those before it, of all (T). own and before count only where tokens are
-                                  divided; elsewhere heads, columns or rows are, as evenly as whole ones can be, the first devices taking
-                                  the rest */
+                                  divided; elsewhere heads, columns or rows are, as evenly as possible, the first devices taking the
+                                  rest */
   bool last;                   /* the last block, of which only the class token's rows, or the last token's, are wanted */
 } DeviceShare;
 
@@ -55,13 +55,12 @@ typedef struct DeviceCost {
 DeviceCost device_cost(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables);
 DeviceCost device_cost_decoupled(const ModelConfig *config, const DeviceShare *share); /* a block of bp-* that is not retained */
 
-/* The sum over all L blocks, of which the last one carries all rows as the others do unless share->last; bp-*: `retained` of them are. */
+/* The sum over all L blocks, the last of which carries all rows like the others unless share->last; bp-*: `retained` of them are retained.
+ */
 DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained);
 
-/* Rows of this device: its tokens, or all of them, and the class token if that is here. */
-int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share);
-
-/* Rows whose outcome is wanted of the last block, on this device: 1, or 0 where the row is another's. */
-int64_t device_cost_wanted(const ModelConfig *config, Strategy strategy, const DeviceShare *share);
+/* Rows of this device: its tokens, or all of them, and the class token if that is here. *wanted: those whose result the block has to give:
+ * all, or of the last block (share->last) 1, or 0 where another device has that row. */
+int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int64_t *wanted);
 
 #endif

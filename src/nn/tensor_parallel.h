@@ -1,11 +1,11 @@
 /* Blocks divided by heads and MLP columns instead of tokens: the baselines that ASTRA is compared with. Every device has all rows.
  *
  *   tp      each device computes its heads' share of attention and its columns' share of the MLP; two sums a block (Megatron: Shoeybi et
- *           al., 2019). The same numbers as the plain model, but for rounding.
+ *           al., 2019). The same numbers as the plain model, except for rounding.
  *   bp-*    blocks decoupled as in DeTransformer (Wei et al., 2024): as tp, but without the sums, so that each device carries a stream of
- * its own; `retained` blocks are computed whole, after a join of the streams, of which each device gives its columns. bp-ag: every device
- * computes all of a retained block; bp-sp: its share of the rows, which are then joined. What this computes is not what the plain model
- * does: it stands for the latency of a model trained so (our definition: docs/MATH.md).
+ * its own; `retained` blocks are computed whole, after a join of the streams, of which each device contributes its columns. bp-ag: every
+ * device computes all of a retained block; bp-sp: its share of the rows, which are then joined. The results are not those of the plain
+ * model: this measures the latency of a model trained in this way (our definition: docs/MATH.md).
  *
  * The last of each `blocks / retained` blocks is a retained one. */
 #ifndef NN_TENSOR_PARALLEL_H
@@ -21,7 +21,7 @@ typedef struct HeadShare {
   int64_t first_column, width; /* columns of the stream, for joins */
 } HeadShare;
 
-/* By layout_even_counts. BAD_VALUE when there are more devices than key and value heads, or the device is none of them. */
+/* As in layout_even_counts. BAD_VALUE when there are more devices than key and value heads, or there is no such device. */
 Status tensor_parallel_share(const ModelConfig *config, int device, int devices, HeadShare *share);
 
 typedef struct TensorParallel {
@@ -30,15 +30,15 @@ typedef struct TensorParallel {
   Reduce *reduce;    /* knows which device this is, and of how many */
 } TensorParallel;
 
-/* The sums and joins of block `index`, in the order in which each device asks for them; returns how many. rows: of a sample; wanted: of
- * which the block carries on. A sum of tp is followed by computation, but for the last; a retained block of bp-* begins with its first
+/* The sums and joins of block `index`, in the order in which each device asks for them; returns how many. rows: of a sample; wanted:
+ * those that the block passes on. A sum of tp is followed by computation, except the last; a retained block of bp-* begins with its first
  * join, and the others have none. */
-enum { TENSOR_PARALLEL_STEPS = 2 /* of a block at most */ };
+enum { TENSOR_PARALLEL_STEPS = 2 /* maximum per block */ };
 int tensor_parallel_block_steps(const ModelConfig *config, const TensorParallel *how, int64_t index, int64_t batch, int64_t rows,
                                 int64_t wanted, ReduceStep steps[TENSOR_PARALLEL_STEPS]);
 
 /* The sums and joins of a pass over `batch` samples, in the order in which each device asks for them; returns how many there are, which
- * depends on model and strategy alone. steps may be NULL. */
+ * depends only on model and strategy. steps may be NULL. */
 int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, int64_t batch, const TokenLayout *layout, ModelRows rows,
                           ReduceStep *steps);
 

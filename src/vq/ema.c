@@ -2,7 +2,7 @@
  * revive).
  *
  * Three passes: sums and counts (divided by group and slice of its width, every item walks the rows in order), codewords (divided by
- * codeword), revival (on the caller's thread, in order of index, so that the random numbers are drawn the same way each time). */
+ * codeword), revival (on the caller's thread, in order of index, so that the random numbers are drawn in the same order each time). */
 #include "vq/ema.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"

@@ -5,10 +5,10 @@
  *
  * Mini-batch (Sculley, 2010): a step assigns `minibatch` random samples and moves each centre to the mean of all samples ever assigned to
  * it, which is a learning rate of 1 / n per centre. It stops when the mean distortion over ten steps has failed to fall twice in a row.
- * Greedy k-means++ (by default) ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, and where scikit-learn's KMeans
- * does. Both draw from about 16 K samples (at least 16,384, at most 65,536; fewer, down to 4 K, where the groups are so wide that these
- * would leave the cache), one from each of equally long stretches of the data.
- * With fewer than K distinct samples the spare centres stay where they are. */
+ * Greedy k-means++ (by default) ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, like
+ * scikit-learn's KMeans. Both draw from about 16 K samples (at least 16,384, at most 65,536; fewer, down to 4 K, where the groups are so
+ * wide that these would leave the cache), one from each of equally long stretches of the data. With fewer than K distinct samples the spare
+ * centres do not move. */
 #ifndef VQ_KMEANS_H
 #define VQ_KMEANS_H
 #include "vq/codebook.h"

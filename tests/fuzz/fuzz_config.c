@@ -10,7 +10,7 @@ static void check(const ModelConfig *config) {
   if (config_check(config) != STATUS_OK) abort();
   for (int64_t i = 0; i < config->classes; i++)
     if (!config->labels[i]) abort();
-  if (config_tokens(config) < 1 || config_site_width(config) < 1 || config_code_bits(config) < 1) abort();
+  if (config_tokens(config) < 1 || config_site_width(config) < 1 || config_bits_per_token(config) < (config->astra.groups > 0)) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
 /* Raw loops over rows of numbers: one table of functions, filled once at start with the portable versions and then
- * overridden for the CPU that is there (AVX2+FMA, AVX-512, NEON through the portable code). Single-threaded: callers share
+ * overridden for the CPU at hand (AVX2+FMA, AVX-512, NEON through the portable code). Single-threaded: callers share
  * rows out. In double builds only the portable versions exist. The portable versions are the oracle of the tests.
  * Rows are contiguous; n is the row length; pointers need no alignment; outputs do not overlap inputs unless said. */
 #ifndef AUTOGRAD_KERNELS_H
@@ -102,7 +102,7 @@ typedef struct Kernels {
    * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
 
-  /* The same with the scores s = x . e computed on the way and never stored: codes[r stride] = index of the word nearest to row r of
+  /* The same with the scores s = x . e computed as needed and never stored: codes[r stride] = index of the word nearest to row r of
    * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MAX_WIDTH, half_norm [k]. The caller counts it as a product. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
@@ -117,7 +117,7 @@ typedef struct Kernels {
   /* sums += gain x for the sums of each item's codeword, which lie as words do; in the order of items. words is not read. */
   void (*words_add)(const WordList *list, real gain, const real *x, int64_t step, real *sums);
 
-  /* sums += x likewise, in double. */
+  /* The same sums += x in double. */
   void (*words_sum)(const WordList *list, const real *x, int64_t step, double *sums);
   /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns,
    * times the groups of one row. d <= TRIANGLE_MAX_WIDTH. */
@@ -132,9 +132,9 @@ typedef struct Kernels {
   /* 16-bit numbers (`kind` is not NARROW_NONE), widened in registers. Through matmul_narrow, which counts the products. */
   /* y[i] = x[i] */
   void (*widen)(NarrowKind kind, int64_t n, const uint16_t *x, real *y);
-  /* y[i] = x[i] as bf16, rounded to nearest, ties to even; no number stays none */
+  /* y[i] = x[i] as bf16, rounded to nearest, ties to even; a NaN stays a NaN */
   void (*narrow)(int64_t n, const real *x, uint16_t *y);
-  /* likewise as halves; whether all of them are finite (beyond 65,520 none is) */
+  /* the same as halves; returns whether all of them are finite (beyond 65,520 none is) */
   bool (*narrow_half)(int64_t n, const real *x, uint16_t *y);
   /* y[r] += sum_i w[r, i] x[i] over w [rows, n], `stride` numbers from row to row: a matrix times a vector */
   void (*narrow_dots)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
@@ -146,12 +146,12 @@ typedef struct Kernels {
 
   /* The same with moments in bfloat16. m is rounded to nearest. v is rounded up or down at random, by its distance to both neighbours: a
    * step moves it by 1 - b2 of itself, less than half of a bfloat's last bit, and to nearest it would never move. The draws are a
-   * function of (seed, counter) and of a number's place behind the first, as those of `normal`. */
+   * function of (seed, counter) and of a number's index, as those of `normal`. */
   void (*adamw_bf16)(int64_t n, real *w, const real *grad, uint16_t *m, uint16_t *v, const AdamwStep *step, uint64_t counter);
 
   /* The same with moments in 8 bits, in blocks of ADAMW_BLOCK numbers from the first (Dettmers et al., 2022, "8-bit optimizers via
    * block-wise quantization"): m = sign(c - 128) ((c - 128) / 127)^4 m_scale of the block, v = (c / 255)^4 v_scale. The fourth power
-   * stands for their table: it is as fine for small numbers (steps of 1.6% of v at the largest, of 16% at 1e-4 of it) without jumps, and
+   * replaces their table: it is as fine for small numbers (steps of 1.6% of v at the largest, of 16% at 1e-4 of it) without jumps, and
    * two square roots find the code. v is rounded at random, as above, and never to 0. A new moment has all scales 0. */
   void (*adamw_bytes)(int64_t n, real *w, const real *grad, uint8_t *m, uint8_t *v, float *m_scale, float *v_scale, const AdamwStep *step,
                       uint64_t counter);

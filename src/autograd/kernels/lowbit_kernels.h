@@ -1,8 +1,9 @@
 /* Loops of products with weights of 8 and 4 bits (lowbit.h), one table for each kind of processor, chosen like kernels(): the portable one
- * is the oracle of the others. Activations are quantised on the way in, symmetrically: a row of int8 numbers with a float scale for the row
+ * is the oracle of the others. Activations are quantised first, symmetrically: a row of int8 numbers with a float scale for the row
  * (LOWBIT_INT8 weights) or for each block of 32 (block weights), and the sum of the numbers beside each scale.
  *
- * Products multiply unsigned by signed bytes, which is what the processors' instructions do, so weights are shifted by `offset` on the way:
+ * Products multiply unsigned by signed bytes, which is what the processors' instructions do, so weights are shifted by `offset` as they are
+ * read:
  *
  *   u = q + offset (INT8, Q8_0: 128; Q4_0, whose nibbles are q: 8)      sum_i u a - offset sum_i a
  *
@@ -17,7 +18,7 @@
 enum {
   LOWBIT_PANEL = 16,    /* outputs of a panel */
   LOWBIT_PIECE = 64,    /* rows of int8 activations are padded with zeros to a multiple of this */
-  LOWBIT_TILE_ROWS = 12 /* activations that meet a panel at a time, at most */
+  LOWBIT_TILE_ROWS = 12 /* maximum number of rows of activations that are multiplied with a panel at a time */
 };
 
 /* Quantised activations: a [rows, stride], scale and sum [rows, groups]; groups is 1 or the number of blocks. */
@@ -36,13 +37,13 @@ typedef struct LowbitTile {
   int offset;
   const uint8_t *panels; /* [panels][inputs / 4, rounded up][LOWBIT_PANEL][4], `panel_bytes` apart; room for an even number */
   int64_t panel_bytes;
-  const float *scale; /* INT8: [columns]; blocks: [panels][groups][LOWBIT_PANEL], room likewise */
+  const float *scale; /* INT8: [columns]; blocks: [panels][groups][LOWBIT_PANEL], room for an even number, too */
   bool blocks;
   int64_t columns;
   bool add;
   real *c;
   int64_t ldc;
-  const uint8_t *ahead; /* bytes to bring into the second-level cache meanwhile; they may lie behind the matrix */
+  const uint8_t *ahead; /* bytes to bring into the second-level cache meanwhile; they may lie after the matrix */
   int64_t ahead_bytes;
 } LowbitTile;
 

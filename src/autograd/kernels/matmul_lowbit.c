@@ -4,7 +4,7 @@
  * Measured against keeping them interleaved: 197 rows by 768 x 3,072 within 3%, at half the memory.
  *
  * Tiles of AMX are several times as fast, and interleaving would take a good part of the time: there, weights that were packed once
- * (matmul_pack_int8) go to oneDNN, rows and outputs in pieces. It multiplies unsigned by signed bytes, of which here the activations are
+ * (matmul_pack) go to oneDNN, rows and outputs in pieces. It multiplies unsigned by signed bytes, of which here the activations are
  * the unsigned ones (a + 128). Its sums are scaled as those of our own kernels are, and give the same bits.
  *
  *   scratch | a [rows, stride] | scale [rows, groups] | sum [rows, groups] | of each thread: panels, their scales, or sums | pieces of C |

@@ -1,5 +1,5 @@
-/* Products with weights of 8 and 4 bits (lowbit.h): C = X W^T with W [outputs, inputs] as it is stored and X quantised to int8 on the way,
- * each row by itself, so that what a row gives does not depend on the rows beside it. Counted as products (matmul.h). */
+/* Products with weights of 8 and 4 bits (lowbit.h): C = X W^T with W [outputs, inputs] as it is stored and X quantised to int8,
+ * each row by itself, so that the result of a row does not depend on the rows beside it. Counted as products (matmul.h). */
 #ifndef AUTOGRAD_MATMUL_LOWBIT_H
 #define AUTOGRAD_MATMUL_LOWBIT_H
 #include "autograd/kernels/matmul_packed.h"
@@ -12,9 +12,9 @@ typedef void MatmulLowbitPiece(void *context, int64_t row, int64_t rows, int64_t
 
 typedef struct MatmulLowbit {
   const LowbitMatrix *weight;
-  const PackedMatrix *packed;    /* the same int8 numbers for oneDNN (matmul_pack_int8), which multiplies many rows with them; or NULL */
+  const PackedMatrix *packed;    /* the same int8 numbers for oneDNN (matmul_pack), which multiplies many rows with them; or NULL */
   int64_t first_output, outputs; /* of the matrix */
-  int64_t first_input, inputs;   /* likewise; block weights: a multiple of LOWBIT_BLOCK. At most LOWBIT_MAX_INPUTS */
+  int64_t first_input, inputs;   /* of the matrix; block weights: a multiple of LOWBIT_BLOCK. At most LOWBIT_MAX_INPUTS */
   int64_t rows;
   const real *x;          /* [rows, inputs], `ldx` apart */
   const uint16_t *x_bf16; /* or, where x is NULL, the same in bf16 */
@@ -31,7 +31,7 @@ typedef struct MatmulLowbit {
 void matmul_lowbit(const MatmulLowbit *product, void *scratch);
 size_t matmul_lowbit_scratch(const MatmulLowbit *product);
 
-/* The same weights with x as it is, widened into scratch some outputs at a time, each number once: C [m, count] = A W^T of outputs
+/* The same weights with x in full, widened into scratch some outputs at a time, each number once: C [m, count] = A W^T of outputs
  * [first, first + count), A [m, inputs]; back: C [m, inputs] = A W, A [m, count]. On the calling thread, added to C or not. scratch
  * [matmul_narrow_scratch()] may serve all threads of the pool at once. */
 void matmul_lowbit_widened(const LowbitMatrix *weight, bool back, int64_t first, int64_t count, int64_t m, const real *a, int64_t lda,

@@ -83,12 +83,6 @@ static void pack_strips(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed) {
-  Packing job = {matrix, weight, transposed};
-  matrix->product = kernels_product_packed(matrix->bf16);
-  threads_for(strips_of(matrix->outputs), 1, pack_strips, &job);
-}
-
 typedef struct BytesPacking {
   PackedMatrix *matrix;
   const int8_t *numbers;
@@ -114,11 +108,15 @@ static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-void matmul_pack_int8(PackedMatrix *matrix, const int8_t *numbers) {
-  BytesPacking job = {matrix, numbers};
+void matmul_pack(PackedMatrix *matrix, const void *weight, bool transposed) {
   const int64_t strips = strips_of(matrix->outputs);
+  if (!matrix->int8) {
+    matrix->product = kernels_product_packed(matrix->bf16);
+    threads_for(strips, 1, pack_strips, &(Packing){matrix, weight, transposed});
+    return;
+  }
   matrix->offset_sums = (int32_t *)matrix->words + strips * words_of(matrix, matrix->inputs) * PACKED_STRIP;
-  threads_for(strips, 1, pack_bytes, &job);
+  threads_for(strips, 1, pack_bytes, &(BytesPacking){matrix, weight});
 }
 
 /* ---- products */

@@ -1,4 +1,4 @@
-/* An array whose numbers are kept in full or as bf16, and the ways to read and write a stretch of it in full. */
+/* An array whose numbers are kept in full or as bf16, and functions to read and write a part of it in full. */
 #ifndef AUTOGRAD_NUMBERS_H
 #define AUTOGRAD_NUMBERS_H
 #include "autograd/kernels/kernels.h"
@@ -15,14 +15,14 @@ static inline Numbers numbers_from(Numbers numbers, int64_t first) {
   return (Numbers){numbers.wide ? numbers.wide + first : NULL, numbers.narrow ? numbers.narrow + first : NULL};
 }
 
-/* `count` numbers in full: the array's own where they are, else widened into `stage` [count]. */
+/* `count` numbers in full: the array's own if it is, else widened into `stage` [count]. */
 static inline const real *numbers_read(Numbers numbers, int64_t first, int64_t count, real *stage) {
   if (numbers.wide) return numbers.wide + first;
   kernels()->widen(NARROW_BF16, count, numbers.narrow + first, stage);
   return stage;
 }
 
-/* Where to write `count` numbers that numbers_written then puts in their place: there, or in `stage` [count]. */
+/* Where to write `count` numbers before numbers_written: in the array itself or, for bf16, in `stage` [count]. */
 static inline real *numbers_place(Numbers numbers, int64_t first, real *stage) { return numbers.wide ? numbers.wide + first : stage; }
 
 static inline void numbers_written(Numbers numbers, int64_t first, int64_t count, const real *stage) {

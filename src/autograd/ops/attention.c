@@ -317,7 +317,7 @@ static void through_parts(const Work *work, Numbers weights, bool values, bool a
   multiply(work, work->parts, product);
 }
 
-/* Where a part's gradients add up, rows *stride apart; NULL: nobody wants them. */
+/* Where a part's gradients add up, rows *stride apart; NULL: not wanted. */
 static real *gradient_sums(const Work *work, const Part *part, bool values, int64_t *stride) {
   const Attention *job = work->job;
   const Gradient *to = values ? part->remote ? &job->dremote_v : &job->dv : part->remote ? &job->dremote_k : &job->dk;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The rows of one device. Its queries see its own rows [begin, begin + count) of k and v, and all rows of remote_k and remote_v but
+/* The rows of one device. Its queries see its own rows [begin, begin + count) of k and v, and all rows of remote_k and remote_v except
  * [own, own + own_count), which are quantised copies of its own. */
 typedef struct AttentionSpan {
   int64_t begin, count;
@@ -25,14 +25,14 @@ typedef struct AttentionOptions {
   /* [spans] how many queries each span has, when q holds other rows than k and v: q is [B, their sum, ...], sorted by span (a last block,
    * where only class tokens are still wanted; a part of the rows). NULL: q has the rows of k. */
   const int64_t *queries;
-  int64_t first_query; /* with `queries` and one span: they are its rows from this one on, which `causal` has to know */
+  int64_t first_query; /* with `queries` and one span: they are its rows from this one on, which `causal` needs */
 } AttentionOptions;
 
 /* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
  * q [B, Q, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, Q, heads d];
- * Q = S but for `queries`, which go with `causal` where there is one span alone. Where all are in bf16, so are the output and the
- * gradients; scores, softmax and sums are in full. Where some are, these are widened.
- * Options are copied but for the arrays, which outlive the step. */
+ * Q = S except with `queries`, which are compatible with `causal` only for a single span. If all are in bf16, so are the output and the
+ * gradients; scores, softmax and sums are in full. If only some are, these are widened.
+ * Options are copied except the arrays, which outlive the step. */
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
 
 #endif

@@ -120,7 +120,7 @@ static void lowbit_forward(Tape *tape, Linear *job) {
                                          .context = job});
 }
 
-/* ---- weights that were packed: pieces likewise ---- */
+/* ---- weights that were packed: pieces in the same way ---- */
 
 static void start_columns(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const Linear *job = context;
@@ -402,7 +402,10 @@ static void mlp_backward(Tape *tape, void *record) {
   give_back_hidden(tape, job);
   if (!job->hidden.needs_grad) return;
   linear_backward(tape, &job->up);
-  tape_drop_grad(tape, &job->hidden);
+  tape_give_back(tape, job->narrow ? (void *)job->hidden.narrow_grad : job->hidden.grad, hidden_bytes(job));
+  job->hidden.grad = NULL;
+  job->hidden.narrow_grad = NULL;
+  job->hidden.grad_filled = false;
 }
 
 static const OpKind MLP = {"mlp", mlp_forward, mlp_backward};

@@ -14,7 +14,7 @@ typedef struct LinearPart {
   bool transposed;
 } LinearPart;
 
-/* act(x W^T + b) + residual with the part's outputs of W and b alone: x [..., I], weight [O, I] or transposed [I, O], real or 16-bit,
+/* act(x W^T + b) + residual with only the part's outputs of W and b: x [..., I], weight [O, I] or transposed [I, O], real or 16-bit,
  * bias [O] or NULL, residual [..., count] or NULL -> [..., count]. A residual goes with ACTIVATION_NONE only. */
 Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
                        Tensor *residual);
@@ -25,11 +25,11 @@ typedef struct LinearMap {
   const LinearPart *part;
 } LinearMap;
 
-/* down(act(up(x))) + residual, as two op_linear_part: the same bits. What comes out of the activation is not kept for backward but computed
- * again from what goes in. */
+/* down(act(up(x))) + residual, as two op_linear_part: the same bits. The output of the activation is not kept for backward but computed
+ * again from its input. */
 Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation, const LinearMap *down, Tensor *residual);
 
-/* x W^T + b + residual with the inputs [first_in, first_in + n) of W alone, n the width of x: one device's share of a sum over devices, of
+/* x W^T + b + residual with only the inputs [first_in, first_in + n) of W, n the width of x: one device's share of a sum over devices, of
  * which one has the bias and the residual. x [..., n], the others as above -> [..., count]. */
 Tensor *op_linear_columns(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, int64_t first_in, Tensor *residual);
 
@@ -54,7 +54,7 @@ Tensor *op_token_embed(Tape *tape, Tensor *table, Tensor *position, const int32_
 Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias, Tensor *position, Tensor *class_token, int64_t patch,
                        const int32_t *row_token, int64_t rows);
 
-/* x in full width: x itself where it is. */
+/* x in full width: x itself if it is. */
 Tensor *op_widen(Tape *tape, Tensor *x);
 
 /* a + b, same shape. */
@@ -67,7 +67,7 @@ Tensor *op_scale(Tape *tape, Tensor *x, double factor);
 Tensor *op_swiglu(Tape *tape, Tensor *gate, Tensor *up);
 
 /* Rotary position embedding (Su et al., 2021) with Hugging Face's half rotation: in each head of row s of x [B, S, heads d] the pair
- * (i, i + d/2) turns by the angle whose cosine and sine stand at [positions[s], i]. The tables are [count, d/2]; they and positions [S]
+ * (i, i + d/2) is rotated by the angle whose cosine and sine are at [positions[s], i]. The tables are [count, d/2]; they and positions [S]
  * outlive the step; a position outside [0, count) fails the tape. */
 typedef struct Rope {
   const real *cosine, *sine; /* [count, d/2] */
@@ -76,18 +76,18 @@ typedef struct Rope {
 } Rope;
 Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *positions);
 
-/* Stochastic depth (Huang et al., 2016) behind a residual sum: residual + scale[b] (sum - residual) for each sample b, so that the branch
+/* Stochastic depth (Huang et al., 2016) after a residual sum: residual + scale[b] (sum - residual) for each sample b, so that the branch
  * counts scale[b] times: 0 leaves it out. residual, sum [B, ...], scale [B], which outlives the step -> [B, ...]. */
 Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scale);
 
-/* Rows of each sample: x [B, S, D], rows [count] -> [B, count, D]. A row may be named once only. rows outlive the step. */
+/* Rows of each sample: x [B, S, D], rows [count] -> [B, count, D]. A row may be named only once. rows outlive the step. */
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count);
 Tensor *op_gather_rows_wide(Tape *tape, Tensor *x, const int32_t *rows, int64_t count); /* in full width, whatever x is in */
 
 /* One row of each sample: x [B, S, D], rows [B], each in [0, S) -> [B, 1, D]. rows outlive the step. */
 Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows);
 
-/* act(x) by itself; x itself for ACTIVATION_NONE. Where nothing comes between, op_linear does it on the way. */
+/* act(x) by itself; x itself for ACTIVATION_NONE. Directly after a linear map, op_linear applies it at less cost. */
 Tensor *op_activate(Tape *tape, Tensor *x, Activation activation);
 
 /* Mean over replicas: x [B, N, D] -> [B, D]. */
@@ -138,8 +138,8 @@ Tensor *op_add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor);
 typedef enum QuantiseGradient { QUANTISE_STRAIGHT, QUANTISE_ROTATION, QUANTISE_NONE } QuantiseGradient;
 
 /* The noise is drawn a few rows at a time, so that it is never in memory as a whole: rows [first, first + rows), already scaled, to `noise`
- * [rows, D]; `scratch` is as large. first is a multiple of QUANTISE_ROWS, rows at most that. Called from any thread, during op_quantise
- * alone. Embed it in what it draws from. */
+ * [rows, D]; `scratch` is as large. first is a multiple of QUANTISE_ROWS, rows at most that. Called from any thread, only during
+ * op_quantise. Embed it in the struct that it draws from. */
 enum { QUANTISE_ROWS = 64 };
 typedef struct QuantiseNoise QuantiseNoise;
 struct QuantiseNoise {

@@ -57,9 +57,9 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   bool tables = block < plan->table_blocks && predict_uses_tables(plan, device),
        site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
-  double rows = (double)device_cost_rows(config, plan->strategy, &share), width = (double)config->width,
-         others = fmax((double)(plan->tokens - plan->counts[device]), 1);
-  double asking = share.last ? (double)device_cost_wanted(config, plan->strategy, &share) : rows;
+  int64_t wanted;
+  double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
+         others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
   DeviceCost rest = {.linear = fmax(cost.linear - cost.remote - q - kv, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);

@@ -357,7 +357,7 @@ static PackedMatrix pack(const LowbitMatrix *matrix) {
   PackedMatrix packed = {.outputs = matrix->outputs, .inputs = matrix->inputs, .int8 = true};
   packed.words = aligned_alloc(64, (matmul_packed_bytes(&packed) + 63) / 64 * 64);
   assert_non_null(packed.words);
-  matmul_pack_int8(&packed, matrix->numbers);
+  matmul_pack(&packed, matrix->numbers, false);
   return packed;
 }
 

@@ -224,44 +224,32 @@ static void teacher_logits(Tape *tape, const VocabJob *job, const Slice *slice) 
                      slice->taught, job->entries);
 }
 
-/* The same, with x, the table and d logits rounded to bf16; logits and gradients are not. */
-static void run_slice_bf16(Tape *tape, VocabJob *job, Slice *slice) {
+/* In bf16 x, the table and d logits are rounded; logits and gradients are not. */
+static void run_slice(Tape *tape, VocabJob *job, Slice *slice) {
   const int64_t at = slice->first * job->width, n = slice->count, entries = job->entries, width = job->width;
-  op_matmul_bf16(tape, false, true, n, entries, width, slice->x + at, width, slice->table, slice->stride, NULL, false,
-                 (Numbers){.wide = slice->logits}, entries);
-  teacher_logits(tape, job, slice);
-  tape_for(tape, n, 1, rows_body, slice);
   const uint16_t *dlogits = (const uint16_t *)(const void *)slice->logits;
   const int64_t stride = entries * (int64_t)(sizeof(real) / sizeof *dlogits);
-  if (job->dx)
-    op_matmul_bf16(tape, false, false, n, width, entries, dlogits, stride, slice->table, slice->stride, NULL, false,
-                   (Numbers){.wide = job->dx + at}, width);
-  if (job->dtable)
-    op_matmul_bf16(tape, true, false, entries, width, n, dlogits, stride, slice->x + at, width, NULL, job->filled,
-                   (Numbers){.wide = job->dtable}, width);
-  job->filled = true;
-}
-
-static void run_slice(Tape *tape, VocabJob *job, Slice *slice) {
-  const int64_t at = slice->first * job->width;
-  if (job->bf16) {
-    run_slice_bf16(tape, job, slice);
-    return;
-  }
-  op_matmul_weight(tape, true, slice->count, job->entries, job->width, job->x->value + at, job->width, job->table, 0, false, slice->logits,
-                   job->entries);
+  const Numbers dx = {.wide = job->dx ? job->dx + at : NULL}, dtable = {.wide = job->dtable};
+  if (job->bf16)
+    op_matmul_bf16(tape, false, true, n, entries, width, slice->x + at, width, slice->table, slice->stride, NULL, false,
+                   (Numbers){.wide = slice->logits}, entries);
+  else
+    op_matmul_weight(tape, true, n, entries, width, job->x->value + at, width, job->table, 0, false, slice->logits, entries);
   teacher_logits(tape, job, slice);
-  tape_for(tape, slice->count, 1, rows_body, slice);
-  if (job->dx)
-    op_matmul_weight(tape, false, slice->count, job->width, job->entries, slice->logits, job->entries, job->table, 0, false, job->dx + at,
-                     job->width);
-  if (job->dtable)
-    tape_matmul(tape, true, false, job->entries, job->width, slice->count, 1, slice->logits, job->entries, job->x->value + at, job->width,
-                job->filled ? 1 : 0, job->dtable, job->width);
+  tape_for(tape, n, 1, rows_body, slice);
+  if (job->dx && job->bf16)
+    op_matmul_bf16(tape, false, false, n, width, entries, dlogits, stride, slice->table, slice->stride, NULL, false, dx, width);
+  else if (job->dx)
+    op_matmul_weight(tape, false, n, width, entries, slice->logits, entries, job->table, 0, false, dx.wide, width);
+  if (job->dtable && job->bf16)
+    op_matmul_bf16(tape, true, false, entries, width, n, dlogits, stride, slice->x + at, width, NULL, job->filled, dtable, width);
+  else if (job->dtable)
+    tape_matmul(tape, true, false, entries, width, n, 1, slice->logits, entries, job->x->value + at, width, job->filled ? 1 : 0,
+                dtable.wide, width);
   job->filled = true;
 }
 
-/* A run of rows that count, cut evenly. */
+/* A run of rows that count, divided evenly. */
 static void run_slices(Tape *tape, VocabJob *job, Slice *slice, int64_t first, int64_t end) {
   for (int64_t slices = (end - first + job->slice_rows - 1) / job->slice_rows; slices > 0; slices--) {
     slice->first = first;

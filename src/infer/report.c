@@ -86,7 +86,8 @@ void report_texts(FILE *out, const Weights *weights, const TextSample *samples, 
   }
 }
 
-double report_hidden(const NodeStatistics *node) {
+/* The share of the transfer time of codes in which the node did not wait for them; NAN where it was not measured. */
+static double hidden_share(const NodeStatistics *node) {
   if (node->span <= 0) return NAN;
   double hidden = 1 - node->wait / node->span;
   return hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
@@ -131,7 +132,7 @@ void report_nodes(FILE *out, const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_sums(leader)->nodes[d];
     char hidden[16] = "-";
-    if (isfinite(report_hidden(s))) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * report_hidden(s));
+    if (isfinite(hidden_share(s))) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * hidden_share(s));
     fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %8s %14llu %14llu\n", d, (long long)leader_sums(leader)->tokens[d],
             1e3 * s->compute, 1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, hidden, (unsigned long long)s->bytes_sent,
             (unsigned long long)s->bytes_received);
@@ -206,26 +207,23 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", printable(r->reason));
 }
 
-static void report_memory(FILE *out, const GenerateMemory *m) {
+void report_generation(FILE *out, const Leader *leader, const Generation *g) {
+  const GenerateMemory *m = &g->memory;
   const struct {
     const char *what;
     int64_t bytes;
   } rows[] = {{"weights (shared by all nodes)", m->weights},        {"codebooks (shared)", m->codebooks},
               {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
               {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
-  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
-          100 * share(m->cache_rows + m->cache_codes, m->cache_full));
-}
-
-void report_generation(FILE *out, const Leader *leader, const Generation *g) {
   fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
           leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
   fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, generate_rate(g),
           generate_end_name(g->end));
   if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
   fprintf(out, "memory of node %d:\n", g->decoder);
-  report_memory(out, &g->memory);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
+  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
+          100 * share(m->cache_rows + m->cache_codes, m->cache_full));
 }
 
 /* ---- JSON ---- */
@@ -296,7 +294,7 @@ json_t *report_nodes_json(const Leader *leader) {
     const NodeStatistics *s = &leader_sums(leader)->nodes[d];
     json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_sums(leader)->tokens[d],
                              "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
-                             1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
+                             1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(hidden_share(s)));
 #define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
     WIRE_COUNTS(REPORT_COUNT)
 #undef REPORT_COUNT

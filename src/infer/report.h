@@ -33,9 +33,6 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* The share of the transfer time of codes in which the node did not wait for them; NAN where it was not measured. */
-double report_hidden(const NodeStatistics *node);
-
 /* Seconds of one sample, as predicted and as measured: the fastest of all requests; 0: there was none. */
 void report_plan_line(FILE *out, double predicted, double measured);
 

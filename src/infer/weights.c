@@ -132,30 +132,23 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
 
 Status weights_pack(Weights *weights) { return weights->bf16 ? STATUS_OK : model_pack_weights(weights->model, false); }
 
-/* Of each book, as reals; *made: those that had to be made of 16 bits. */
-static Status real_codewords(const Weights *weights, const real **codewords, real **made) {
-  const Codebook *first = &weights->books[0];
-  int64_t numbers = first->entries * first->width;
-  *made = first->narrow ? malloc((size_t)(weights->book_count * numbers) * sizeof **made) : NULL;
-  if (first->narrow && !*made) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
-  for (int i = 0; i < weights->book_count; i++) {
-    codewords[i] = *made ? *made + i * numbers : weights->books[i].codewords;
-    if (*made) codebook_words(&weights->books[i], 0, first->groups * first->entries, *made + i * numbers);
-  }
-  return STATUS_OK;
-}
-
 Status weights_make_tables(Weights *weights, size_t memory) {
   if (!weights->books || memory == 0 || weights->keys) return STATUS_OK;
-  real *made = NULL;
+  const Codebook *first = &weights->books[0];
+  const int64_t numbers = first->entries * first->width;
+  real *made = first->narrow ? malloc((size_t)(weights->book_count * numbers) * sizeof *made) : NULL; /* reals of codewords in 16 bits */
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
-  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  Status status = STATUS_OK;
+  if (!codewords || (first->narrow && !made)) status = status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int i = 0; status == STATUS_OK && i < weights->book_count; i++) {
+    codewords[i] = made ? made + i * numbers : weights->books[i].codewords;
+    if (made) codebook_words(&weights->books[i], 0, first->groups * first->entries, made + i * numbers);
+  }
   const KvTablesSetup setup = {.codewords = codewords,
                                .groups = weights->config->astra.groups,
                                .entries = weights->config->astra.codebook_size,
                                .memory = memory,
                                .measure = true};
-  Status status = real_codewords(weights, codewords, &made);
   if (status == STATUS_OK) status = kv_tables_build(&weights->keys, weights->model, &setup);
   free(made);
   free(codewords);
@@ -181,7 +174,7 @@ void weights_release(Weights *weights) {
 Status weights_unchanged(const Weights *weights) { return weights->mapping ? checkpoint_unchanged(weights->mapping) : STATUS_OK; }
 
 static void say(const char *text) {
-  if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* there is nobody to tell */
+  if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nothing else can be done */
 }
 
 /* Calls nothing but what a handler may. */

@@ -54,10 +54,10 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision);
  * packs those in bf16 itself. */
 Status weights_pack(Weights *weights);
 
-/* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
- * whereupon no answer may be given; asked after computing and before answering, it misses nothing that was computed. weights_guard: from
- * here on a touch of what a file lost when it was cut ends this process with a line on stderr that names it and exit code 1, where it would
- * have died of SIGBUS; `weights` must stay. */
+/* The weights are mapped from files, which may be written to while they are in use. weights_unchanged: BAD_FILE when that has happened,
+ * after which no answer may be given; called after computing and before answering, it misses nothing. weights_guard: from now on reading
+ * beyond the end of a file that was truncated ends this process with a line on stderr that names it and exit code 1, instead of SIGBUS;
+ * `weights` must stay. */
 Status weights_unchanged(const Weights *weights);
 void weights_guard(const Weights *weights);
 

@@ -56,7 +56,7 @@ struct Connection {
   int peer;      /* node, or -1: the leader */
   bool nameless; /* error messages do not begin with the peer's name: the owner adds a better one */
   ConnectionSink sink;
-  double idle_timeout;            /* seconds of silence tolerated by whoever waits; 0: unlimited */
+  double idle_timeout;            /* seconds of silence tolerated while waiting; 0: unlimited */
   double heard;                   /* clock_now: when bytes came last; at first, when messages began */
   ConnectionCount sent, received; /* headers included */
   Status status;                  /* of the first failure, after which it is closed */

@@ -43,9 +43,13 @@ static bool parse(KeyFile *key, const char *text, size_t size) {
   return size >= 2 * KEY_FILE_BYTES && (rest == 0 || (rest == 1 && end[0] == '\n') || (rest == 2 && memcmp(end, "\r\n", 2) == 0));
 }
 
-/* Checks the open file, so that it cannot be replaced between the check and the reading. */
-static Status check_file(int fd, const char *path) {
-  struct stat file;
+static Status read_key(KeyFile *key, int fd, const char *path) {
+  static const uint8_t zeroes[KEY_FILE_BYTES];
+  char text[KEY_FILE_LINE + 2]; /* one byte more than any key has, to detect a longer file */
+  size_t size = 0;
+  ssize_t n = 1;
+  Status status = STATUS_OK;
+  struct stat file; /* of the open file, so that it cannot be replaced between the check and the reading */
   if (fstat(fd, &file) != 0) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
   if (!S_ISREG(file.st_mode)) return status_set(STATUS_BAD_FILE, "%s: a key file must be a regular file", path);
   if (file.st_mode & (S_IRWXG | S_IRWXO))
@@ -54,16 +58,6 @@ static Status check_file(int fd, const char *path) {
   if (file.st_uid != geteuid() && file.st_uid != 0)
     return status_set(STATUS_BAD_VALUE, "%s: this key belongs to another user (%ld), who may change it; run: chown %ld %s", path,
                       (long)file.st_uid, (long)geteuid(), path);
-  return STATUS_OK;
-}
-
-static Status read_key(KeyFile *key, int fd, const char *path) {
-  static const uint8_t zeroes[KEY_FILE_BYTES];
-  char text[KEY_FILE_LINE + 2]; /* one byte more than any key has, to detect a longer file */
-  size_t size = 0;
-  ssize_t n = 1;
-  Status status = STATUS_OK;
-  TRY(check_file(fd, path));
   while (size < sizeof text && n != 0 && status == STATUS_OK) {
     n = read(fd, text + size, sizeof text - size);
     if (n > 0) size += (size_t)n;

@@ -1,9 +1,8 @@
 /* What the table of nodes derives from what a node counted. */
-#include "infer/report.h"
+#include "infer/report.c"
 #include <cmocka.h>
-#include <math.h>
 
-static double hidden(double span, double wait) { return report_hidden(&(NodeStatistics){.span = span, .wait = wait}); }
+static double hidden(double span, double wait) { return hidden_share(&(NodeStatistics){.span = span, .wait = wait}); }
 
 static void waiting_is_what_computing_did_not_hide(void **state) {
   (void)state;

@@ -22,25 +22,18 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
 
 static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
 
-/* Copies of one sample's tokens: a node of images sends to all others, one of a text to those after it. */
-static double token_copies(const Leader *leader) {
-  int nodes = leader_nodes(leader), taking_part = 0;
-  const Partition *partition = leader_partition(leader);
-  double copies = 0;
-  if (!sends_codes(leader)) return 0;
-  if (partition) {
-    bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
-    return (double)(nodes - 1) * (double)(partition->tokens + single);
-  }
-  for (int d = 0; d < nodes; d++) taking_part += leader_sums(leader)->tokens[d] > 0;
-  for (int d = 0; d < taking_part; d++) copies += (double)leader_sums(leader)->tokens[d] * (taking_part - 1 - d);
-  return copies;
-}
-
-/* A sum over everything that was sent, per token, block, site and receiver. */
+/* A sum over everything that was sent, per token, block, site and receiver: a node of images sends to all others, one of a text to those
+ * after it. */
 static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
-  if (leader_nodes(leader) < 2 || samples < 1) return 0;
-  double copies = (double)leader_weights(leader)->book_count * (double)samples * token_copies(leader);
+  const Weights *weights = leader_weights(leader);
+  const Partition *partition = leader_partition(leader);
+  int nodes = leader_nodes(leader), taking_part = 0;
+  double copies = 0; /* of one sample's tokens */
+  if (nodes < 2 || samples < 1 || !sends_codes(leader)) return 0;
+  if (partition) copies = (double)(nodes - 1) * (double)(partition->tokens + (weights->config->astra.class_token == CLASS_SINGLE));
+  for (int d = 0; d < nodes; d++) taking_part += leader_sums(leader)->tokens[d] > 0;
+  for (int d = 0; d < taking_part && !partition; d++) copies += (double)leader_sums(leader)->tokens[d] * (taking_part - 1 - d);
+  copies *= (double)weights->book_count * (double)samples;
   return copies > 0 ? (double)sum / copies : 0;
 }
 

@@ -29,24 +29,14 @@ static Status load_model(Weights *weights, const char *directory, WeightsType ty
   return STATUS_OK;
 }
 
-/* Whether 16 bits hold every number exactly: then `to` has them. A rounded codebook would choose other codes than the one that the model
- * was trained with. */
-static bool narrow_exactly(NarrowKind kind, const real *from, int64_t count, uint16_t *to) {
-  bool exact = kind != NARROW_NONE;
-  for (int64_t i = 0; exact && i < count; i++) {
-    to[i] = kind == NARROW_F16 ? narrow_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
-    exact = (real)narrow_to_float(kind, to[i]) == from[i];
-  }
-  return exact;
-}
-
 /* One shared mapping for all codewords: forked nodes read the same pages, and a stray write is a fault instead of a wrong answer. In 16
- * bits it shrinks to half (the numbers move to its beginning). */
+ * bits it shrinks to half (the numbers move to its beginning), if they hold every number exactly: a rounded codebook would choose other
+ * codes than the one that the model was trained with. */
 static Status load_codewords(Weights *weights, const char *directory, NarrowKind *kind) {
   const ModelConfig *config = weights->config;
   int64_t count = (int64_t)weights->book_count * config->astra.codebook_size * config_site_width(config);
   size_t bytes = (size_t)count * sizeof(real);
-  void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  real *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED)
     return status_set(STATUS_NO_MEMORY, "%s: no memory for %zu bytes of codebooks: %s", directory, bytes, strerror(errno));
   weights->codewords = block;
@@ -58,7 +48,10 @@ static Status load_codewords(Weights *weights, const char *directory, NarrowKind
   TRY(status);
   uint16_t *narrow = *kind != NARROW_NONE ? malloc((size_t)count * sizeof *narrow) : NULL;
   if (*kind != NARROW_NONE && !narrow) return status_set(STATUS_NO_MEMORY, "%s: no memory for codebooks in 16 bits", directory);
-  if (!narrow_exactly(*kind, block, count, narrow)) *kind = NARROW_NONE;
+  for (int64_t i = 0; *kind != NARROW_NONE && i < count; i++) {
+    narrow[i] = *kind == NARROW_F16 ? narrow_half((float)block[i]) : safetensors_float_to_bfloat((float)block[i]);
+    if ((real)narrow_to_float(*kind, narrow[i]) != block[i]) *kind = NARROW_NONE;
+  }
   if (*kind != NARROW_NONE) {
     weights->codeword_bytes = (size_t)count * sizeof *narrow;
     memcpy(block, narrow, weights->codeword_bytes);

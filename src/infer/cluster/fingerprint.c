@@ -88,22 +88,9 @@ static void add_param(Digest *digest, const Param *param) {
   }
 }
 
-enum { CHUNK = 1024 };
-
-/* As reals, in whatever form a device keeps them: devices whose forms differ still understand each other. */
-static void add_codewords(Digest *digest, const Codebook *book) {
-  real numbers[CHUNK];
-  int64_t count = book->entries * book->width;
-  add_number(digest, (size_t)count * sizeof *numbers);
-  if (!book->narrow) add(digest, book->codewords, (size_t)count * sizeof *numbers);
-  for (int64_t at = 0; book->narrow && at < count; at += CHUNK) {
-    int64_t n = count - at < CHUNK ? count - at : CHUNK;
-    for (int64_t i = 0; i < n; i++) numbers[i] = (real)narrow_to_float(book->kind, book->narrow[at + i]);
-    add(digest, numbers, (size_t)n * sizeof *numbers);
-  }
-}
-
 Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
+  enum { CHUNK = 1024 };
+  real chunk[CHUNK];
   const ParamSet *params = model_params(weights->model);
   Digest digest;
   *fingerprints = (Fingerprints){0};
@@ -116,8 +103,16 @@ Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
   begin(&digest);
   for (int i = 0; i < weights->book_count; i++) {
     const Codebook *book = &weights->books[i];
+    const int64_t count = book->entries * book->width;
     add_number(&digest, (uint64_t)book->groups);
-    add_codewords(&digest, book);
+    /* As reals, in whatever form a device keeps them: devices whose forms differ still understand each other. */
+    add_number(&digest, (size_t)count * sizeof *chunk);
+    if (!book->narrow) add(&digest, book->codewords, (size_t)count * sizeof *chunk);
+    for (int64_t at = 0; book->narrow && at < count; at += CHUNK) {
+      int64_t n = count - at < CHUNK ? count - at : CHUNK;
+      for (int64_t j = 0; j < n; j++) chunk[j] = (real)narrow_to_float(book->kind, book->narrow[at + j]);
+      add(&digest, chunk, (size_t)n * sizeof *chunk);
+    }
   }
   if (weights->frequencies) {
     const AstraConfig *astra = &weights->config->astra;

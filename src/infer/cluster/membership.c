@@ -186,19 +186,6 @@ void membership_drop(Membership *membership, int m, bool useless) {
 
 /* ---- workers: from connecting to WELCOME, step by step */
 
-/* A worker serves one connection at a time: a second one would wait for the first forever. */
-static Status check_only_one(const Membership *membership, const LeaderDevice *device) {
-  char text[ADDRESS_TEXT];
-  for (int m = membership->cluster->local; m < membership->count; m++) {
-    const LeaderDevice *other = &membership->devices[m];
-    bool same = other->reached.on_disk == device->reached.on_disk && other->reached.port == device->reached.port &&
-                strcmp(other->reached.name, device->reached.name) == 0;
-    if (other == device || !same) continue;
-    return status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", m, address_text(&device->reached, text));
-  }
-  return STATUS_OK;
-}
-
 /* Connects to the next address of the worker. Its name is resolved again after calls have failed for long. */
 static Status call(Membership *membership, LeaderDevice *device) {
   Status status = STATUS_OK;
@@ -226,7 +213,12 @@ static Status step_handshake(Membership *membership, int m) {
     device->answered = true;
     device->since = clock_now(); /* the time limit of the handshake starts */
     status = address_of_peer(connection_fd(connection), &device->address, &device->reached);
-    if (status == STATUS_OK) status = check_only_one(membership, device);
+    /* A worker serves one connection at a time: a second one would wait for the first forever. */
+    for (int b = membership->cluster->local; b < membership->count && status == STATUS_OK; b++) {
+      const Address *other = &membership->devices[b].reached, *own = &device->reached;
+      if (b != m && other->on_disk == own->on_disk && other->port == own->port && strcmp(other->name, own->name) == 0)
+        status = status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", b, address_text(own, text));
+    }
   }
   if (status == STATUS_OK && !done && clock_now() - device->since >= call_seconds) {
     address_text(&device->numbers[device->turn], text);
@@ -320,20 +312,6 @@ static Status keep_order(Membership *membership) {
   return STATUS_OK;
 }
 
-/* Time limit for WELCOME; a worker that has queued this leader gets --wait. */
-static Status check_idle_timeout(Membership *membership, int m) {
-  const LeaderDevice *device = &membership->devices[m];
-  double waited = clock_now() - device->since, max = device->place ? membership->cluster->wait : fmax(membership->timeout, call_seconds);
-  char name[MEMBERSHIP_NAME];
-  if (device->state != DEVICE_GREETED || waited <= max) return STATUS_OK;
-  membership_name(membership, m, name);
-  if (device->place)
-    return status_set(STATUS_TIMEOUT,
-                      "%s is busy with another leader, and after %g s this run is number %u in its queue; --wait gives it longer", name,
-                      max, device->place);
-  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, max);
-}
-
 /* A worker that accepted the connection and hung up or fell silent, before WELCOME or BUSY, may have too many callers: it is called again,
  * for as long as --wait. */
 static bool try_again(Membership *membership, int m, Status status) {
@@ -358,13 +336,20 @@ static Status step_device(Membership *membership, int m) {
   if (membership->stop && *membership->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = step_call(membership, m);
   if (status != STATUS_OK && !device->forked && try_again(membership, m, status)) return STATUS_OK;
-  if (status == STATUS_OK)
-    status = check_idle_timeout(membership, m);
-  else if (device->forked)
-    return membership_explain(membership, status, status == STATUS_PEER, &known);
-  else if (!device->refused) /* whose message names it already */
-    status_wrap(status, "%s", membership_name(membership, m, name));
-  return status == STATUS_OK ? STATUS_OK : miss(membership, m, status);
+  if (status != STATUS_OK && device->forked) return membership_explain(membership, status, status == STATUS_PEER, &known);
+  membership_name(membership, m, name);
+  if (status != STATUS_OK && !device->refused) status_wrap(status, "%s", name); /* the message of a refusal names it already */
+  if (status != STATUS_OK) return miss(membership, m, status);
+  /* Time limit for WELCOME; a worker that has queued this leader gets --wait. */
+  double waited = clock_now() - device->since, max = device->place ? membership->cluster->wait : fmax(membership->timeout, call_seconds);
+  if (device->state != DEVICE_GREETED || waited <= max) return STATUS_OK;
+  if (device->place)
+    status = status_set(STATUS_TIMEOUT,
+                        "%s is busy with another leader, and after %g s this run is number %u in its queue; --wait gives it longer", name,
+                        max, device->place);
+  else
+    status = status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, max);
+  return miss(membership, m, status);
 }
 
 Status membership_open(Membership *membership) {

@@ -61,13 +61,6 @@ static bool is_text_name(const char *name) {
 static bool is_text(const char *folder, const char *name) { return folder != NULL && is_text_name(name); }
 static bool is_cifar(const char *folder, const char *name) { return folder != NULL && strcmp(name, "train.bin") == 0; }
 
-/* The prefix under which a file or folder is a data set, or NULL. */
-static const char *prefix_of(const char *path) {
-  if (!files_is_dir(path)) return ends_with(path, ".csv") ? "csv:" : ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
-  if (holds_classes(path) || with_join(path, "train", holds_classes)) return "folder:";
-  return any_name(path, is_text) ? "text:" : NULL;
-}
-
 static bool suggest_path(const char *given, const char *path, char text[DATASET_HINT]) {
   char meant[DATASET_HINT - 32];
   if (!files_exists(path)) return false;
@@ -75,25 +68,18 @@ static bool suggest_path(const char *given, const char *path, char text[DATASET_
     snprintf(text, DATASET_HINT, " Did you mean cifar100 with --data-dir %.400s?", path);
     return true;
   }
-  const char *prefix = prefix_of(path);
+  const char *prefix = NULL; /* under which it is a data set */
+  if (!files_is_dir(path))
+    prefix = ends_with(path, ".csv") ? "csv:" : ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
+  else if (holds_classes(path) || with_join(path, "train", holds_classes))
+    prefix = "folder:";
+  else if (any_name(path, is_text))
+    prefix = "text:";
   if (prefix == NULL) return false;
   snprintf(meant, sizeof meant, "%s%.500s", prefix, path);
   if (strcmp(meant, given) == 0) return false;
   snprintf(text, DATASET_HINT, " Did you mean %s?", meant);
   return true;
-}
-
-static bool suggest_installed(const char *given, const char *name, const char *data_dir, char text[DATASET_HINT]) {
-  DataRoots roots;
-  bool found = false;
-  if (name[0] == '/' || data_paths_roots(&roots, "datasets", data_dir) != STATUS_OK) return false;
-  for (int i = 0; i < roots.count && !found; i++) {
-    char *path = files_join(roots.paths[i], name);
-    found = path != NULL && suggest_path(given, path, text);
-    free(path);
-  }
-  data_paths_release(&roots);
-  return found;
 }
 
 /* "CIFAR-100" is spelt like "cifar100". */
@@ -106,29 +92,35 @@ static bool spelt_alike(const char *a, const char *b) {
   }
 }
 
-static bool suggest_known(const char *given, const char *name, char text[DATASET_HINT]) {
-  int count;
-  const DownloadItem *items = download_catalogue(&count);
-  for (int i = 0; i < count; i++) {
-    const char *prefix = strncmp(items[i].about, "text:", 5) == 0 ? "text:" : "";
-    char meant[96];
-    if (strcmp(items[i].kind, "datasets") != 0 || !spelt_alike(name, items[i].name)) continue;
-    snprintf(meant, sizeof meant, "%s%s", prefix, items[i].name);
-    if (strcmp(meant, given) == 0) return false;
-    snprintf(text, DATASET_HINT, " Did you mean %s? `astra-data get %s` downloads it.", meant, items[i].name);
-    return true;
-  }
-  return false;
-}
-
 const char *dataset_hint(const char *name, const char *data_dir, char text[DATASET_HINT]) {
   static const char *const prefixes[] = {"folder:", "csv:", "tsv:", "text:", "text-lines:"};
   const char *rest = name;
   for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
     if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) rest = name + strlen(prefixes[i]);
   text[0] = '\0';
-  if (*rest == '\0' || suggest_path(name, rest, text) || suggest_installed(name, rest, data_dir, text)) return text;
-  suggest_known(name, rest, text);
+  if (*rest == '\0' || suggest_path(name, rest, text)) return text;
+  /* What is installed under that name. */
+  DataRoots roots;
+  if (rest[0] != '/' && data_paths_roots(&roots, "datasets", data_dir) == STATUS_OK) {
+    bool found = false;
+    for (int i = 0; i < roots.count && !found; i++) {
+      char *path = files_join(roots.paths[i], rest);
+      found = path != NULL && suggest_path(name, path, text);
+      free(path);
+    }
+    data_paths_release(&roots);
+    if (found) return text;
+  }
+  /* What can be downloaded under a name like it. */
+  int count;
+  const DownloadItem *items = download_catalogue(&count);
+  for (int i = 0; i < count; i++) {
+    char meant[96];
+    if (strcmp(items[i].kind, "datasets") != 0 || !spelt_alike(rest, items[i].name)) continue;
+    snprintf(meant, sizeof meant, "%s%s", strncmp(items[i].about, "text:", 5) == 0 ? "text:" : "", items[i].name);
+    if (strcmp(meant, name) != 0) snprintf(text, DATASET_HINT, " Did you mean %s? `astra-data get %s` downloads it.", meant, items[i].name);
+    break;
+  }
   return text;
 }
 
@@ -144,13 +136,6 @@ typedef struct Share {
   int64_t records, quota;
   int64_t rest; /* what the quota is short of the exact share, in parts of the count */
 } Share;
-
-static uint64_t hash_of(int64_t index) {
-  uint64_t z = ((uint64_t)index + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
 
 static int by_label_and_hash(const void *a, const void *b) {
   const Record *x = a, *y = b;
@@ -190,7 +175,10 @@ Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, in
   Share *share = calloc((size_t)classes, sizeof *share);
   Status status = record && share ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the order of %lld records", (long long)count);
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
-    record[i] = (Record){hash_of(i), i, labels[i]};
+    uint64_t z = ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u; /* splitmix64 */
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    record[i] = (Record){z ^ (z >> 31), i, labels[i]};
     share[labels[i]].records++;
   }
   if (status == STATUS_OK) status = share_out(share, classes, count, wanted);
@@ -250,31 +238,6 @@ static Status choose(Dataset *set, bool held_out, int64_t wanted) {
   return status;
 }
 
-/* What the view has from the whole; the names of the classes become its own. */
-static void take_over(Dataset *set, Dataset *whole) {
-  set->classes = whole->classes;
-  set->labels = whole->labels;
-  whole->labels = NULL;
-  set->fixed_size = whole->fixed_size;
-  set->width = whole->width;
-  set->height = whole->height;
-  memcpy(set->mean, whole->mean, sizeof set->mean);
-  memcpy(set->std, whole->std, sizeof set->std);
-  set->read = read_viewed;
-  set->label = label_viewed;
-}
-
-static Status fill(Dataset *set, const char *name, const char *data_dir, bool held_out, int64_t count) {
-  View *view = set->state;
-  TRY(dataset_open(&view->whole, name, data_dir, DATASET_TRAIN));
-  take_over(set, view->whole);
-  Status status = choose(set, held_out, count);
-  if (status != STATUS_OK) return status_wrap(status, "%s", view->whole->description);
-  set->mapped = (size_t)((double)view->whole->mapped * (double)set->count / (double)view->whole->count);
-  return dataset_set_description(set, held_out ? "%lld images held out from %s" : "%lld images, without those held out, of %s",
-                                 (long long)set->count, view->whole->description);
-}
-
 Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
   if (count == 0 && !held_out) return dataset_open(set, name, data_dir, DATASET_TRAIN);
   *set = NULL;
@@ -285,9 +248,24 @@ Status dataset_open_held_out(Dataset **set, const char *name, const char *data_d
     free(view);
     return status_set(STATUS_NO_MEMORY, "no memory for a data set");
   }
+  Status status = dataset_open(&view->whole, name, data_dir, DATASET_TRAIN);
+  Dataset *whole = view->whole;
+  if (status == STATUS_OK) {
+    *fresh = *whole; /* sizes, mean and deviation; the names of the classes become its own */
+    whole->labels = NULL;
+    fresh->count = 0;
+    fresh->description = NULL;
+    fresh->read = read_viewed;
+    fresh->label = label_viewed;
+  }
   fresh->state = view;
   fresh->close = close_view;
-  Status status = fill(fresh, name, data_dir, held_out, count);
+  if (status == STATUS_OK && (status = choose(fresh, held_out, count)) != STATUS_OK) status_wrap(status, "%s", whole->description);
+  if (status == STATUS_OK) {
+    fresh->mapped = (size_t)((double)whole->mapped * (double)fresh->count / (double)whole->count);
+    status = dataset_set_description(fresh, held_out ? "%lld images held out from %s" : "%lld images, without those held out, of %s",
+                                     (long long)fresh->count, whole->description);
+  }
   if (status != STATUS_OK)
     dataset_close(fresh);
   else

@@ -76,7 +76,6 @@ static const CifarLayout *find_layout(const char *name) {
 static bool knows(const char *name) { return find_layout(name) != NULL; }
 
 static size_t record_bytes(const CifarRecord *record) { return (size_t)record->labels + CIFAR_IMAGE; }
-static int class_count(const CifarRecord *record) { return record->limits[record->labels - 1]; }
 
 /* Checks a whole file (size, every label); errors name file, record and limits. */
 static Status check_file(const CifarRecord *record, const uint8_t *bytes, size_t size, const char *path) {
@@ -149,11 +148,6 @@ static bool try_folder(const char *root, const char *a, const char *b, const cha
   return there;
 }
 
-static bool try_root(const CifarLayout *layout, const char *root, bool bare, const char *file, FILE *tried, char **found) {
-  return try_folder(root, layout->name, "", file, tried, found) || try_folder(root, layout->name, layout->archive, file, tried, found) ||
-         (bare && (try_folder(root, "", "", file, tried, found) || try_folder(root, layout->archive, "", file, tried, found)));
-}
-
 static Status find_folder(const CifarLayout *layout, const char *data_dir, DatasetPart part, char **folder) {
   const char *file = layout->files[part][0];
   char *text = NULL;
@@ -164,7 +158,12 @@ static Status find_folder(const CifarLayout *layout, const char *data_dir, Datas
   Status status = data_paths_roots(&roots, "datasets", data_dir);
   *folder = NULL;
   for (int i = 0; status == STATUS_OK && !*folder && i < roots.count; i++) {
-    try_root(layout, roots.paths[i], layout->bare && data_dir && i == 0, file, tried, folder);
+    const char *root = roots.paths[i];
+    bool found =
+        try_folder(root, layout->name, "", file, tried, folder) || try_folder(root, layout->name, layout->archive, file, tried, folder);
+    if (!found && layout->bare && data_dir && i == 0)
+      found = try_folder(root, "", "", file, tried, folder) || try_folder(root, layout->archive, "", file, tried, folder);
+    if (found) break;
   }
   data_paths_release(&roots);
   bool listed = fclose(tried) == 0;
@@ -207,23 +206,18 @@ static Status split_names(char *text, char **names, int classes, const char *pat
   return status_set(STATUS_BAD_FILE, "%s: %d label names; this data set has %d classes, one name to a line", path, count, classes);
 }
 
-static Status invent_names(char **names, int classes) {
-  for (int i = 0; i < classes; i++) {
-    if (asprintf(&names[i], "LABEL_%d", i) >= 0) continue;
-    names[i] = NULL;
-    return status_set(STATUS_NO_MEMORY, "no memory for the labels");
-  }
-  return STATUS_OK;
-}
-
 static Status read_names(Dataset *set, const char *folder, const CifarLayout *layout) {
-  set->classes = class_count(&layout->record);
+  set->classes = layout->record.limits[layout->record.labels - 1];
   set->labels = calloc((size_t)set->classes, sizeof *set->labels);
   char *path = files_join(folder, layout->label_names), *text = NULL;
   size_t size = 0;
   Status status = set->labels && path ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
   if (status == STATUS_OK && !files_exists(path)) {
-    status = invent_names(set->labels, (int)set->classes);
+    for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++) {
+      if (asprintf(&set->labels[i], "LABEL_%lld", (long long)i) >= 0) continue;
+      set->labels[i] = NULL;
+      status = status_set(STATUS_NO_MEMORY, "no memory for the labels");
+    }
   } else if (status == STATUS_OK) {
     status = files_read(path, max_label_bytes, &text, &size);
     if (status == STATUS_OK) status = split_names(text, set->labels, (int)set->classes, path);
@@ -231,18 +225,6 @@ static Status read_names(Dataset *set, const char *folder, const CifarLayout *la
   free(text);
   free(path);
   return status;
-}
-
-static Status open_part(Dataset *set, CifarFiles *files, const char *folder, DatasetPart part) {
-  const CifarLayout *layout = files->layout;
-  for (int i = 0; i < MAX_FILES && layout->files[part][i]; i++) {
-    TRY(open_file(files, folder, layout->files[part][i]));
-    set->count += files->counts[i];
-    set->mapped += files->maps[i].size;
-  }
-  TRY(read_names(set, folder, layout));
-  return dataset_set_description(set, "%s %s, %lld images of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),
-                                 (long long)set->count, CIFAR_SIDE, CIFAR_SIDE, (long long)set->classes, folder);
 }
 
 static Status open_cifar(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
@@ -260,7 +242,16 @@ static Status open_cifar(Dataset *set, const char *name, const char *data_dir, D
   memcpy(set->std, layout->std, sizeof set->std);
   char *folder = NULL;
   TRY(find_folder(layout, data_dir, part, &folder));
-  Status status = open_part(set, files, folder, part);
+  Status status = STATUS_OK;
+  for (int i = 0; status == STATUS_OK && i < MAX_FILES && layout->files[part][i]; i++) {
+    status = open_file(files, folder, layout->files[part][i]);
+    set->count += files->counts[i];
+    set->mapped += files->maps[i].size;
+  }
+  if (status == STATUS_OK) status = read_names(set, folder, layout);
+  if (status == STATUS_OK)
+    status = dataset_set_description(set, "%s %s, %lld images of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),
+                                     (long long)set->count, CIFAR_SIDE, CIFAR_SIDE, (long long)set->classes, folder);
   free(folder);
   return status;
 }

@@ -122,18 +122,6 @@ static Status walk(ImageList *list, const char *directory, int32_t label, int de
   return status;
 }
 
-/* Keeps of list->files[first...] what belongs to `part` when there is no split. */
-static void keep_part(ImageList *list, int64_t first, DatasetPart part) {
-  int64_t kept = first;
-  for (int64_t i = first; i < list->count; i++) {
-    if (dataset_files_part(i - first) == part)
-      list->files[kept++] = list->files[i];
-    else
-      free(list->files[i].path);
-  }
-  list->count = kept;
-}
-
 /* The sorted class folders of `directory` become the set's labels. */
 static Status read_classes(Dataset *set, const char *directory) {
   char **names;
@@ -173,8 +161,16 @@ static Status read_class(ImageList *list, const char *directory, const char *lab
     status = status_set(STATUS_BAD_FILE, "%s: a class without images (%s); add some or remove it", path, image_extensions());
   }
   free(path);
-  if (status == STATUS_OK && !split) keep_part(list, first, part);
-  return status;
+  if (status != STATUS_OK || split) return status;
+  int64_t kept = first; /* without a split, only what belongs to the part stays */
+  for (int64_t i = first; i < list->count; i++) {
+    if (dataset_files_part(i - first) == part)
+      list->files[kept++] = list->files[i];
+    else
+      free(list->files[i].path);
+  }
+  list->count = kept;
+  return STATUS_OK;
 }
 
 /* Every class folder of the test part must be a class of the training part. */
@@ -247,11 +243,6 @@ const DatasetSource dataset_folder = {knows_folder, open_folder};
 
 /* ---- Order of labels ---- */
 
-static bool is_whole_number(const char *text) {
-  size_t sign = *text == '-', digits = strspn(text + sign, "0123456789");
-  return digits >= 1 && digits <= 18 && text[sign + digits] == 0;
-}
-
 static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static int by_value(const void *a, const void *b) {
@@ -261,7 +252,8 @@ static int by_value(const void *a, const void *b) {
 
 DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
-    if (!is_whole_number(labels[i])) return by_bytes;
+    size_t sign = labels[i][0] == '-', digits = strspn(labels[i] + sign, "0123456789");
+    if (digits < 1 || digits > 18 || labels[i][sign + digits] != '\0') return by_bytes; /* no whole number */
   }
   return by_value;
 }
@@ -332,16 +324,13 @@ static Status read_split(ManifestReader *reader, ManifestSplit *split) {
   return STATUS_OK;
 }
 
-static bool is_header(const ManifestReader *reader) {
+static Status read_row(ManifestReader *reader) {
   static const char *const path_names[] = {"path", "file", "filename", "file_name", "image", "picture", NULL};
   static const char *const label_names[] = {"label", "labels", "class", "category", NULL};
-  return reader->columns >= 2 && is_one_of(reader->fields[0], path_names) && is_one_of(reader->fields[1], label_names);
-}
-
-static Status read_row(ManifestReader *reader) {
-  bool first = !reader->past_header;
+  const bool first = !reader->past_header;
   reader->past_header = true;
-  if (first && is_header(reader)) return STATUS_OK;
+  if (first && reader->columns >= 2 && is_one_of(reader->fields[0], path_names) && is_one_of(reader->fields[1], label_names))
+    return STATUS_OK;
   if (reader->columns < 2 || !*reader->fields[0] || !*reader->fields[1]) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
                       reader->file, reader->line);
@@ -375,27 +364,21 @@ static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
                     reader->line);
 }
 
-/* In slices, so that a field without an end is noticed before it is kept whole. */
-static Status feed_line(ManifestReader *reader, struct csv_parser *parser, const char *line, size_t length) {
-  for (size_t at = 0, slice; at < length && reader->status == STATUS_OK; at += slice) {
-    slice = length - at < SLICE ? length - at : SLICE;
-    reader->unended += slice;
-    if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
-    if (reader->unended > MAX_CELL + SLICE)
-      return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file, reader->line,
-                        (int)MAX_CELL);
-  }
-  return STATUS_OK;
-}
-
-/* Fed line by line, because libcsv does not count them. */
+/* Fed line by line, because libcsv does not count them, and in slices, so that a field without an end is noticed before it is kept whole.
+ */
 static Status feed(ManifestReader *reader, struct csv_parser *parser, const char *text, size_t size) {
-  for (size_t at = 0; at < size && reader->status == STATUS_OK;) {
-    const char *end = memchr(text + at, '\n', size - at);
-    size_t length = end ? (size_t)(end - text) + 1 - at : size - at;
+  for (size_t at = 0, length; at < size && reader->status == STATUS_OK; at += length) {
+    const char *line = text + at, *end = memchr(line, '\n', size - at);
+    length = end ? (size_t)(end - line) + 1 : size - at;
     reader->line++;
-    TRY(feed_line(reader, parser, text + at, length));
-    at += length;
+    for (size_t done = 0, slice; done < length && reader->status == STATUS_OK; done += slice) {
+      slice = length - done < SLICE ? length - done : SLICE;
+      reader->unended += slice;
+      if (csv_parse(parser, line + done, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
+      if (reader->unended > MAX_CELL + SLICE)
+        return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file,
+                          reader->line, (int)MAX_CELL);
+    }
   }
   if (reader->status == STATUS_OK && csv_fini(parser, on_field, on_row, reader) != 0) return syntax(reader, parser);
   return reader->status;
@@ -447,36 +430,27 @@ static void release_manifest(Manifest *manifest) {
   *manifest = (Manifest){0};
 }
 
-static Status add_rows(ImageList *list, const Manifest *manifest, const char *folder, DatasetPart part) {
-  for (int64_t i = 0; i < manifest->count; i++) {
-    const ManifestRow *row = &manifest->rows[i];
-    DatasetPart own = row->split == MANIFEST_NO_SPLIT ? dataset_files_part(i) : (DatasetPart)row->split;
-    if (own == part) TRY(add_file(list, files_join(folder, row->path), class_of(manifest, row->label)));
-  }
-  return STATUS_OK;
-}
-
-static Status copy_classes(Dataset *set, const Manifest *manifest, const char *file) {
-  set->labels = calloc((size_t)manifest->class_count, sizeof *set->labels);
-  if (!set->labels) return status_no_memory(file, "the manifest");
-  set->classes = manifest->class_count;
-  for (int64_t i = 0; i < set->classes; i++) {
-    if (!(set->labels[i] = strdup(manifest->classes[i]))) return status_no_memory(file, "the manifest");
-  }
-  return STATUS_OK;
-}
-
 static Status take(Dataset *set, const Manifest *manifest, const char *file, DatasetPart part) {
   const char *slash = strrchr(file, '/');
   char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
   ImageList list = {0};
-  Status status = folder ? add_rows(&list, manifest, folder, part) : status_no_memory(file, "the manifest");
+  Status status = folder ? STATUS_OK : status_no_memory(file, "the manifest");
+  for (int64_t i = 0; status == STATUS_OK && i < manifest->count; i++) {
+    const ManifestRow *row = &manifest->rows[i];
+    DatasetPart own = row->split == MANIFEST_NO_SPLIT ? dataset_files_part(i) : (DatasetPart)row->split;
+    if (own != part) continue;
+    status = add_file(&list, files_join(folder, row->path), class_of(manifest, row->label));
+  }
   free(folder);
   if (status == STATUS_OK && list.count == 0) {
     status =
         status_set(STATUS_BAD_FILE, "%s: no rows for the %s part among %lld", file, dataset_part_name(part), (long long)manifest->count);
   }
-  if (status == STATUS_OK) status = copy_classes(set, manifest, file);
+  if (status == STATUS_OK && !(set->labels = calloc((size_t)manifest->class_count, sizeof *set->labels)))
+    status = status_no_memory(file, "the manifest");
+  if (status == STATUS_OK) set->classes = manifest->class_count;
+  for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++)
+    if (!(set->labels[i] = strdup(manifest->classes[i]))) status = status_no_memory(file, "the manifest");
   if (status == STATUS_OK) status = attach_files(set, &list);
   release_files(&list);
   return status;

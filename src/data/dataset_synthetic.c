@@ -19,31 +19,18 @@ typedef struct Stripes {
   double colours[2][3]; /* of crest and trough, 0-255 */
 } Stripes;
 
-static Stripes stripes_of(int64_t label) {
-  Rng rng;
-  rng_init(&rng, class_seed, (uint64_t)label);
-  double angle = acos(-1) * rng_uniform(&rng), turns = 2 + 6 * rng_uniform(&rng);
-  Stripes stripes = {.across = turns * cos(angle), .down = turns * sin(angle)};
-  for (int i = 0; i < 6; i++) stripes.colours[i / 3][i % 3] = 24 + 208 * rng_uniform(&rng);
-  return stripes;
-}
-
-static uint8_t level(double value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5); }
-
-/* wave: (1 + sin) / 2 of the place, noise: random bits, enough for three channels. */
-static void draw_pixel(const Stripes *stripes, double wave, uint64_t noise, uint8_t *rgb) {
-  for (int c = 0; c < 3; c++) {
-    double colour = stripes->colours[1][c] + wave * (stripes->colours[0][c] - stripes->colours[1][c]);
-    rgb[c] = level(colour + (double)(noise >> (16 * c) & (NOISE_LEVELS - 1)) - NOISE_LEVELS / 2.0);
-  }
-}
-
 /* sin(a + b) from the sines and cosines of a row and of a turned pair: two products a pixel, no call of the library. */
 static void draw_row(const Stripes *stripes, int width, double phase, Rng *rng, uint8_t *rgb) {
   double step = 2 * acos(-1) * stripes->across / width, turn_cosine = cos(step), turn_sine = sin(step);
   double cosine = cos(phase), sine = sin(phase);
   for (int x = 0; x < width; x++, rgb += 3) {
-    draw_pixel(stripes, 0.5 + 0.5 * sine, rng_next(rng), rgb);
+    const double wave = 0.5 + 0.5 * sine;
+    const uint64_t noise = rng_next(rng); /* bits enough for three channels */
+    for (int c = 0; c < 3; c++) {
+      double colour = stripes->colours[1][c] + wave * (stripes->colours[0][c] - stripes->colours[1][c]);
+      double value = colour + (double)(noise >> (16 * c) & (NOISE_LEVELS - 1)) - NOISE_LEVELS / 2.0;
+      rgb[c] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5);
+    }
     double next = sine * turn_cosine + cosine * turn_sine;
     cosine = cosine * turn_cosine - sine * turn_sine;
     sine = next;
@@ -56,8 +43,11 @@ static Status draw(Dataset *set, int64_t index, Image *image, int32_t *label) {
   const DatasetPart *part = set->state;
   *label = label_of(set, index);
   TRY(image_reshape(image, set->width, set->height));
-  Stripes stripes = stripes_of(*label);
   Rng rng;
+  rng_init(&rng, class_seed, (uint64_t)*label);
+  double angle = acos(-1) * rng_uniform(&rng), turns = 2 + 6 * rng_uniform(&rng);
+  Stripes stripes = {.across = turns * cos(angle), .down = turns * sin(angle)};
+  for (int i = 0; i < 6; i++) stripes.colours[i / 3][i % 3] = 24 + 208 * rng_uniform(&rng);
   rng_init(&rng, image_seed + (uint64_t)*part, (uint64_t)index);
   double phase = 2 * acos(-1) * rng_uniform(&rng);
   for (int y = 0; y < set->height; y++)
@@ -83,16 +73,6 @@ static Status read_name(const char *name, int sides[2], long long *classes, long
       name, MIN_SIDE, MAX_SIDE, MAX_CLASSES, TEST_SHARE, MAX_IMAGES);
 }
 
-static Status invent_labels(Dataset *set) {
-  set->labels = calloc((size_t)set->classes, sizeof *set->labels);
-  for (int64_t i = 0; set->labels && i < set->classes; i++)
-    if (asprintf(&set->labels[i], "stripes_%lld", (long long)i) < 0) {
-      set->labels[i] = NULL;
-      return status_set(STATUS_NO_MEMORY, "no memory for the labels");
-    }
-  return set->labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
-}
-
 static bool knows(const char *name) { return dataset_after_prefix(name, "synthetic:") != NULL; }
 
 static Status open_synthetic(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
@@ -112,7 +92,13 @@ static Status open_synthetic(Dataset *set, const char *name, const char *data_di
   set->height = sides[1];
   set->classes = classes;
   set->count = part == DATASET_TRAIN ? images : images / TEST_SHARE;
-  TRY(invent_labels(set));
+  set->labels = calloc((size_t)classes, sizeof *set->labels);
+  if (!set->labels) return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+  for (int64_t i = 0; i < classes; i++)
+    if (asprintf(&set->labels[i], "stripes_%lld", (long long)i) < 0) {
+      set->labels[i] = NULL;
+      return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+    }
   return dataset_set_description(set, "synthetic %s, %lld images of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
                                  set->width, set->height, classes);
 }

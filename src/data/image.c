@@ -51,25 +51,18 @@ void image_release(Image *image) {
 /* ---- Turning ---- */
 
 /* Row 0 of what is stored is, by orientation, the top (1), the top mirrored (2), the bottom (3, 4), the left (5, 8 from below) or the right
- * side (6, 7) of what was seen. Pixel (x, y) of the upright image comes from: */
-static void stored_place(int orientation, int width, int height, int x, int y, int *from_x, int *from_y) {
-  bool transposed = orientation >= 5;
-  bool right_to_left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  bool bottom_to_top = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  int column = transposed ? y : x, row = transposed ? x : y;
-  *from_x = right_to_left ? width - 1 - column : column;
-  *from_y = bottom_to_top ? height - 1 - row : row;
-}
-
+ * side (6, 7) of what was seen. */
 Status image_turn(Image *image, int orientation) {
   if (orientation <= IMAGE_UPRIGHT || orientation > IMAGE_ORIENTATIONS) return STATUS_OK;
-  bool transposed = orientation >= 5;
+  const bool transposed = orientation >= 5;
+  const bool right_to_left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool bottom_to_top = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   Image upright = {0};
   TRY(image_reshape(&upright, transposed ? image->height : image->width, transposed ? image->width : image->height));
   for (int y = 0; y < upright.height; y++) {
     for (int x = 0; x < upright.width; x++) {
-      int from_x, from_y;
-      stored_place(orientation, image->width, image->height, x, y, &from_x, &from_y);
+      int column = transposed ? y : x, row = transposed ? x : y;
+      int from_x = right_to_left ? image->width - 1 - column : column, from_y = bottom_to_top ? image->height - 1 - row : row;
       memcpy(upright.rgb + 3 * ((size_t)y * upright.width + x), image->rgb + 3 * ((size_t)from_y * image->width + from_x), 3);
     }
   }
@@ -127,8 +120,6 @@ static size_t taps_bytes(double length, int outputs, ResizeFilter filter) {
   return (size_t)outputs * (2 + (size_t)ceil(reach(filter) * stretch(length, outputs)) * 2 + 1) * sizeof(int32_t);
 }
 
-static int32_t to_fixed(double weight) { return (int32_t)(weight * (1 << WEIGHT_BITS) + (weight < 0 ? -0.5 : 0.5)); }
-
 /* run [width]: room for the weights of one output before they are normalised. */
 static void taps_fill(Taps *taps, double from, double length, ResizeFilter filter, double *run) {
   double (*shape)(double) = filter == RESIZE_BICUBIC ? bicubic : bilinear;
@@ -139,7 +130,10 @@ static void taps_fill(Taps *taps, double from, double length, ResizeFilter filte
     if (first < 0) first = 0;
     if (last > taps->inputs) last = taps->inputs;
     for (int t = 0; t < last - first; t++) sum += run[t] = shape((t + first - centre + 0.5) * narrow);
-    for (int t = 0; t < last - first; t++) taps->weights[(size_t)i * taps->width + t] = to_fixed(sum != 0.0 ? run[t] / sum : run[t]);
+    for (int t = 0; t < last - first; t++) {
+      double weight = sum != 0.0 ? run[t] / sum : run[t];
+      taps->weights[(size_t)i * taps->width + t] = (int32_t)(weight * (1 << WEIGHT_BITS) + (weight < 0 ? -0.5 : 0.5));
+    }
     taps->first[i] = first;
     taps->count[i] = last - first;
   }
@@ -181,21 +175,6 @@ static void vertical_row(const int32_t *weights, int count, const uint8_t *in /*
   }
 }
 
-static Status check(const Image *in, double x, double y, double w, double h, const Image *out) {
-  if (!in->rgb || !out->rgb) return status_set(STATUS_BAD_VALUE, "resize: an image without pixels");
-  if (w > 0 && h > 0 && x >= 0 && y >= 0 && x + w <= in->width && y + h <= in->height) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "resize: the box %g,%g of %g x %g does not lie within the image of %d x %d", x, y, w, h, in->width,
-                    in->height);
-}
-
-static Status reserve(ResizeScratch *scratch, size_t size) {
-  if (scratch->size >= size) return STATUS_OK;
-  void *memory = realloc(scratch->memory, size);
-  if (!memory) return status_set(STATUS_NO_MEMORY, "resize: no memory (%zu bytes)", size);
-  *scratch = (ResizeScratch){memory, size};
-  return STATUS_OK;
-}
-
 void image_resize_release(ResizeScratch *scratch) {
   free(scratch->memory);
   *scratch = (ResizeScratch){0};
@@ -203,22 +182,21 @@ void image_resize_release(ResizeScratch *scratch) {
 
 static size_t round_up(size_t size) { return (size + 63) / 64 * 64; }
 
-/* Rows first .. last of the input, horizontally resized, to `to`; `to` itself when there is nothing to do is not used. */
-static const uint8_t *horizontal_pass(const Taps *taps, bool needed, const Image *in, int first, int last, uint8_t *to) {
-  if (!needed) return in->rgb + (size_t)first * in->width * 3;
-  for (int y = first; y < last; y++) {
-    horizontal_row(taps, in->rgb + (size_t)y * in->width * 3, to + (size_t)(y - first) * taps->outputs * 3);
-  }
-  return to;
-}
-
 Status image_resize(ResizeScratch *scratch, const Image *in, double x, double y, double w, double h, Image *out, ResizeFilter filter) {
-  TRY(check(in, x, y, w, h, out));
+  if (!in->rgb || !out->rgb) return status_set(STATUS_BAD_VALUE, "resize: an image without pixels");
+  if (!(w > 0 && h > 0 && x >= 0 && y >= 0 && x + w <= in->width && y + h <= in->height))
+    return status_set(STATUS_BAD_VALUE, "resize: the box %g,%g of %g x %g does not lie within the image of %d x %d", x, y, w, h, in->width,
+                      in->height);
   bool across = out->width != in->width || x != 0 || w != in->width, down = out->height != in->height || y != 0 || h != in->height;
   size_t stride = (size_t)out->width * 3;
   size_t tap_bytes = round_up(taps_bytes(w, out->width, filter) + taps_bytes(h, out->height, filter));
   size_t run_bytes = round_up((2 * ceil(reach(filter) * fmax(stretch(w, out->width), stretch(h, out->height))) + 1) * sizeof(double));
-  TRY(reserve(scratch, tap_bytes + run_bytes + stride * in->height));
+  size_t size = tap_bytes + run_bytes + stride * in->height;
+  if (scratch->size < size) {
+    void *memory = realloc(scratch->memory, size);
+    if (!memory) return status_set(STATUS_NO_MEMORY, "resize: no memory (%zu bytes)", size);
+    *scratch = (ResizeScratch){memory, size};
+  }
 
   Taps columns, rows;
   int32_t *end = taps_place(&columns, scratch->memory, in->width, w, out->width, filter);
@@ -228,7 +206,10 @@ Status image_resize(ResizeScratch *scratch, const Image *in, double x, double y,
   taps_fill(&rows, y, h, filter, run);
 
   int first = down ? rows.first[0] : 0, last = down ? rows.first[rows.outputs - 1] + rows.count[rows.outputs - 1] : in->height;
-  const uint8_t *middle = horizontal_pass(&columns, across, in, first, last, (uint8_t *)run + run_bytes);
+  uint8_t *resized = (uint8_t *)run + run_bytes; /* rows first .. last, where they change across */
+  for (int r = first; across && r < last; r++)
+    horizontal_row(&columns, in->rgb + (size_t)r * in->width * 3, resized + (size_t)(r - first) * stride);
+  const uint8_t *middle = across ? resized : in->rgb + (size_t)first * in->width * 3;
   if (!down) {
     memcpy(out->rgb, middle, stride * out->height);
     return STATUS_OK;

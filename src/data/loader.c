@@ -200,46 +200,28 @@ static void loader_fill_close(LoaderHand *hand) {
   image_resize_release(&hand->scratch);
 }
 
-/* From the unshuffled order each time: an epoch's order must not depend on the epochs this worker saw before. */
-static void set_order(LoaderHand *hand, const LoaderPlan *plan, int64_t epoch) {
-  if (!plan->options.shuffle || hand->order_epoch == epoch) return;
-  Rng rng;
-  rng_init(&rng, plan->options.seed ^ order_key, (uint64_t)epoch);
-  for (int64_t i = 0; i < plan->count; i++) hand->order[i] = (int32_t)i;
-  rng_shuffle(&rng, hand->order, plan->count);
-  hand->order_epoch = epoch;
-}
-
-static bool broken(Status status) { return status == STATUS_BAD_FILE || status == STATUS_IO || status == STATUS_NOT_FOUND; }
-
-/* Warns about a broken record the first time it is met; the message is the failed read's. */
-static void note_broken(LoaderFaults *faults, int64_t index) {
-  pthread_mutex_lock(&faults->mutex);
-  bool fresh = !faults->known[index];
-  faults->known[index] = 1;
-  faults->skipped += fresh;
-  pthread_mutex_unlock(&faults->mutex);
-  if (fresh) log_warning("%s; skipped, another image takes its place", status_message());
-}
-
 /* Reads record `index`, or the next one that can be read. */
 static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *faults, int64_t index, int32_t *label, bool *replaced) {
   for (int64_t i = 0; i < plan->count; i++) {
     int64_t record = (index + i) % plan->count;
     Status status = dataset_read(plan->set, record, &hand->source, label);
     *replaced = i > 0;
-    if (!broken(status)) return status;
-    note_broken(faults, record);
+    if (status != STATUS_BAD_FILE && status != STATUS_IO && status != STATUS_NOT_FOUND) return status;
+    pthread_mutex_lock(&faults->mutex);
+    bool fresh = !faults->known[record]; /* a broken record is warned about the first time that it is met */
+    faults->known[record] = 1;
+    faults->skipped += fresh;
+    pthread_mutex_unlock(&faults->mutex);
+    if (fresh) log_warning("%s; skipped, another image takes its place", status_message());
   }
   return status_set(STATUS_BAD_FILE, "%s: not one image can be read", dataset_describe(plan->set));
 }
 
-static bool fits(const Image *image, int side) { return image->width == side && image->height == side; }
-
 /* `image` at the output's size: itself, or hand->fitted. */
 static Status fit(LoaderHand *hand, const LoaderOptions *options, const Image *image, CropBox box, const Image **fitted) {
   *fitted = image;
-  if (fits(image, options->image) && box.w == image->width && box.h == image->height) return STATUS_OK;
+  const int side = options->image;
+  if (image->width == side && image->height == side && box.w == side && box.h == side) return STATUS_OK;
   *fitted = &hand->fitted;
   return image_resize(&hand->scratch, image, box.x, box.y, box.w, box.h, &hand->fitted, options->filter);
 }
@@ -288,7 +270,14 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
   batch->first = (int)share_begin(batch->whole, plan->share);
   batch->count = (int)share_end(batch->whole, plan->share) - batch->first;
   begin += batch->first;
-  set_order(hand, plan, batch->epoch);
+  if (options->shuffle && hand->order_epoch != batch->epoch) {
+    /* From the unshuffled order each time: an epoch's order must not depend on the epochs this worker saw before. */
+    Rng rng;
+    rng_init(&rng, options->seed ^ order_key, (uint64_t)batch->epoch);
+    for (int64_t i = 0; i < plan->count; i++) hand->order[i] = (int32_t)i;
+    rng_shuffle(&rng, hand->order, plan->count);
+    hand->order_epoch = batch->epoch;
+  }
   size_t size = 3 * (size_t)options->image * options->image;
   int replaced_count = 0;
   bool changed = options->augment.kind != AUGMENT_NONE || options->erase > 0;
@@ -311,23 +300,6 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
 
 enum { SHEET_MAX = 64, SHEET_COLUMNS = 8, SHEET_GAP = 2, SHEET_TILE = 96 };
 
-static uint8_t to_level(float value, double mean, double std) {
-  double level = (value * std + mean) * 255.0;
-  return (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : lround(level));
-}
-
-static void draw_tile(const float *pixels /* [3, image, image] */, const LoaderOptions *options, int zoom, int left, int top,
-                      Image *sheet) {
-  int side = options->image;
-  for (int y = 0; y < side * zoom; y++) {
-    uint8_t *to = sheet->rgb + ((size_t)(top + y) * sheet->width + left) * 3;
-    for (int x = 0; x < side * zoom; x++) {
-      size_t from = (size_t)(y / zoom) * side + x / zoom;
-      for (int c = 0; c < 3; c++) *to++ = to_level(pixels[(size_t)c * side * side + from], options->mean[c], options->std[c]);
-    }
-  }
-}
-
 Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path) {
   int count = batch->count < SHEET_MAX ? batch->count : SHEET_MAX, side = options->image;
   if (count < 1 || side < 1) return status_set(STATUS_BAD_VALUE, "%s: there is no image to draw", path);
@@ -336,8 +308,16 @@ Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char
   Image sheet;
   TRY(image_new(&sheet, columns * tile + SHEET_GAP, rows * tile + SHEET_GAP));
   for (int i = 0; i < count; i++) {
-    draw_tile(batch->pixels + (size_t)i * 3 * side * side, options, zoom, SHEET_GAP + i % SHEET_COLUMNS * tile,
-              SHEET_GAP + i / SHEET_COLUMNS * tile, &sheet);
+    const float *pixels = batch->pixels + (size_t)i * 3 * side * side;
+    const int left = SHEET_GAP + i % SHEET_COLUMNS * tile, top = SHEET_GAP + i / SHEET_COLUMNS * tile;
+    for (int y = 0; y < side * zoom; y++) {
+      uint8_t *to = sheet.rgb + ((size_t)(top + y) * sheet.width + left) * 3;
+      for (int k = 0; k < 3 * side * zoom; k++) {
+        const int x = k / 3 / zoom, c = k % 3;
+        double level = (pixels[((size_t)c * side + y / zoom) * side + x] * options->std[c] + options->mean[c]) * 255.0;
+        *to++ = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : lround(level));
+      }
+    }
   }
   Status status = image_save_png(&sheet, path);
   image_release(&sheet);
@@ -379,16 +359,13 @@ struct Loader {
   double waited;
 };
 
-static bool can_claim(const Loader *loader) {
-  return !loader->seeking && loader->slots[loader->claim % loader->slot_count].state == SLOT_FREE;
-}
-
 static void *work(void *argument) {
   Worker *worker = argument;
   Loader *loader = worker->loader;
   pthread_mutex_lock(&loader->mutex);
   for (;;) {
-    while (!loader->stopping && !can_claim(loader)) pthread_cond_wait(&loader->work, &loader->mutex);
+    while (!loader->stopping && (loader->seeking || loader->slots[loader->claim % loader->slot_count].state != SLOT_FREE))
+      pthread_cond_wait(&loader->work, &loader->mutex);
     if (loader->stopping) break;
     int64_t serial = loader->claim++;
     Slot *slot = &loader->slots[serial % loader->slot_count];
@@ -423,13 +400,6 @@ Status loader_next(Loader *loader, Batch *batch) {
   return STATUS_OK;
 }
 
-static bool any_busy(const Loader *loader) {
-  for (int i = 0; i < loader->slot_count; i++) {
-    if (loader->slots[i].state == SLOT_BUSY) return true;
-  }
-  return false;
-}
-
 Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
   if (epoch < 0 || epoch > INT32_MAX || step < 0 || step > loader->plan.steps) {
     return status_set(STATUS_BAD_VALUE, "epoch %lld, step %lld: epochs count from 0, steps from 0 to %lld", (long long)epoch,
@@ -437,8 +407,8 @@ Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
   }
   pthread_mutex_lock(&loader->mutex);
   loader->seeking = true;
-  while (any_busy(loader)) pthread_cond_wait(&loader->ready, &loader->mutex);
-  for (int i = 0; i < loader->slot_count; i++) {
+  for (int i = 0; i < loader->slot_count; i++) { /* nothing is claimed any more: what was done before stays done */
+    while (loader->slots[i].state == SLOT_BUSY) pthread_cond_wait(&loader->ready, &loader->mutex);
     if (loader->slots[i].state == SLOT_READY) loader->slots[i].state = SLOT_FREE;
   }
   loader->plan.share = loader->share;

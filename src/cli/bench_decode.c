@@ -11,6 +11,7 @@
 #include "nn/lowbit_weights.h"
 #include "nn/model.h"
 #include "train/session.h"
+#include "vq/pack.h"
 #include <stdlib.h>
 
 static const BenchUsage USAGE = {"astra-bench decode --model NAME [--sequences N] [--length N] [--rows N] [options]",
@@ -20,7 +21,7 @@ enum { MAX_SEQUENCES = 256, MAX_BATCHES = 10, MAX_REPEATS = 100000, MAX_ROWS = 6
 
 typedef struct DecodeCommand {
   const char *model;
-  int64_t sequences, length, rows, repeats, warm_up;
+  int64_t sequences, length, codes, rows, repeats, warm_up;
   int weights, precision; /* LowbitKind of 0, INT8, Q4_0 in this order; TrainPrecision */
   bool profile;
   BenchRun run;
@@ -40,7 +41,9 @@ typedef struct DecodeBench {
   KvPages *pages;
   Arena *arena;
   Tape *tape;
-  int32_t *ids; /* [sequences, length + rows] */
+  int32_t *ids;       /* [sequences, length + rows] */
+  KvCodewords *words; /* with --codes, and their numbers */
+  real *numbers;
   int number[MAX_SEQUENCES];
   Batch batch[MAX_BATCHES];
   int batches;
@@ -54,13 +57,13 @@ static Status open_model(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   ModelConfig config = {0};
   TRY(checkpoint_is_path(c->model) ? config_load(&config, c->model) : config_preset(&config, c->model, 1));
-  config.astra.groups = 0;
   const bool preset = !checkpoint_is_path(c->model), decoder = config_is_decoder(&config) && (preset || config.classes == 0);
   if (decoder && preset) { /* the next token is wanted, and not a class */
     config_release(&config);
     TRY(config_preset(&config, c->model, 0));
-    config.astra.groups = 0;
   }
+  if (c->codes == 0) config.astra.groups = 0;
+  if (c->codes > 0 && config.astra.groups == 0) config.astra.groups = 16;
   const int64_t context = config.context;
   Status status = decoder ? model_new(&b->model, &config) : STATUS_OK;
   config_release(&config);
@@ -69,6 +72,8 @@ static Status open_model(DecodeBench *b) {
   if (c->length + c->rows > context)
     return status_set(STATUS_BAD_USAGE, "--length %lld: with %lld rows more than the model's context of %lld", (long long)c->length,
                       (long long)c->rows, (long long)context);
+  if (c->codes >= c->length)
+    return status_set(STATUS_BAD_USAGE, "--codes %lld: fewer than the %lld tokens of --length", (long long)c->codes, (long long)c->length);
   Rng rng;
   rng_init(&rng, (uint64_t)c->run.seed, 0);
   TRY(param_allocate(model_params(b->model), false));
@@ -83,6 +88,36 @@ static Status open_model(DecodeBench *b) {
   return model_pack_weights(b->model, bf16);
 }
 
+/* Random codewords, and codes of each sequence's first tokens. */
+static Status add_codewords(DecodeBench *b, KvCacheSetup *cache) {
+  const ModelConfig *config = model_config(b->model);
+  const int64_t width = config_site_width(config), count = config->astra.codebook_size * width;
+  Rng rng;
+  rng_init(&rng, (uint64_t)b->command->run.seed, 2);
+  cache->sites = config_sites(config);
+  cache->groups = config->astra.groups, cache->entries = config->astra.codebook_size;
+  cache->token_bytes = pack_bytes_per_token(cache->groups, cache->entries);
+  cache->unpack = pack_unpack;
+  const int64_t sets = cache->blocks * cache->sites;
+  cache->codewords = b->words = calloc((size_t)sets, sizeof *b->words);
+  b->numbers = malloc((size_t)(sets * count) * sizeof *b->numbers);
+  if (!b->words || !b->numbers) return status_no_memory(NULL, "codewords");
+  for (int64_t i = 0; i < sets * count; i++) b->numbers[i] = (real)rng_normal(&rng);
+  for (int64_t i = 0; i < sets; i++) b->words[i] = (KvCodewords){.reals = b->numbers + i * count};
+  return STATUS_OK;
+}
+
+static void fill_codes(DecodeBench *b, int sequence, Rng *rng) {
+  const KvCacheSetup *cache = &kv_pages_setup(b->pages)->cache;
+  int32_t codes[256];
+  for (int64_t i = 0; i < cache->blocks * cache->sites * b->command->codes; i++) {
+    const int64_t set = i / b->command->codes, token = i % b->command->codes;
+    for (int64_t g = 0; g < cache->groups; g++) codes[g] = (int32_t)rng_below(rng, (uint64_t)cache->entries);
+    pack_codes(codes, 1, cache->groups, cache->entries,
+               kv_pages_codes(b->pages, sequence, (int)(set / cache->sites), (int)(set % cache->sites), token));
+  }
+}
+
 /* Every sequence with its prompt; keys and values as astra-infer keeps them beside such weights. */
 static Status open_sequences(DecodeBench *b) {
   const DecodeCommand *c = b->command;
@@ -95,6 +130,8 @@ static Status open_sequences(DecodeBench *b) {
       .sequences = (int)c->sequences};
   const int64_t pages = (tokens + setup.page - 1) / setup.page;
   setup.bytes = c->sequences * pages * 2 * config->blocks * setup.page * width * (int64_t)sizeof(real);
+  if (c->codes > 0) TRY(add_codewords(b, &setup.cache));
+  setup.bytes += c->sequences * c->codes * config->blocks * setup.cache.sites * (int64_t)setup.cache.token_bytes;
   TRY(kv_pages_new(&b->pages, &setup));
   if ((b->ids = malloc((size_t)(c->sequences * tokens) * sizeof *b->ids)) == NULL) return status_no_memory(NULL, "token ids");
   Rng rng;
@@ -103,11 +140,16 @@ static Status open_sequences(DecodeBench *b) {
   for (int64_t s = 0; s < c->sequences; s++) {
     int64_t shared;
     const int32_t *ids = b->ids + s * tokens;
-    TRY(kv_pages_join(b->pages, ids, c->length, &(KvSpans){.count = 0}, tokens, &b->number[s], &shared));
-    tape_clear(b->tape);
-    decode_batch(b->model, b->tape, b->pages, &(DecodeRows){.sequence = b->number[s], .ids = ids + shared, .count = c->length - shared}, 1);
-    TRY(tape_status(b->tape));
-    kv_pages_keep(b->pages, b->number[s], ids + shared, c->length - shared);
+    const KvSpans spans = {.count = c->codes > 0, .begin = {c->codes}};
+    TRY(kv_pages_join(b->pages, ids, c->length, &spans, tokens, &b->number[s], &shared));
+    if (c->codes > 0) fill_codes(b, b->number[s], &rng);
+    for (int64_t at = c->codes, n; at < c->length; at += n) {
+      n = c->length - at < MAX_ROWS ? c->length - at : MAX_ROWS;
+      tape_clear(b->tape);
+      decode_batch(b->model, b->tape, b->pages, &(DecodeRows){.sequence = b->number[s], .ids = ids + at, .count = n}, 1);
+      TRY(tape_status(b->tape));
+      kv_pages_keep(b->pages, b->number[s], ids + at, n);
+    }
   }
   return STATUS_OK;
 }
@@ -179,8 +221,9 @@ static Figures figures_of(const DecodeBench *b, int i) {
 static void print_text(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   bench_peak_print(&b->peak);
-  printf("model:   %s, %lld tokens before, %lld rows of each sequence, weights in %s, products in %s\n", c->model, (long long)c->length,
-         (long long)c->rows, weight_names[c->weights], tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  printf("model:   %s, %lld tokens before, %lld as codes, %lld rows of each sequence, weights in %s, products in %s\n", c->model,
+         (long long)c->length, (long long)c->codes, (long long)c->rows, weight_names[c->weights],
+         tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, least", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -199,8 +242,9 @@ static void print_text(DecodeBench *b) {
 
 static Status print_json(const DecodeBench *b) {
   const DecodeCommand *c = b->command;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s}", "model", c->model, "length", (json_int_t)c->length, "rows", (json_int_t)c->rows,
-                             "weights", weight_names[c->weights], "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:I, s:s, s:s}", "model", c->model, "length", (json_int_t)c->length, "codes", (json_int_t)c->codes, "rows",
+                (json_int_t)c->rows, "weights", weight_names[c->weights], "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   json_t *list = json_array();
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -221,6 +265,8 @@ Status bench_decode_run(int argc, char **argv) {
       {OPTION_TEXT, "model", 'm', &c.model, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "most sequences of a step"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 1, .max = 1 << 20, .help = "tokens before the step"},
+      {OPTION_INT, "codes", 0, &c.codes, "N", .min = 0, .max = 1 << 20,
+       .help = "of the tokens before the step: kept as another device's codes"},
       {OPTION_INT, "rows", 0, &c.rows, "N", .min = 1, .max = MAX_ROWS, .help = "tokens of each sequence in a step, drafts included"},
       {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
        .help = "precision of products and activations; auto: bf16 where it is faster"},
@@ -243,6 +289,8 @@ Status bench_decode_run(int argc, char **argv) {
   }
   for (int i = 0; i < bench.batches; i++) free(bench.batch[i].seconds), free(bench.batch[i].processor);
   free(bench.ids);
+  free(bench.words);
+  free(bench.numbers);
   kv_pages_free(bench.pages);
   tape_free(bench.tape);
   arena_free(bench.arena);

@@ -12,12 +12,15 @@ expect "more than the context" 2 --model gpt2-mini --length 510 --rows 4; err "c
 expect "no sequences" 2 --model gpt2-mini --sequences 0; err "--sequences"
 
 expect "five sequences" 0 "${few[@]}" --sequences 5 --profile; silent err
-out "^machine: 2 threads"; out "^model:   gpt2-mini, 12 tokens before, 1 rows"; out "^ *sequences .*times one"
+out "^machine: 2 threads"; out "^model:   gpt2-mini, 12 tokens before, 0 as codes, 1 rows"; out "^ *sequences .*times one"
 for n in 1 2 4 5; do out "^ *$n  .*[0-9]"; done
 out "decode_attention *forward"; out "^5 sequences"
 expect "as JSON, with drafts" 0 "${few[@]}" --sequences 2 --rows 3 --json; silent err
 field '.schema == 1 and .rows == 3 and (.batches | length) == 2 and .batches[0].ratio == 1 and .batches[1].sequences == 2'
 field '[.batches[].tokens_per_second] | all(. > 0)'
+expect "codes" 0 "${few[@]}" --sequences 3 --codes 5; out "12 tokens before, 5 as codes"
+expect "codes of keys and values" 0 --model llama-mini --length 9 --codes 4 --repeats 1 --sequences 2 --json; field '.codes == 4'
+expect "nothing but codes" 2 "${few[@]}" --codes 12; err "--codes 12"
 expect "weights in 8 bits" 0 "${few[@]}" --sequences 3 --weights int8 --json; field '.weights == "int8" and .batches[2].sequences == 3'
 expect "weights in 4 bits" 0 "${few[@]}" --sequences 1 --weights int4 --json; field '.weights == "int4"'
 expect "in bf16" 0 "${few[@]}" --sequences 2 --precision bf16 --json; field '.precision == "bf16"'

@@ -7,6 +7,7 @@
 #include "nn/checkpoint.h"
 #include "nn/decode_batch.h"
 #include "nn/lowbit_weights.h"
+#include "unit/count_allocations.h"
 #include "unit/nn/sent_codes.h"
 #include <math.h>
 #include <stdlib.h>
@@ -332,9 +333,53 @@ static void what_does_not_fit_is_refused(void **state) {
   model_free(model);
 }
 
+/* Joining, steps with drafts, leaving: the second time all memory is there. */
+static void later_steps_allocate_nothing(void **state) {
+  (void)state;
+  allocations_need_count();
+  Model *model = small_decoder(MODEL_LLAMA, false);
+  SmallRun run;
+  KvCache cache;
+  int32_t ids[TOKENS];
+  long before = 0;
+  small_ids(ids, TOKENS);
+  small_open(&run);
+  open_cache(&cache, model_config(model), NULL, TOKENS);
+  KvPages *pages = open_pages(&cache, model_config(model));
+  for (int turn = 0; turn < 3; turn++) {
+    int number[TEXTS];
+    int64_t shared;
+    if (turn == 1) before = allocations_so_far();
+    for (int t = 0; t < TEXTS; t++) {
+      ids[0] = turn * TEXTS + t; /* nothing is shared */
+      assert_int_equal(kv_pages_join(pages, ids, 5, &(KvSpans){.count = 0}, TOKENS, &number[t], &shared), STATUS_OK);
+      assert_int_equal(shared, 0);
+      assert_non_null(decode_batch(model, run.tape, pages, &(DecodeRows){number[t], ids, 5, 1}, 1));
+      kv_pages_keep(pages, number[t], ids, 5);
+      tape_clear(run.tape);
+    }
+    for (int step = 0; step < 4; step++) {
+      DecodeRows rows[TEXTS];
+      for (int t = 0; t < TEXTS; t++) rows[t] = (DecodeRows){number[t], ids + 5 + 3 * step, 3, 3};
+      assert_non_null(decode_batch(model, run.tape, pages, rows, TEXTS));
+      for (int t = 0; t < TEXTS; t++) kv_pages_keep(pages, number[t], ids + 5 + 3 * step, 3);
+      tape_clear(run.tape);
+    }
+    for (int t = 0; t < TEXTS; t++) kv_pages_leave(pages, number[t]);
+  }
+  assert_int_equal(allocations_so_far() - before, 0);
+  kv_pages_free(pages);
+  kv_cache_release(&cache);
+  small_close(&run);
+  model_free(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one), cmocka_unit_test(prompts_in_steps),
-                                     cmocka_unit_test(weights_of_fewer_bits), cmocka_unit_test(a_known_story),
-                                     cmocka_unit_test(what_does_not_fit_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one),
+                                     cmocka_unit_test(prompts_in_steps),
+                                     cmocka_unit_test(weights_of_fewer_bits),
+                                     cmocka_unit_test(a_known_story),
+                                     cmocka_unit_test(what_does_not_fit_is_refused),
+                                     cmocka_unit_test(later_steps_allocate_nothing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

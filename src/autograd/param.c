@@ -28,10 +28,9 @@ int64_t param_offset(const ParamSet *set, size_t index) {
 }
 
 int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...) {
-  int64_t count = 1;
-  for (int i = 0; i < dims && count > 0; i++) count = shape[i] < 1 || shape[i] > MAX_NUMBERS / count ? 0 : count * shape[i];
-  if (dims < 1 || dims > TENSOR_DIMS || count == 0 || ARRAY_RESERVE(set->list, set->count, 1, set->capacity, "parameters") != STATUS_OK)
-    return -1;
+  int64_t count = dims >= 1 && dims <= TENSOR_DIMS; /* 0: out of range */
+  for (int i = 0; count > 0 && i < dims; i++) count = shape[i] < 1 || shape[i] > MAX_NUMBERS / count ? 0 : count * shape[i];
+  if (count == 0 || ARRAY_RESERVE(set->list, set->count, 1, set->capacity, "parameters") != STATUS_OK) return -1;
   Param *param = &set->list[set->count];
   memset(param, 0, sizeof *param);
   va_list arguments;

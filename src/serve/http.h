@@ -104,7 +104,7 @@ typedef struct HttpWork {
 void http_work(HttpRequest *request, const HttpWork *work);
 void http_stream(HttpRequest *request, const char *type); /* status 200 */
 
-/* From any thread, until `close` has returned. */
+/* From any thread, until `close` has returned: whoever wakes and `close` share a lock. */
 void http_wake(HttpRequest *request);
 
 #endif

@@ -5,6 +5,7 @@
 #include "serve/engine.h"
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,11 +25,11 @@ struct Engine {
   pthread_cond_t changed;
   pthread_t thread;
   FakeJob jobs[FAKE_JOBS];
-  int count, queue_max, ended, cancelled, max_queued;
-  bool hold;      /* tokens wait until it is cleared */
-  int hold_after; /* tokens of a job that come in spite of it */
+  atomic_int count, queue_max, ended, cancelled, max_queued;
+  atomic_bool hold;      /* tokens wait until it is cleared */
+  atomic_int hold_after; /* tokens of a job that come in spite of it */
   bool stop;
-  const char *failure; /* jobs fail after their tokens */
+  const char *_Atomic failure; /* jobs fail after their tokens */
   const int32_t *script;
   int script_count;
   EngineEnd end;         /* of jobs whose tokens run out */

@@ -115,8 +115,8 @@ static json_t *events_of(const char *body) {
   return list;
 }
 
-static void wait_until(const int *count, int wanted) {
-  for (int i = 0; i < 1000 && *(const volatile int *)count < wanted; i++) client_sleep(0.01);
+static void wait_until(atomic_int *count, int wanted) {
+  for (int i = 0; i < 1000 && *count < wanted; i++) client_sleep(0.01);
   assert_true(*count >= wanted);
 }
 

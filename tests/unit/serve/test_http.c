@@ -17,7 +17,8 @@ typedef struct Fixture {
   size_t log_bytes;
   atomic_int finished, status; /* requests that are over; of the last one */
   atomic_int closed;           /* works that are over */
-  HttpRequest *_Atomic waiting;
+  pthread_mutex_t lock;
+  HttpRequest *waiting; /* under the lock, so that nobody wakes what is over */
   atomic_bool gone, go;
 } Fixture;
 
@@ -43,7 +44,9 @@ static void prefix(void *context, HttpRequest *request) {
 
 static bool is_ready(void *context, HttpRequest *request) {
   Fixture *f = context;
-  atomic_store(&f->waiting, request);
+  pthread_mutex_lock(&f->lock);
+  f->waiting = request;
+  pthread_mutex_unlock(&f->lock);
   if (http_late(request)) return http_reply_error(request, 503, NULL, NULL, "late"), true;
   if (!atomic_load(&f->go)) return false;
   http_reply_static(request, 200, "text/plain", "waited", 6);
@@ -52,9 +55,20 @@ static bool is_ready(void *context, HttpRequest *request) {
 
 static void closed(void *context, HttpRequest *request) {
   Fixture *f = context;
-  atomic_store(&f->waiting, NULL);
+  pthread_mutex_lock(&f->lock);
+  f->waiting = NULL;
+  pthread_mutex_unlock(&f->lock);
   if (http_gone(request)) atomic_store(&f->gone, true);
   atomic_fetch_add(&f->closed, 1);
+}
+
+/* Whether there is one that waits. */
+static bool wake(Fixture *f) {
+  pthread_mutex_lock(&f->lock);
+  bool waiting = f->waiting != NULL;
+  if (waiting) http_wake(f->waiting);
+  pthread_mutex_unlock(&f->lock);
+  return waiting;
 }
 
 static void wait_for_it(void *context, HttpRequest *request) {
@@ -136,6 +150,7 @@ static void on_finished(void *context, const char *route, int status, double sec
 
 static Fixture *start(void (*change)(HttpOptions *options), const char *keys, double rate) {
   Fixture *f = calloc(1, sizeof *f);
+  pthread_mutex_init(&f->lock, NULL);
   assert_int_equal(http_access_new(&f->access, keys, rate), STATUS_OK);
   HttpOptions options = client_options(routes, f, f->access);
   options.finished = on_finished;
@@ -148,6 +163,7 @@ static Fixture *start(void (*change)(HttpOptions *options), const char *keys, do
 static void finish(Fixture *f) {
   http_stop(f->http);
   http_access_free(f->access);
+  pthread_mutex_destroy(&f->lock);
   fclose(f->log);
   free(f->log_text);
   free(f);
@@ -385,12 +401,12 @@ static void waits_and_wakes(void **state) {
   char text[1000];
   int fd = client_connect(f->port, 0);
   client_send_post(fd, "/wait", "{}");
-  while (!atomic_load(&f->waiting)) client_sleep(0.01);
-  for (int i = 0; i < 1000; i++) http_wake(atomic_load(&f->waiting));
+  while (!wake(f)) client_sleep(0.01);
+  for (int i = 0; i < 1000; i++) wake(f);
   client_sleep(0.05);
   assert_int_equal(recv(fd, text, sizeof text, MSG_DONTWAIT), -1);
   atomic_store(&f->go, true);
-  http_wake(atomic_load(&f->waiting));
+  wake(f);
   assert_true(recv(fd, text, sizeof text - 1, 0) > 0);
   assert_non_null(strstr(text, "200 OK"));
   close(fd);
@@ -403,7 +419,7 @@ static void notices_clients_that_leave(void **state) {
   Fixture *f = start(NULL, NULL, 0);
   int fd = client_connect(f->port, 0);
   client_send_post(fd, "/wait", "{}");
-  while (!atomic_load(&f->waiting)) client_sleep(0.01);
+  while (!wake(f)) client_sleep(0.01);
   close(fd);
   wait_until(&f->closed, 1);
   assert_true(atomic_load(&f->gone));

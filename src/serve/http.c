@@ -14,7 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POOL_SPARE = 16 << 10 /* of a connection's memory, for the head of the answer and for chunks */, BODY_START = 16 << 10 };
+enum {
+  POOL_SPARE = 16 << 10, /* of a connection's memory, for the head of the answer and for chunks */
+  BODY_START = 16 << 10,
+  CONNECTIONS_SPARE = 32 /* that are being closed to make room */
+};
 
 /* ---- what a request is */
 
@@ -455,7 +459,7 @@ static struct MHD_Daemon *start_daemon(Http *http, int socket) {
   int count = 0;
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_SOCKET, socket, NULL};
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->max_header + POOL_SPARE), NULL};
-  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, o->connections, NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, o->connections + o->connections / 4 + CONNECTIONS_SPARE, NULL};
   if (o->per_address > 0) items[count++] = (struct MHD_OptionItem){MHD_OPTION_PER_IP_CONNECTION_LIMIT, o->per_address, NULL};
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(o->stall_seconds + 0.999), NULL};
   if (o->threads > 1) items[count++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, o->threads, NULL};

@@ -38,7 +38,7 @@ typedef struct HttpOptions {
   int threads;
   size_t max_body, max_header;      /* bytes of a request */
   size_t bodies;                    /* bytes of all bodies that are held at a time */
-  int connections, per_address;     /* at a time; per_address 0: no limit of its own */
+  int connections, per_address;     /* at a time: beyond it idle ones are closed; per_address 0: no limit of its own */
   double head_seconds;              /* for the head of a request, and between two requests of a connection */
   double body_seconds;              /* for its body */
   double stall_seconds;             /* in which a client takes nothing of its answer */

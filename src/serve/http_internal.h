@@ -20,7 +20,7 @@ typedef struct HttpLink {
   double since;         /* clock_now when the phase began */
   uint64_t seen;        /* bytes that had come when it began */
   HttpRequest *request; /* under way; NULL: none */
-  struct HttpLink *before, *behind;
+  struct HttpLink *newer, *older;
 } HttpLink;
 
 typedef struct HttpWatch {
@@ -28,7 +28,7 @@ typedef struct HttpWatch {
   pthread_cond_t changed;
   pthread_t thread;
   bool running, stop;
-  HttpLink *links;
+  HttpLink *newest, *oldest;
   int count, requests;
 } HttpWatch;
 
@@ -70,6 +70,7 @@ struct HttpRequest {
 Status http_watch_start(Http *http);
 void http_watch_stop(Http *http);
 
+/* Where there are more connections than options.connections, the one that has been idle for longest is ended for it. */
 HttpLink *http_watch_open(Http *http, int fd);
 void http_watch_close(Http *http, HttpLink *link);
 

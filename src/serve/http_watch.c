@@ -23,27 +23,39 @@ static uint64_t received(int fd) {
   return info.tcpi_bytes_received;
 }
 
+/* So whoever opens connections without end takes none from those who use theirs. */
+static void make_room(Http *http) {
+  if (http->watch.count <= http->options.connections) return;
+  for (HttpLink *link = http->watch.oldest; link; link = link->newer) {
+    if (link->phase != HTTP_HEAD) continue;
+    shutdown(link->fd, SHUT_RDWR);
+    link->phase = HTTP_CUT;
+    return;
+  }
+}
+
 HttpLink *http_watch_open(Http *http, int fd) {
+  HttpWatch *w = &http->watch;
   HttpLink *link = calloc(1, sizeof *link);
   if (!link) return NULL;
-  *link = (HttpLink){.fd = fd, .phase = HTTP_HEAD, .since = clock_now()};
-  pthread_mutex_lock(&http->watch.lock);
-  link->behind = http->watch.links;
-  if (link->behind) link->behind->before = link;
-  http->watch.links = link;
-  http->watch.count++;
-  pthread_mutex_unlock(&http->watch.lock);
+  pthread_mutex_lock(&w->lock);
+  *link = (HttpLink){.fd = fd, .phase = HTTP_HEAD, .since = clock_now(), .older = w->newest};
+  w->count++;
+  make_room(http);
+  *(w->newest ? &w->newest->newer : &w->oldest) = link;
+  w->newest = link;
+  pthread_mutex_unlock(&w->lock);
   return link;
 }
 
 void http_watch_close(Http *http, HttpLink *link) {
+  HttpWatch *w = &http->watch;
   if (!link) return;
-  pthread_mutex_lock(&http->watch.lock);
-  if (link->before) link->before->behind = link->behind;
-  if (link->behind) link->behind->before = link->before;
-  if (http->watch.links == link) http->watch.links = link->behind;
-  http->watch.count--;
-  pthread_mutex_unlock(&http->watch.lock);
+  pthread_mutex_lock(&w->lock);
+  *(link->newer ? &link->newer->older : &w->newest) = link->older;
+  *(link->older ? &link->older->newer : &w->oldest) = link->newer;
+  w->count--;
+  pthread_mutex_unlock(&w->lock);
   free(link);
 }
 
@@ -109,7 +121,7 @@ static void *watch(void *argument) {
   while (!w->stop) {
     struct timespec until;
     double now = clock_now();
-    for (HttpLink *link = w->links; link; link = link->behind) look_at(http, link, now);
+    for (HttpLink *link = w->oldest; link; link = link->newer) look_at(http, link, now);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += (long)(1e9 * (atomic_load(&http->expired) ? 0.02 : period));
     until.tv_sec += until.tv_nsec / 1000000000;

@@ -316,6 +316,30 @@ static void limits_connections(void **state) {
   finish(f);
 }
 
+static void few_connections(HttpOptions *options) { options->connections = 8, options->threads = 1; }
+
+/* Whoever opens many and says nothing loses them to those who ask. */
+static void closes_idle_connections(void **state) {
+  (void)state;
+  Fixture *f = start(few_connections, NULL, 0);
+  int fds[60], working = client_connect(f->port, 0), closed_ones = 0;
+  char text[500];
+  client_send_post(working, "/wait", "{}");
+  while (!wake(f)) client_sleep(0.01);
+  for (int i = 0; i < 60; i++) fds[i] = client_connect(f->port, 0);
+  double begun = clock_now();
+  check(client_get(f->port, "/hello"), 200, NULL, NULL);
+  assert_true(clock_now() < begun + 5);
+  for (int i = 0; i < 60; i++) closed_ones += recv(fds[i], text, sizeof text, MSG_DONTWAIT) == 0;
+  assert_in_range(closed_ones, 50, 59);
+  atomic_store(&f->go, true);
+  wake(f);
+  assert_true(recv(working, text, sizeof text, 0) > 0);
+  close(working);
+  for (int i = 0; i < 60; i++) close(fds[i]);
+  finish(f);
+}
+
 /* ---- who may */
 
 static void asks_for_keys(void **state) {
@@ -472,19 +496,13 @@ static void stops_amid_everything(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
-                                     cmocka_unit_test(limits_bodies),
-                                     cmocka_unit_test(ends_slow_requests),
-                                     cmocka_unit_test(ends_readers_that_stall),
-                                     cmocka_unit_test(limits_connections),
-                                     cmocka_unit_test(asks_for_keys),
-                                     cmocka_unit_test(refuses_key_files),
-                                     cmocka_unit_test(fills_rates_again),
-                                     cmocka_unit_test(answers_other_origins),
-                                     cmocka_unit_test(waits_and_wakes),
-                                     cmocka_unit_test(notices_clients_that_leave),
-                                     cmocka_unit_test(tells_what_is_late),
-                                     cmocka_unit_test(streams_lose_no_wake),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),         cmocka_unit_test(limits_bodies),
+                                     cmocka_unit_test(ends_slow_requests),   cmocka_unit_test(ends_readers_that_stall),
+                                     cmocka_unit_test(limits_connections),   cmocka_unit_test(closes_idle_connections),
+                                     cmocka_unit_test(asks_for_keys),        cmocka_unit_test(refuses_key_files),
+                                     cmocka_unit_test(fills_rates_again),    cmocka_unit_test(answers_other_origins),
+                                     cmocka_unit_test(waits_and_wakes),      cmocka_unit_test(notices_clients_that_leave),
+                                     cmocka_unit_test(tells_what_is_late),   cmocka_unit_test(streams_lose_no_wake),
                                      cmocka_unit_test(stops_amid_everything)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

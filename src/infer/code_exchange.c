@@ -10,8 +10,8 @@
 enum { ROW_NUMBER = 4 /* bytes */ };
 
 static int parts_of(const CodeExchangeSetup *setup) { return setup->parts > 1 ? setup->parts : 1; }
-static int64_t shared_of(const TokenLayout *layout, int node) {
-  return node < layout->devices ? layout->device_shared[node + 1] - layout->device_shared[node] : 0;
+static int64_t shared_of(const TokenLayout *layout, int span) {
+  return span < layout->devices ? layout->device_shared[span + 1] - layout->device_shared[span] : 0;
 }
 static int64_t max_of(const CodeExchangeSetup *setup, int node) {
   return setup->batch_max * (setup->tokens_max ? setup->tokens_max : shared_of(setup->layout, node));
@@ -22,6 +22,8 @@ static int64_t max_of_any(const CodeExchangeSetup *setup) {
   return max;
 }
 static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
+static int node_of(const CodeExchange *ex, int span) { return (ex->request.first + span) % ex->setup.nodes; }
+static int span_of(const CodeExchange *ex, int node) { return (node - ex->request.first + ex->setup.nodes) % ex->setup.nodes; }
 
 double code_exchange_token_bits(const CodeExchangeSetup *setup) {
   if (setup->whole_rows) return 32.0 * (double)setup->width;
@@ -276,9 +278,9 @@ static Status take_codes(CodeExchange *ex, const PeerRows *peer, const Transport
   return STATUS_OK;
 }
 
-/* Where rows of a device begin in the remote sequence of this one. */
-static int64_t remote_begin(const TokenLayout *layout, int node) {
-  return layout->device_shared[node] - (node > layout->self ? layout->shared_rows : 0);
+/* Where rows of a span begin in the remote sequence of this one. */
+static int64_t remote_begin(const TokenLayout *layout, int span) {
+  return layout->device_shared[span] - (span > layout->self ? layout->shared_rows : 0);
 }
 
 /* Nodes that send something of this part (bits). */
@@ -321,13 +323,14 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
   ExchangeRun *run;
   PeerRows peer = {0};
   TRY(make_rows(ex, tape, block, site, part, &peer.remote, rows, &run, &peer.lost));
-  for (int d = 0; d < ex->setup.nodes; d++) {
+  for (int span = 0; span < ex->setup.nodes; span++) {
+    const int d = node_of(ex, span);
     int64_t first;
     if (!(senders >> d & 1)) continue;
-    layout_part_shared(layout, d, ex->exchange.parts, part, &first, &peer.rows);
+    layout_part_shared(layout, span, ex->exchange.parts, part, &first, &peer.rows);
     peer.node = d;
-    *run++ = (ExchangeRun){.place = remote_begin(layout, d) + first, .count = peer.rows};
-    TRY(take_codes(ex, &peer, &arrivals[d], block, site, remote_begin(layout, d) + first, rows));
+    *run++ = (ExchangeRun){.place = remote_begin(layout, span) + first, .count = peer.rows};
+    TRY(take_codes(ex, &peer, &arrivals[d], block, site, remote_begin(layout, span) + first, rows));
     peer.offset += peer.rows;
   }
   if (ex->statistics.masked > masked) rows->lost = peer.lost;
@@ -394,9 +397,10 @@ static void meet_peers(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   ex->senders = ex->receivers = 0;
   for (int d = 0; d < setup->nodes; d++) {
-    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
-    if (!(setup->causal && d > setup->self)) ex->senders |= (uint64_t)1 << d;
-    if (!(setup->causal && d < setup->self)) ex->receivers |= (uint64_t)1 << d;
+    const int span = span_of(ex, d), own = span_of(ex, setup->self);
+    if (d == setup->self || shared_of(setup->layout, span) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && span > own)) ex->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && span < own)) ex->receivers |= (uint64_t)1 << d;
   }
 }
 
@@ -407,7 +411,7 @@ static void make_rules(CodeExchange *ex) {
   for (int d = 0; d < setup->nodes; d++) {
     for (int p = 0; p < ex->exchange.parts; p++) {
       int64_t first, count = 0;
-      if (d < setup->layout->devices) layout_part_shared(setup->layout, d, ex->exchange.parts, p, &first, &count);
+      if (span_of(ex, d) < setup->layout->devices) layout_part_shared(setup->layout, span_of(ex, d), ex->exchange.parts, p, &first, &count);
       rows[d * ex->exchange.parts + p] = count;
     }
   }

@@ -20,7 +20,8 @@
 
 typedef struct CodeExchangeSetup {
   int self, nodes;
-  const TokenLayout *layout; /* of this node; outlives the exchange; with tokens_max it may be another one for each request */
+  const TokenLayout *layout; /* of this node; outlives the exchange; with tokens_max it may be another one for each request. Its devices are
+                              * spans: span s is node (CodeExchangeRequest.first + s) mod nodes */
   const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
   int blocks, sites;
   int parts;                  /* that a block is cut into; 0 as 1 */
@@ -29,7 +30,7 @@ typedef struct CodeExchangeSetup {
   bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
   int64_t width;              /* of a token at a site of these */
   bool keep_codes;            /* room to keep all packed codes of a request (CodeExchangeRequest.keep) */
-  bool causal;                /* codes go to the nodes behind this one alone */
+  bool causal;                /* codes go to the nodes of later spans alone */
   int64_t tokens_max;         /* of the longest sequence; 0: every request has the layout's tokens */
   TransportThread *transport; /* outlives the exchange's use, not the exchange; NULL: only encode and decode are called */
   size_t max_packet;          /* without a transport: payload of a packet */
@@ -48,6 +49,7 @@ void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *tra
 typedef struct CodeExchangeRequest {
   uint32_t number; /* 1, 2, 3... */
   int64_t batch;
+  int first;  /* node of the first span */
   bool keep;  /* keep its packed codes */
   bool whole; /* blocks are not cut into parts */
 } CodeExchangeRequest;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/share.h"
 #include "infer/code_exchange.h"
+#include "infer/node_sequences.h"
 #include "infer/node_share.h"
 #include "infer/patches.h"
 #include "infer/request.h"
@@ -32,6 +33,7 @@ typedef struct NodeRequest {
 typedef struct NodeText {
   KvCache cache;
   Sampler sampler;
+  NodeSequences *sequences;                                         /* that live here; NULL: none can */
   uint32_t stopped;                                                 /* number of the last request that the leader wants no more tokens of */
   int32_t token;                                                    /* the last one */
   uint8_t tokens[CONNECTION_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
@@ -100,6 +102,7 @@ Status node_place(Node *node, const WireHeader *header, uint8_t **payload) {
 Status node_deliver(Node *node, const WireHeader *header) {
   if (header->kind == WIRE_STOP) {
     node->text.stopped = header->request;
+    node_sequences_stop(node->text.sequences, header->request);
     return STATUS_OK;
   }
   NodeRequest *slot = &node->requests[header->request & 1];
@@ -364,19 +367,23 @@ static Status continue_text(Node *node, uint32_t request, const Tensor *logits, 
   }
 }
 
-static Status prefill(Node *node, const NodeRequest *request, const Sampling *sampling, Tensor **last) {
+/* On the node that has the last token its keys and values, and the codes that it receives, are in the cache then, and *logits follow it;
+ * elsewhere *logits is NULL. */
+static Status prefill(Node *node, const int32_t *ids, Tensor **logits) {
   bool decodes = node->layout.last_rows > 0;
-  int32_t *ids;
-  TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
-  TRY(sampler_start(&node->text.sampler, sampling, ids, request->request.tokens));
+  Tensor *last;
+  *logits = NULL;
   if (decodes && !node->text.cache.keys) TRY(start_cache(node));
   if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
   node->exchange.heard = decodes ? hear : NULL;
   node->exchange.heard_context = node;
   ModelInput input = {.ids = ids, .batch = 1, .cache = decodes ? &node->text.cache : NULL};
-  Status status = encode(node, &input, 1, MODEL_ROWS_LAST, last);
+  Status status = encode(node, &input, 1, MODEL_ROWS_LAST, &last);
   node->exchange.heard = NULL;
-  return status;
+  if (status != STATUS_OK || !last) return status;
+  report_progress(node, (int)node->setup->weights->config->blocks);
+  *logits = model_logits(node->setup->weights->model, node->tape, last);
+  return *logits ? STATUS_OK : tape_status(node->tape);
 }
 
 /* Memory allocated besides the cache's rows and codes. Of the tape: the maximum of this request. */
@@ -391,14 +398,14 @@ static size_t buffer_bytes(const Node *node) {
 static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   RequestDecoding decoding = {0};
   Sampling sampling;
-  Tensor *last;
+  Tensor *logits;
+  int32_t *ids;
   TRY(request_parse_sampling(request->payload, node->setup, &sampling));
-  TRY(prefill(node, request, &sampling, &last));
+  TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
+  TRY(sampler_start(&node->text.sampler, &sampling, ids, request->request.tokens));
+  TRY(prefill(node, ids, &logits));
   finish_statistics(node);
-  if (last) {
-    report_progress(node, (int)node->setup->weights->config->blocks);
-    Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
-    if (!logits) return tape_status(node->tape);
+  if (logits) {
     if (sampling.max > 0) TRY(continue_text(node, request->number, logits, &decoding));
     decoding.row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
     decoding.code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
@@ -408,10 +415,50 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   return STATUS_OK;
 }
 
+/* ---- sequences that stay ---- */
+
+/* How the text is divided, as keys and values that are kept depend on it. */
+static KvSpans spans_of(const TokenLayout *layout) {
+  KvSpans spans = {.count = layout->remote > 0 ? layout->devices - 1 : 0};
+  for (int i = 0; i < spans.count; i++) spans.begin[i] = layout->device_shared[i + 1];
+  return spans;
+}
+
+/* What others must send is computed in any case; where there are no others, what is shared is not. */
+static Status answer_sequence(Node *node, const NodeRequest *request, uint8_t *out) {
+  const bool home = node->layout.last_rows > 0;
+  const int64_t count = request->request.tokens;
+  const KvSpans spans = spans_of(&node->layout);
+  int64_t shared = 0;
+  Sampling sampling;
+  Tensor *logits;
+  int32_t *ids;
+  int top;
+  (void)out;
+  TRY(request_parse_sequence(request->payload, node->setup, &sampling, &top));
+  TRY(read_ids(node, request->payload + REQUEST_SEQUENCE, count, 0, &ids));
+  if (home) TRY(node_sequences_join(node->text.sequences, request->number, &sampling, top, ids, count, &spans, &shared));
+  if (shared > 0 && !node->exchanges) {
+    TRY(node_sequences_compute(node->text.sequences, node->tape, ids, count, shared, &logits));
+  } else {
+    TRY(prefill(node, ids, &logits));
+    if (home) TRY(node_sequences_take(node->text.sequences, &node->text.cache, ids));
+  }
+  finish_statistics(node);
+  return home ? node_sequences_begin(node->text.sequences, logits) : STATUS_OK;
+}
+
+bool node_decodes(const Node *node) { return node_sequences_any(node->text.sequences); }
+
+Status node_decode(Node *node) {
+  TRY(node_sequences_step(node->text.sequences, node->tape));
+  return node->cancelled ? status_set(STATUS_INTERRUPTED, "the sequences were cancelled") : STATUS_OK;
+}
+
 /* ---- one request ---- */
 
 static Status begin(Node *node, const NodeRequest *request) {
-  if (node->setup->split) TRY(node_share_layout(node->setup, request->request.tokens, node->self, &node->layout));
+  if (node->setup->split) TRY(node_share_layout(node->setup, request->request.tokens, request->request.home, node->self, &node->layout));
   node->began = clock_now();
   node->counted = false;
   node->exchange.statistics = (NodeStatistics){0};
@@ -422,7 +469,9 @@ static Status begin(Node *node, const NodeRequest *request) {
   CodeExchangeRequest exchange = {.number = request->number,
                                   .batch = request->request.batch,
                                   .keep = request->request.codes,
-                                  .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
+                                  .first = node_share_first(node->setup, request->request.tokens, request->request.home),
+                                  .whole = request->request.kind == WIRE_PROMPT ||
+                                           request->request.kind == WIRE_SEQUENCE}; /* rows that go to a cache */
   return code_exchange_begin_request(&node->exchange, &exchange);
 }
 
@@ -620,11 +669,17 @@ static Status start(Node *node, Connection **peers) {
   const NodeSetup *setup = node->setup;
   TRY(node_share_check(setup));
   /* Shorter texts fit into the memory of the longest. The cache comes with the first prompt that ends on this node. */
-  TRY(node_share_layout(setup, setup->split ? setup->tokens_max : setup->partition->tokens, node->self, &node->layout));
+  TRY(node_share_layout(setup, setup->split ? setup->tokens_max : setup->partition->tokens, 0, node->self, &node->layout));
   if (setup->split && request_serves(setup, WIRE_PROMPT)) TRY(sampler_init(&node->text.sampler, vocabulary(node)));
   if (node_share_strategy(setup) != STRATEGY_SINGLE)
     TRY(node_share_everything(setup) ? start_division(node, peers) : start_code_exchange(node, peers));
   TRY(allocate(node));
+  if (request_serves(setup, WIRE_SEQUENCE)) {
+    TRY(start_cache(node));
+    KvCacheSetup cache = node->text.cache.setup;
+    cache.codewords = node->text.cache.codewords;
+    TRY(node_sequences_new(&node->text.sequences, setup, node->self, &cache, node->control));
+  }
   if (!node->exchanges) model_watch(setup->weights->model, &node->pulse);
   return STATUS_OK;
 }
@@ -668,6 +723,7 @@ void node_free(Node *node) {
   arena_free(node->block_arena);
   layout_release(&node->layout);
   kv_cache_release(&node->text.cache);
+  node_sequences_free(node->text.sequences);
   sampler_release(&node->text.sampler);
   for (int i = 0; i < 2; i++) {
     free(node->requests[i].payload);

@@ -23,6 +23,10 @@ Status node_deliver(Node *node, const WireHeader *header);
 
 bool node_has_request(const Node *node); /* one has arrived that is not answered yet */
 
+/* Sequences live on this node: it computes a new token of each, and sends them. A failure is that of node_answer. */
+bool node_decodes(const Node *node);
+Status node_decode(Node *node);
+
 /* Computes the oldest one, *number, and sends the answer. INTERRUPTED after node_cancel, or when the leader is gone; else a failure caused
  * by node *fault; -1: by none. The node is then of no more use. */
 Status node_answer(Node *node, uint32_t *number, int *fault);

@@ -46,32 +46,49 @@ Status node_share_check(const NodeSetup *setup) {
 
 /* ---- tokens */
 
-int node_share_counts(const NodeSetup *setup, int64_t tokens, int64_t *counts) {
+int node_share_first(const NodeSetup *setup, int64_t tokens, int home) {
+  TokenSplit rotated;
+  if (!setup->split || !strategy_facts(node_share_strategy(setup))->divides_tokens) return 0;
+  return token_split_rotate(setup->split, tokens, home, &rotated);
+}
+
+int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t *counts) {
   int nodes = node_setup_count(setup);
   if (strategy_facts(node_share_strategy(setup))->divides_tokens) {
-    if (setup->split) return token_split_counts(setup->split, tokens, counts) - 1;
+    if (setup->split) {
+      int64_t spans[WIRE_NODES];
+      TokenSplit rotated;
+      const int first = token_split_rotate(setup->split, tokens, home, &rotated);
+      const int last = token_split_counts(&rotated, tokens, spans) - 1;
+      for (int s = 0; s < nodes; s++) counts[(first + s) % nodes] = spans[s];
+      return (first + last) % nodes;
+    }
     memcpy(counts, setup->partition->counts, (size_t)nodes * sizeof *counts);
     return nodes - 1;
   }
-  for (int d = 0; d < nodes; d++) counts[d] = d == 0 || node_share_everything(setup) ? tokens : 0;
-  return 0;
+  const int answers = home == 0 ? 0 : home - 1;
+  for (int d = 0; d < nodes; d++) counts[d] = d == answers || node_share_everything(setup) ? tokens : 0;
+  return answers;
 }
 
 static void take_no_part(TokenLayout *layout) { layout->rows = layout->shared_rows = layout->class_rows = layout->last_rows = 0; }
 
-static Status text_layout(const NodeSetup *setup, int64_t tokens, int node, TokenLayout *layout) {
+static Status text_layout(const NodeSetup *setup, int64_t tokens, int home, int node, TokenLayout *layout) {
   int64_t counts[WIRE_NODES];
-  int nodes = token_split_counts(setup->split, tokens, counts);
-  TRY(layout_build(layout, tokens, nodes, counts, NULL, CLASS_NONE, node < nodes ? node : -1));
-  if (node >= nodes) take_no_part(layout);
+  TokenSplit rotated;
+  const int first = token_split_rotate(setup->split, tokens, home, &rotated), span = (node - first + rotated.nodes) % rotated.nodes;
+  int spans = token_split_counts(&rotated, tokens, counts);
+  TRY(layout_build(layout, tokens, spans, counts, NULL, CLASS_NONE, span < spans ? span : -1));
+  if (span >= spans) take_no_part(layout);
   return STATUS_OK;
 }
 
-Status node_share_layout(const NodeSetup *setup, int64_t tokens, int node, TokenLayout *layout) {
+Status node_share_layout(const NodeSetup *setup, int64_t tokens, int home, int node, TokenLayout *layout) {
   if (strategy_facts(node_share_strategy(setup))->divides_tokens)
-    return setup->split ? text_layout(setup, tokens, node, layout) : partition_layout(setup->partition, setup->class_token, node, layout);
+    return setup->split ? text_layout(setup, tokens, home, node, layout)
+                        : partition_layout(setup->partition, setup->class_token, node, layout);
   TRY(layout_build_plain(layout, tokens, setup->class_token));
-  if (node > 0 && !node_share_everything(setup)) take_no_part(layout);
+  if (node != (home == 0 ? 0 : home - 1) && !node_share_everything(setup)) take_no_part(layout);
   return STATUS_OK;
 }
 

@@ -22,6 +22,7 @@ typedef struct NodeSetup {
   bool mask;                   /* goes on without a node that is gone, its tokens masked */
   const TokenSplit *split;     /* of a text's tokens; NULL for a model of images */
   int64_t tokens_max;          /* of the longest sequence, new tokens included; likewise 0 */
+  int sequences;               /* that a node decodes at the same time; 0: requests of sequences are not served */
   ClassToken class_token;      /* of images: who has one */
   const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
   /* What keys of datagrams are bound to (setup_message_agreed). */
@@ -45,11 +46,13 @@ bool node_share_everything(const NodeSetup *setup); /* each node has all tokens:
 /* Whether the strategy can do what is wanted of this model with so many nodes; BAD_VALUE or UNSUPPORTED says what is possible. */
 Status node_share_check(const NodeSetup *setup);
 
-/* counts [nodes] of an image or text of `tokens` tokens. Returns the node that answers for the end of a text. */
-int node_share_counts(const NodeSetup *setup, int64_t tokens, int64_t *counts);
+/* counts [nodes] of an image or text of `tokens` tokens, whose last span is that of node home - 1; home 0: spans are in the order of the
+ * nodes (Request.home). Returns the node that answers for the end of a text. */
+int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t *counts);
 
-/* A node's rows; none where it takes no part. */
-Status node_share_layout(const NodeSetup *setup, int64_t tokens, int node, TokenLayout *layout);
+/* A node's rows; none where it takes no part. The layout numbers spans, of which the first is node node_share_first. */
+Status node_share_layout(const NodeSetup *setup, int64_t tokens, int home, int node, TokenLayout *layout);
+int node_share_first(const NodeSetup *setup, int64_t tokens, int home);
 
 /* Its part of request and answer. */
 RequestShare node_share_of(const NodeSetup *setup, int node, const TokenLayout *layout);

@@ -20,6 +20,11 @@ static size_t answer_bytes_prompt(const NodeSetup *setup, const Request *request
   return REQUEST_DECODING;
 }
 
+static size_t answer_bytes_sequence(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  (void)setup, (void)request, (void)share;
+  return 0;
+}
+
 static size_t answer_bytes_score(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   (void)setup, (void)request, (void)share;
   return REQUEST_SCORE;
@@ -83,7 +88,8 @@ size_t request_answer_bytes(const NodeSetup *setup, const Request *request, cons
 }
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {
-  bool possible = strategy_facts(setup->strategy)->decodes || form->kind != WIRE_PROMPT;
+  bool decodes = strategy_facts(setup->strategy)->decodes && (form->kind == WIRE_PROMPT || setup->sequences > 0);
+  bool possible = decodes || (form->kind != WIRE_PROMPT && form->kind != WIRE_SEQUENCE);
   bool head = form->classes == (setup->weights->config->classes > 0);
   return form->text == (setup->split != NULL) && (head || !form->text) && possible;
 }
@@ -93,11 +99,12 @@ bool request_serves(const NodeSetup *setup, uint8_t kind) {
   return form != NULL && serves(setup, form);
 }
 
+/* One text a request. */
+static bool is_single(const RequestForm *form) { return form->kind == WIRE_PROMPT || form->kind == WIRE_SEQUENCE; }
+
 static Request largest(const NodeSetup *setup, const RequestForm *form) {
-  return (Request){.kind = form->kind,
-                   .codes = setup->keep_codes,
-                   .batch = form->kind == WIRE_PROMPT ? 1 : setup->batch_max,
-                   .tokens = setup->tokens_max};
+  return (Request){
+      .kind = form->kind, .codes = setup->keep_codes, .batch = is_single(form) ? 1 : setup->batch_max, .tokens = setup->tokens_max};
 }
 
 size_t request_max_bytes(const NodeSetup *setup, const RequestShare *share) {
@@ -145,8 +152,11 @@ static Status read_patches(Request *request, const NodeSetup *setup, const Reque
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
   const RequestForm *form = form_of(setup, header->kind);
   if (!form || !serves(setup, form)) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
-  int64_t max = form->kind == WIRE_PROMPT ? 1 : setup->batch_max;
+  int64_t max = is_single(form) ? 1 : setup->batch_max;
   *request = (Request){.kind = header->kind, .codes = header->flags & WIRE_WANT_CODES, .batch = header->count};
+  if (header->kind == WIRE_SEQUENCE) request->home = header->block;
+  if (header->kind == WIRE_SEQUENCE && (request->home < 1 || request->home > node_setup_count(setup)))
+    return status_set(STATUS_BAD_VALUE, "sent a sequence for node %d of %d", request->home - 1, node_setup_count(setup));
   if (header->count < 1 || header->count > max)
     return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, request_unit(setup),
                       (long long)max);
@@ -222,6 +232,59 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
       return status_set(STATUS_BAD_VALUE, "sent a bias of %g for id %d; the model's vocabulary has %lld tokens", add, (int)s->bias[i].id,
                         (long long)vocabulary);
   }
+  return STATUS_OK;
+}
+
+/* offset 352 top i32 | 356 zero u32 */
+void request_pack_sequence(const Sampling *sampling, int top, uint8_t bytes[REQUEST_SEQUENCE]) {
+  request_pack_sampling(sampling, bytes);
+  wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)top);
+  wire_put_u32(bytes + REQUEST_SAMPLING + 4, 0);
+}
+
+Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, Sampling *sampling, int *top) {
+  TRY(request_parse_sampling(bytes, setup, sampling));
+  *top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
+  if (*top >= -1 && *top <= SAMPLER_TOP && sampling->max >= 1 && wire_get_u32(bytes + REQUEST_SAMPLING + 4) == 0) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a sequence with settings out of range");
+}
+
+/* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 zero u32 |
+ * 32 (id i32, log-probability f32) [candidates] */
+size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
+  wire_put_u32(bytes, t->sequence);
+  wire_put_u32(bytes + 4, t->number);
+  wire_put_u32(bytes + 8, (uint32_t)t->id);
+  wire_put_u32(bytes + 12, (uint32_t)t->end | (uint32_t)t->top_count << 16);
+  wire_put_u64(bytes + 16, t->drawn);
+  wire_pack_floats(&t->logprob, 1, bytes + 24);
+  wire_put_u32(bytes + 28, 0);
+  for (int i = 0; i < t->top_count; i++) {
+    wire_put_u32(bytes + 32 + 8 * i, (uint32_t)t->top[i].id);
+    wire_pack_floats(&t->top[i].logprob, 1, bytes + 36 + 8 * i);
+  }
+  return WIRE_DECODED_BYTES + 8 * (size_t)t->top_count;
+}
+
+Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
+  const uint8_t *bytes = *at;
+  if (end - bytes < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
+  const uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
+  *t = (DecodedToken){.sequence = wire_get_u32(bytes),
+                      .number = wire_get_u32(bytes + 4),
+                      .id = (int32_t)wire_get_u32(bytes + 8),
+                      .end = (SequenceEnd)ends,
+                      .top_count = (int)(wire_get_u32(bytes + 12) >> 16),
+                      .drawn = wire_get_u64(bytes + 16),
+                      .logprob = (float)get_float(bytes + 24)};
+  bool sound = ends < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
+               t->drawn <= 2 * (uint64_t)t->number && end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
+  for (int i = 0; sound && i < t->top_count; i++) {
+    t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + 32 + 8 * i), (float)get_float(bytes + 36 + 8 * i)};
+    sound = t->top[i].id >= 0 && t->top[i].id < vocabulary;
+  }
+  if (!sound) return status_set(STATUS_BAD_VALUE, "sent a token that is none");
+  *at += WIRE_DECODED_BYTES + 8 * t->top_count;
   return STATUS_OK;
 }
 

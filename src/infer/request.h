@@ -11,17 +11,19 @@
  * make their tables from this list: request.c answer_bytes_NAME (the length of a node's answer), node.c answer_NAME (what a node computes),
  * cluster/leader_requests.c take_NAME (what the answers of all nodes mean). */
 #define REQUEST_KINDS(X)                                                                                                                   \
-  X(images, CLASSIFY, false, true, 0, 0)              /* a class-token replica of each image */                                            \
-  X(texts, CLASSIFY, true, true, 0, 4)                /* logits of the classes of each text */                                             \
-  X(prompt, PROMPT, true, false, REQUEST_SAMPLING, 4) /* new tokens of one text */                                                         \
-  X(score, SCORE, true, false, 0, 8)                  /* the loss of each label */                                                         \
-  X(last, LAST, true, false, 0, 4)                    /* logits after the last token */
+  X(images, CLASSIFY, false, true, 0, 0)                  /* a class-token replica of each image */                                        \
+  X(texts, CLASSIFY, true, true, 0, 4)                    /* logits of the classes of each text */                                         \
+  X(prompt, PROMPT, true, false, REQUEST_SAMPLING, 4)     /* new tokens of one text */                                                     \
+  X(sequence, SEQUENCE, true, false, REQUEST_SEQUENCE, 4) /* nothing: its tokens come one by one (WIRE_DECODED) */                         \
+  X(score, SCORE, true, false, 0, 8)                      /* the loss of each label */                                                     \
+  X(last, LAST, true, false, 0, 4)                        /* logits after the last token */
 
 typedef struct Request {
-  uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
+  uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SEQUENCE, WIRE_SCORE, WIRE_LAST */
   bool codes;     /* the answer carries the nodes' codes */
   int64_t batch;  /* images or sequences */
   int64_t tokens; /* T of each */
+  int home;       /* 1 + the node that has the last span, and decodes; 0: spans are in the order of the nodes, as of all but a SEQUENCE */
   bool levels;    /* of images: 8 bits a number instead of 32 (patches.h) */
 } Request;
 
@@ -53,6 +55,42 @@ enum { REQUEST_SAMPLING = 96 + 8 * SAMPLING_BIASES };
 /* Of hostile bytes BAD_VALUE: a number out of range. That there are as many ids as new tokens is sampler_start's to check. */
 void request_pack_sampling(const Sampling *sampling, uint8_t bytes[REQUEST_SAMPLING]);
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *sampling);
+
+/* ---- sequences that stay on a node: the fixed part of a WIRE_SEQUENCE, and its tokens in WIRE_DECODED */
+
+enum { REQUEST_SEQUENCE = REQUEST_SAMPLING + 8 };
+/* top: candidates to report with each token, 0 to SAMPLER_TOP; -1: no log-probabilities. */
+void request_pack_sequence(const Sampling *sampling, int top, uint8_t bytes[REQUEST_SEQUENCE]);
+Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, Sampling *sampling, int *top);
+
+#define SEQUENCE_ENDS(X)                                                                                                                   \
+  X(GOES_ON)                                                                                                                               \
+  X(LENGTH)  /* as many tokens as were wanted */                                                                                           \
+  X(END)     /* this token ends the text */                                                                                                \
+  X(CONTEXT) /* there is no room for more */                                                                                               \
+  X(NUMERIC) /* the logits are not finite: there is no token */
+typedef enum SequenceEnd {
+#define SEQUENCE_ENUM(name) SEQUENCE_##name,
+  SEQUENCE_ENDS(SEQUENCE_ENUM)
+#undef SEQUENCE_ENUM
+      SEQUENCE_END_COUNT
+} SequenceEnd;
+
+typedef struct DecodedToken {
+  uint32_t sequence; /* number of its request */
+  uint32_t number;   /* of its new tokens, from 1 */
+  int32_t id;
+  SequenceEnd end; /* not GOES_ON: the last one, and the sequence is no more */
+  uint64_t drawn;  /* random numbers so far (Sampler.drawn) */
+  float logprob;   /* NAN where none was wanted */
+  int top_count;
+  SamplerCandidate top[SAMPLER_TOP];
+} DecodedToken;
+
+enum { DECODED_MAX = WIRE_DECODED_BYTES + 8 * SAMPLER_TOP };
+size_t request_pack_decoded(const DecodedToken *token, uint8_t bytes[DECODED_MAX]); /* their number */
+/* Moves *at behind a token. Of hostile bytes BAD_VALUE. */
+Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *token);
 
 /* Ids as int32. Of hostile bytes one outside of [min, vocabulary) is BAD_VALUE. */
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);

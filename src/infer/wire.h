@@ -11,9 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 5, WIRE_HEADER = 24 };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 6, WIRE_HEADER = 24 };
 enum { WIRE_HELLO_BYTES = 72, WIRE_WELCOME_BYTES = 64, WIRE_MEET_BYTES = 28, WIRE_PROBE_BYTES = 1 << 18 /* at most */ };
-enum { WIRE_STATISTICS = 168, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum {
+  WIRE_STATISTICS = 168,
+  WIRE_TEXT = 512,
+  WIRE_TOKEN_BYTES = 4,
+  WIRE_DECODED_BYTES = 32 /* of a token, at least */,
+  WIRE_NODES = 64 /* most nodes of a cluster */
+};
 enum {
   WIRE_WANT_CODES = 1, /* flag of a CLASSIFY and of the RESULT that answers it: the sender's codes follow the replicas */
   WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
@@ -44,7 +50,9 @@ enum {
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
   X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
   X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                           \
-  X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */
+  X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
+  X(SEQUENCE, 24, LEADER, 1, UINT32_MAX, 0)              /* as PROMPT, but the sequence then lives on a node, which decodes it   */        \
+  X(DECODED, 25, DEVICE, WIRE_DECODED_BYTES, UINT32_MAX, 0) /* count new tokens of its sequences */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number, from, min, max, flags) WIRE_##name = number,
@@ -59,7 +67,8 @@ typedef enum WireSide { WIRE_FROM_CALLER = 1, WIRE_FROM_LEADER, WIRE_FROM_DEVICE
 typedef struct WireHeader {
   uint8_t kind;
   uint8_t sender; /* node; 255: the leader */
-  uint8_t block;  /* WIRE_PROGRESS: block; WIRE_RESULT: 1 + a node that the sender has given up; 0 otherwise */
+  uint8_t
+      block; /* WIRE_PROGRESS: block; WIRE_RESULT: 1 + a node that the sender has given up; WIRE_SEQUENCE: 1 + the node that decodes it */
   uint8_t flags;
   uint32_t request; /* number of the request, from 1 */
   uint32_t count;   /* see docs/FORMATS.md */

@@ -24,6 +24,7 @@ typedef struct Session {
   bool over, cancelled, setup_arrived;
   bool stop; /* the epoch is not wanted any more: any of over, cancelled, setup_arrived */
   bool failed;
+  bool decoded; /* a step of decoding since the last request */
   bool threads_run;
   uint8_t *setup_bytes; /* [setup_message_max] */
   size_t setup_size;
@@ -225,6 +226,7 @@ static NodeSetup node_setup_of(Session *s) {
                      .split = text ? &s->split : NULL,
                      .batch_max = setup->batch_max,
                      .tokens_max = setup->tokens_max,
+                     .sequences = setup->sequences,
                      .timeout = setup->reliability.timeout,
                      .strategy = setup->strategy,
                      .retained = setup->retained,
@@ -273,14 +275,28 @@ static Status start_epoch(Session *s) {
 }
 
 /* A failure is reported, unless the leader is gone or has cancelled. */
-static Status answer(Session *s) {
-  uint32_t number;
-  int fault;
-  Status status = node_answer(s->node, &number, &fault);
+static Status end_work(Session *s, Status status, uint32_t number, int fault) {
   if (status == STATUS_OK || !connection_is_open(s->control)) return status;
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
   return send_failure(s, WIRE_ERROR, status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0, number, fault);
+}
+
+static Status answer(Session *s) {
+  uint32_t number;
+  int fault;
+  Status status = node_answer(s->node, &number, &fault);
+  return end_work(s, status, number, fault);
+}
+
+/* A step of all sequences that live here, once the leader has been heard. */
+static Status decode(Session *s) {
+  const double max = s->place->idle_timeout;
+  TRY(connections_step(&s->control, 1, 0));
+  if (max > 0 && clock_now() - s->control->heard > max) return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
+  if (s->stop || s->failed) return STATUS_OK;
+  s->decoded = true;
+  return end_work(s, node_decode(s->node), 0, -1);
 }
 
 /* On the threads that will serve requests. */
@@ -311,9 +327,15 @@ static Status serve(Session *s) {
     s->stop = s->over || s->setup_arrived;
     return send_header(s, (WireHeader){.kind = WIRE_CANCELLED});
   }
-  if (open && node_has_request(s->node)) return answer(s);
+  /* Between two prompts there is a step of the sequences that live here, so that neither waits for long. */
+  const bool decodes = open && node_decodes(s->node), asked = open && node_has_request(s->node);
+  if (asked && (s->decoded || !decodes)) {
+    s->decoded = false;
+    return answer(s);
+  }
   if (s->probed) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
+  if (decodes) return decode(s);
   if (!waited) s->idle_timeout = start_waiting(s);
   s->waits = true;
   return wait_for_leader(s, &s->idle_timeout);

@@ -219,6 +219,7 @@ static Status make(Leader **out, Leader wanted) {
   if (status == STATUS_OK) status = allocate_devices(leader);
   for (int i = 0; i < LEADER_DEPTH && status == STATUS_OK; i++) status = allocate_request(leader, &leader->queue.requests[i]);
   if (status == STATUS_OK) status = allocate_answer(leader);
+  if (status == STATUS_OK) status = leader_sequences_allocate(leader);
   if (status == STATUS_OK)
     *out = leader;
   else
@@ -263,6 +264,7 @@ static Leader for_texts(const Weights *weights, const TokenSplit *split, const L
                             .timeout = options->timeout,
                             .keep_codes = options->codes,
                             .split = split,
+                            .sequences = options->sequences,
                             .tokens_max = options->tokens_max ? options->tokens_max : weights->config->context,
                             .class_token = CLASS_NONE}};
 }
@@ -425,6 +427,77 @@ Status leader_text_stop(Leader *leader) {
   return status;
 }
 
+/* ---- sequences ---- */
+
+bool leader_is_here(const Leader *leader, int device) {
+  return leader->membership.devices[device].state == DEVICE_READY && leader->membership.devices[device].node >= 0;
+}
+
+int leader_sequences_on(const Leader *leader, int device) {
+  int count = 0;
+  for (int i = 0; i < leader->sequences.count; i++) count += leader->epoch.device_of[leader->sequences.list[i].node] == device;
+  return count;
+}
+
+Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling, int top, int device,
+                             uint32_t *number) {
+  LeaderSequences *q = &leader->sequences;
+  LeaderRequest *slot = NULL;
+  const bool room = leader_is_here(leader, device) && leader_sequences_on(leader, device) < leader->setup.sequences;
+  if (q->lost || !room || !leader_takes_more(leader)) return status_set(STATUS_BUSY, "no room for another sequence");
+  if (!request_serves(&leader->setup, WIRE_SEQUENCE))
+    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
+                      strategy_facts(leader->setup.strategy)->name);
+  TRY(open_text(leader, &(Request){.kind = WIRE_SEQUENCE, .batch = 1, .tokens = count}, ids, &slot));
+  if (q->lost || !leader_is_here(leader, device)) return status_set(STATUS_BUSY, "the devices have changed");
+  const int node = leader->membership.devices[device].node;
+  slot->request.home = 1 + node;
+  request_pack_sequence(sampling, top, payload_of(slot));
+  request_pack_ids(ids, count, payload_of(slot) + REQUEST_SEQUENCE);
+  *number = leader->queue.submitted + 1 - leader->epoch.base;
+  q->list[q->count++] = (LeaderSequence){.number = *number, .node = node, .made = (uint32_t)sampling->made};
+  return send_request(leader, slot);
+}
+
+void leader_sequence_stop(Leader *leader, uint32_t number) {
+  LeaderSequence *sequence = leader_sequences_find(leader, number);
+  if (sequence) sequence->unwanted = true;
+}
+
+/* Prompts that all nodes have computed are over; what follows is their tokens. */
+static Status collect_prompts(Leader *leader) {
+  while (leader_under_way(leader)) {
+    const LeaderRequest *slot = leader_requests_oldest(leader);
+    LeaderAnswer answer;
+    for (int d = 0; d < leader->epoch.nodes; d++) {
+      if (!slot->arrived[d]) return STATUS_OK;
+    }
+    LeaderSequence *sequence = leader_sequences_find(leader, slot->number);
+    if (sequence) sequence->here = true;
+    TRY(leader_collect(leader, &answer));
+  }
+  return STATUS_OK;
+}
+
+Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, bool *lost) {
+  LeaderSequences *q = &leader->sequences;
+  hold(leader);
+  Status status = q->token_count > 0 || q->lost ? STATUS_OK : leader_epoch_poll(leader, also, seconds);
+  if (status == STATUS_OK && leader_epoch_rests(leader)) {
+    leader_sequences_drop(leader);
+    status = leader_epoch_rejoin(leader);
+  }
+  if (status == STATUS_OK) status = leader_sequences_tell(leader);
+  release(leader);
+  TRY(status);
+  TRY(collect_prompts(leader));
+  for (int i = 0; i < q->token_count; i++) take(context, &q->tokens[i]);
+  q->token_count = 0;
+  *lost = q->lost;
+  q->lost = false;
+  return STATUS_OK;
+}
+
 /* ---- answers ---- */
 
 /* Statistics by device, and times per sample: of the node that started last, as all end together, and from submission. Devices that have
@@ -510,6 +583,7 @@ void leader_stop(Leader *leader) {
   for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->queue.requests[i]);
   release_devices(leader);
   partition_release(&leader->partition);
+  leader_sequences_release(leader);
   tape_free(leader->tape);
   arena_free(leader->arena);
   free(leader->decoding);

@@ -59,6 +59,7 @@ typedef struct LeaderOptions {
   int threads;                       /* of each device; 0: one per core */
   bool codes;                        /* answers include the devices' codes */
   const ClusterSetup *network;       /* how codes travel (setup_message.h); outlives the leader; NULL: over streams */
+  int sequences;                     /* that a device decodes at the same time (leader_sequence_start); 0: none */
   const volatile sig_atomic_t *stop; /* set by a signal handler: stop with STATUS_INTERRUPTED; NULL: never */
   const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
                                       * processes of this machine, and a failure ends it */
@@ -118,6 +119,24 @@ Status leader_text_next(Leader *leader, int32_t *id, bool *more);
 
 /* Ends generation early; some tokens may still arrive. */
 Status leader_text_stop(Leader *leader);
+
+/* ---- sequences that live on devices, with options.sequences: any number of prompts follow each other, are computed by all devices
+ * together, and then decoded by one each, in batches. Tokens come as they are made. No other requests are made of such a leader meanwhile.
+ */
+
+/* Begins one, whose last span, and decoding, is on `device`; *number names it until the epoch ends. Numbers of tokens begin behind
+ * sampling->made. BUSY: as many live there as can, leader_takes_more says no, or *lost of the next leader_sequences_poll will be true. */
+Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling, int top, int device,
+                             uint32_t *number);
+void leader_sequence_stop(Leader *leader, uint32_t number); /* no more of its tokens are reported; ignored where it is over */
+int leader_sequences_on(const Leader *leader, int device);
+bool leader_is_here(const Leader *leader, int device); /* takes part */
+
+/* Waits for tokens, for `seconds` at most and until `also` can be read (-1: none), and reports them. *lost: devices have failed or come
+ * back, a new epoch has begun, and all sequences are gone: start them again with the tokens that they had. An error: the leader is of no
+ * more use. */
+typedef void LeaderTakeToken(void *context, const DecodedToken *token);
+Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, bool *lost);
 
 /* The loss of each label [batch, tokens] (-1: does not count) as the token after the one at its place. */
 Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens);

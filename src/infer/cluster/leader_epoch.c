@@ -81,7 +81,7 @@ static Status share_tokens(Leader *leader) {
   TRY(count_tokens(leader, counts));
   TRY(partition_spread(&leader->partition, leader->given, leader->epoch.nodes, counts)); /* by the layout that was asked for */
   setup->partition = &leader->partition;
-  for (int d = 0; d < leader->epoch.nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, d, &leader->epoch.layout[d]));
+  for (int d = 0; d < leader->epoch.nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, 0, d, &leader->epoch.layout[d]));
   return STATUS_OK;
 }
 
@@ -92,9 +92,9 @@ static Status allocate_results(Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestShare max = {.sent_rows = leader->setup.tokens_max, .last = true};
     if (!leader->setup.split) max = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
-    size_t bytes = request_max_answer_bytes(&leader->setup, &max);
+    size_t bytes = request_max_answer_bytes(&leader->setup, &max), tokens = (size_t)leader->setup.sequences * DECODED_MAX;
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
-    leader_device(leader, d)->connection.sink.max_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
+    leader_device(leader, d)->connection.sink.max_payload = fmax(fmax((double)bytes, (double)tokens), WIRE_TEXT);
   }
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
 }
@@ -131,6 +131,7 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .keep_codes = node->keep_codes,
                           .batch_max = node->batch_max,
                           .tokens_max = node->tokens_max,
+                          .sequences = node->sequences,
                           .mask = leader->cluster.on_failure == ON_FAILURE_MASK && strategy_facts(node->strategy)->sends_codes,
                           .fingerprints = leader->fingerprints,
                           .tokens = node->split ? 0 : leader->partition.tokens,
@@ -246,36 +247,41 @@ static double time_left(const Leader *leader) {
   return left;
 }
 
+/* One wait, for `seconds` at most and until `also` can be read (-1: none). arrived: who is not waited for; NULL while an epoch is set up.
+ */
+static Status look(Leader *leader, IdleTimeout *idle_timeout, const bool *arrived, int also, double seconds) {
+  char name[MEMBERSHIP_NAME];
+  if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
+  /* A complaint counts after what arrived before it, perhaps in the same step, has been handled. */
+  if (leader->epoch.complainer >= 0) return explain(leader, STATUS_PEER);
+  seconds = fmin(seconds, connection_idle_slice(idle_timeout));
+  if (membership_poll(&leader->membership)) seconds = fmin(calling_slice, seconds); /* a lost worker is being called */
+  membership_ping(&leader->membership);
+  Status status = also < 0 ? STATUS_OK : connections_wait(leader->epoch.connections, leader->epoch.nodes, also, seconds);
+  if (status == STATUS_OK) status = connections_step(leader->epoch.connections, leader->epoch.nodes, also < 0 ? seconds : 0);
+  if (status != STATUS_OK) return explain(leader, status);
+  bool sent = true;
+  for (int d = 0; sent && d < leader->epoch.nodes; d++) sent = connection_queued(leader->epoch.connections[d]) == 0;
+  for (int i = 0; sent && i < LEADER_DEPTH; i++) {
+    LeaderRequest *request = &leader->queue.requests[i];
+    if (request->number && request->sent <= 0) request->sent = clock_now();
+  }
+  if (time_left(leader) <= 0)
+    return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
+                      leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
+  if (!connection_idle_ends(idle_timeout, bytes_moved(leader), clock_now())) return STATUS_OK;
+  leader->epoch.fault = latest(leader, arrived);
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
+                    membership_name(&leader->membership, leader->epoch.fault, name), idle_timeout->max - 1);
+}
+
 /* Silence is evaluated over all nodes: while any of them progresses, the request is just long. Devices know best which one they wait for,
  * so they get a moment to report it first. */
 static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
-  char name[MEMBERSHIP_NAME];
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
   connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
-  while (!done(leader, arrived)) {
-    if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
-    /* A complaint counts after what arrived before it, perhaps in the same step, has been handled. */
-    if (leader->epoch.complainer >= 0) return explain(leader, STATUS_PEER);
-    double slice = connection_idle_slice(&idle_timeout);
-    if (membership_poll(&leader->membership)) slice = fmin(calling_slice, slice); /* a lost worker is being called */
-    membership_ping(&leader->membership);
-    Status status = connections_step(leader->epoch.connections, leader->epoch.nodes, slice);
-    if (status != STATUS_OK) return explain(leader, status);
-    bool sent = true;
-    for (int d = 0; sent && d < leader->epoch.nodes; d++) sent = connection_queued(leader->epoch.connections[d]) == 0;
-    for (int i = 0; sent && i < LEADER_DEPTH; i++) {
-      LeaderRequest *request = &leader->queue.requests[i];
-      if (request->number && request->sent <= 0) request->sent = clock_now();
-    }
-    if (time_left(leader) <= 0)
-      return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
-                        leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
-    if (!connection_idle_ends(&idle_timeout, bytes_moved(leader), clock_now())) continue;
-    leader->epoch.fault = latest(leader, arrived);
-    return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
-                      membership_name(&leader->membership, leader->epoch.fault, name), max);
-  }
+  while (!done(leader, arrived)) TRY(look(leader, &idle_timeout, arrived, -1, INFINITY));
   return STATUS_OK;
 }
 
@@ -306,6 +312,7 @@ static Status open_epoch(Leader *leader) {
   if (leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left");
   leader->epoch.number = leader->epoch.number < UINT16_MAX ? leader->epoch.number + 1 : 1;
   leader->epoch.base = leader->queue.collected;
+  for (int i = 0; i < LEADER_DEPTH && leader->setup.sequences > 0; i++) leader->queue.requests[i].number = 0;
   leader->epoch.complainer = leader->epoch.fault = -1;
   leader->epoch.not_finite = false;
   leader->epoch.parted = false;
@@ -431,6 +438,7 @@ static Status recover(Leader *leader, Status cause) {
     return status_wrap(cause, "the text had begun");
   snprintf(why, sizeof why, "%s", status_message());
   log_warning("%s", why);
+  leader_sequences_drop(leader);
   give_up_epoch(leader);
   count_fault(leader);
   Status status = begin_again(leader);
@@ -529,6 +537,34 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) 
   }
 }
 
+/* A device that decodes is silent for too long, while others are not: its tokens are signs of life. Not while prompts are computed, for
+ * which all wait. */
+static Status find_silent(Leader *leader) {
+  char name[MEMBERSHIP_NAME];
+  for (int i = 0; i < leader->sequences.count; i++) {
+    const LeaderSequence *sequence = &leader->sequences.list[i];
+    if (!sequence->here || clock_now() - leader_device(leader, sequence->node)->heard <= leader->options.timeout + 1) continue;
+    leader->epoch.fault = leader->epoch.device_of[sequence->node];
+    return status_set(STATUS_TIMEOUT, "%s sent no token within %g s; --timeout gives it longer",
+                      membership_name(&leader->membership, leader->epoch.fault, name), leader->options.timeout);
+  }
+  return STATUS_OK;
+}
+
+Status leader_epoch_poll(Leader *leader, int also, double seconds) {
+  LeaderSequences *q = &leader->sequences;
+  const bool prompts = leader->queue.submitted > leader->queue.collected, waits = prompts || q->count > 0;
+  bool idle[WIRE_NODES];
+  if (waits && !q->waits) connection_idle_start(&q->idle, leader->options.timeout + 1, bytes_moved(leader), clock_now());
+  q->waits = waits;
+  if (!waits) return STATUS_OK;
+  for (int d = 0; d < leader->epoch.nodes; d++) idle[d] = true;
+  for (int i = 0; i < q->count; i++) idle[q->list[i].node] = false;
+  Status status = look(leader, &q->idle, prompts ? leader_requests_oldest(leader)->arrived : idle, also, seconds);
+  if (status == STATUS_OK && !prompts) status = find_silent(leader);
+  return status == STATUS_OK ? STATUS_OK : recover(leader, status);
+}
+
 /* ---- rejoining */
 
 /* Devices that could take part and do not. */
@@ -550,6 +586,7 @@ Status leader_epoch_rejoin(Leader *leader) {
   if (leader->cluster.on_failure != ON_FAILURE_ABORT) membership_poll(&leader->membership);
   if (!leader_epoch_rests(leader) || leader->queue.submitted > leader->queue.collected) return STATUS_OK;
   int back = count_waiting(leader);
+  leader_sequences_drop(leader);
   give_up_epoch(leader);
   TRY(begin_again(leader));
   if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);

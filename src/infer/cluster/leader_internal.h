@@ -3,6 +3,7 @@
  *
  *   leader.c            start and stop, and what callers request
  *   leader_epoch.c      who takes part and with which tokens; waiting for them, and recovery when that fails
+ *   leader_sequences.c  sequences that live on devices, and their tokens
  *   leader_requests.c   what each kind of request sends and receives; the messages of devices
  *   leader_probe.c      measurements of devices and connections
  *   membership.c        the devices
@@ -62,6 +63,29 @@ typedef struct LeaderQueue {
   uint8_t token[WIRE_TOKEN_BYTES], stop[WIRE_HEADER];
 } LeaderQueue;
 
+/* A sequence that lives on a device, or will when its prompt is computed. */
+typedef struct LeaderSequence {
+  uint32_t number; /* of its request, in the epoch */
+  int node;
+  uint32_t made; /* new tokens that have come, those of before it came here included */
+  bool here;     /* its prompt is computed */
+  bool unwanted; /* the node is to be told */
+} LeaderSequence;
+
+typedef struct LeaderSequences {
+  LeaderSequence *list; /* [devices * sequences] */
+  int count;
+  DecodedToken *tokens; /* that the caller has not taken yet */
+  int token_count;
+  size_t token_capacity;
+  bool lost;  /* the epoch has ended since the last poll */
+  bool waits; /* something is waited for: */
+  IdleTimeout idle;
+  uint8_t **messages;                              /* [devices] WIRE_DECODED */
+  uint8_t (*stops)[CONNECTION_QUEUE][WIRE_HEADER]; /* [devices] */
+  unsigned stop;
+} LeaderSequences;
+
 struct Leader {
   LeaderOptions options;
   ClusterOptions cluster;
@@ -75,6 +99,7 @@ struct Leader {
   Membership membership;
   LeaderEpoch epoch;
   LeaderQueue queue;
+  LeaderSequences sequences;
   LeaderSums sums;
   NodeStatistics *last;        /* [devices] of the last answer */
   struct Heartbeat *heartbeat; /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
@@ -94,6 +119,23 @@ static inline LeaderDevice *leader_device(const Leader *leader, int node) {
 /* Measures all connected devices, before the first epoch: measured [devices]. A failing device is dropped or is an error, as the options
  * say. */
 Status leader_probe_run(Membership *membership, LeaderMeasure *measured);
+
+/* ---- leader_sequences.c */
+
+Status leader_sequences_allocate(Leader *leader);
+void leader_sequences_release(Leader *leader);
+LeaderSequence *leader_sequences_find(const Leader *leader, uint32_t number); /* NULL: there is none */
+void leader_sequences_end(Leader *leader, LeaderSequence *sequence);          /* removes it from the list */
+
+/* The epoch is given up: all sequences are lost, and so are prompts that are being computed. */
+void leader_sequences_drop(Leader *leader);
+
+/* As ConnectionSink's place and deliver, of WIRE_DECODED. */
+Status leader_sequences_place(Leader *leader, int node, const WireHeader *header, uint8_t **payload);
+Status leader_sequences_deliver(Leader *leader, int node, const WireHeader *header, const uint8_t *payload);
+
+/* Tells devices which of their sequences are not wanted any more. */
+Status leader_sequences_tell(Leader *leader);
 
 /* ---- leader_requests.c */
 
@@ -117,6 +159,10 @@ void leader_epoch_close(Leader *leader); /* frees what belongs to the epoch */
 /* Waits until all nodes have answered or, with `token`, until there is a new token. Recovers from failures where the options allow it;
  * slot->arrived may be reset by that. */
 Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token);
+
+/* Waits once for devices that compute prompts or decode, for `seconds` at most and until `also` can be read (-1: none). Recovers from
+ * failures where the options allow it; all sequences are lost then. */
+Status leader_epoch_poll(Leader *leader, int also, double seconds);
 
 /* Recovers from the failure of a connection while sending. */
 Status leader_epoch_recover(Leader *leader, Status cause);

@@ -60,7 +60,7 @@ static Status gather_codes(Leader *leader, const LeaderRequest *request, const i
 static void share_images(Leader *leader, LeaderRequest *slot) {
   const ModelConfig *config = leader->setup.weights->config;
   size_t at = 0;
-  node_share_counts(&leader->setup, leader->partition.tokens, slot->counts);
+  node_share_counts(&leader->setup, leader->partition.tokens, 0, slot->counts);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     slot->shares[d] = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
     slot->offset[d] = at;
@@ -127,6 +127,12 @@ static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAn
   return STATUS_OK;
 }
 
+/* Its tokens come by themselves (leader_sequences.c). */
+static Status take_sequence(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+  (void)leader, (void)request, (void)answer;
+  return STATUS_OK;
+}
+
 static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
@@ -170,7 +176,7 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
   slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->epoch.nodes * sizeof *slot->arrived);
   if (leader->setup.split) { /* each node's share as the node itself computes it (node.c); all get the same message */
-    int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
+    int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->request.home, slot->counts);
     for (int d = 0; d < leader->epoch.nodes; d++) {
       slot->shares[d] = (RequestShare){.sent_rows = d == answers ? 0 : slot->counts[d], .last = d == answers};
       slot->offset[d] = 0;
@@ -182,6 +188,7 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
   for (int d = 0; d < leader->epoch.nodes; d++) {
     WireHeader header = {.kind = slot->request.kind,
                          .sender = WIRE_LEADER,
+                         .block = (uint8_t)slot->request.home,
                          .flags = slot->request.codes ? WIRE_WANT_CODES : 0,
                          .request = number,
                          .count = (uint32_t)slot->request.batch,
@@ -239,6 +246,7 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
 static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t **payload) {
   int node = device->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  if (header->kind == WIRE_DECODED) return leader_sequences_place(leader, node, header, payload);
   bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
   if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
@@ -252,6 +260,7 @@ static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHead
 
 static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t *payload) {
   int node = device->node;
+  if (header->kind == WIRE_DECODED) return leader_sequences_deliver(leader, node, header, payload);
   if (header->kind == WIRE_READY) device->state = DEVICE_READY;
   if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
   if (header->kind == WIRE_TOKEN) {

@@ -32,7 +32,7 @@ static void pack_head(const ClusterSetup *s, uint8_t **at) {
   byte_cursor_put_u16(at, (uint16_t)s->nodes);
   byte_cursor_put_u16(at, (uint16_t)s->self);
   byte_cursor_put(at, choices, sizeof choices);
-  byte_cursor_put_u16(at, 0);
+  byte_cursor_put_u16(at, (uint16_t)s->sequences);
   byte_cursor_put_u16(at, (uint16_t)s->retained);
   byte_cursor_put_u32(at, (uint32_t)s->batch_max);
   byte_cursor_put_u32(at, (uint32_t)s->tokens_max);
@@ -152,7 +152,7 @@ static Status parse_choices(const uint8_t **at, const ModelConfig *config, Clust
 
 static Status parse_limits(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
   bool text = config_is_decoder(config);
-  uint16_t reserved = byte_cursor_get_u16(at);
+  s->sequences = byte_cursor_get_u16(at);
   s->retained = byte_cursor_get_u16(at);
   s->batch_max = byte_cursor_get_u32(at);
   s->tokens_max = byte_cursor_get_u32(at);
@@ -160,7 +160,7 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   s->reliability.deadline = byte_cursor_get_double(at);
   s->mtu = byte_cursor_get_u32(at);
   uint32_t flags = byte_cursor_get_u32(at);
-  TRY(need("reserved bytes", reserved, 0, 0));
+  TRY(need("sequences", s->sequences, 0, text ? SETUP_SEQUENCES : 0));
   TRY(need("retained blocks", s->retained, 0, (double)config->blocks));
   TRY(need("batch", (double)s->batch_max, 1, INT32_MAX));
   TRY(need("tokens of a text", (double)s->tokens_max, text, text ? (double)config->context : 0));

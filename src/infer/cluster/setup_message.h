@@ -33,6 +33,7 @@ typedef struct ClusterSetup {
   bool keep_codes;
   bool mask;                     /* continue without a lost device, its tokens masked; otherwise that is a failure */
   int64_t batch_max, tokens_max; /* tokens_max: of the longest text; 0 for images */
+  int sequences;                 /* that a device decodes at the same time; 0: requests of sequences are not served */
   uint32_t mtu;                  /* 0: ask the system */
   LinkOptions links;             /* trace.points are owned */
   bool shaped;                   /* simulate `links` instead of the real network */
@@ -43,6 +44,7 @@ typedef struct ClusterSetup {
 } ClusterSetup;
 
 enum { SETUP_HEAD = 144, SETUP_DEVICE = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
+enum { SETUP_SEQUENCES = 1024 /* most of a device */ };
 /* The maximum length for a model. */
 size_t setup_message_max(const ModelConfig *config);
 

@@ -95,7 +95,7 @@ static void another_release_is_named(void **state) {
   assert_int_equal(connection_step(connection, &done), STATUS_OK); /* nothing has come */
   assert_int_equal(hello_pack_answer(HELLO_OTHER_VERSION, bytes), WIRE_HEADER);
   /* what releases of version 3 look at: magic, version, a role from 1 to 2, two zeroes */
-  assert_memory_equal(bytes, "STRA\5\1\0\0", 8);
+  assert_memory_equal(bytes, "STRA\6\1\0\0", 8);
   bytes[4] = 9;
   assert_int_equal(write(pair[1], bytes, WIRE_HEADER), WIRE_HEADER);
   assert_int_equal(connection_step(connection, &done), STATUS_BAD_VALUE);

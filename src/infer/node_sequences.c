@@ -1,0 +1,192 @@
+/* See node_sequences.h. Keys and values are in pages (nn/kv_pages.h); everything else that a sequence needs is its sampler. */
+#include "infer/node_sequences.h"
+#include "base/clock.h"
+#include "infer/request.h"
+#include "nn/decode_batch.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct NodeSequence {
+  uint32_t number; /* of its request; 0: the place is free */
+  int place;       /* in the pages */
+  Sampler sampler; /* allocated with the first sequence of this place */
+  int top;
+  int32_t token; /* the last one, whose keys and values are computed next */
+  uint32_t made; /* new tokens, those of before it came here included */
+  uint32_t enough;
+  bool stopped;
+} NodeSequence;
+
+struct NodeSequences {
+  const NodeSetup *setup;
+  int self;
+  Connection *control;
+  KvPages *pages;
+  NodeSequence *list;   /* [setup->sequences] */
+  NodeSequence *newest; /* the one that joined last */
+  DecodeRows *rows;     /* [setup->sequences] of a step */
+  int *row_of;          /* [setup->sequences] whose rows these are */
+  uint8_t *messages;    /* a ring of CONNECTION_QUEUE: they stay here until they are sent */
+  size_t message_bytes; /* of one */
+  int message;
+};
+
+/* ---- beginning and end ---- */
+
+/* Of as many sequences as were agreed on, each of them the longest: none ever waits for another's memory. It is committed as it is used. */
+static Status make_pages(NodeSequences *q, const KvCacheSetup *cache) {
+  const int64_t number = cache->kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
+  const int64_t tokens = (cache->max + KV_PAGES_TOKENS - 1) / KV_PAGES_TOKENS * KV_PAGES_TOKENS;
+  const int64_t row = 2 * cache->blocks * cache->width * number, codes = cache->blocks * cache->sites * (int64_t)cache->token_bytes;
+  const KvPagesSetup setup = {.cache = *cache,
+                              .heads = (int)q->setup->weights->config->kv_heads,
+                              .page = KV_PAGES_TOKENS,
+                              .bytes = q->setup->sequences * (tokens * row + cache->max * codes),
+                              .sequences = q->setup->sequences};
+  return kv_pages_new(&q->pages, &setup);
+}
+
+Status node_sequences_new(NodeSequences **out, const NodeSetup *setup, int self, const KvCacheSetup *cache, Connection *control) {
+  const size_t count = (size_t)setup->sequences;
+  NodeSequences *q = *out = calloc(1, sizeof *q);
+  if (!q) return status_set(STATUS_NO_MEMORY, "no memory for sequences");
+  *q = (NodeSequences){.setup = setup, .self = self, .control = control, .message_bytes = WIRE_HEADER + count * DECODED_MAX};
+  const bool memory = (q->list = calloc(count, sizeof *q->list)) && (q->rows = calloc(count, sizeof *q->rows)) &&
+                      (q->row_of = calloc(count, sizeof *q->row_of)) && (q->messages = malloc(CONNECTION_QUEUE * q->message_bytes));
+  Status status = memory ? make_pages(q, cache) : status_set(STATUS_NO_MEMORY, "no memory for %d sequences", setup->sequences);
+  if (status == STATUS_OK) return STATUS_OK;
+  node_sequences_free(q);
+  *out = NULL;
+  return status;
+}
+
+void node_sequences_free(NodeSequences *q) {
+  if (!q) return;
+  for (int i = 0; q->list && i < q->setup->sequences; i++) sampler_release(&q->list[i].sampler);
+  kv_pages_free(q->pages);
+  free(q->list);
+  free(q->rows);
+  free(q->row_of);
+  free(q->messages);
+  free(q);
+}
+
+/* ---- prompts ---- */
+
+Status node_sequences_join(NodeSequences *q, uint32_t number, const Sampling *sampling, int top, const int32_t *ids, int64_t count,
+                           const KvSpans *spans, int64_t *shared) {
+  const int64_t max = q->setup->tokens_max, room = count + sampling->max < max ? count + sampling->max : max;
+  NodeSequence *s = NULL;
+  for (int i = 0; i < q->setup->sequences && !s; i++) s = q->list[i].number == 0 ? &q->list[i] : NULL;
+  if (!s) return status_set(STATUS_BUSY, "%d sequences are decoded already", q->setup->sequences);
+  if (!s->sampler.order) TRY(sampler_init(&s->sampler, q->setup->weights->config->vocabulary));
+  TRY(sampler_start(&s->sampler, sampling, ids, count));
+  TRY(kv_pages_join(q->pages, ids, count, spans, room, &s->place, shared));
+  s->number = number;
+  s->top = top;
+  s->made = (uint32_t)sampling->made;
+  s->enough = s->made + (uint32_t)sampling->max;
+  s->stopped = false;
+  q->newest = s;
+  return STATUS_OK;
+}
+
+Status node_sequences_take(NodeSequences *q, const KvCache *cache, const int32_t *ids) {
+  return kv_pages_take(q->pages, q->newest->place, cache, ids);
+}
+
+Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, int64_t count, int64_t shared, Tensor **logits) {
+  const DecodeRows rows = {.sequence = q->newest->place, .ids = ids + shared, .count = count - shared, .logits = 1};
+  *logits = decode_batch(q->setup->weights->model, tape, q->pages, &rows, 1);
+  if (!*logits) return tape_status(tape);
+  kv_pages_keep(q->pages, q->newest->place, ids + shared, count - shared);
+  return STATUS_OK;
+}
+
+/* ---- new tokens ---- */
+
+static void leave(NodeSequences *q, NodeSequence *s) {
+  kv_pages_leave(q->pages, s->place);
+  s->number = 0;
+}
+
+/* The next token of a sequence, which ends with it perhaps. Logits that are no numbers end this sequence alone. */
+static DecodedToken pick(NodeSequences *q, NodeSequence *s, const real *logits) {
+  DecodedToken token = {.sequence = s->number, .number = ++s->made, .logprob = NAN};
+  if (sampler_pick(&s->sampler, logits, &s->token) != STATUS_OK)
+    token.end = SEQUENCE_NUMERIC;
+  else if (sampler_ends(&s->sampler, s->token))
+    token.end = SEQUENCE_END;
+  else if (s->made >= s->enough)
+    token.end = SEQUENCE_LENGTH;
+  else if (kv_pages_room(q->pages, s->place) == 0)
+    token.end = SEQUENCE_CONTEXT;
+  if (token.end != SEQUENCE_NUMERIC) token.id = s->token;
+  if (token.end != SEQUENCE_NUMERIC && s->top >= 0)
+    token.top_count = sampler_logprobs(logits, q->setup->weights->config->vocabulary, token.id, &token.logprob, s->top, token.top);
+  token.drawn = s->sampler.drawn;
+  if (token.end != SEQUENCE_GOES_ON) leave(q, s);
+  return token;
+}
+
+static uint8_t *next_message(NodeSequences *q) {
+  q->message = (q->message + 1) % CONNECTION_QUEUE;
+  return q->messages + (size_t)q->message * q->message_bytes;
+}
+
+/* A leader that reads slowly delays the node: there is time, and if the leader goes away the connection fails. */
+static Status send_tokens(NodeSequences *q, uint8_t *message, const uint8_t *end, int count) {
+  const WireHeader header = {
+      .kind = WIRE_DECODED, .sender = (uint8_t)q->self, .count = (uint32_t)count, .bytes = (uint32_t)(end - message - WIRE_HEADER)};
+  TRY(weights_unchanged(q->setup->weights));
+  while (connection_queued(q->control) > CONNECTION_QUEUE / 2) {
+    TRY(connections_step(&q->control, 1, 1));
+    bool silent = q->control->idle_timeout > 0 && clock_now() - q->control->heard > q->control->idle_timeout;
+    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
+  }
+  wire_pack(&header, message);
+  TRY(connection_send(q->control, message, (size_t)(end - message)));
+  return connections_step(&q->control, 1, 0);
+}
+
+Status node_sequences_begin(NodeSequences *q, const Tensor *logits) {
+  uint8_t *message = next_message(q);
+  const DecodedToken token = pick(q, q->newest, logits->value);
+  return send_tokens(q, message, message + WIRE_HEADER + request_pack_decoded(&token, message + WIRE_HEADER), 1);
+}
+
+void node_sequences_stop(NodeSequences *q, uint32_t number) {
+  for (int i = 0; q && number > 0 && i < q->setup->sequences; i++) q->list[i].stopped |= q->list[i].number == number;
+}
+
+bool node_sequences_any(const NodeSequences *q) {
+  for (int i = 0; q && i < q->setup->sequences; i++) {
+    if (q->list[i].number > 0) return true;
+  }
+  return false;
+}
+
+Status node_sequences_step(NodeSequences *q, Tape *tape) {
+  const int64_t vocabulary = q->setup->weights->config->vocabulary;
+  uint8_t *message = next_message(q), *at = message + WIRE_HEADER;
+  int count = 0;
+  for (int i = 0; i < q->setup->sequences; i++) {
+    NodeSequence *s = &q->list[i];
+    if (s->number > 0 && s->stopped) leave(q, s);
+    if (s->number == 0) continue;
+    q->rows[count] = (DecodeRows){.sequence = s->place, .ids = &s->token, .count = 1, .logits = 1};
+    q->row_of[count++] = i;
+  }
+  if (count == 0) return STATUS_OK;
+  tape_clear(tape);
+  const Tensor *logits = decode_batch(q->setup->weights->model, tape, q->pages, q->rows, count);
+  if (!logits) return tape_status(tape);
+  for (int i = 0; i < count; i++) {
+    NodeSequence *s = &q->list[q->row_of[i]];
+    kv_pages_keep(q->pages, s->place, &s->token, 1);
+    const DecodedToken token = pick(q, s, logits->value + i * vocabulary);
+    at += request_pack_decoded(&token, at);
+  }
+  return send_tokens(q, message, at, count);
+}

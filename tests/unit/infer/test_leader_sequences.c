@@ -1,0 +1,241 @@
+/* Sequences that live on devices, on real processes: each goes on as in the emulation of devices whose last one is its own, several at the
+ * same time, whatever else its device decodes; log-probabilities; ends, stops, limits; a process that dies loses them all, once. */
+#include "base/clock.h"
+#include "infer/cluster/leader.h"
+#include "sample_fixture.h"
+#include "sample_text.h"
+#include <signal.h>
+#include <unistd.h>
+
+enum { GROUPS = 4, ENTRIES = 50, VOCABULARY = 512, CONTEXT = 48, NODES = 3, EACH = 3, MOST = 16 };
+static const double MOST_SECONDS = 30;
+
+typedef struct Fixture {
+  SampleFixture base;
+  TokenSplit split;
+  ClusterOptions cluster;
+  int32_t ids[CONTEXT];
+  Leader *leader;
+} Fixture;
+
+/* What has come of a sequence. */
+typedef struct Text {
+  uint32_t number;
+  int32_t ids[2 * CONTEXT];
+  int64_t prompt, count;
+  SequenceEnd end;
+  DecodedToken last;
+} Text;
+
+typedef struct Texts {
+  Text text[MOST];
+  int count;
+} Texts;
+
+static void open_fixture(Fixture *f, const char *preset, int groups, Site site) {
+  ModelConfig config = {0};
+  *f = (Fixture){.cluster = {.local = NODES, .on_failure = ON_FAILURE_RERUN}};
+  assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+  config.astra.site = site;
+  sample_fixture_open(&f->base, &config);
+  sample_ids(&f->base.sample.config, 5, CONTEXT, f->ids);
+}
+
+static void start(Fixture *f, int nodes, const char *list) {
+  f->cluster.local = nodes;
+  const LeaderOptions options = {.batch_max = 1, .timeout = 20, .threads = 1, .sequences = EACH, .cluster = &f->cluster};
+  assert_int_equal(token_split_init(&f->split, nodes, list), STATUS_OK);
+  if (leader_start_text(&f->leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static void stop(Fixture *f) {
+  leader_stop(f->leader);
+  sample_fixture_no_children();
+}
+
+static void take(void *context, const DecodedToken *token) {
+  Texts *texts = context;
+  for (int i = 0; i < texts->count; i++) {
+    Text *text = &texts->text[i];
+    if (text->number != token->sequence || text->end != SEQUENCE_GOES_ON) continue;
+    text->ids[text->count++] = token->id;
+    assert_int_equal(token->number, text->count);
+    text->end = token->end;
+    text->last = *token;
+    return;
+  }
+  fail_msg("a token of sequence %u, which is not wanted", token->sequence);
+}
+
+/* One poll; whether sequences were lost. */
+static bool poll_once(Fixture *f, Texts *texts) {
+  bool lost;
+  if (leader_sequences_poll(f->leader, -1, 1, take, texts, &lost) != STATUS_OK) fail_msg("%s", status_message());
+  return lost;
+}
+
+static Text *begin_text(Fixture *f, Texts *texts, int64_t prompt, int64_t max, int top, int device) {
+  const Sampling sampling = {.max = max, .vocabulary = VOCABULARY, .top_p = 1};
+  Text *text = &texts->text[texts->count++];
+  *text = (Text){.prompt = prompt};
+  while (!leader_takes_more(f->leader)) assert_false(poll_once(f, texts));
+  Status status = leader_sequence_start(f->leader, f->ids, prompt, &sampling, top, device, &text->number);
+  if (status != STATUS_OK) fail_msg("%s", status_message());
+  return text;
+}
+
+static void finish(Fixture *f, Texts *texts) {
+  const double began = clock_now();
+  for (bool more = true; more;) {
+    more = false;
+    for (int i = 0; i < texts->count; i++) more |= texts->text[i].end == SEQUENCE_GOES_ON;
+    if (more) assert_false(poll_once(f, texts));
+    if (clock_now() - began > MOST_SECONDS) fail_msg("sequences do not end");
+  }
+}
+
+static void compare(Fixture *f, const Text *text, int64_t max, int device) {
+  int32_t expected[2 * CONTEXT];
+  int64_t counts[SAMPLE_NODES], made = text->prompt + max <= CONTEXT + 1 ? max : CONTEXT + 1 - text->prompt;
+  TokenSplit rotated;
+  token_split_rotate(&f->split, text->prompt, 1 + device, &rotated);
+  int spans = token_split_counts(&rotated, text->prompt, counts);
+  memcpy(expected, f->ids, (size_t)text->prompt * sizeof *expected);
+  assert_int_equal(sample_go_on(&f->base.sample, spans, counts, expected, text->prompt, made), STATUS_OK);
+  assert_int_equal(text->count, made);
+  assert_memory_equal(text->ids, expected + text->prompt, (size_t)made * sizeof *expected);
+  assert_int_equal(text->end, made == max ? SEQUENCE_LENGTH : SEQUENCE_CONTEXT);
+}
+
+static void compare_homes(Fixture *f, const char *list) {
+  const int64_t prompts[] = {13, 2, 1, CONTEXT - 4, CONTEXT}, max = 9;
+  start(f, NODES, list);
+  for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
+    Texts texts = {.count = 0};
+    for (int d = 0; d < NODES; d++) begin_text(f, &texts, prompts[p], max, -1, d);
+    begin_text(f, &texts, prompts[p], max, -1, 1); /* shares what the first of its device has */
+    finish(f, &texts);
+    for (int d = 0; d < NODES; d++) compare(f, &texts.text[d], max, d);
+    compare(f, &texts.text[NODES], max, 1);
+    for (int d = 0; d < NODES; d++) assert_int_equal(leader_sequences_on(f->leader, d), 0);
+  }
+  stop(f);
+}
+
+static void each_home_has_the_last_span(void **state) {
+  const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    Fixture f;
+    open_fixture(&f, presets[i / 2], GROUPS, i % 2 ? SITE_KV : SITE_X);
+    compare_homes(&f, NULL);
+    compare_homes(&f, "3,1,2");
+    sample_fixture_close(&f.base);
+  }
+}
+
+/* The rule by which leader and devices know who has what. */
+static void spans_are_rotated(void **state) {
+  TokenSplit split, rotated;
+  (void)state;
+  assert_int_equal(token_split_init(&split, 3, "1,2,4"), STATUS_OK);
+  assert_int_equal(token_split_rotate(&split, 9, 0, &rotated), 0);
+  assert_memory_equal(rotated.weights, split.weights, 3 * sizeof(double));
+  assert_int_equal(token_split_rotate(&split, 9, 3, &rotated), 0);
+  assert_int_equal(token_split_rotate(&split, 9, 1, &rotated), 1);
+  assert_true(rotated.weights[0] == split.weights[1] && rotated.weights[2] == split.weights[0]);
+  assert_int_equal(token_split_rotate(&split, 1, 2, &rotated), 1); /* one token: the home alone */
+  assert_int_equal(token_split_rotate(&split, 2, 1, &rotated), 2);
+  assert_true(rotated.weights[0] == split.weights[2] && rotated.weights[1] == split.weights[0]);
+}
+
+static void on_one_device(void **state) {
+  Fixture f;
+  Texts texts = {.count = 0};
+  uint32_t number;
+  const Sampling sampling = {.max = 3, .vocabulary = VOCABULARY, .top_p = 1};
+  (void)state;
+  open_fixture(&f, "tiny-llama", 0, SITE_X);
+  start(&f, 1, NULL);
+  begin_text(&f, &texts, 40, 8, 3, 0);
+  begin_text(&f, &texts, 40, 8, 0, 0);
+  begin_text(&f, &texts, 35, 8, -1, 0);
+  while (!leader_takes_more(f.leader)) poll_once(&f, &texts);
+  if (leader_sequences_on(f.leader, 0) == EACH)
+    assert_int_equal(leader_sequence_start(f.leader, f.ids, 5, &sampling, -1, 0, &number), STATUS_BUSY);
+  finish(&f, &texts);
+  compare(&f, &texts.text[0], 8, 0);
+  compare(&f, &texts.text[1], 8, 0);
+  compare(&f, &texts.text[2], 8, 0);
+  const DecodedToken *last = &texts.text[0].last;
+  assert_int_equal(last->top_count, 3);
+  assert_int_equal(last->top[0].id, last->id); /* greedy */
+  assert_true(last->logprob < 0 && last->logprob == last->top[0].logprob && last->top[1].logprob >= last->top[2].logprob);
+  assert_true(texts.text[1].last.logprob < 0 && texts.text[1].last.top_count == 0);
+  assert_true(isnan(texts.text[2].last.logprob));
+  assert_int_equal(leader_sequence_start(f.leader, f.ids, CONTEXT + 1, &sampling, -1, 0, &number), STATUS_BAD_VALUE);
+  stop(&f);
+  sample_fixture_close(&f.base);
+}
+
+/* No token of it is reported after that, and there is room for others. */
+static void one_is_stopped(void **state) {
+  Fixture f;
+  Texts texts = {.count = 0};
+  (void)state;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  start(&f, NODES, NULL);
+  for (int i = 0; i < 3 * EACH; i++) {
+    Text *text = begin_text(&f, &texts, 5, 43, -1, 1);
+    leader_sequence_stop(f.leader, text->number);
+    text->end = SEQUENCE_LENGTH;
+    const double began = clock_now();
+    while (leader_sequences_on(f.leader, 1) > 0) {
+      poll_once(&f, &texts);
+      if (clock_now() - began > MOST_SECONDS) fail_msg("a sequence does not end");
+    }
+  }
+  begin_text(&f, &texts, 5, 4, -1, 1);
+  finish(&f, &texts);
+  compare(&f, &texts.text[texts.count - 1], 4, 1);
+  leader_sequence_stop(f.leader, 1000);
+  stop(&f);
+  sample_fixture_close(&f.base);
+}
+
+static void a_death_loses_them_once(void **state) {
+  Fixture f;
+  Texts texts = {.count = 0};
+  int lost = 0;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  start(&f, NODES, NULL);
+  for (int d = 0; d < NODES; d++) begin_text(&f, &texts, 5, 40, -1, d);
+  while (texts.text[0].count < 2) assert_false(poll_once(&f, &texts));
+  assert_int_equal(kill(leader_pid(f.leader, 1), SIGKILL), 0);
+  const double began = clock_now();
+  while (!lost) {
+    lost += poll_once(&f, &texts);
+    if (clock_now() - began > MOST_SECONDS) fail_msg("a dead process is not noticed");
+  }
+  assert_false(leader_is_here(f.leader, 1));
+  for (int d = 0; d < NODES; d++) assert_int_equal(leader_sequences_on(f.leader, d), 0);
+  texts.count = 0;
+  begin_text(&f, &texts, 13, 6, -1, 0);
+  begin_text(&f, &texts, 13, 6, -1, 2);
+  finish(&f, &texts);
+  assert_int_equal(token_split_init(&f.split, 2, NULL), STATUS_OK);
+  compare(&f, &texts.text[0], 6, 0);
+  compare(&f, &texts.text[1], 6, 1);
+  leader_stop(f.leader);
+  sample_fixture_no_children();
+  sample_fixture_close(&f.base);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(spans_are_rotated), cmocka_unit_test(each_home_has_the_last_span), cmocka_unit_test(on_one_device),
+      cmocka_unit_test(one_is_stopped),    cmocka_unit_test(a_death_loses_them_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,5 +1,8 @@
-/* The queue of a service's requests, and the thread that takes them to the cluster one after another: see engine.h. Everything that callers
- * and the thread share is behind one lock, which is never held while the leader is called or a callback runs. */
+/* The queue of a service's requests, and the thread that takes them to the cluster: see engine.h. Everything that callers and the thread
+ * share is behind one lock, which is never held while the leader is called or a callback runs.
+ *
+ * Texts: a job waits in the queue, then runs as a sequence of the leader, several at the same time. When the cluster's devices change, all
+ * that run are started again with the tokens that they have. Images: one request after another. */
 #include "serve/engine.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,6 +11,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* A request, from its submission to its on_end. */
 typedef struct Job {
@@ -19,17 +24,34 @@ typedef struct Job {
   bool cancelled;      /* under the lock */
   double submitted, started, first;
   int64_t made; /* new tokens reported */
+  /* Of a text that runs, the engine's thread's alone: */
+  int32_t *ids; /* [count + max] job.ids: the prompt, and behind it the new tokens */
+  uint32_t sequence;
+  int device;
+  uint64_t drawn; /* random numbers that the new tokens took */
+  int restarts;   /* since its last token */
 } Job;
+
+/* What the engine's thread knows of a device. */
+typedef struct Pace {
+  int64_t left;    /* tokens that its sequences may still make */
+  double rate;     /* tokens a second, a moving average; 0: not known */
+  double since;    /* clock_now: of the window that is measured */
+  uint64_t tokens; /* in it */
+} Pace;
 
 struct Engine {
   EngineOptions options;
   Leader *leader;
   pthread_t thread;
-  bool running;
+  bool started;
   pthread_mutex_t lock;   /* of everything below */
   pthread_cond_t changed; /* a job has come, or the end */
   Job *queue, **last;     /* waiting, oldest first */
-  Job *active;
+  Job **running;          /* [places] texts on devices; or the one request of images */
+  int count, places;
+  Pace pace[WIRE_NODES]; /* the thread's alone */
+  int wake;              /* an eventfd: something has come, while the thread waits for devices */
   uint64_t tickets;
   bool stop;
   double rate;       /* requests finished a second, a moving average; 0: not known */
@@ -42,25 +64,27 @@ struct Engine {
 /* By the engine's thread, or before it runs. */
 static void note_cluster(Engine *engine) {
   const LeaderSums *sums = leader_sums(engine->leader);
-  const int nodes = leader_nodes(engine->leader), here = leader_nodes_here(engine->leader);
+  const int nodes = leader_nodes(engine->leader);
   uint64_t all = 0;
   pthread_mutex_lock(&engine->lock);
-  engine->state.nodes = nodes;
+  EngineState *s = &engine->state;
+  s->nodes = nodes;
+  s->prefilling = leader_under_way(engine->leader);
+  s->decoding = engine->count > s->prefilling ? engine->count - s->prefilling : 0;
   for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
   for (int d = 0; d < nodes; d++) {
-    EngineDevice *device = &engine->state.devices[d];
-    const bool known = all > 0 || here == nodes, took_part = all == 0 || sums->tokens[d] > 0;
+    EngineDevice *device = &s->devices[d];
+    const EngineDeviceState before = device->state;
     const Address *address = leader_address(engine->leader, d);
     char text[ADDRESS_TEXT];
     snprintf(device->name, sizeof device->name, "%s", address ? address_text(address, text) : "here");
     device->pid = (int)leader_pid(engine->leader, d);
+    device->state = leader_is_here(engine->leader, d) ? ENGINE_DEVICE_HERE : ENGINE_DEVICE_GONE;
+    device->failures += before == ENGINE_DEVICE_HERE && device->state == ENGINE_DEVICE_GONE;
     device->share = all > 0 ? (double)sums->tokens[d] / (double)all : 0;
     device->sum = sums->nodes[d];
-    if (here == nodes) device->state = ENGINE_DEVICE_HERE;
-    if (here < nodes && known && !took_part && device->state == ENGINE_DEVICE_HERE) {
-      device->state = ENGINE_DEVICE_GONE;
-      device->failures++;
-    }
+    device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;
+    device->decode_rate = engine->pace[d].rate;
   }
   pthread_mutex_unlock(&engine->lock);
 }
@@ -82,7 +106,7 @@ int engine_retry_seconds(Engine *engine) {
 /* ---- the end of a request */
 
 static void free_job(Job *job) {
-  free((void *)job->job.ids);
+  free(job->ids);
   free((void *)job->images.pixels);
   free(job);
 }
@@ -100,8 +124,9 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
                          .total = now - job->submitted};
   pthread_mutex_lock(&engine->lock);
   EngineState *s = &engine->state;
-  if (engine->active == job) engine->active = NULL;
-  s->prefilling = s->decoding = 0;
+  for (int i = 0; i < engine->count; i++) {
+    if (engine->running[i] == job) engine->running[i] = engine->running[--engine->count];
+  }
   if (end == ENGINE_FAILED)
     s->failed++;
   else if (end == ENGINE_CANCELLED)
@@ -120,6 +145,103 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   free_job(job);
 }
 
+/* After a failure of the leader nothing can be asked of it any more. */
+static void fail_all(Engine *engine) {
+  log_warning("the cluster has failed: %s", status_message());
+  pthread_mutex_lock(&engine->lock);
+  engine->state.ready = false;
+  snprintf(engine->failure, sizeof engine->failure, "%s", status_message());
+  pthread_mutex_unlock(&engine->lock);
+  while (engine->count > 0) end_job(engine, engine->running[0], ENGINE_FAILED, engine->failure, NULL, 0);
+}
+
+/* ---- images, one request after another */
+
+static void run_images(Engine *engine, Job *job) {
+  LeaderAnswer answer;
+  Status status = leader_submit(engine->leader, job->images.pixels, job->images.count);
+  if (status == STATUS_OK) status = leader_collect(engine->leader, &answer);
+  if (status != STATUS_OK) {
+    fail_all(engine);
+    return;
+  }
+  pthread_mutex_lock(&engine->lock);
+  engine->state.images += (uint64_t)job->images.count;
+  pthread_mutex_unlock(&engine->lock);
+  note_cluster(engine);
+  end_job(engine, job, ENGINE_LENGTH, NULL, answer.logits, 0);
+}
+
+/* ---- texts: sequences on devices */
+
+enum { RESTARTS_MAX = 4 };
+static const double pace_seconds = 0.5; /* of a window */
+
+/* The device that would be done first with what it has: tokens left over its rate. -1: none has room. */
+static int choose_device(Engine *engine, int64_t more) {
+  double best = INFINITY, fastest = 0;
+  int chosen = -1;
+  for (int d = 0; d < leader_nodes(engine->leader); d++) fastest = fmax(fastest, engine->pace[d].rate);
+  for (int d = leader_nodes(engine->leader) - 1; d >= 0; d--) {
+    const Pace *pace = &engine->pace[d];
+    const double rate = pace->rate > 0 ? pace->rate : fastest > 0 ? fastest : 1, seconds = (double)(pace->left + more) / rate;
+    if (!leader_is_here(engine->leader, d) || seconds >= best) continue;
+    if (leader_sequences_on(engine->leader, d) >= leader_setup(engine->leader)->sequences) continue;
+    best = seconds;
+    chosen = d;
+  }
+  return chosen;
+}
+
+/* Prompt and new tokens so far, as one. BUSY: not now. */
+static Status start_sequence(Engine *engine, Job *job) {
+  Sampling sampling = job->job.sampling;
+  sampling.max -= job->made;
+  sampling.made += job->made;
+  if (job->made > 0) sampling.drawn = job->drawn;
+  const int device = choose_device(engine, sampling.max);
+  if (device < 0) return status_set(STATUS_BUSY, "no device has room");
+  TRY(leader_sequence_start(engine->leader, job->ids, job->job.count + job->made, &sampling, job->job.top, device, &job->sequence));
+  job->device = device;
+  engine->pace[device].left += sampling.max;
+  return STATUS_OK;
+}
+
+/* A device's tokens over a window in which it had a sequence all the time. */
+static void measure_pace(Engine *engine, int device, int tokens) {
+  Pace *pace = &engine->pace[device];
+  const double now = clock_now();
+  pace->left -= tokens;
+  if (pace->since <= 0 || now - pace->since > 4 * pace_seconds) *pace = (Pace){.left = pace->left, .rate = pace->rate, .since = now};
+  pace->tokens += (uint64_t)tokens;
+  if (now - pace->since < pace_seconds) return;
+  const double rate = (double)pace->tokens / (now - pace->since);
+  pace->rate = pace->rate > 0 ? (pace->rate + rate) / 2 : rate;
+  pace->since = now;
+  pace->tokens = 0;
+}
+
+static Job *find_running(Engine *engine, uint32_t sequence) {
+  for (int i = 0; i < engine->count; i++) {
+    if (engine->running[i]->sequence == sequence) return engine->running[i];
+  }
+  return NULL;
+}
+
+static void report_token(Engine *engine, Job *job, const DecodedToken *decoded) {
+  EngineToken token = {.id = decoded->id, .logprob = decoded->logprob, .top_count = decoded->top_count};
+  for (int i = 0; i < token.top_count; i++) token.top[i] = (EngineCandidate){decoded->top[i].id, decoded->top[i].logprob};
+  if (job->made == 0) job->first = clock_now();
+  job->ids[job->job.count + job->made++] = decoded->id;
+  job->drawn = decoded->drawn;
+  job->restarts = 0;
+  pthread_mutex_lock(&engine->lock);
+  engine->state.new_tokens++;
+  engine->state.devices[job->device].tokens_decoded++;
+  pthread_mutex_unlock(&engine->lock);
+  job->job.on_token(job->job.context, &token);
+}
+
 static bool is_cancelled(Engine *engine, const Job *job) {
   pthread_mutex_lock(&engine->lock);
   const bool cancelled = job->cancelled || engine->stop;
@@ -127,85 +249,102 @@ static bool is_cancelled(Engine *engine, const Job *job) {
   return cancelled;
 }
 
-/* ---- one request on the cluster */
-
-static bool ends_text(const Sampling *sampling, int32_t id) {
-  for (int i = 0; i < sampling->ends; i++) {
-    if (sampling->end[i] == id) return true;
+static void end_cancelled(Engine *engine) {
+  for (int i = 0; i < engine->count;) {
+    Job *job = engine->running[i];
+    if (!is_cancelled(engine, job)) {
+      i++;
+      continue;
+    }
+    leader_sequence_stop(engine->leader, job->sequence);
+    engine->pace[job->device].left -= job->job.sampling.max - job->made;
+    end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, job->device);
   }
-  return false;
 }
 
-static void report_token(Engine *engine, Job *job, int32_t id) {
-  const EngineToken token = {.id = id, .logprob = NAN};
-  if (job->made++ == 0) job->first = clock_now();
-  pthread_mutex_lock(&engine->lock);
-  engine->state.new_tokens++;
-  engine->state.prefilling = 0;
-  engine->state.decoding = 1;
-  pthread_mutex_unlock(&engine->lock);
-  job->job.on_token(job->job.context, &token);
-}
-
-static Status run_text(Engine *engine, Job *job, EngineEnd *end, int *decoder) {
-  Leader *leader = engine->leader;
-  LeaderAnswer answer;
-  *end = ENGINE_LENGTH;
-  for (int64_t i = 0; job->job.echo && i < job->job.count; i++)
-    job->job.on_token(job->job.context, &(EngineToken){.id = job->job.ids[i], .prompt = true, .logprob = NAN});
-  if (job->job.sampling.max == 0) return STATUS_OK;
-  TRY(leader_text_prompt(leader, job->job.ids, job->job.count, &job->job.sampling));
-  for (bool more = true, over = false; more;) {
-    int32_t id;
-    TRY(leader_text_next(leader, &id, &more));
-    if (!more || over) continue;
-    const bool cancelled = is_cancelled(engine, job);
-    over = cancelled || ends_text(&job->job.sampling, id);
-    if (over) *end = cancelled ? ENGINE_CANCELLED : ENGINE_STOP;
-    if (!over) report_token(engine, job, id);
-    if (cancelled) TRY(leader_text_stop(leader));
-  }
-  TRY(leader_collect(leader, &answer));
-  for (int d = 0; d < leader_nodes(leader); d++) {
-    if (answer.counts[d] > 0) *decoder = d;
-  }
-  if (*end == ENGINE_LENGTH && job->made < job->job.sampling.max) *end = ENGINE_CONTEXT;
-  return STATUS_OK;
-}
-
-static Status run_images(Engine *engine, const Job *job, const real **logits) {
-  LeaderAnswer answer;
-  TRY(leader_submit(engine->leader, job->images.pixels, job->images.count));
-  TRY(leader_collect(engine->leader, &answer));
-  *logits = answer.logits;
-  pthread_mutex_lock(&engine->lock);
-  engine->state.images += (uint64_t)job->images.count;
-  pthread_mutex_unlock(&engine->lock);
-  return STATUS_OK;
-}
-
-/* After a failure of the leader nothing can be asked of it any more. */
-static void run_job(Engine *engine, Job *job) {
-  EngineEnd end = ENGINE_LENGTH;
-  const real *logits = NULL;
-  int decoder = 0;
-  job->started = clock_now();
-  Status status = job->text ? run_text(engine, job, &end, &decoder) : run_images(engine, job, &logits);
-  if (status != STATUS_OK) {
-    log_warning("the cluster has failed: %s", status_message());
-    pthread_mutex_lock(&engine->lock);
-    engine->state.ready = false;
-    snprintf(engine->failure, sizeof engine->failure, "%s", status_message());
-    pthread_mutex_unlock(&engine->lock);
-    end_job(engine, job, ENGINE_FAILED, engine->failure, NULL, 0);
+static void take_token(void *context, const DecodedToken *token) {
+  static const EngineEnd ends[SEQUENCE_END_COUNT] = {[SEQUENCE_LENGTH] = ENGINE_LENGTH,
+                                                     [SEQUENCE_END] = ENGINE_STOP,
+                                                     [SEQUENCE_CONTEXT] = ENGINE_CONTEXT,
+                                                     [SEQUENCE_NUMERIC] = ENGINE_FAILED};
+  Engine *engine = context;
+  Job *job = find_running(engine, token->sequence);
+  if (!job) return;
+  if (is_cancelled(engine, job)) {
+    end_cancelled(engine);
     return;
   }
+  measure_pace(engine, job->device, 1);
+  if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END) report_token(engine, job, token);
+  if (token->end == SEQUENCE_GOES_ON) return;
+  engine->pace[job->device].left -= job->job.sampling.max - job->made;
+  end_job(engine, job, ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
+}
+
+/* The devices have changed: all that run wait again, before those that wait already, oldest first. */
+static void restart_all(Engine *engine) {
+  for (int i = 0; i < engine->count;) {
+    if (engine->running[i]->restarts++ < RESTARTS_MAX)
+      i++;
+    else
+      end_job(engine, engine->running[i], ENGINE_FAILED, "the devices that computed it failed again and again", NULL, 0);
+  }
+  for (int d = 0; d < WIRE_NODES; d++) engine->pace[d] = (Pace){.rate = engine->pace[d].rate};
+  pthread_mutex_lock(&engine->lock);
+  while (engine->count > 0) {
+    int newest = 0;
+    for (int i = 1; i < engine->count; i++) newest = engine->running[i]->ticket > engine->running[newest]->ticket ? i : newest;
+    Job *job = engine->running[newest];
+    engine->running[newest] = engine->running[--engine->count];
+    job->sequence = 0;
+    job->next = engine->queue;
+    if (!engine->queue) engine->last = &job->next;
+    engine->queue = job;
+    engine->state.queued++;
+  }
+  pthread_mutex_unlock(&engine->lock);
+}
+
+/* Waits for tokens and reports them. */
+static void serve_texts(Engine *engine) {
+  bool lost;
+  end_cancelled(engine);
+  if (leader_sequences_poll(engine->leader, engine->wake, 1, take_token, engine, &lost) != STATUS_OK) {
+    fail_all(engine);
+    return;
+  }
+  if (lost) restart_all(engine);
   note_cluster(engine);
-  end_job(engine, job, end, NULL, logits, decoder);
+}
+
+static void echo_prompt(const Job *job) {
+  for (int64_t i = 0; i < job->job.count; i++)
+    job->job.on_token(job->job.context, &(EngineToken){.id = job->job.ids[i], .prompt = true, .logprob = NAN});
+}
+
+/* Takes a job that has been taken from the queue to the devices; false: it has to wait for a place. */
+static bool start_text(Engine *engine, Job *job) {
+  if (job->started <= 0 && job->job.sampling.max == 0) {
+    job->started = clock_now();
+    if (job->job.echo) echo_prompt(job);
+    end_job(engine, job, ENGINE_LENGTH, NULL, NULL, 0);
+    return true;
+  }
+  Status status = start_sequence(engine, job);
+  if (status == STATUS_BUSY) return false;
+  pthread_mutex_lock(&engine->lock);
+  engine->running[engine->count++] = job;
+  if (job->started <= 0) engine->state.prompt_tokens += (uint64_t)job->job.count;
+  pthread_mutex_unlock(&engine->lock);
+  if (job->started <= 0 && job->job.echo) echo_prompt(job);
+  if (job->started <= 0) job->started = clock_now();
+  if (status != STATUS_OK) fail_all(engine);
+  return true;
 }
 
 /* ---- the thread */
 
+/* The lock is held. */
 static Job *take_first(Engine *engine) {
   Job *job = engine->queue;
   engine->queue = job->next;
@@ -214,30 +353,62 @@ static Job *take_first(Engine *engine) {
   return job;
 }
 
+static void put_back(Engine *engine, Job *job) {
+  pthread_mutex_lock(&engine->lock);
+  job->next = engine->queue;
+  if (!engine->queue) engine->last = &job->next;
+  engine->queue = job;
+  engine->state.queued++;
+  pthread_mutex_unlock(&engine->lock);
+}
+
+/* Takes up the oldest that waits; false: there is none, or no place for it. */
+static bool take_up(Engine *engine) {
+  pthread_mutex_lock(&engine->lock);
+  Job *job = engine->queue ? take_first(engine) : NULL;
+  const bool unwanted = job && (job->cancelled || engine->stop), gone = engine->failure[0] != 0;
+  if (job && !job->text && !unwanted && !gone) engine->running[engine->count++] = job;
+  pthread_mutex_unlock(&engine->lock);
+  if (!job) return false;
+  if (unwanted) {
+    end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, 0);
+  } else if (gone) {
+    end_job(engine, job, ENGINE_FAILED, engine->failure, NULL, 0);
+  } else if (!job->text) {
+    job->started = clock_now();
+    run_images(engine, job);
+  } else if (engine->count >= engine->places || !start_text(engine, job)) {
+    put_back(engine, job);
+    return false;
+  }
+  return true;
+}
+
+/* Until the end, or until there is something to do. false: the end. */
+static bool wait_for_work(Engine *engine) {
+  uint64_t woken;
+  pthread_mutex_lock(&engine->lock);
+  while (!engine->queue && engine->count == 0 && leader_under_way(engine->leader) == 0 && !engine->stop)
+    pthread_cond_wait(&engine->changed, &engine->lock);
+  const bool over = engine->stop && !engine->queue && engine->count == 0;
+  pthread_mutex_unlock(&engine->lock);
+  (void)!read(engine->wake, &woken, sizeof woken); /* what has come until here is seen below */
+  return !over;
+}
+
 static void *serve(void *context) {
   Engine *engine = context;
-  pthread_mutex_lock(&engine->lock);
-  for (;;) {
-    while (!engine->queue && !engine->stop) pthread_cond_wait(&engine->changed, &engine->lock);
-    if (!engine->queue) break;
-    Job *job = take_first(engine);
-    const bool unwanted = job->cancelled || engine->stop, gone = engine->failure[0] != 0;
-    if (!unwanted && !gone) {
-      engine->active = job;
-      engine->state.prefilling = 1;
-      if (job->text) engine->state.prompt_tokens += (uint64_t)job->job.count;
-    }
-    pthread_mutex_unlock(&engine->lock);
-    if (unwanted)
-      end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, 0);
-    else if (gone)
-      end_job(engine, job, ENGINE_FAILED, engine->failure, NULL, 0);
-    else
-      run_job(engine, job);
-    pthread_mutex_lock(&engine->lock);
+  while (wait_for_work(engine)) {
+    while (take_up(engine)) continue;
+    if (engine->options.split && !engine->failure[0]) serve_texts(engine);
   }
-  pthread_mutex_unlock(&engine->lock);
   return NULL;
+}
+
+/* The lock is held. */
+static void wake(Engine *engine) {
+  pthread_cond_signal(&engine->changed);
+  (void)!write(engine->wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
 /* ---- requests of clients */
@@ -281,7 +452,7 @@ static Status enqueue(Engine *engine, Job *job, uint64_t *ticket) {
     engine->last = &job->next;
     engine->state.queued++;
     engine->state.submitted++;
-    pthread_cond_signal(&engine->changed);
+    wake(engine);
   } else {
     engine->state.refused++;
   }
@@ -292,20 +463,20 @@ static Status enqueue(Engine *engine, Job *job, uint64_t *ticket) {
 
 Status engine_submit(Engine *engine, const EngineJob *wanted, uint64_t *ticket) {
   TRY(check_text(engine, wanted));
-  const size_t bytes = (size_t)wanted->count * sizeof(int32_t);
+  const int64_t max = leader_tokens_max(engine->leader), room = wanted->sampling.max < max ? wanted->sampling.max : max;
   Job *job = calloc(1, sizeof *job);
-  int32_t *ids = malloc(bytes);
+  int32_t *ids = malloc((size_t)(wanted->count + room) * sizeof *ids);
   if (!job || !ids) {
     free(job);
     free(ids);
     return status_set(STATUS_NO_MEMORY, "no memory for a prompt of %lld tokens", (long long)wanted->count);
   }
-  memcpy(ids, wanted->ids, bytes);
+  memcpy(ids, wanted->ids, (size_t)wanted->count * sizeof *ids);
   job->text = true;
   job->job = *wanted;
-  job->job.ids = ids;
+  job->job.ids = job->ids = ids;
   Sampling *s = &job->job.sampling;
-  if (s->max > leader_tokens_max(engine->leader)) s->max = leader_tokens_max(engine->leader);
+  s->max = room;
   if (s->vocabulary == 0) s->vocabulary = engine->options.weights->config->vocabulary;
   return enqueue(engine, job, ticket);
 }
@@ -343,11 +514,28 @@ void engine_cancel(Engine *engine, uint64_t ticket) {
     engine->queue = found;
     found->cancelled = true;
   }
-  if (!found && engine->active && engine->active->ticket == ticket) engine->active->cancelled = true;
+  for (int i = 0; !found && i < engine->count; i++) {
+    if (engine->running[i]->ticket == ticket) engine->running[i]->cancelled = true;
+  }
+  wake(engine);
   pthread_mutex_unlock(&engine->lock);
 }
 
 /* ---- beginning and end */
+
+/* Sequences that a device has memory for, each as long as the longest. */
+static int sequences_each(const EngineOptions *options) {
+  const ModelConfig *config = options->weights->config;
+  const int64_t tokens = options->leader->tokens_max ? options->leader->tokens_max : config->context;
+  const int64_t number = options->weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
+  const int64_t each = 2 * config->blocks * config->kv_heads * (config->width / config->heads) * tokens * number;
+  const ClusterOptions *cluster = options->leader->cluster;
+  const int here = cluster ? cluster->local : options->split->nodes; /* that share this machine's memory */
+  int64_t bytes = options->cache_bytes;
+  if (bytes <= 0) bytes = (int64_t)sysconf(_SC_AVPHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / 4 / (here > 0 ? here : 1);
+  const int64_t most = bytes / each, wanted = options->sequences_max < SETUP_SEQUENCES ? options->sequences_max : SETUP_SEQUENCES;
+  return most < 1 || wanted < 1 ? 1 : (int)(most < wanted ? most : wanted);
+}
 
 Status engine_new(Engine **out, const EngineOptions *options) {
   *out = NULL;
@@ -356,10 +544,20 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   if (!engine) return status_set(STATUS_NO_MEMORY, "no memory for an engine");
   engine->options = *options;
   engine->last = &engine->queue;
+  engine->places = options->sequences_max > 0 ? options->sequences_max : 1;
+  engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_mutex_init(&engine->lock, NULL);
   pthread_cond_init(&engine->changed, NULL);
-  Status status = options->split ? leader_start_text(&engine->leader, options->weights, options->split, options->leader)
-                                 : leader_start(&engine->leader, options->weights, options->partition, options->leader);
+  LeaderOptions leader = *options->leader;
+  Status status = STATUS_OK;
+  engine->running = calloc((size_t)engine->places, sizeof(Job *));
+  if (!engine->running || engine->wake < 0) status = status_set(STATUS_NO_MEMORY, "no memory for %d sequences", engine->places);
+  if (status == STATUS_OK && options->split) {
+    leader.sequences = sequences_each(options);
+    status = leader_start_text(&engine->leader, options->weights, options->split, &leader);
+  } else if (status == STATUS_OK) {
+    status = leader_start(&engine->leader, options->weights, options->partition, &leader);
+  }
   if (status != STATUS_OK) {
     engine_free(engine);
     return status;
@@ -378,7 +576,7 @@ Status engine_start(Engine *engine) {
   const int fault = pthread_create(&engine->thread, NULL, serve, engine);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (fault != 0) return status_set(STATUS_NO_MEMORY, "cannot start the engine's thread");
-  engine->running = true;
+  engine->started = true;
   return STATUS_OK;
 }
 
@@ -387,11 +585,13 @@ void engine_free(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
   engine->stop = true;
   engine->state.ready = false;
-  pthread_cond_signal(&engine->changed);
+  wake(engine);
   pthread_mutex_unlock(&engine->lock);
-  if (engine->running) pthread_join(engine->thread, NULL);
+  if (engine->started) pthread_join(engine->thread, NULL);
   while (engine->queue) end_job(engine, take_first(engine), ENGINE_CANCELLED, NULL, NULL, 0);
   leader_stop(engine->leader);
+  if (engine->wake >= 0) close(engine->wake);
+  free(engine->running);
   pthread_cond_destroy(&engine->changed);
   pthread_mutex_destroy(&engine->lock);
   free(engine);

@@ -27,11 +27,13 @@ typedef struct Client {
   char message[256];
   real logits[64];
   bool slow; /* takes 10 ms for each token */
+  int kills; /* a process that is killed at the second token; 0: none */
 } Client;
 
 static void take_token(void *context, const EngineToken *token) {
   Client *client = context;
   if (client->slow) usleep(10000);
+  if (client->kills && client->count == 1) kill(client->kills, SIGKILL);
   pthread_mutex_lock(&client->lock);
   assert_int_equal(client->ends, 0);
   if (token->prompt)
@@ -95,7 +97,7 @@ static void open_fixture(Fixture *f, const char *preset) {
 static void start_text(Fixture *f, int queue_max) {
   assert_int_equal(token_split_init(&f->split, NODES, NULL), STATUS_OK);
   const EngineOptions options = {
-      .weights = &f->base.weights, .split = &f->split, .leader = &f->leader, .queue_max = queue_max, .sequences_max = 4};
+      .weights = &f->base.weights, .split = &f->split, .leader = &f->leader, .queue_max = queue_max, .sequences_max = 6};
   if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
 }
 
@@ -306,12 +308,75 @@ static void a_lost_cluster_fails_its_requests(void **state) {
   close_fixture(&f);
 }
 
+/* Texts of clients that ask for random tokens with penalties, on a plain model that each device runs alone: where a text goes on, or how
+ * often it began, does not show in it. */
+static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
+  const ClusterSetup network = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1};
+  const ClusterOptions cluster = {.local = NODES, .on_failure = ON_FAILURE_RERUN};
+  int32_t ids[PROMPT];
+  EngineState seen;
+  int decoders = 0;
+  f->leader.network = &network;
+  f->leader.cluster = &cluster;
+  start_text(f, JOBS);
+  clients_init(clients, JOBS);
+  engine_state(f->engine, &seen);
+  if (doomed >= 0) clients[0].kills = seen.devices[doomed].pid;
+  for (int j = 0; j < JOBS; j++) {
+    uint64_t ticket;
+    EngineJob job = job_of(ids, &clients[j]);
+    sample_ids(f->base.weights.config, (uint64_t)(40 + j / 2), PROMPT, ids); /* pairs have the same prompt */
+    job.sampling.max = 30;
+    job.sampling.temperature = 1.1;
+    job.sampling.seed = (uint64_t)j;
+    job.sampling.frequency_penalty = 0.5;
+    job.sampling.repetition_penalty = 1.2;
+    job.top = 2;
+    assert_int_equal(engine_submit(f->engine, &job, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f->engine), STATUS_OK);
+  for (int j = 0; j < JOBS; j++) {
+    await_end(&clients[j]);
+    assert_int_equal(clients[j].ends, 1);
+    if (clients[j].result.end != ENGINE_LENGTH) fail_msg("request %d: %s", j, clients[j].message);
+    assert_int_equal(clients[j].count, 30);
+    assert_int_equal(clients[j].result.new_tokens, 30);
+  }
+  engine_state(f->engine, &seen);
+  assert_int_equal(seen.finished, JOBS);
+  assert_int_equal(seen.new_tokens, JOBS * 30);
+  for (int d = 0; d < NODES; d++) {
+    assert_int_equal(seen.devices[d].state, d == doomed ? ENGINE_DEVICE_GONE : ENGINE_DEVICE_HERE);
+    assert_int_equal(seen.devices[d].failures, d == doomed);
+    decoders += seen.devices[d].tokens_decoded > 0;
+  }
+  assert_true(decoders >= 2);
+  engine_free(f->engine);
+  sample_fixture_no_children();
+}
+
+static void a_lost_device_shows_in_no_text(void **state) {
+  Fixture f;
+  Client expected[JOBS], clients[JOBS];
+  ModelConfig config = {0};
+  (void)state;
+  f = (Fixture){.leader = {.batch_max = 2, .timeout = 20, .threads = 1}};
+  assert_int_equal(sample_config(&config, "tiny-llama", 0, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+  sample_fixture_open(&f.base, &config);
+  run_single(&f, -1, expected);
+  run_single(&f, NODES - 1, clients);
+  for (int j = 0; j < JOBS; j++) {
+    assert_memory_equal(clients[j].ids, expected[j].ids, 30 * sizeof(int32_t));
+    if (j % 2) assert_memory_not_equal(expected[j].ids, expected[j - 1].ids, 30 * sizeof(int32_t));
+  }
+  sample_fixture_close(&f.base);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders),
-      cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified),
-      cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(texts_are_the_leaders),          cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified),          cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(a_lost_device_shows_in_no_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

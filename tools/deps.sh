@@ -40,6 +40,8 @@ tiffio.h            libtiff-dev      libtiff-devel    tiff-dev        libtiff   
 checkers='
 clang           clang            clang            clang           clang      llvm
 clang-format    clang-format     clang-tools-extra clang-extra-tools clang   clang-format
+node            nodejs           nodejs           nodejs          nodejs     node
+chromium        chromium         chromium         chromium        chromium   -
 '
 PATH=$PATH:/usr/lib64/openmpi/bin # where Fedora keeps Open MPI
 

@@ -81,7 +81,7 @@ async function readAnswer(item, response, begun) {
   }
   if (!ended && !reason) throw new Failure(0, "The answer broke off: the server has gone.");
   const tokens = usage?.completion_tokens ?? chunks, seconds = (performance.now() - first) / 1000;
-  const rate = tokens > 1 && seconds > 0 ? `, ${((tokens - 1) / seconds).toFixed(1)} a second` : "";
+  const rate = tokens > 1 && seconds > 0 ? `, ${((tokens - 1) / seconds).toFixed(tokens > 100 * seconds ? 0 : 1)} a second` : "";
   note(item, `${tokens} token${tokens === 1 ? "" : "s"}${rate}${first ? `, the first after ${((first - begun) / 1000).toFixed(2)} s` : ""}`
     + (reasons[reason] ? `; ${reasons[reason]}` : ""));
   return whole;

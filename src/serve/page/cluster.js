@@ -82,7 +82,7 @@ function figure(name, value) {
 }
 
 const states = { here: "up", gone: "gone", joining: "joining" };
-const nameOf = (device) => device.name === "here" ? "this server" : device.name;
+const nameOf = (device) => device.name === "here" ? "this machine" : device.name;
 
 class Card {
   constructor() {

@@ -23,13 +23,14 @@ function classRow({ label, probability }) {
 function classesOf(answer) {
   const [result] = answer.results;
   if (result.error) throw new Error(result.error.message ?? result.error);
-  return result.classes.map(({ index, label, probability }) => ({ label: label || `Class ${index}`, probability }));
+  return result.classes.map(({ index, label, probability }) => ({ label: label.replaceAll("_", " ") || `Class ${index}`, probability }));
 }
 
 async function classify(file) {
   const item = document.createElement("li"), image = document.createElement("img"), body = element("div", "body"), state = element("p", "quiet", "Computing");
   image.src = URL.createObjectURL(file);
   image.alt = "";
+  image.addEventListener("error", () => { image.hidden = true; }); // what a browser cannot show the model may still read
   image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
   body.append(element("p", "name quiet", file.name || "Picture"), state);
   item.append(image, body);

@@ -17,6 +17,7 @@ typedef struct Param {
   ParamInit init;
   bool decay;      /* weight decay applies: matrices, not biases, norms, embeddings */
   bool optional;   /* may be absent from a checkpoint (a classifier head) */
+  bool fitted;     /* likewise; its values then come with the codebooks (Model's rotations) */
   bool narrow;     /* the operations that use it take 16-bit numbers (Tensor.narrow) */
   bool transposed; /* a matrix stored [in, out] */
   bool frozen;     /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */

@@ -93,7 +93,8 @@ Status model_add_adapters(Model *model, int rank, double alpha, const char *targ
     model->incomplete = false;
     return status_set(STATUS_NO_MEMORY, "no memory for adapters of rank %d", rank);
   }
-  for (size_t i = 0; i < model->adapters_first; i++) model->params.list[i].frozen = !model->params.list[i].optional;
+  for (size_t i = 0; i < model->adapters_first; i++)
+    model->params.list[i].frozen = !model->params.list[i].optional && !model->params.list[i].fitted;
   model->adapter_scale = alpha / rank;
   return STATUS_OK;
 }

@@ -193,7 +193,7 @@ static Tensor *decode(const BlockContext *context, const BlockParams *block, int
     return read_codes(context, index, 0, tape, &options.k) && read_codes(context, index, 1, tape, &options.v)
                ? op_decode_attention(tape, q, &options)
                : NULL;
-  const Projection *key = &block->key, *value = &block->value;
+  const Projection *key = block_remote_key(block), *value = block_remote_value(block);
   if (key->lora_a >= 0 || value->lora_a >= 0) {
     tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first");
     return NULL;
@@ -268,19 +268,28 @@ static Exchange *exchange_of(const BlockContext *context) {
   return context->layout->devices == 1 && context->layout->self >= 0 ? NULL : context->exchange;
 }
 
+/* Whether this exchange has rows in the basis that is quantised. */
+static bool rotates(const BlockParams *block, const Exchange *exchange) { return block->rotation.weight >= 0 && !exchange->whole_rows; }
+
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
   Exchange *const told[] = {context->watch, exchange_of(context)};
+  Tensor *rotated = NULL;
   part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
   if (part->h != NULL && parts->kv) {
     BlockKeys keys = block_keys(context, block, parts->tape, part->h);
     part->k = keys.k, part->v = keys.v;
   }
+  for (int i = 0; i < 2 && !parts->kv; i++)
+    if (told[i] != NULL && rotates(block, told[i]) && rotated == NULL) rotated = block_map(context, parts->tape, part->h, &block->rotation);
   if (tape_status(parts->tape) != STATUS_OK) return false;
-  Tensor *const h[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
-  for (int i = 0; i < 2; i++)
-    if (told[i] != NULL && !block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
+  for (int i = 0; i < 2; i++) {
+    if (told[i] == NULL) continue;
+    Tensor *const rows = parts->kv ? part->k : rotates(block, told[i]) ? rotated : part->h;
+    Tensor *const h[EXCHANGE_SITES] = {rows, parts->kv ? part->v : NULL};
+    if (!block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
+  }
   return true;
 }
 
@@ -367,8 +376,12 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
   BlockKeys keys = {rows[0].k, rows[0].v};
   if (parts->kv)
     keys = (BlockKeys){rows[0].x, rows[1].x};
-  else if (rows[0].x != NULL)
+  else if (rows[0].x != NULL && exchange->whole_rows)
     keys = block_keys(parts->context, block, tape, rows[0].x);
+  else if (rows[0].x != NULL) {
+    keys.k = block_map(parts->context, tape, rows[0].x, block_remote_key(block));
+    keys.v = block_map(parts->context, tape, rows[0].x, block_remote_value(block));
+  }
   if (tape_status(tape) != STATUS_OK) return false;
   if (keys.k == NULL || keys.v == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
   return take_tensor(parts, &rows[0], keys.k, &arrived->keys.k) && take_tensor(parts, &rows[0], keys.v, &arrived->keys.v) &&

@@ -27,8 +27,18 @@ typedef struct Projection {
 typedef struct BlockParams {
   int norm1_weight, norm1_bias, norm2_weight, norm2_bias; /* [D]; bias -1: RMSNorm */
   Projection query, key, value, output;                   /* D -> D, kv width, kv width; D -> D */
-  Projection gate, up, down;                              /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */
+  Projection rotation;                 /* D -> D: what is quantised, of the rows after the first norm; weight -1: these */
+  Projection remote_key, remote_value; /* with a rotation, D -> kv width: keys and values of quantised rows */
+  Projection gate, up, down;           /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */
 } BlockParams;
+
+/* Of quantised rows: the key and value projections themselves unless the model has a rotation. */
+static inline const Projection *block_remote_key(const BlockParams *block) {
+  return block->remote_key.weight >= 0 ? &block->remote_key : &block->key;
+}
+static inline const Projection *block_remote_value(const BlockParams *block) {
+  return block->remote_value.weight >= 0 ? &block->remote_value : &block->value;
+}
 
 /* Which rows a block carries on: all, or those that alone are still wanted of the last block. */
 typedef enum ModelRows {

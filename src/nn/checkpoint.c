@@ -499,6 +499,8 @@ static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, Che
     if (model_is_adapter(model, i)) continue;
     if (param->frozen && !set->frozen_values)
       used++; /* mapped, or to be */
+    else if (param->fitted && checkpoint_files_find(files, param->name) == NULL)
+      report->unfitted++;
     else if (param->optional && report->new_head)
       param_initialise_one(param, rng);
     else

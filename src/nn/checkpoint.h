@@ -16,6 +16,7 @@ Status checkpoint_find_weights(const char *directory, const char **name);
 typedef struct CheckpointReport {
   bool new_head;          /* the head was absent or had another number of classes and was initialised */
   bool resized_positions; /* position embeddings were interpolated (bicubic) to another image size */
+  int unfitted;           /* parameters of rotations that are absent, as in a plain model's file: they come with the codebooks */
   int missing, unused;    /* optional tensors that are absent; tensors of the file that no parameter uses */
 } CheckpointReport;
 

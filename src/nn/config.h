@@ -21,6 +21,7 @@ typedef struct AstraConfig {
   ClassToken class_token;
   double commitment_weight; /* beta */
   double noise;             /* lambda */
+  bool rotation;            /* site x: tokens are mapped to another basis before they are quantised (BlockParams.rotation) */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 

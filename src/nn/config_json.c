@@ -491,6 +491,7 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
   TRY(fields_int(&fields, "codebook_size", &astra->codebook_size));
   TRY(fields_number(&fields, "commitment_weight", &astra->commitment_weight));
   TRY(fields_number(&fields, "noise", &astra->noise));
+  TRY(fields_flag(&fields, "rotation", &astra->rotation));
   return read_devices(&fields, astra);
 }
 
@@ -502,6 +503,7 @@ static json_t *astra_json(const ModelConfig *config) {
   json_t *object = json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", astra->groups,
                              "codebook_size", astra->codebook_size, "devices", devices, "commitment_weight", astra->commitment_weight,
                              "noise", astra->noise);
+  if (astra->rotation) json_build_put(&object, "rotation", json_true());
   if (config_is_decoder(config)) return object;
   json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
   token_map_name(&astra->layout, layout);

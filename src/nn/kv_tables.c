@@ -59,7 +59,7 @@ static Status run_product(const Builder *builder, const int32_t *codes) {
     memcpy(x->value + i * part, builder->setup->codewords[0] + (i % groups * builder->tables->entries + codes[i]) * part,
            (size_t)part * sizeof(real));
   for (int side = 0; side < 2; side++) {
-    const Projection *p = side == 0 ? &block->key : &block->value;
+    const Projection *p = side == 0 ? block_remote_key(block) : block_remote_value(block);
     op_linear_part(builder->tape, x, model_param(builder->model, p->weight), model_param(builder->model, p->bias), &p->part,
                    ACTIVATION_NONE, NULL);
   }
@@ -111,7 +111,7 @@ static Status check(const Model *model, const KvTablesSetup *setup) {
   if (model->config.astra.site != SITE_X)
     return status_set(STATUS_UNSUPPORTED, "keys and values are what travels: there is nothing to make a table of");
   for (int64_t i = 0; i < model->config.blocks; i++)
-    if (model->block[i].key.lora_a >= 0 || model->block[i].value.lora_a >= 0)
+    if (block_remote_key(&model->block[i])->lora_a >= 0 || block_remote_value(&model->block[i])->lora_a >= 0)
       return status_set(STATUS_UNSUPPORTED, "tables of keys with adapters: fold them into the weights first");
   if (lowbit_weights_of(model) != LOWBIT_NONE) /* products round whole rows to 8 bits, tables would not */
     return status_set(STATUS_UNSUPPORTED, "tables of keys with weights of 8 or 4 bits");
@@ -128,8 +128,8 @@ static Status fill(const Builder *builder) {
     const BlockParams *params = &builder->model->block[block];
     for (int64_t group = 0; group < tables->groups; group++) {
       real *rows = tables->rows + block * block_numbers(tables) + group * tables->entries * 2 * tables->width;
-      TRY(fill_side(builder, block, group, &params->key, rows));
-      TRY(fill_side(builder, block, group, &params->value, rows + tables->width));
+      TRY(fill_side(builder, block, group, block_remote_key(params), rows));
+      TRY(fill_side(builder, block, group, block_remote_value(params), rows + tables->width));
     }
     if (block > 0 || !builder->setup->measure) continue;
     TRY(measure(builder));

@@ -91,6 +91,28 @@ static void vit_describe(Model *model) {
   model->params.list[model->head_weight].optional = model->params.list[model->head_bias].optional = true;
 }
 
+/* ---- Rotations ---- */
+
+/* Tokens are quantised in another basis, in which groups of numbers are independent and equally hard: y = T (h - mean). Receivers make keys
+ * and values of y with projections of their own, which begin as key and value after the inverse of T (train/codebooks.c). */
+static void describe_rotations(Model *model) {
+  const ModelConfig *c = &model->config;
+  const int64_t keys = c->width / c->heads * c->kv_heads;
+  const size_t first = model->params.count;
+  const bool rotates = c->astra.groups > 0 && c->astra.rotation;
+  for (int64_t index = 0; index < c->blocks; index++) {
+    BlockParams *block = &model->block[index];
+    block->rotation = block->remote_key = block->remote_value = absent();
+    if (!rotates) continue;
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
+    block->rotation = add_linear(model, c->width, c->width, false, true, prefix, "rotation");
+    block->remote_key = add_linear(model, keys, c->width, false, true, prefix, "remote_key");
+    block->remote_value = add_linear(model, keys, c->width, false, true, prefix, "remote_value");
+  }
+  for (size_t i = first; i < model->params.count; i++) model->params.list[i].fitted = true;
+}
+
 /* ---- Decoders ---- */
 
 /* Of a decoder: lm_head or score, where there is one. */
@@ -202,6 +224,7 @@ static Status build(Model *model, const ModelConfig *config) {
   model->norm_bias = model->head_weight = model->head_bias = -1;
   model->recomputed = (int)config->blocks;
   describers[config->kind](model);
+  describe_rotations(model);
   if (model->incomplete) return status_set(STATUS_NO_MEMORY, "no memory for the parameter table");
   return config->kind == MODEL_LLAMA ? init_rope(&model->rope, config) : STATUS_OK;
 }

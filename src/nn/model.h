@@ -74,6 +74,15 @@ Tensor *model_token_table(Model *model, Tape *tape);
 /* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
 
+/* ---- The basis that tokens are quantised in (AstraConfig.rotation; vq/rotation.h) */
+
+/* M = Wk^T Wk + Wv^T Wv [D, D] of a block: the squared error of keys and values for an error e of its quantised input is e^T M e. */
+Status model_key_value_metric(Model *model, int64_t block, double *metric);
+
+/* y = to (x - mean), x = from y + mean: sets the block's rotation, and its projections of remote rows so that they give the keys and values
+ * of x. All of them learn. */
+Status model_set_rotation(Model *model, int64_t block, const double *to, const double *from, const double *mean);
+
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
  * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow
  * from the seed alone: another one for each batch, of which the samples from `first` on are passed (0: all). What is exchanged with other

@@ -11,6 +11,7 @@
 #include "train/session.h"
 #include "vq/pack.h"
 #include "vq/residual_moments.h"
+#include "vq/rotation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +203,31 @@ static void watcher_close(Watcher *watcher) {
   free(watcher->chosen);
 }
 
+/* ---------------------------------------------------------------- rotations */
+
+/* Fits the block's basis to its samples, and rotates these. */
+static Status rotate_block(Session *session, const Watcher *watcher, int block) {
+  const int64_t width = watcher->width;
+  real *samples = watcher->samples + block * watcher->limit * width;
+  Rotation rotation = {0};
+  double *metric = malloc((size_t)(width * width) * sizeof *metric);
+  Status status = metric ? model_key_value_metric(session->model, block, metric) : status_no_memory(NULL, "a rotation");
+  if (status == STATUS_OK) status = rotation_fit(&rotation, samples, watcher->limit, width, metric, session->config->astra.groups);
+  if (status == STATUS_OK) status = model_set_rotation(session->model, block, rotation.to, rotation.from, rotation.mean);
+  if (status == STATUS_OK) status = rotation_apply(&rotation, samples, watcher->limit);
+  rotation_release(&rotation);
+  free(metric);
+  return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
+}
+
+/* Every rank fits all of them, to the same samples. */
+static Status rotate_all(Session *session, const Watcher *watcher) {
+  if (!session->config->astra.rotation) return STATUS_OK;
+  for (int block = 0; block < session->emulation.blocks; block++) TRY(rotate_block(session, watcher, block));
+  param_refresh_shadows(model_params(session->model), false);
+  return STATUS_OK;
+}
+
 /* ---------------------------------------------------------------- fitting */
 
 static KmeansOptions kmeans_options(const TrainOptions *options, int index) {
@@ -350,7 +376,9 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
     status = status_set(STATUS_BAD_USAGE,
                         "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
                         (long long)session->options.entries, (long long)watcher.limit);
+  watcher.exchange.whole_rows = true; /* rows as they are before the rotation, which is fitted to them */
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
+  if (status == STATUS_OK) status = rotate_all(session, &watcher);
   int sites = session->emulation.blocks * session->emulation.sites;
   for (int index = ranks_self(); status == STATUS_OK && index < sites; index += ranks_count()) { /* the ranks of a job share them out */
     status = fit_site(session, &watcher, index);
@@ -366,6 +394,11 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
 }
 
 Status codebooks_read(Session *session, const char *path) {
+  if (session->report.unfitted > 0)
+    return status_set(STATUS_BAD_USAGE,
+                      "--codebooks %s: --rotation is fitted together with codebooks, and the initial weights have none; "
+                      "leave --codebooks out, or start from a checkpoint with a rotation",
+                      path);
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }

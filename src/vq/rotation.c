@@ -67,13 +67,13 @@ static Status deal_out(int64_t n, int64_t groups, const double *values, int64_t 
   double *product = calloc((size_t)groups, sizeof *product); /* logarithms */
   int64_t *filled = calloc((size_t)groups, sizeof *filled);
   const bool memory = product != NULL && filled != NULL;
-  const double least = fmax(values[n - 1] * 1e-12, 1e-300);
+  const double least = fmax(fmax(values[0], values[n - 1] * 1e-6), 1e-300);
   for (int64_t k = n - 1; memory && k >= 0; k--) {
     int64_t best = -1;
     for (int64_t g = 0; g < groups; g++)
       if (filled[g] < size && (best < 0 || product[g] < product[best])) best = g;
     place[best * size + filled[best]++] = k;
-    product[best] += log(fmax(values[k], least));
+    product[best] += log(fmax(values[k], least) / least); /* never below 0: a place that is taken counts */
   }
   free(product);
   free(filled);

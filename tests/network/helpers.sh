@@ -19,7 +19,7 @@ silent() { ! grep -qv 'warning: the environment forces slower kernels' "$work/$1
 field() { tail -n 1 "$work/out" | jq -c "$1"; }
 holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]]. `make test` builds what makes it.
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS[r] [ENTRIES [DEVICES [IMAGE PATCH]]]]]; r: with a rotation. `make test` builds what makes it.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1

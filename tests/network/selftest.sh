@@ -20,6 +20,10 @@ make_checkpoint "$work/gpt2" tiny-gpt2 4 50 4
 check "tiny GPT-2 on 4 nodes" --checkpoint "$work/gpt2"
 make_checkpoint "$work/llama" tiny-llama 2 64 5
 check "tiny Llama on 5 nodes" --checkpoint "$work/llama"
+make_checkpoint "$work/rotated" tiny 4r 50 4
+check "tiny in another basis on 4 nodes" --checkpoint "$work/rotated"
+make_checkpoint "$work/rotated-gpt2" tiny-gpt2 4r 50 3
+check "tiny GPT-2 in another basis on 3 nodes" --checkpoint "$work/rotated-gpt2"
 for case in tests/golden/gpt2-* tests/golden/llama-*; do
   check "$case" --checkpoint "$case" --file "$case/expected.safetensors"
   grep -q '^mean loss of the labels' "$work/out" || report "$case: no loss was compared"

@@ -17,6 +17,7 @@ typedef struct Case {
   unsigned lose;
   int64_t batch;
   bool each; /* every device has losses of its own */
+  bool rotation;
 } Case;
 
 typedef struct Fixture {
@@ -39,6 +40,8 @@ static Model *make_model(ModelConfig *config, const Case *c) {
   config->blocks = BLOCKS;
   config->astra.site = c->site;
   config->astra.class_token = c->class_token;
+  config->astra.rotation = c->rotation;
+  if (c->rotation) config->astra.groups = 1;
   return small_model(config, false);
 }
 
@@ -107,12 +110,13 @@ static Tensor *emulate(Fixture *f, const Case *c, TokenLayout *all) {
 }
 
 static const Case cases[] = {
-    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false}, {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1, false},
-    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, false}, {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1, false},
-    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1, false},     {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1, false},
-    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false},
-    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true},
-    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false}, {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1, false, false},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, false, false}, {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1, false, false},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1, false, false},     {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1, false, false},
+    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false, false},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false, false},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, false},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true, false},      {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true},
+    {MODEL_GPT2, SITE_X, CLASS_NONE, 4, 1, false, true},
 };
 
 static void several_parts_equal_the_emulation(void **state) {
@@ -136,7 +140,7 @@ static void losses_matter(void **state) {
   (void)state;
   real *with = NULL, *without = NULL;
   for (int lose = 0; lose < 2; lose++) {
-    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1, false};
+    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1, false, false};
     Fixture f;
     TokenLayout all = {0};
     open(&f, &c);
@@ -216,7 +220,7 @@ static void the_rows_that_are_wanted(void **state) {
 /* A decoder's last node keeps the same keys and values for the tokens to come. */
 static void the_cache_is_filled_alike(void **state) {
   (void)state;
-  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false};
+  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false};
   Fixture f;
   TokenLayout all = {0}, layout = {0};
   KvCache cache[2];
@@ -247,7 +251,7 @@ static void the_cache_is_filled_alike(void **state) {
 /* Keys and values that are handed over ready are used as they are. */
 static void make_keys(LoopExchange *loop, Tape *tape, int block, ExchangeRows *rows) {
   Model *model = loop->keys;
-  const Projection *side[2] = {&model->block[block].key, &model->block[block].value};
+  const Projection *side[2] = {block_remote_key(&model->block[block]), block_remote_value(&model->block[block])};
   Tensor **to[2] = {&rows->k, &rows->v};
   for (int i = 0; i < 2; i++)
     *to[i] = op_linear_part(tape, rows->x, model_param(model, side[i]->weight), model_param(model, side[i]->bias), &side[i]->part,
@@ -276,7 +280,7 @@ static void keys_may_be_ready(void **state) {
 static void what_is_refused(void **state) {
   (void)state;
   for (int kind = 0; kind < 2; kind++) {
-    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1, false};
+    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1, false, false};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -312,7 +316,7 @@ static void bad_rows_are_refused(void **state) {
     const char *word;
   } bad[] = {{1000, 0, "rows from"}, {-1000, 0, "rows from"}, {INT64_MAX / 2, 0, "rows from"}, {0, 1, "no rows"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false};
+    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -339,7 +343,7 @@ static void bad_rows_are_refused(void **state) {
 /* Rows in place of the embedding: any number of tokens, the same blocks. */
 static void rows_are_given(void **state) {
   (void)state;
-  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false};
+  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false};
   Fixture f;
   TokenLayout layout = {0};
   open(&f, &c);

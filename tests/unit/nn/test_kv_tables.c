@@ -16,7 +16,7 @@ typedef struct Fixture {
   SmallRun run;
 } Fixture;
 
-static void open(Fixture *f, ModelKind kind, Site site) {
+static void open_in(Fixture *f, ModelKind kind, Site site, bool rotation) {
   if (kind == MODEL_VIT) {
     assert_int_equal(config_preset(&f->config, "vit-cifar", 5), STATUS_OK);
     f->config.width = SMALL_WIDTH, f->config.blocks = SMALL_BLOCKS, f->config.heads = f->config.kv_heads = 3, f->config.mlp = 40;
@@ -24,6 +24,8 @@ static void open(Fixture *f, ModelKind kind, Site site) {
     small_config(&f->config, kind, 0);
   }
   f->config.astra.site = site;
+  f->config.astra.groups = rotation; /* those of tables are the test's */
+  f->config.astra.rotation = rotation;
   f->model = small_model(&f->config, false);
   Rng rng;
   rng_init(&rng, 3, 0);
@@ -33,6 +35,8 @@ static void open(Fixture *f, ModelKind kind, Site site) {
   }
   small_open(&f->run);
 }
+
+static void open(Fixture *f, ModelKind kind, Site site) { open_in(f, kind, site, false); }
 
 static void close(Fixture *f) {
   for (int block = 0; block < SMALL_BLOCKS; block++) free(f->words[block]);
@@ -65,10 +69,10 @@ static void check_side(Fixture *f, const Projection *p, Tensor *x, const real *g
   }
 }
 
-static void check_tables(ModelKind kind, int64_t groups) {
+static void check_tables(ModelKind kind, int64_t groups, bool rotation) {
   Fixture f;
   KvTables *tables;
-  open(&f, kind, SITE_X);
+  open_in(&f, kind, SITE_X, rotation);
   const KvTablesSetup setup = setup_of(&f, groups, SIZE_MAX);
   assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_OK);
   int64_t width = f.config.kv_heads * (f.config.width / f.config.heads), ldk = width + 3, ldv = width + 5;
@@ -81,8 +85,8 @@ static void check_tables(ModelKind kind, int64_t groups) {
     for (int i = 0; i < ROWS * 2 * SMALL_WIDTH; i++) k[i] = v[i] = -1;
     kv_tables_sum(tables, block, codes, ROWS, k, ldk, v, ldv);
     Tensor *x = looked_up(&f, block, groups, codes);
-    check_side(&f, &f.model->block[block].key, x, k, ldk);
-    check_side(&f, &f.model->block[block].value, x, v, ldv);
+    check_side(&f, block_remote_key(&f.model->block[block]), x, k, ldk);
+    check_side(&f, block_remote_value(&f.model->block[block]), x, v, ldv);
   }
   assert_false(kv_tables_has(tables, SMALL_BLOCKS));
   assert_true(kv_tables_seconds(tables, true, 10) == 0);
@@ -94,7 +98,7 @@ static void sums_are_products(void **state) {
   (void)state;
   static const int64_t groups[] = {1, 4, 12, 24};
   for (int kind = MODEL_VIT; kind <= MODEL_LLAMA; kind++)
-    for (int g = 0; g < 4; g++) check_tables((ModelKind)kind, groups[g]);
+    for (int g = 0; g < 8; g++) check_tables((ModelKind)kind, groups[g % 4], g >= 4);
 }
 
 /* Blocks get tables from the first on, while memory lasts. */

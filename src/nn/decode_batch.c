@@ -105,7 +105,7 @@ static Tensor *attend(Step *step, const BlockParams *block, int index, Tensor *q
   const Rope rope = table ? (Rope){table->cosine, table->sine, table->count, (int)config->heads} : (Rope){.count = 0};
   const int64_t head_width = config->width / config->heads;
   const bool site_kv = config->astra.site == SITE_KV;
-  const Projection *key = &block->key, *value = &block->value;
+  const Projection *key = block_remote_key(block), *value = block_remote_value(block);
   if (!see(step, index, site_kv)) return NULL;
   DecodeBatch options = {.heads = (int)config->heads,
                          .kv_heads = (int)config->kv_heads,

@@ -82,12 +82,18 @@ enum { MAX_NUMBERS = 1576 * 3072, RUNS = 2, MEMORY_RUNS = 2, LINE = 64, MAX_THRE
  * the cache from one pass to the next does not count. sysconf's cache size is of no use here: virtual machines state that of the host. */
 static const size_t MEMORY_BYTES = (size_t)128 << 20;
 
+/* ASTRA_PEAK=quick: small products and little memory, for scripts whose subject is something else. */
+static bool is_quick(void) {
+  const char *how = getenv("ASTRA_PEAK");
+  return how != NULL && strcmp(how, "quick") == 0;
+}
+
 static double raised(double best, double value) { return value > best ? value : best; }
 
 /* ---------------------------------------------------------------- products */
 
 /* A cube, and both products of the MLP of vit-base on 8 images. */
-static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576, 768, 3072}};
+static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576, 768, 3072}}, small[3] = {192, 192, 192};
 
 typedef struct Factors {
   PeakNumbers numbers;
@@ -96,13 +102,13 @@ typedef struct Factors {
 } Factors;
 
 /* Bits that stand for a number near 1 or -1 in float and, twice, in bf16; weights in int8 are all 3. */
-static void fill(const Factors *f) {
+static void fill(const Factors *f, int64_t count) {
   static const uint32_t bits[] = {0x3f80bf80, 0xbf803f80, 0xbf80bf80};
-  for (int64_t i = 0; i < MAX_NUMBERS; i++) {
+  for (int64_t i = 0; i < count; i++) {
     memcpy(&f->a[i], &bits[i % 3], sizeof bits[0]);
     memcpy(&f->b[i], &bits[(i + 1) % 3], sizeof bits[0]);
   }
-  if (f->numbers == PEAK_INT8) memset(f->b, 3, MAX_NUMBERS);
+  if (f->numbers == PEAK_INT8) memset(f->b, 3, (size_t)count);
 }
 
 typedef struct Call {
@@ -147,17 +153,15 @@ static double product_rate(const Factors *f, bool all, const int64_t *size) {
 }
 
 static void raise_products(const Factors *f, PeakRate *rate) {
-  fill(f);
+  const bool quick = is_quick();
+  const size_t count = quick ? 1 : sizeof sizes / sizeof *sizes;
+  fill(f, quick ? 192 * 192 : MAX_NUMBERS);
   for (int run = 0; run < RUNS; run++)
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-      rate->one = raised(rate->one, product_rate(f, false, sizes[s]));
-      rate->all = raised(rate->all, threads_count() > 1 ? product_rate(f, true, sizes[s]) : rate->one);
+    for (size_t s = 0; s < count; s++) {
+      const int64_t *size = quick ? small : sizes[s];
+      rate->one = raised(rate->one, product_rate(f, false, size));
+      rate->all = raised(rate->all, threads_count() > 1 ? product_rate(f, true, size) : rate->one);
     }
-}
-
-static bool has_products(PeakNumbers numbers) {
-  if (numbers == PEAK_BF16) return matmul_bf16_is_native();
-  return numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0;
 }
 
 static size_t scratch_bytes(void) {
@@ -178,7 +182,8 @@ Status bench_peak_measure(BenchPeak *peak) {
   void *room = block ? arena_alloc(arena, scratch) : NULL;
   Factors f = {.a = block, .b = block + MAX_NUMBERS, .c = block + (size_t)2 * MAX_NUMBERS, .scratch = room};
   for (f.numbers = 0; room && f.numbers < PEAK_NUMBERS; f.numbers++)
-    if (has_products(f.numbers)) raise_products(&f, &peak->products[f.numbers]);
+    if (f.numbers == PEAK_BF16 ? matmul_bf16_is_native() : f.numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0)
+      raise_products(&f, &peak->products[f.numbers]);
   arena_free(arena);
   return room ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
 }
@@ -228,21 +233,22 @@ static double pass_rate(bool all, ThreadsBody *body, Passage *passage, size_t by
 }
 
 Status bench_peak_memory(BenchPeak *peak) {
-  Arena *arena = arena_new(MEMORY_BYTES + ARENA_ALIGN);
-  uint64_t *block = arena ? arena_alloc(arena, MEMORY_BYTES) : NULL;
+  const size_t bytes = is_quick() ? MEMORY_BYTES / 32 : MEMORY_BYTES;
+  Arena *arena = arena_new(bytes + ARENA_ALIGN);
+  uint64_t *block = arena ? arena_alloc(arena, bytes) : NULL;
   if (block == NULL) {
     arena_free(arena);
     return status_set(STATUS_NO_MEMORY, "no memory to measure its rate");
   }
-  memset(block, 0, MEMORY_BYTES); /* touched, and all numbers that products can be made of */
-  Passage passage = {.from = block, .to = block + MEMORY_BYTES / 2 / sizeof *block};
-  const double moved = (double)MEMORY_BYTES;
+  memset(block, 0, bytes); /* touched, and all numbers that products can be made of */
+  Passage passage = {.from = block, .to = block + bytes / 2 / sizeof *block};
+  const double moved = (double)bytes;
   for (int run = 0; run < MEMORY_RUNS; run++) {
     for (int all = 0; all < (threads_count() > 1 ? 2 : 1); all++) {
       double *read = all ? &peak->read.all : &peak->read.one, *copy = all ? &peak->copy.all : &peak->copy.one;
-      *read = raised(*read, pass_rate(all, read_lines, &passage, MEMORY_BYTES, moved));
-      *read = raised(*read, pass_rate(all, read_products, &passage, MEMORY_BYTES, moved));
-      *copy = raised(*copy, pass_rate(all, copy_lines, &passage, MEMORY_BYTES / 2, moved));
+      *read = raised(*read, pass_rate(all, read_lines, &passage, bytes, moved));
+      *read = raised(*read, pass_rate(all, read_products, &passage, bytes, moved));
+      *copy = raised(*copy, pass_rate(all, copy_lines, &passage, bytes / 2, moved));
     }
   }
   arena_free(arena);

@@ -2,6 +2,7 @@
 # astra-bench peak from outside: a row for each number of threads, and the same figures as JSON. Says nothing about speed.
 # Usage: tests/cli/astra-bench-peak.sh; programs in $BUILD/bin (build/bin). limit: 60
 . tests/cli/helpers.sh astra-bench peak
+unset ASTRA_PEAK # here it is what is measured
 
 expect "help" 0 --help; out "^usage: astra-bench peak"; out "--threads"; silent err
 expect "unknown option" 2 --model vit-base; err "--model"
@@ -23,6 +24,9 @@ jq -e '.schema == 1 and .threads == 2 and (.rates | map(.threads)) == [1, 2] and
 
 expect "OpenBLAS" 0 --threads 1 --backend openblas --json; json '"backend":"openblas"'
 jq -e '.rates | length == 1 and (.[0] | has("bf16") | not)' <"$work/out" >/dev/null || report "bf16 without a library that has it"
+
+ASTRA_PEAK=quick expect "small products" 0 --threads 1 --json
+jq -e '.peak_gflops > 0 and .memory_read > 0' <"$work/out" >/dev/null || report "no rates"
 
 [ $failed = 0 ] && echo "astra-bench peak: a row for each number of threads"
 exit $failed

@@ -9,7 +9,7 @@ program=$bin/$1
 called=("$program" "${@:2}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export ASTRA_HOME="$work/home" HOME="$work/nobody"
+export ASTRA_HOME="$work/home" HOME="$work/nobody" ASTRA_PEAK=quick
 cd "$work" || exit 1
 failed=0
 

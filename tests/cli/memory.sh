@@ -1,5 +1,4 @@
 #!/bin/bash
-# runs alone: measures memory
 # What --dry-run prints as the peak of a run is what the run takes, within 5%: small presets, training and K-means. tools/results-memory.sh
 # does the same for all presets.  limit: 240
 # Usage: tests/cli/memory.sh, from the repository root; needs no network.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# mostly waits
 # limit: 240
 # Nodes that exchange datagrams while somebody else on the machine sends them noise, forgeries, and what he overhears: again, cut, changed, in
 # other names; and workers at whose doors somebody without the key calls all the time, as a leader, as another device, and as nothing, and

@@ -1,4 +1,5 @@
 #!/bin/bash
+# mostly waits
 # limit: 120
 # A worker leaves a leader that gives no sign of life for --idle-timeout, and serves the next one; a leader that has nothing to ask gives
 # signs, however long it takes. The default worker listens where this user alone can reach it.

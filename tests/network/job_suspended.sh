@@ -1,4 +1,5 @@
 #!/bin/bash
+# mostly waits
 # A run that is suspended for longer than --timeout (Ctrl-Z) goes on where it stopped: nobody was silent, nobody was there.
 . tests/network/helpers.sh
 set -m # a process group of its own, as a shell gives it

@@ -121,8 +121,8 @@ dismiss() {
 make_picture "$work/1.ppm" 128
 make_checkpoint "$work/model" vit-cifar 32 1024 2 128 4
 serve "$work/model"
-agree "6 x 192" "$work/model" 10mbit 8 virtual shaper tbf
-agree "6 x 192" "$work/model" 25mbit 8 virtual shaper tbf
+agree "6 x 192" "$work/model" 10mbit 5 virtual shaper tbf
+agree "6 x 192" "$work/model" 25mbit 5 virtual shaper tbf
 dismiss
 rm -r "$work/model"
 

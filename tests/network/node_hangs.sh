@@ -1,4 +1,5 @@
 #!/bin/bash
+# mostly waits
 # A node that is stopped in the middle of an evaluation: the error names it after --timeout, exit code 1, and no process stays behind.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" vit-cifar 8 256 4

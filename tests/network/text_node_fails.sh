@@ -1,4 +1,5 @@
 #!/bin/bash
+# mostly waits
 # limit: 300
 # Texts on four nodes of which one is killed or stopped, or whose leader is interrupted: in the middle of a perplexity, and between the start
 # and a prompt. The error names the node, exit code 1, soon, and no process stays behind. Where a failure may be survived, the perplexity is

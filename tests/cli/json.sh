@@ -54,11 +54,13 @@ one "perplexity" astra-infer eval -c "$root/checkpoints/gpt2-mini" -n 1 --datase
 one "a step" astra-bench step --model tiny --batch 2 --steps 1 --warm-up 0 -g 4
 one "a forward pass" astra-bench forward --model tiny --repeats 1 --warm-up 0
 one "decoding" astra-bench forward --model gpt2-mini --length 8 --decode 2 --repeats 1 --profile
+one "steps of several sequences" astra-bench decode --model gpt2-mini --sequences 2 --length 8 --repeats 1
 one "operations" astra-bench op --rows 8 --width 8 --outputs 8 --tokens 4 --heads 2 --groups 2 --entries 4 --vocabulary 8 --repeats 1
 one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations 2
 one "peak rates" astra-bench peak --threads 1
 one "widths of weights" astra-bench quantize -c run "${data[@]:0:4}" --samples 8 --repeats 1
-one "an experiment" astra-bench accuracy --table cifar100-groups --quick --data-dir "$root/datasets"
+echo '{"title": "A look", "figure": "top1", "seeds": [1], "rows": [{"name": "as-it-is", "model": "run", "eval": {"dataset": "cifar100-sample", "nodes": 1, "samples": 8}}]}' >look.json
+one "an experiment" astra-bench accuracy --table ./look.json --data-dir "$root/datasets"
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 one "training on several ranks" astra-bench scaling --model tiny --batch 2 --steps 1 --threads 1 --ranks 1,2
 

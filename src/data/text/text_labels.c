@@ -67,67 +67,34 @@ static const char *wanted(const TextTableFormat *format, int cell) {
 
 static int cells_of(const TextTableFormat *format) { return format->text_count + 1 + (format->pair != NULL); }
 
-/* A number from 1 as an index from 0; -1 for a name. */
-static int64_t column_number(const char *text) {
-  size_t digits = strspn(text, "0123456789");
-  if (digits == 0 || digits > 9 || text[digits]) return -1;
-  return strtol(text, NULL, 10) - 1;
-}
-
-static Status set_columns(TableReader *reader) {
-  for (int i = 0; i < cells_of(reader->format); i++) {
-    const char *name = wanted(reader->format, i);
-    reader->columns[i] = column_number(name);
-    if (strcmp(name, "0") == 0) return status_set(STATUS_BAD_VALUE, "%s: column 0; columns are counted from 1", reader->file);
-    if (reader->columns[i] < 0 && !reader->format->header)
-      return status_set(STATUS_BAD_VALUE, "%s: column \"%s\" needs a header; without one, columns are numbers from 1", reader->file, name);
-  }
-  return STATUS_OK;
-}
-
-static void match_name(TableReader *reader, const char *name, size_t length, int64_t column) {
-  size_t used = strlen(reader->names);
-  snprintf(reader->names + used, sizeof reader->names - used, "%s%.*s", used ? ", " : "", (int)(length < 64 ? length : 64), name);
-  for (int i = 0; i < cells_of(reader->format); i++) {
-    const char *looked_for = wanted(reader->format, i);
-    if (reader->columns[i] < 0 && strlen(looked_for) == length && memcmp(looked_for, name, length) == 0) reader->columns[i] = column;
-  }
-}
-
-static Status end_header(TableReader *reader) {
-  reader->in_header = false;
-  for (int i = 0; i < cells_of(reader->format); i++) {
-    if (reader->columns[i] < 0)
-      return status_set(STATUS_BAD_FILE, "%s, line %lld: no column \"%s\" in the header; it has %s", reader->file, (long long)reader->line,
-                        wanted(reader->format, i), reader->names);
-  }
-  return STATUS_OK;
-}
-
-static Status keep_field(TableReader *reader, const char *text, size_t length, int64_t column) {
-  if (memchr(text, 0, length))
-    return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)reader->line);
-  for (int i = 0; i < cells_of(reader->format); i++) {
-    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length))) return status_no_memory(reader->file, "its rows");
-  }
-  return STATUS_OK;
-}
-
 static Status too_long(const TableReader *reader) {
   return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes; is a quote not closed?", reader->file,
                     (long long)reader->line, (int)MAX_CELL);
 }
 
-static void on_field(void *text, size_t length, void *data) {
+static void on_field(void *field, size_t length, void *data) {
   TableReader *reader = data;
-  int64_t column = reader->fields++;
+  const char *text = field ? field : "";
+  const int cells = cells_of(reader->format);
+  const int64_t column = reader->fields++;
   reader->unended = 0;
   if (reader->status == STATUS_OK && length > MAX_CELL) reader->status = too_long(reader);
   if (reader->status != STATUS_OK) return;
-  if (reader->in_header)
-    match_name(reader, text ? text : "", length, column);
-  else
-    reader->status = keep_field(reader, text ? text : "", length, column);
+  if (reader->in_header) { /* the name of a column */
+    size_t used = strlen(reader->names);
+    snprintf(reader->names + used, sizeof reader->names - used, "%s%.*s", used ? ", " : "", (int)(length < 64 ? length : 64), text);
+    for (int i = 0; i < cells; i++) {
+      const char *name = wanted(reader->format, i);
+      if (reader->columns[i] < 0 && strlen(name) == length && memcmp(name, text, length) == 0) reader->columns[i] = column;
+    }
+    return;
+  }
+  if (memchr(text, 0, length))
+    reader->status =
+        status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)reader->line);
+  for (int i = 0; reader->status == STATUS_OK && i < cells; i++)
+    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length)))
+      reader->status = status_no_memory(reader->file, "its rows");
 }
 
 /* The text columns, joined. */
@@ -192,7 +159,12 @@ static void forget_cells(TableReader *reader) {
 static void on_row(int end, void *data) {
   (void)end;
   TableReader *reader = data;
-  if (reader->status == STATUS_OK) reader->status = reader->in_header ? end_header(reader) : end_row(reader);
+  if (reader->status == STATUS_OK && !reader->in_header) reader->status = end_row(reader);
+  for (int i = 0; reader->status == STATUS_OK && reader->in_header && i < cells_of(reader->format); i++)
+    if (reader->columns[i] < 0)
+      reader->status = status_set(STATUS_BAD_FILE, "%s, line %lld: no column \"%s\" in the header; it has %s", reader->file,
+                                  (long long)reader->line, wanted(reader->format, i), reader->names);
+  reader->in_header = false;
   forget_cells(reader);
 }
 
@@ -238,23 +210,29 @@ static Status read_lines(TableReader *reader, struct csv_parser *parser, const c
   return reader->status;
 }
 
-static Status read_csv(TableReader *reader, const char *bytes, size_t size) {
-  struct csv_parser parser;
-  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(reader->file, "its rows");
-  Status status = read_lines(reader, &parser, bytes, size);
-  if (status == STATUS_OK && csv_fini(&parser, on_field, on_row, reader) != 0)
-    status = status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is not closed)", reader->file, (long long)reader->line);
-  csv_free(&parser);
-  return status == STATUS_OK ? reader->status : status;
-}
-
 /* Reads it all; blank lines are passed over, further columns ignored. BAD_FILE names `file`, the line and what is missing: a column, a
  * text, a label, a closing quote, or rows at all. BAD_VALUE: a column's name without a header. Release also after a failure. */
 static Status text_table_parse(TextTable *table, const char *bytes, size_t size, const TextTableFormat *format, const char *file) {
   *table = (TextTable){0};
   TableReader reader = {.table = table, .format = format, .file = file, .in_header = format->header};
-  TRY(set_columns(&reader));
-  Status status = format->quoted ? read_csv(&reader, bytes, size) : read_lines(&reader, NULL, bytes, size);
+  for (int i = 0; i < cells_of(format); i++) {
+    const char *name = wanted(format, i);
+    size_t digits = strspn(name, "0123456789");
+    reader.columns[i] = digits == 0 || digits > 9 || name[digits] ? -1 : strtol(name, NULL, 10) - 1;
+    if (strcmp(name, "0") == 0) return status_set(STATUS_BAD_VALUE, "%s: column 0; columns are counted from 1", file);
+    if (reader.columns[i] < 0 && !format->header)
+      return status_set(STATUS_BAD_VALUE, "%s: column \"%s\" needs a header; without one, columns are numbers from 1", file, name);
+  }
+  struct csv_parser parser;
+  if (format->quoted && csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "its rows");
+  Status status = read_lines(&reader, format->quoted ? &parser : NULL, bytes, size);
+  if (status == STATUS_OK && format->quoted) {
+    if (csv_fini(&parser, on_field, on_row, &reader) != 0)
+      status = status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is not closed)", file, (long long)reader.line);
+    else
+      status = reader.status;
+  }
+  if (format->quoted) csv_free(&parser);
   forget_cells(&reader);
   if (status == STATUS_OK && table->count == 0) status = status_set(STATUS_BAD_FILE, "%s: no rows in it", file);
   return status;
@@ -672,25 +650,22 @@ static Status open_part(LabelledText *set, const TextLabelSet *known, const char
   return describe(set, known->title, part, file, remark);
 }
 
-static Status known_classes(LabelledText *set, const TextLabelSet *known, const char *directory) {
-  TRY(make_room(set, known->classes));
-  for (int i = 0; i < known->classes; i++) TRY(add_class(set, known->labels[i], known->names[i]));
-  if (!known->names_file) return STATUS_OK;
-  char *path = files_join(directory, known->names_file);
-  Status status = path ? read_names(set, path) : status_no_memory(NULL, "labelled texts");
-  free(path);
-  return status;
-}
-
 static Status open_known(LabelledText *set, const TextLabelName *name, const char *data_dir, DatasetPart part) {
-  char *directory, *train = NULL, *test = NULL;
+  const TextLabelSet *known = name->set;
+  char *directory, *train = NULL, *test = NULL, *names = NULL;
   Status status = find_directory(name, data_dir, &directory);
-  if (status == STATUS_OK) status = known_classes(set, name->set, directory);
-  if (status == STATUS_OK) {
-    train = files_join(directory, name->set->train);
-    test = files_join(directory, name->set->test);
-    status = train && test ? open_part(set, name->set, train, test, part) : status_no_memory(NULL, "labelled texts");
+  if (status == STATUS_OK) status = make_room(set, known->classes);
+  for (int i = 0; status == STATUS_OK && i < known->classes; i++) status = add_class(set, known->labels[i], known->names[i]);
+  if (status == STATUS_OK && known->names_file) {
+    names = files_join(directory, known->names_file);
+    status = names ? read_names(set, names) : status_no_memory(NULL, "labelled texts");
   }
+  if (status == STATUS_OK) {
+    train = files_join(directory, known->train);
+    test = files_join(directory, known->test);
+    status = train && test ? open_part(set, known, train, test, part) : status_no_memory(NULL, "labelled texts");
+  }
+  free(names);
   free(train);
   free(test);
   free(directory);
@@ -732,24 +707,23 @@ static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
   return status;
 }
 
-static Status describe_side(LabelledText *set, bool held_out) {
-  char *whole = set->description;
-  int written = asprintf(&set->description, held_out ? "%lld texts held out from %s" : "%lld texts, without those held out, of %s",
-                         (long long)set->table.count, whole);
-  if (written < 0) set->description = NULL;
-  free(whole);
-  return written < 0 ? status_no_memory(NULL, "labelled texts") : STATUS_OK;
-}
-
 Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
   TRY(text_labels_open(set, name, data_dir, DATASET_TRAIN));
   if (count == 0 && !held_out) return STATUS_OK;
   Status status = keep_side(*set, held_out, count);
-  if (status != STATUS_OK)
+  if (status == STATUS_OK) {
+    char *whole = (*set)->description;
+    int written = asprintf(&(*set)->description, held_out ? "%lld texts held out from %s" : "%lld texts, without those held out, of %s",
+                           (long long)(*set)->table.count, whole);
+    if (written >= 0) {
+      free(whole);
+      return STATUS_OK;
+    }
+    (*set)->description = whole;
+    status = status_no_memory(NULL, "labelled texts");
+  } else {
     status = status_wrap(status, "%s", (*set)->description);
-  else
-    status = describe_side(*set, held_out);
-  if (status == STATUS_OK) return STATUS_OK;
+  }
   text_labels_close(*set);
   *set = NULL;
   return status;

@@ -19,39 +19,29 @@ static Status add_text(const TextEncoder *encoder, const char *text, TokenList *
   return STATUS_OK;
 }
 
-static Status add_separator(const TextEncoder *encoder, TokenList *out, size_t *count) {
-  if (encoder->separator < 0) return add_text(encoder, "\n", out, count);
-  *count = 1;
-  return token_list_add(out, encoder->separator);
-}
-
-/* Takes tokens from the end of the longer text until both fit. out: ... first, separator, second. */
-static void cut_pair(TokenList *out, size_t first, size_t separator, size_t second, size_t room) {
-  size_t max_first = second < room / 2 ? room - second : room - room / 2, keep_first = first < max_first ? first : max_first;
-  size_t keep_second = room - keep_first, at = out->count - second - separator;
-  memmove(out->ids + at - first + keep_first, out->ids + at, (separator + keep_second) * sizeof *out->ids);
-  out->count = at - first + keep_first + separator + keep_second;
-}
-
-static Status check_ids(const TextEncoder *encoder, const TokenList *out, size_t from) {
-  if (out->count == from) return status_set(STATUS_BAD_VALUE, "it has no tokens");
-  for (size_t i = from; i < out->count; i++) {
-    if (out->ids[i] < 0 || out->ids[i] >= encoder->vocabulary)
-      return status_set(STATUS_BAD_VALUE, "the tokenizer gave id %d; its vocabulary has 0 to %lld", (int)out->ids[i],
-                        (long long)encoder->vocabulary - 1);
-  }
-  return STATUS_OK;
-}
-
 Status text_loader_sample(const TextEncoder *encoder, const char *text, const char *pair, int64_t context, TokenList *out, bool *cut) {
   size_t from = out->count, max = (size_t)context, begin = encoder->begin >= 0, first, separator = 0, second = 0;
   if (begin) TRY(token_list_add(out, encoder->begin));
   TRY(add_text(encoder, text, out, &first));
-  if (pair) TRY(add_separator(encoder, out, &separator));
+  if (pair && encoder->separator >= 0) {
+    TRY(token_list_add(out, encoder->separator));
+    separator = 1;
+  } else if (pair) {
+    TRY(add_text(encoder, "\n", out, &separator));
+  }
   if (pair) TRY(add_text(encoder, pair, out, &second));
-  TRY(check_ids(encoder, out, from));
+  if (out->count == from) return status_set(STATUS_BAD_VALUE, "it has no tokens");
+  for (size_t i = from; i < out->count; i++)
+    if (out->ids[i] < 0 || out->ids[i] >= encoder->vocabulary)
+      return status_set(STATUS_BAD_VALUE, "the tokenizer gave id %d; its vocabulary has 0 to %lld", (int)out->ids[i],
+                        (long long)encoder->vocabulary - 1);
   *cut = out->count - from > max;
-  if (*cut && pair && max >= begin + separator + 2) cut_pair(out, first, separator, second, max - begin - separator);
+  if (*cut && pair && max >= begin + separator + 2) { /* tokens are taken from the end of the longer text until both fit */
+    size_t room = max - begin - separator, max_first = second < room / 2 ? room - second : room - room / 2;
+    size_t keep_first = first < max_first ? first : max_first, keep_second = room - keep_first, at = out->count - second - separator;
+    memmove(out->ids + at - first + keep_first, out->ids + at, (separator + keep_second) * sizeof *out->ids);
+    out->count = at - first + keep_first + separator + keep_second;
+  }
   if (out->count - from > max) out->count = from + max;
   return STATUS_OK;
 }
@@ -290,15 +280,6 @@ Status text_loader_labelled(TextLoader **loader, const LabelledText *set, const 
   return status;
 }
 
-/* Texts of a pool by their length, then the batches, which a pool would else begin with its short ones, in any order. What fills no batch
- * stays random and the last. */
-static void set_pools(TextLoader *loader, Rng *rng) {
-  int64_t whole = loader->facts.samples / loader->options.batch, texts = whole * loader->options.batch;
-  int64_t pool = (int64_t)loader->options.pool * loader->options.batch;
-  for (int64_t begin = 0; begin < texts; begin += pool) sort_by_length(loader, begin, begin + pool < texts ? begin + pool : texts);
-  rng_shuffle(rng, loader->first, whole);
-}
-
 static void order_texts(TextLoader *loader) {
   Rng rng;
   rng_init(&rng, loader->options.seed ^ text_key, (uint64_t)loader->epoch);
@@ -306,7 +287,13 @@ static void order_texts(TextLoader *loader) {
   if (loader->options.one_length) sort_by_length(loader, 0, loader->facts.samples);
   if (loader->options.shuffle) rng_shuffle(&rng, loader->order, loader->facts.samples);
   for (int64_t step = 0, at = 0; step < loader->facts.steps; step++, at = end_of_batch(loader, at)) loader->first[step] = (int32_t)at;
-  if (loader->options.shuffle && loader->options.pool > 0) set_pools(loader, &rng);
+  if (!loader->options.shuffle || loader->options.pool <= 0) return;
+  /* Texts of a pool by their length, then the batches, which a pool would else begin with its short ones, in any order. What fills no batch
+   * stays random and the last. */
+  int64_t whole = loader->facts.samples / loader->options.batch, texts = whole * loader->options.batch;
+  int64_t pool = (int64_t)loader->options.pool * loader->options.batch;
+  for (int64_t begin = 0; begin < texts; begin += pool) sort_by_length(loader, begin, begin + pool < texts ? begin + pool : texts);
+  rng_shuffle(&rng, loader->first, whole);
 }
 
 static void fill_text(TextLoader *loader, int row, int32_t text) {

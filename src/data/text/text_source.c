@@ -86,15 +86,6 @@ static Status unpacker_begin(TextReader *reader) {
   return status_set(STATUS_BAD_FILE, "%s: not packed by gzip, though its name ends in .gz", reader->path);
 }
 
-/* Behind a member: zeroes, with which tapes and disks fill a block, or another member. */
-static void begin_member(Unpacker *unpacker) {
-  z_stream *stream = &unpacker->stream;
-  while (stream->avail_in > 0 && *stream->next_in == 0) stream->next_in++, stream->avail_in--;
-  if (stream->avail_in == 0) return;
-  inflateReset(stream);
-  unpacker->inside = true;
-}
-
 /* At least one byte more, unless the file is at its end. */
 static Status unpack(TextReader *reader, char *buffer, size_t room, size_t *got) {
   Unpacker *unpacker = reader->unpacker;
@@ -105,8 +96,12 @@ static Status unpack(TextReader *reader, char *buffer, size_t room, size_t *got)
     size_t read = stream->avail_in;
     if (read == 0) TRY(unpacker_refill(reader, &read));
     if (read == 0) return unpacker->inside ? damaged(reader, "it ends early") : STATUS_OK;
-    if (!unpacker->inside) begin_member(unpacker);
-    if (!unpacker->inside) continue;
+    if (!unpacker->inside) { /* behind a member: zeroes, with which tapes and disks fill a block, or another member */
+      while (stream->avail_in > 0 && *stream->next_in == 0) stream->next_in++, stream->avail_in--;
+      if (stream->avail_in == 0) continue;
+      inflateReset(stream);
+      unpacker->inside = true;
+    }
     Bytef *before = stream->next_out;
     int code = inflate(stream, Z_NO_FLUSH);
     if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return damaged(reader, stream->msg ? stream->msg : "damaged");
@@ -114,17 +109,6 @@ static Status unpack(TextReader *reader, char *buffer, size_t room, size_t *got)
     *got = (size_t)(stream->next_out - before);
   }
   return STATUS_OK;
-}
-
-static void unpacker_free(Unpacker *unpacker) {
-  if (!unpacker) return;
-  inflateEnd(&unpacker->stream);
-  free(unpacker);
-}
-
-static bool is_packed(const char *path) {
-  size_t length = strlen(path);
-  return length > 3 && strcmp(path + length - 3, ".gz") == 0;
 }
 
 /* Fills the buffer as far as the file reaches: a .gz delivers in small pieces. */
@@ -141,31 +125,27 @@ static Status fetch(TextReader *reader, char *buffer, size_t room, size_t *got) 
   return STATUS_OK;
 }
 
-static Status skip_mark(TextReader *reader) {
-  static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8 */
-  size_t got;
-  TRY(fetch(reader, reader->held, sizeof reader->held, &got));
-  bool marked = got == sizeof reader->held && memcmp(reader->held, mark, got) == 0;
-  reader->kept = marked ? 0 : got;
-  return STATUS_OK;
-}
-
 /* O_NONBLOCK: a FIFO must be refused, not waited for. */
 static Status reader_begin(TextReader *reader) {
+  static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, passed over */
   struct stat file;
+  size_t got, length = strlen(reader->path);
   reader->fd = open(reader->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (reader->fd < 0 || fstat(reader->fd, &file) != 0) return reader_error(reader, errno);
   if (!S_ISREG(file.st_mode))
     return status_set(STATUS_BAD_FILE, "%s is %s; a text file is expected", reader->path,
                       S_ISDIR(file.st_mode) ? "a directory" : "a device or a pipe");
-  if (is_packed(reader->path)) TRY(unpacker_begin(reader));
-  return skip_mark(reader);
+  if (length > 3 && strcmp(reader->path + length - 3, ".gz") == 0) TRY(unpacker_begin(reader));
+  TRY(fetch(reader, reader->held, sizeof reader->held, &got));
+  reader->kept = got == sizeof reader->held && memcmp(reader->held, mark, got) == 0 ? 0 : got;
+  return STATUS_OK;
 }
 
 /* Accepts NULL. */
 static void text_reader_close(TextReader *reader) {
   if (!reader) return;
-  unpacker_free(reader->unpacker);
+  if (reader->unpacker) inflateEnd(&reader->unpacker->stream);
+  free(reader->unpacker);
   if (reader->fd >= 0) close(reader->fd);
   free(reader->path);
   free(reader);
@@ -191,40 +171,27 @@ static Status text_reader_open(TextReader **reader, const char *path) {
   return STATUS_OK;
 }
 
-static int64_t count_lines(const char *text, size_t size) {
-  int64_t lines = 0;
-  for (const char *at = text, *end = text + size; (at = memchr(at, '\n', (size_t)(end - at))); at++) lines++;
-  return lines;
-}
-
-static Status check_text(TextReader *reader, const char *text, size_t size) {
-  const char *bad = memchr(text, 0, size);
-  reader->line += count_lines(text, bad ? (size_t)(bad - text) : size);
-  if (!bad) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->path, (long long)reader->line);
-}
-
 /* The next bytes, at least one and at most `room`; *got == 0 at the end. A byte order mark at the start of the file is left out. A .gz
  * whose members' checksums or lengths are wrong, that ends early, or that has anything but zeroes behind its last member is BAD_FILE: at
  * the latest when its end would be reported, so that who stops before the end must have it read to its end elsewhere
  * (text_reader_size). */
 static Status text_reader_read(TextReader *reader, char *buffer, size_t room, size_t *got) {
   TRY(fetch(reader, buffer, room, got));
-  return check_text(reader, buffer, *got);
-}
-
-static Status measure(TextReader *reader, int64_t *bytes) {
-  char block[READER_BLOCK];
-  *bytes = 0;
-  for (size_t got = 1; got > 0; *bytes += (int64_t)got) TRY(text_reader_read(reader, block, sizeof block, &got));
-  return STATUS_OK;
+  const char *bad = memchr(buffer, 0, *got), *end = bad ? bad : buffer + *got;
+  for (const char *at = buffer; (at = memchr(at, '\n', (size_t)(end - at))); at++) reader->line++;
+  if (!bad) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->path, (long long)reader->line);
 }
 
 /* Bytes of a file, unpacked, without a byte order mark; reads it to its end. */
 static Status text_reader_size(const char *path, int64_t *bytes) {
   TextReader *reader;
+  char block[READER_BLOCK];
+  *bytes = 0;
   TRY(text_reader_open(&reader, path));
-  Status status = measure(reader, bytes);
+  Status status = STATUS_OK;
+  for (size_t got = 1; status == STATUS_OK && got > 0; *bytes += (int64_t)got)
+    if ((status = text_reader_read(reader, block, sizeof block, &got)) != STATUS_OK) break;
   text_reader_close(reader);
   return status;
 }
@@ -388,48 +355,22 @@ static Status named_file(const char *folder, TextPart part, char **found) {
   return STATUS_OK;
 }
 
-static Status last_line_start(TextReader *reader, int64_t limit, int64_t *start) {
-  char block[BLOCK];
-  size_t got = 1;
-  *start = 0;
-  for (int64_t at = 0; got > 0 && at < limit; at += (int64_t)got) {
-    size_t room = limit - at < BLOCK ? (size_t)(limit - at) : BLOCK;
-    TRY(text_reader_read(reader, block, room, &got));
-    const char *line = got ? memrchr(block, '\n', got) : NULL;
-    if (line) *start = at + (line - block) + 1;
-  }
-  return STATUS_OK;
-}
-
 /* The last beginning of a line in the first `limit` bytes, the file's own beginning among them. */
 static Status find_cut(const char *path, int64_t limit, int64_t *start) {
   TextReader *reader;
+  char block[BLOCK];
+  *start = 0;
   TRY(text_reader_open(&reader, path));
-  Status status = last_line_start(reader, limit, start);
+  Status status = STATUS_OK;
+  size_t got = 1;
+  for (int64_t at = 0; got > 0 && at < limit; at += (int64_t)got) {
+    size_t room = limit - at < BLOCK ? (size_t)(limit - at) : BLOCK;
+    if ((status = text_reader_read(reader, block, room, &got)) != STATUS_OK) break;
+    const char *line = got ? memrchr(block, '\n', got) : NULL;
+    if (line) *start = at + (line - block) + 1;
+  }
   text_reader_close(reader);
   return status;
-}
-
-static void drop_front(TextFiles *list, int first, int count) {
-  for (int i = first; i < first + count; i++) free(list->files[i].path);
-  memmove(list->files + first, list->files + first + count, (size_t)(list->count - first - count) * sizeof *list->files);
-  list->count -= count;
-}
-
-static void drop_back(TextFiles *list, int from) {
-  for (int i = from; i < list->count; i++) free(list->files[i].path);
-  list->count = from;
-}
-
-/* Keeps of the files from `first` on what is before or behind byte `cut` of file `at`. */
-static void keep_side(TextFiles *list, int first, int at, int64_t cut, TextPart part) {
-  if (part == TEXT_TRAIN) {
-    list->files[at].end = cut;
-    drop_back(list, cut ? at + 1 : at);
-  } else {
-    list->files[at].first = cut;
-    drop_front(list, first, at - first);
-  }
 }
 
 static Status divide_sizes(TextFiles *list, int first, const int64_t *sizes, const char *origin, TextPart part) {
@@ -445,7 +386,15 @@ static Status divide_sizes(TextFiles *list, int first, const int64_t *sizes, con
                       "%s: no line but the first begins in the first 95%% of it, so no validation part can be cut off; give a folder with "
                       "train.txt and valid.txt",
                       origin);
-  keep_side(list, first, at, cut, part);
+  /* Of the files from `first` on, what is before or behind byte `cut` of file `at` stays. */
+  int from = part == TEXT_TRAIN ? (cut ? at + 1 : at) : first, end = part == TEXT_TRAIN ? list->count : at;
+  if (part == TEXT_TRAIN)
+    list->files[at].end = cut;
+  else
+    list->files[at].first = cut;
+  for (int i = from; i < end; i++) free(list->files[i].path);
+  memmove(list->files + from, list->files + end, (size_t)(list->count - end) * sizeof *list->files);
+  list->count -= end - from;
   return STATUS_OK;
 }
 
@@ -458,13 +407,6 @@ static Status divide(TextFiles *list, int first, const char *origin, TextPart pa
   if (status == STATUS_OK) status = divide_sizes(list, first, sizes, origin, part);
   free(sizes);
   return status;
-}
-
-static Status add_all_texts(TextFiles *list, const char *folder, TextPart part) {
-  int first = list->count;
-  TRY(walk(list, folder, 0));
-  if (list->count == first) return status_set(STATUS_NOT_FOUND, "%s: no *.txt and no *.txt.gz in this folder", folder);
-  return part == TEXT_WHOLE ? STATUS_OK : divide(list, first, folder, part);
 }
 
 /* Appends the file of a folder that names its parts; named[] belongs to the caller. */
@@ -481,30 +423,24 @@ static Status add_named(TextFiles *list, const char *folder, char *const named[3
   return alone ? divide(list, first, path, part) : STATUS_OK;
 }
 
-static Status add_every_part(TextFiles *list, char *const named[3]) {
-  for (int i = 0; i < 3; i++) {
-    if (named[i]) TRY(append(list, strdup(named[i])));
-  }
-  return STATUS_OK;
-}
-
 static Status add_folder(TextFiles *list, const char *folder, TextPart part) {
   char *named[3] = {NULL, NULL, NULL};
   Status status = STATUS_OK;
   for (int i = 0; i < 3 && status == STATUS_OK; i++) status = named_file(folder, (TextPart)i, &named[i]);
-  bool known = named[TEXT_TRAIN] || named[TEXT_VALID];
-  if (status == STATUS_OK)
-    status = !known               ? add_all_texts(list, folder, part)
-             : part == TEXT_WHOLE ? add_every_part(list, named)
-                                  : add_named(list, folder, named, part);
+  if (status == STATUS_OK && !named[TEXT_TRAIN] && !named[TEXT_VALID]) { /* all the texts that it holds */
+    int first = list->count;
+    status = walk(list, folder, 0);
+    if (status == STATUS_OK && list->count == first)
+      status = status_set(STATUS_NOT_FOUND, "%s: no *.txt and no *.txt.gz in this folder", folder);
+    if (status == STATUS_OK && part != TEXT_WHOLE) status = divide(list, first, folder, part);
+  } else if (status == STATUS_OK && part != TEXT_WHOLE) {
+    status = add_named(list, folder, named, part);
+  } else {
+    for (int i = 0; i < 3 && status == STATUS_OK; i++)
+      if (named[i]) status = append(list, strdup(named[i]));
+  }
   for (int i = 0; i < 3; i++) free(named[i]);
   return status;
-}
-
-static Status add_file(TextFiles *list, const char *path, TextPart part) {
-  int first = list->count;
-  TRY(append(list, strdup(path)));
-  return part == TEXT_WHOLE ? STATUS_OK : divide(list, first, path, part);
 }
 
 /* Appends what PATH stands for. data_dir: looked at first for a corpus by its name, or NULL. Release also after a failure. */
@@ -513,7 +449,13 @@ static Status text_files_add(TextFiles *list, const char *path, const char *data
   TRY(locate(path, data_dir, &found));
   Status status = STATUS_OK;
   if (files_is_dir(found)) status = descend(&found);
-  if (status == STATUS_OK) status = files_is_dir(found) ? add_folder(list, found, part) : add_file(list, found, part);
+  if (status == STATUS_OK && files_is_dir(found)) {
+    status = add_folder(list, found, part);
+  } else if (status == STATUS_OK) {
+    int first = list->count;
+    status = append(list, strdup(found));
+    if (status == STATUS_OK && part != TEXT_WHOLE) status = divide(list, first, found, part);
+  }
   free(found);
   return status;
 }

@@ -47,7 +47,7 @@ Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the f
 /* Both of these, but only as address space, of any size: for planning (tape_plan), which reads no number. An access ends the program. */
 Status param_reserve(ParamSet *set, bool with_grads);
 void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
-void param_initialise_one(Param *param, Rng *rng); /* one entry alone: a new head */
+void param_initialise_one(Param *param, Rng *rng); /* a single entry: a new head */
 /* Gives every matrix that operations multiply with, and has its numbers in full, a shadow (Tensor.shadow), with the set reserved or not;
  * once, after its numbers have memory. */
 Status param_make_shadows(ParamSet *set);

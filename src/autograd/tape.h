@@ -139,7 +139,7 @@ void tape_note(Tape *tape, const char *name, TapePhase phase, double begun);
  *   inner   | values of the segment at work ..... |    released when it ends, filled again in backward
  *
  * The second run has the same inputs and does the same in the same order, so that gradients are the same bits as without segments. What a
- * segment does beside its outputs (statistics, draws) must be done in the first run alone: tape_segment_again. */
+ * segment does beside its outputs (statistics, draws) must be done only in the first run: tape_segment_again. */
 enum { TAPE_SEGMENT_ENDS = 2 };
 
 typedef struct TapeSegment {
@@ -154,7 +154,7 @@ typedef struct TapeSegment {
  * tape records. NULL, the initial state: segments just run. */
 void tape_segment_use(Tape *tape, Arena *inner);
 
-/* output[0] must come of it; no gradient flows into another output alone. A segment inside of a segment is a part of it. */
+/* There must be an output[0]; no gradient flows only into another output. A segment inside a segment is a part of it. */
 void tape_segment(Tape *tape, const TapeSegment *segment, Tensor *output[TAPE_SEGMENT_ENDS]);
 
 bool tape_segment_inside(const Tape *tape);        /* tape_alloc gives memory that goes when the segment ends */

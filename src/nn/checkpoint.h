@@ -32,7 +32,7 @@ Status checkpoint_load_params(Model *model, const char *path, Rng *rng, Checkpoi
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count);
 
 /* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
- * the frozen ones alone (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
+ * only the frozen ones (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
  * whose operations take them stay there as they are (Tensor.narrow), as do blocks of GGUF files (Tensor.lowbit); all others are widened
  * once into one fresh shared read-only block.
  * Names and shapes must be exactly those of the configuration. Keep *mapping until the model is freed. */
@@ -59,7 +59,7 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 #define CHECKPOINT_SHARD ((int64_t)5000000000)
 
-/* The adapters alone, in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors (F32) with
+/* Only the adapters, in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors (F32) with
  * "base_model.model.MODULE.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; a head of classes that learns beside them whole. `base` is
  * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
@@ -72,7 +72,7 @@ Status checkpoint_save_adapters(Model *model, const char *directory, const real 
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies);
 Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies);
 
-/* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
+/* Only codebooks: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds weights (checkpoint_find_weights) is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
 Status checkpoint_refuse_codebooks(const char *directory); /* only that check, before the work starts */

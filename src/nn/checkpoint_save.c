@@ -1,4 +1,4 @@
-/* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and
+/* Writing a checkpoint, or only codebooks. Invariant: every file is written whole beside its place and renamed, config.json last, and
  * nothing is written at all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "autograd/narrow.h"
 #include "nn/checkpoint_internal.h"

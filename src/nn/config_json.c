@@ -105,7 +105,7 @@ static const char *fields_choice_name(const Choice *choices, int value) {
 
 /* ---- Class names: id2label, label2id, num_labels ---- */
 
-/* A class number as id2label writes it: decimal digits alone. -1 when it is no such number below `classes`. */
+/* A class number as id2label writes it: only decimal digits. -1 when it is no such number below `classes`. */
 static int64_t class_number(const char *key, int64_t classes) {
   int64_t number = 0;
   if (!*key) return -1;

@@ -7,7 +7,7 @@
 #include "nn/layout.h"
 #include <stdbool.h>
 
-enum { EXCHANGE_SITES = 2 }; /* maximum per block: site 0 alone or, for `site kv`, 0 = k and 1 = v */
+enum { EXCHANGE_SITES = 2 }; /* maximum per block: only site 0 or, for `site kv`, 0 = k and 1 = v */
 
 typedef struct Exchange Exchange;
 

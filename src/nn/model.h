@@ -85,7 +85,7 @@ Status model_set_rotation(Model *model, int64_t block, const double *to, const d
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
  * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow
- * from the seed alone: another one for each batch, of which the samples from `first` on are passed (0: all). What is exchanged with other
+ * only from the seed: another one for each batch, of which the samples from `first` on are passed (0: all). What is exchanged with other
  * devices is exchanged all the same. */
 void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first);
 

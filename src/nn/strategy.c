@@ -44,7 +44,7 @@ static double mlp(const ModelConfig *c) { return 2.0 * matrices(c) * (double)c->
 static double kv_width(const ModelConfig *c) { return (double)(c->width / c->heads * c->kv_heads); }
 static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * kv_width(c); }
 
-/* Two norms and two residuals are read and written, of rows that do not go on the first norm alone; the activation reads the hidden rows
+/* Two norms and two residuals are read and written, of rows that do not go on only the first norm; the activation reads the hidden rows
  * (SwiGLU two of them) and writes them. */
 static double passes(const ModelConfig *c, double rows, double asking) { return NUMBER * (2.0 * rows + 6.0 * asking) * (double)c->width; }
 static double activations(const ModelConfig *c, double rows) { return NUMBER * rows * (double)c->mlp * matrices(c); }

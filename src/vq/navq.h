@@ -30,7 +30,7 @@ void navq_release(Navq *navq);
 size_t navq_scratch(const Navq *navq, int64_t rows);
 void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *scratch);
 
-/* Draws rows of scale xi: a function of (seed, counter) and the factor alone. Row r uses the counters from counter + r ceil(W/4): `rows`
+/* Draws rows of scale xi: a function only of (seed, counter) and the factor. Row r uses the counters from counter + r ceil(W/4): `rows`
  * rows spend navq_counters(navq, rows) of them. Zero before the first update. */
 typedef struct NavqSampler {
   const Navq *navq;

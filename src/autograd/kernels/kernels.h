@@ -156,7 +156,7 @@ typedef struct Kernels {
   void (*adamw_bytes)(int64_t n, real *w, const real *grad, uint8_t *m, uint8_t *v, float *m_scale, float *v_scale, const AdamwStep *step,
                       uint64_t counter);
 
-  /* n standard normal numbers, a function of (seed, first index) alone: block `counter` and following of a counter-based generator
+  /* n standard normal numbers, a function only of (seed, first index): block `counter` and following of a counter-based generator
    * (Philox4x32-10; 4 numbers a counter value), so that any partition over threads gives the same numbers. Tables of different names
    * draw the same random bits and differ in rounding only. */
   void (*normal)(int64_t n, uint64_t seed, uint64_t counter, real *x);

@@ -54,7 +54,7 @@ typedef struct LowbitDots {
   int64_t outputs, inputs;
   const uint8_t *numbers; /* of the first output, from the first input on */
   int64_t row_bytes;
-  const float *scale; /* [outputs]; INT8 alone */
+  const float *scale; /* [outputs]; only INT8 */
   bool add;
   real *y;
 } LowbitDots;

@@ -36,7 +36,7 @@ enum {
 
 static _Atomic int64_t counted_calls;
 static _Atomic uint64_t counted_flops; /* the bits of a double */
-static double counted_seconds;         /* the timed thread's alone */
+static double counted_seconds;         /* only of the timed thread */
 static _Thread_local bool timed;       /* the thread that started or reset the count: thread 0 of the pool */
 
 static double bits_to_double(uint64_t bits) {
@@ -99,7 +99,7 @@ static bool run_in_onednn(const Product *p) { return (void)p, false; }
 #else
 static const void *first_of(Numbers numbers) { return numbers.wide ? (const void *)numbers.wide : numbers.narrow; }
 
-/* False: this product is not for oneDNN, which follows from its shape alone. */
+/* False: this product is not for oneDNN, which depends only on its shape. */
 static bool run_in_onednn(const Product *p) {
   const bool narrow = p->a.narrow != NULL, large = (double)p->m * (double)p->n * (double)p->k >= ONEDNN_MIN;
   if (narrow && !matmul_bf16_is_native()) return false;

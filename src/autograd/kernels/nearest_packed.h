@@ -23,7 +23,7 @@ typedef struct NearestPacked {
   void (*pack)(int64_t k, int64_t d, const real *words, const real *half_norm, NearestPack *pack);
   /* codes[r stride] = index of the word nearest to row r of x [rows, d], rows `ldx` apart: the lowest index among equals. Up to
    * NEAREST_MAX_WIDTH the same codes as nearest_words of the same table, bit for bit; in wider groups those of sums in float whose order
-   * depends on d alone. Any numbers are served; rows that are not finite, or far larger than the codewords, slowly. */
+   * depends only on d. Any numbers are accepted; rows that are not finite, or far larger than the codewords, are slow. */
   void (*search)(const NearestPack *pack, int64_t rows, const real *x, int64_t ldx, int32_t *codes, int64_t stride, void *memory);
 } NearestPacked;
 

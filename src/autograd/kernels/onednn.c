@@ -1,5 +1,5 @@
 /* See onednn.h. A thread keeps its primitives in a hash table by shape; where no place is free, a newer shape replaces an older one. Which
- * library multiplies a shape follows from the shape alone, so that same seed gives same bits. */
+ * library multiplies a shape depends only on the shape, so that the same seed gives the same bits. */
 #include "autograd/kernels/onednn.h"
 #include <stddef.h>
 

@@ -1,7 +1,8 @@
-/* kernels()->product_bf16 for processors with AVX-512 and its bf16 dot products: the loops of vector_product.h, with pairs of numbers in
- * place of numbers. A lane of a strip of B holds two rows of one column, and a pair of A, two numbers of one row, is spread over the lanes.
+/* kernels()->product_bf16 for processors with AVX-512 and its bf16 dot products: the loops of vector_product.h, with pairs of numbers
+ * instead of numbers. A lane of a strip of B holds two rows of one column, and a pair of A, two numbers of one row, is spread over the
+ * lanes.
  *
- * On one core of AVX-512 with bf16: 1.3 to 2 times as fast as oneDNN at 128 x 256 x 64 to 17 x 48 x 64, whose calls turn B each time. */
+ * On one core of AVX-512 with bf16: 1.3 to 2 times as fast as oneDNN at 128 x 256 x 64 to 17 x 48 x 64, which transposes B in each call. */
 #include "autograd/kernels/kernels_tables.h"
 #include <stddef.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* See product_packed.h. A block of C, six rows by a strip, stays in registers while a strip of B passes by, which lies in one piece in the
- * second-level cache; nothing is copied or turned. A tail of rows costs its share of a block, so that no number of rows is a bad one.
+/* See product_packed.h. A block of C, six rows by a strip, stays in registers while a strip of B is read, which is contiguous and in the
+ * second-level cache; nothing is copied or transposed. The last rows cost their share of a block, so that any number of rows is fast.
  *
  * On one core of AVX-512 with bf16, against oneDNN 2.6.3 with plain weights that it packs in each call, outputs 768 to 3072: 1.2 times as
- * fast at 197 rows, 1.6 at 50, 1.03 at 1,024. oneDNN's own packed layout gains half of that, and asks for C without gaps between rows. */
+ * fast at 197 rows, 1.6 at 50, 1.03 at 1,024. oneDNN's own packed layout gains half of that, and needs C without gaps between rows. */
 #include "autograd/kernels/product_packed.h"
 #include "autograd/kernels/kernels_tables.h"
 #include <stddef.h>

@@ -12,7 +12,7 @@ typedef struct PackedStrip {
   int64_t rows, words;
   const void *a; /* [rows, words], `row_bytes` apart */
   int64_t row_bytes;
-  const uint32_t *b; /* [words, PACKED_STRIP], zeros behind the last column */
+  const uint32_t *b; /* [words, PACKED_STRIP], zeros after the last column */
   const real *bias;  /* [columns], or NULL */
   bool add;          /* to C, which is in full then; without a bias */
   real *wide;        /* C, or */

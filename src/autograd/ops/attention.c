@@ -80,7 +80,7 @@ typedef struct Work {
   Part *part;             /* [MAX_PARTS] */
   real *scores, *dscores; /* [count, stride] */
   real *row_sums;         /* [ROW_SUMS, TILE_ROWS] */
-  /* In bf16 alone: */
+  /* Only in bf16: */
   uint16_t *rounded, *drounded; /* [count, stride] scores as operands */
   real *out;                    /* [TILE_ROWS, d] y, or dq */
   real *stage;                  /* [2, d] */

@@ -75,7 +75,7 @@ static const uint16_t *weight_in_bf16(Tape *tape, const Linear *job, int64_t *st
                            stride);
 }
 
-/* The product adds up in float with the residual, or with the bias alone, and is rounded once where the output is narrow. */
+/* The product adds up in float with the residual, or only with the bias, and is rounded once where the output is narrow. */
 static void forward_bf16(Tape *tape, Linear *job) {
   int64_t stride;
   const size_t mark = tape_scratch_begin(tape);

@@ -204,13 +204,21 @@ static void own_body(void *context, int64_t begin, int64_t end, int thread) {
 
 /* ---- remote rows, by unit and tile: scores */
 
-/* Columns [column, column + columns) of rows [first, first + count) of width `width` -> rows [count, columns]. */
+/* Columns [column, column + columns) of rows [first, first + count) of width `width` -> rows [count, columns]. Codewords are anywhere in a
+ * codebook of megabytes, so those of the next row are fetched ahead: 16 sequences of GPT-2 with 256 rows as codes take 17 ms of a thread
+ * for 12 blocks, and 22 without. (Here: gcc leaves out calls of a function that does nothing but fetch.) */
 static void look_up(const DecodeBook *book, const int32_t *codes, int64_t width, int64_t first, int64_t count, int64_t column,
                     int64_t columns, real *rows) {
   const int64_t groups = book->groups, part = width / groups, first_group = column / part, first_place = column % part;
+  const int64_t last_group = (column + columns - 1) / part,
+                size = book->narrow ? (int64_t)sizeof *book->narrow : (int64_t)sizeof *book->codebook;
+  const char *words = book->narrow ? (const char *)book->narrow : (const char *)book->codebook;
   for (int64_t r = 0; r < count; r++, rows += columns) {
     const int32_t *code = codes + (first + r) * groups;
     int64_t place = first_place; /* in the first group; the others begin with theirs */
+    for (int64_t group = first_group; r + 1 < count && group <= last_group; group++)
+      for (int64_t at = 0; at < part * size; at += 64)
+        __builtin_prefetch(words + (group * book->entries + code[groups + group]) * part * size + at);
     for (int64_t group = first_group, done = 0, n; done < columns; done += n, group++, place = 0) {
       const int64_t at = (group * book->entries + code[group]) * part + place;
       n = matmul_lesser(part - place, columns - done);

@@ -301,7 +301,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
   if (status == STATUS_OK) run_service(s, service);
   http_stop(service->http);
-  if (count > 0 && address.on_disk) address_close(&address, sockets, 0);
+  if (count > 0 && address.on_disk) address_close(&address, (int[ADDRESS_SOCKETS]){-1}, 1); /* its path: the socket is closed */
   hard_stop = 1;
   close_models(service, served);
   service_release(service);

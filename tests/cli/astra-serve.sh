@@ -2,7 +2,7 @@
 # astra-serve with curl: the interface of OpenAI's API whole and as a stream, tokens, images, errors with their field, keys, rates, TLS, limits of size
 # and time, clients that leave, metrics, the log, and the end by a signal.
 # Usage: tests/cli/astra-serve.sh; programs in $BUILD/bin (build/bin). limit: 300
-stories=$PWD/tests/golden/stories260K pictures=$PWD/datasets/pictures classifier=$PWD/checkpoints/vit-cifar-g8
+stories=$PWD/tests/golden/stories260K pictures=$PWD/datasets/pictures checkpoints=$PWD/checkpoints classifier=$PWD/checkpoints/vit-cifar-g8
 . tests/cli/helpers.sh astra-serve
 command -v curl >/dev/null || { echo "skipped: curl is not there"; exit 77; }
 
@@ -193,6 +193,28 @@ name="no image type"; get /v1/images/classify -d 'x'; is 415
 name="a text for a model of images"; post /v1/completions '{"prompt": "a"}'; is 404; that '.error.param == "model"'
 name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 10'
 stop
+
+# ---- two models on two devices each, behind a UNIX socket: many clients at once get what astra-infer gives one
+name="several clients"
+sentence="The history of the city begins with the first"
+"$program" -c text="$checkpoints/gpt2-mini-g8" -c "$classifier" --nodes 2 --listen "unix:$work/socket" 2>"$work/log" &
+server=$!
+for _ in $(seq 600); do grep -q "listening on" "$work/log" && break; sleep 0.1; done
+ask() { curl -sS -m 100 --unix-socket "$work/socket" "http://unix$1" "${@:2}"; }
+clients=()
+for n in 1 2 3 4 5 6; do
+  ask /v1/completions -H 'Content-Type: application/json' -d "{\"model\": \"text\", \"prompt\": \"$sentence\", \"max_tokens\": 12, \"temperature\": 0}" >"$work/text.$n" &
+  clients+=($!)
+  ask /v1/images/classify -F image=@"$pictures/tiger_1409.png" >"$work/image.$n" &
+  clients+=($!)
+done
+wait "${clients[@]}"
+wanted=$("$bin/astra-infer" generate -c "$checkpoints/gpt2-mini-g8" --nodes 2 -p "$sentence" -m 12 --json 2>/dev/null | jq '.prompts[0].text')
+for n in 1 2 3 4 5 6; do
+  [ "$(jq '.choices[0].text' "$work/text.$n")" = "$wanted" ] || report "client $n got another text than astra-infer writes: $(cut -c -200 "$work/text.$n")"
+  [ "$(jq -c '.results[0].classes' "$work/image.$n")" = "$(jq -c '.results[0].classes' "$work/image.1")" ] || report "client $n got other classes"
+done
+name="a socket that goes"; kill "$server"; wait "$server"; server=; [ ! -e "$work/socket" ] || report "the socket is still there"
 
 [ $failed = 0 ] && echo "astra-serve: ok"
 exit $failed

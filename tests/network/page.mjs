@@ -122,11 +122,17 @@ async function answersAreStopped() {
   check(await browser.value("document.querySelectorAll('#messages li').length") === 0, "a new chat is empty");
 }
 
-// A device dies: the next answer comes all the same, and the page says that the device is gone.
+// A device dies while it computes an answer, the one that decodes it or another: the answer comes all the same, as does the next one, and the
+// page says that the device is gone.
 async function deviceIsKilled(server) {
-  await set("max-tokens", "8");
-  await chat("Once upon a time");
+  await set("max-tokens", "300");
+  await say("Once upon a time");
+  await browser.until(`document.querySelector('.assistant') && ${lastAnswer}.length > 3`, "the beginning of an answer", 30 * slow);
   process.kill(server.devices().at(-1), "SIGKILL");
+  await browser.until(`${notes} > 0 || ${failed} > 0`, "the end of the answer", 90 * slow);
+  check(await browser.value(failed) === 0, `the answer failed: ${await browser.value("document.querySelector('.failed')?.innerText")}`);
+  check((await browser.value("document.querySelector('.note').textContent")).startsWith("300 tokens"), "the answer is whole");
+  await set("max-tokens", "8");
   await chat("And then?");
   await browser.until("document.querySelectorAll('.device[data-state=gone]').length === 1", "a device that is gone", 30 * slow);
   check((await browser.value("document.getElementById('announce').textContent")).endsWith("is gone."), "it is announced to those who do not see it");

@@ -2,6 +2,7 @@
  * pictures in messages. */
 #include "serve/chat_template.h"
 #include "base/files.h"
+#include "base/gguf.h"
 #include "serve/jinja.h"
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,14 @@ static Status read_config(const char *path, json_t **config) {
   return STATUS_OK;
 }
 
+/* text: NULL: there is none. */
+static Status parse(ChatTemplate *template, const char *text, size_t size, const char *path) {
+  template->chatml = !text;
+  Status status = text ? jinja_parse(&template->jinja, "chat template", text, size)
+                       : jinja_parse(&template->jinja, "chat template", chatml, sizeof chatml - 1);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", path);
+}
+
 static Status open_from(ChatTemplate *template, const char *jinja_path, const char *config_path, const char *name, json_t **config,
                         char **file) {
   const char *text = NULL;
@@ -83,30 +92,71 @@ static Status open_from(ChatTemplate *template, const char *jinja_path, const ch
     TRY(choose_template(*config, config_path, name, &text));
     size = text ? strlen(text) : 0;
   }
-  template->chatml = !text;
-  Status status = text ? jinja_parse(&template->jinja, "chat template", text, size)
-                       : jinja_parse(&template->jinja, "chat template", chatml, sizeof chatml - 1);
-  return status == STATUS_OK ? status : status_wrap(status, "%s", *file ? jinja_path : config_path);
+  return parse(template, text, size, *file ? jinja_path : config_path);
+}
+
+/* ---- of a GGUF file: tokenizer.chat_template, or tokenizer.chat_template.NAME, and the tokens by their numbers */
+
+typedef struct GgufTemplate {
+  ChatTemplate *template;
+  const char *name; /* or NULL */
+} GgufTemplate;
+
+static Status keep_gguf_token(ChatTemplate *template, const GgufFile *file, const char *name, const char *key) {
+  int64_t id = -1;
+  const GgufEntry *tokens = NULL;
+  GgufText text = {"", 0};
+  TRY(gguf_whole(file, key, &id));
+  TRY(gguf_array(file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens));
+  if (!tokens || id < 0 || (uint64_t)id >= tokens->count) return STATUS_OK;
+  const uint8_t *at = tokens->data;
+  for (int64_t i = 0; i <= id; i++) text = gguf_next_text(&at);
+  json_t *value = json_stringn(text.bytes, text.size); /* NULL where it is no text: such a token can be in no template */
+  return !value || json_object_set_new(template->tokens, name, value) == 0 ? STATUS_OK : status_no_memory(file->path, "a token");
+}
+
+static Status read_gguf(void *out, const GgufFile *file) {
+  static const char *const tokens[][2] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
+                                          {"eos_token", "tokenizer.ggml.eos_token_id"},
+                                          {"unk_token", "tokenizer.ggml.unknown_token_id"},
+                                          {"pad_token", "tokenizer.ggml.padding_token_id"}};
+  const GgufTemplate *wanted = out;
+  char key[256] = "tokenizer.chat_template";
+  GgufText text = {NULL, 0};
+  if (wanted->name && strcmp(wanted->name, "default") != 0) snprintf(key, sizeof key, "tokenizer.chat_template.%s", wanted->name);
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) TRY(keep_gguf_token(wanted->template, file, tokens[i][0], tokens[i][1]));
+  TRY(gguf_text(file, key, &text));
+  if (!text.bytes && wanted->name)
+    return status_set(STATUS_NOT_FOUND, "%s: it has no chat template of the name %s", file->path, wanted->name);
+  return parse(wanted->template, text.bytes, text.size, file->path);
+}
+
+/* ---- open and close */
+
+static Status open_directory(ChatTemplate *template, const char *directory, const char *name) {
+  char *jinja_path = files_join(directory, "chat_template.jinja"), *config_path = files_join(directory, "tokenizer_config.json"),
+       *file = NULL;
+  json_t *config = NULL;
+  Status status = !jinja_path || !config_path ? status_no_memory(directory, "the chat template")
+                                              : open_from(template, jinja_path, config_path, name, &config, &file);
+  json_decref(config);
+  free(file);
+  free(config_path);
+  free(jinja_path);
+  return status;
 }
 
 Status chat_template_open(ChatTemplate **template, const char *directory, const char *name) {
   *template = NULL;
   ChatTemplate *fresh = calloc(1, sizeof *fresh);
-  char *jinja_path = files_join(directory, "chat_template.jinja"), *config_path = files_join(directory, "tokenizer_config.json"),
-       *file = NULL;
-  json_t *config = NULL;
-  Status status = STATUS_OK;
   if (fresh) fresh->tokens = json_object();
-  if (!fresh || !fresh->tokens || !jinja_path || !config_path) status = status_no_memory(directory, "the chat template");
-  if (status == STATUS_OK) status = open_from(fresh, jinja_path, config_path, name, &config, &file);
+  if (!fresh || !fresh->tokens) return free(fresh), status_no_memory(directory, "the chat template");
+  Status status =
+      gguf_is_file(directory) ? gguf_read_path(directory, read_gguf, &(GgufTemplate){fresh, name}) : open_directory(fresh, directory, name);
   if (status == STATUS_OK)
     *template = fresh;
   else
     chat_template_free(fresh);
-  json_decref(config);
-  free(file);
-  free(config_path);
-  free(jinja_path);
   return status;
 }
 

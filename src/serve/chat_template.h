@@ -14,9 +14,9 @@
 typedef struct ChatTemplate ChatTemplate;
 
 /* The template beside a checkpoint: the file chat_template.jinja, or chat_template of tokenizer_config.json, a string or a list of
- * {"name", "template"}, of which `name` is taken (NULL: "default", or the only one). The tokens that templates name (bos_token, eos_token,
- * unk_token, pad_token) are those of tokenizer_config.json. NOT_FOUND: there is no template of this name; BAD_FILE and UNSUPPORTED name
- * file and line. *template is NULL after a failure. */
+ * {"name", "template"}, of which `name` is taken (NULL: "default", or the only one); of a GGUF file, tokenizer.chat_template. The tokens
+ * that templates name (bos_token, eos_token, unk_token, pad_token) are those of tokenizer_config.json. NOT_FOUND: there is no template of
+ * this name; BAD_FILE and UNSUPPORTED name file and line. *template is NULL after a failure. */
 Status chat_template_open(ChatTemplate **template, const char *directory, const char *name);
 void chat_template_free(ChatTemplate *template); /* accepts NULL */
 

@@ -2,6 +2,7 @@
  * are refused. The language itself: test_jinja.c. */
 #include "base/files.h"
 #include "serve/chat_template.h"
+#include "unit/gguf_writer.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdlib.h>
@@ -93,6 +94,34 @@ static void file_of_its_own_comes_first(void **state) {
   check_text(NULL, hello, true, "<s>new");
 }
 
+static void gguf_files_have_their_own(void **state) {
+  (void)state;
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>"};
+  GgufWriter writer;
+  ChatTemplate *template;
+  char path[TEMPORARY_PATH + 16];
+  gguf_writer_init(&writer);
+  gguf_add_text(&writer, "tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}");
+  gguf_add_text(&writer, "tokenizer.chat_template.rag", "rag");
+  gguf_add_array(&writer, "tokenizer.ggml.tokens", 8, 3);
+  for (int i = 0; i < 3; i++) gguf_put_text(&writer.entries, tokens[i], strlen(tokens[i]));
+  gguf_add_u32(&writer, "tokenizer.ggml.bos_token_id", 1);
+  gguf_add_u32(&writer, "tokenizer.ggml.eos_token_id", 2);
+  gguf_add_u32(&writer, "tokenizer.ggml.padding_token_id", 3); /* out of range */
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  assert_true(gguf_writer_save(&writer, path));
+  gguf_writer_release(&writer);
+  assert_int_equal(chat_template_open(&template, path, NULL), STATUS_OK);
+  char *text = render(template, hello, true);
+  assert_string_equal(text, "<s>Hi</s>False");
+  free(text);
+  chat_template_free(template);
+  assert_int_equal(chat_template_open(&template, path, "rag"), STATUS_OK);
+  chat_template_free(template);
+  assert_int_equal(chat_template_open(&template, path, "tools"), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "model.gguf: it has no chat template of the name tools"));
+}
+
 static void broken_templates_name_file_and_line(void **state) {
   (void)state;
   ChatTemplate *template;
@@ -153,6 +182,7 @@ int main(void) {
                                      cmocka_unit_test_setup_teardown(template_names_tokens, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(named_templates_are_chosen, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(file_of_its_own_comes_first, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(gguf_files_have_their_own, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(broken_templates_name_file_and_line, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(parts_are_joined, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(messages_of_another_form_are_refused, set_up, tear_down),

@@ -71,6 +71,7 @@ static bool is_carried(const char *name) {
                                       "tokenizer.json",
                                       "tokenizer.model",
                                       "tokenizer_config.json",
+                                      "chat_template.jinja",
                                       "special_tokens_map.json",
                                       "added_tokens.json",
                                       "generation_config.json",

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- The best evaluation ---- */
 
@@ -367,6 +368,28 @@ static Status report_evaluation(Run *run) {
 
 /* ---- Checkpoints ---- */
 
+/* What a chat needs besides ids: its template, and the special tokens that it names. From where the tokenizer came from, or the weights. */
+static Status keep_chat_template(const Session *session, const char *out) {
+  static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
+  const char *source = session->options.tokenizer != NULL ? session->options.tokenizer : session->origin;
+  if (source == NULL || !files_exists(source)) return STATUS_OK; /* such as "random" */
+  char *folder = files_folder(source);
+  Status status = folder != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
+    char *from = files_join(folder, names[i]), *to = files_join(out, names[i]);
+    struct stat there, here;
+    if (from == NULL || to == NULL) {
+      status = status_set(STATUS_NO_MEMORY, "no memory");
+    } else if (stat(from, &there) == 0 && (stat(to, &here) != 0 || there.st_dev != here.st_dev || there.st_ino != here.st_ino)) {
+      status = copy_file(from, to);
+    }
+    free(from);
+    free(to);
+  }
+  free(folder);
+  return status;
+}
+
 /* Config, weights (averaged ones if kept), tokenizer, codebooks, self-test and state into options.out. */
 static Status write_checkpoint(Session *session) {
   const char *out = session->options.out;
@@ -382,7 +405,10 @@ static Status write_checkpoint(Session *session) {
     free(folder);
     TRY(status);
   }
-  if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
+  if (session->tokenizer != NULL) {
+    TRY(tokenizer_save(session->tokenizer, out));
+    TRY(keep_chat_template(session, out));
+  }
   if (codewords != NULL) TRY(code_counts_export(session, out));
   trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */

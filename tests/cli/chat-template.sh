@@ -1,0 +1,20 @@
+#!/bin/bash
+# The chat template goes with a checkpoint: astra-train and astra-quantize keep its files, and a chat uses it.
+# Usage: tests/cli/chat-template.sh; programs in $BUILD/bin (build/bin). limit: 120
+stories=$PWD/tests/golden/stories260K
+. tests/cli/helpers.sh astra-train
+cp -R "$stories" model
+printf '{"bos_token": "<s>", "chat_template": "{{ raise_exception(\x27this template was used\x27) }}"}' >model/tokenizer_config.json
+for _ in $(seq 400); do echo "Once upon a time there was a little girl who liked to play in the park."; done >text.txt
+
+expect "a training" 0 --model model --init model --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out tuned --quiet
+cmp -s model/tokenizer_config.json tuned/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
+printf '{{ raise_exception("the file was used") }}' >tuned/chat_template.jinja
+expect "it goes on" 0 --resume tuned --max-steps 2 --quiet
+run "quantised" 0 "$bin/astra-quantize" --checkpoint tuned --out small
+for file in tokenizer_config.json chat_template.jinja; do cmp -s tuned/$file small/$file || report "$file is not beside the quantised checkpoint"; done
+echo hello >line; input=line
+run "a chat" 1 "$bin/astra-chat" -c model -n 1; err "this template was used"
+run "a chat with the file" 1 "$bin/astra-chat" -c small -n 1; err "the file was used"
+[ $failed = 0 ] && echo "chat templates: kept and used"
+exit $failed

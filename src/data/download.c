@@ -1,4 +1,4 @@
-/* The way of one file: into NAME.part (resumed, locked), checked against its digest, renamed to NAME, unpacked if it is an archive.
+/* The download of one file: into NAME.part (resumed, locked), checked against its digest, renamed to NAME, unpacked if it is an archive.
  * Invariant: what bears its final name is complete and has passed its check. Archives are opened by download_unpack.c; names come from the
  * catalogue, never from a server. */
 #include "data/download.h"
@@ -559,7 +559,7 @@ static Status download_transfer(Transfer *transfer, const TransferLimits *limits
   return STATUS_OK;
 }
 
-/* ---- The way of one file ---- */
+/* ---- The download of one file ---- */
 
 static const int64_t download_max = (int64_t)64 << 30;
 

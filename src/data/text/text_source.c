@@ -5,7 +5,7 @@
  *            0           at                  filled
  *
  * Invariant: bytes of the buffer belong to the file `index`; what was delivered is dropped before the next read. The first `scanned` bytes
- * that wait hold no place to cut at, so that each byte is looked at once, however long the way to such a place is. */
+ * that wait hold no place to cut at, so that each byte is looked at once, however far away such a place is. */
 #include "data/text/text_source.h"
 #include "base/array.h"
 #include "base/files.h"

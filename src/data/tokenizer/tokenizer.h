@@ -52,7 +52,7 @@ int32_t tokenizer_begin(const Tokenizer *tokenizer);
 int32_t tokenizer_end(const Tokenizer *tokenizer);
 
 /* SHA-256, 64 hexadecimal digits, over everything that decides which ids a text has. The same for the same tokenizer in other files, but
- * for a Llama-3 tokenizer.json and tokenizer.model, which break ties in other ways. The tokenizer's. */
+ * for a Llama-3 tokenizer.json and tokenizer.model, which break ties differently. The tokenizer's. */
 const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 
 /* What a cache of tokens or a set of labelled texts needs of a tokenizer, so that these can be tested without one. */

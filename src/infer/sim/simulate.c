@@ -269,7 +269,7 @@ static Status index_messages(Simulation *sim) {
   return STATUS_OK;
 }
 
-static Status open_device(Simulation *sim, int self, size_t packets, uint64_t senders, const LinkOptions *links, TransportSetup *setup) {
+static Status open_device(Simulation *sim, int self, size_t packets, uint64_t senders, TransportSetup *setup) {
   Device *d = &sim->devices[self];
   uint64_t everybody = (sim->count < 64 ? (1ull << sim->count) - 1 : ~0ull) & ~(1ull << self);
   *d = (Device){.sim = sim, .self = self, .computes_until = beginning};
@@ -285,12 +285,7 @@ static Status open_device(Simulation *sim, int self, size_t packets, uint64_t se
   if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_set(STATUS_NO_MEMORY, "no memory to simulate a device");
   setup->self = self;
   TRY(transport_new(&d->transport, setup, beginning - sim->options->start));
-  for (int peer = 0; peer < sim->count; peer++) { /* of the smallest question and answer, on links that are idle */
-    if (peer == self) continue;
-    double there = transport_idle_seconds(d->transport, peer, PACKET_HEADER),
-           back = transport_idle_seconds(d->transport, peer, PACKET_HEADER + PACKET_STATUS_HEAD);
-    transport_assume(d->transport, peer, there + back, links->jitter);
-  }
+  transport_assume_idle(d->transport);
   transport_begin_request(d->transport, 1, 1, &d->rules, senders, everybody);
   return STATUS_OK;
 }
@@ -353,7 +348,7 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   for (int d = 0; d < sim->count; d++) {
     uint64_t senders = 0;
     for (int peer = 0; peer < sim->count; peer++) senders |= (receivers[peer] >> d & 1) << peer;
-    TRY(open_device(sim, d, packets[d], senders, links, &setup));
+    TRY(open_device(sim, d, packets[d], senders, &setup));
   }
   return STATUS_OK;
 }

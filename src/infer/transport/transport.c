@@ -182,13 +182,15 @@ Status transport_give_up(Transport *t, int peer) {
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, t->setup.timeout);
 }
 
-void transport_assume(Transport *t, int peer, double round_trip, double jitter) {
-  t->peers[peer].round_trip = round_trip;
-  t->peers[peer].jitter = jitter;
-  t->fresh |= (uint64_t)1 << peer;
+void transport_assume_idle(Transport *t) {
+  const size_t question = PACKET_HEADER + t->setup.overhead, answer = question + PACKET_STATUS_HEAD;
+  for (int d = 0; d < t->setup.nodes; d++) {
+    if (d == t->setup.self) continue;
+    t->peers[d].round_trip = netem_idle(&t->netem, d, question) + netem_idle(&t->netem, d, answer);
+    t->peers[d].jitter = t->links.jitter;
+  }
+  t->fresh = UINT64_MAX;
 }
-
-double transport_idle_seconds(const Transport *t, int peer, size_t bytes) { return netem_idle(&t->netem, peer, bytes + t->setup.overhead); }
 
 /* ---- what leaves: from the queue through the simulated links ---- */
 

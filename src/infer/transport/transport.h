@@ -60,7 +60,8 @@ typedef struct TransportArrival {
 Status transport_new(Transport **transport, const TransportSetup *setup, double now);
 void transport_free(Transport *transport);          /* accepts NULL */
 size_t transport_bytes(const Transport *transport); /* of memory; 0 of NULL */
-int transport_ring(const Transport *transport); /* messages of the same site and part that are kept, both ways: the owners' memory too */
+int transport_ring(
+    const Transport *transport); /* messages of the same site and part that are kept, in both directions: the owners' memory too */
 
 /* ---- the owner's side */
 
@@ -136,10 +137,9 @@ Status transport_check(Transport *transport); /* the failure of a peer that take
 bool transport_changed(Transport *transport);
 bool transport_wants_driver(Transport *transport);
 
-/* Estimates as of a session that has been at work; those that follow are measured. */
-void transport_assume(Transport *transport, int peer, double round_trip, double jitter);
-double transport_idle_seconds(const Transport *transport, int peer,
-                              size_t bytes); /* of a packet on its simulated link, nothing else being there */
+/* Estimates as of a session that has been at work on its simulated links while nothing else was there: the round trip of the smallest
+ * question and answer, and the jitter. Those that follow are measured. */
+void transport_assume_idle(Transport *transport);
 
 /* Since the start. Messages count when they are queued, once for each receiver; the rest as it leaves. */
 typedef struct TransportCounts {

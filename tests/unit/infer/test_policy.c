@@ -1,4 +1,4 @@
-/* What is decided about a group that is waited for, case by case: times in seconds, the wait began at 10. */
+/* What is decided about a message that is waited for, case by case: times in seconds, the wait began at 10. */
 #include "infer/transport/policy.h"
 #include <cmocka.h>
 #include <math.h>
@@ -12,31 +12,31 @@ static const Reliability again_and_again = {.mode = RELIABILITY_RETRANSMIT, .tim
 static const MessageState some_came = {.packets = 4, .arrived = 2, .waiting = 10, .heard = 10.001, .round_trip = 0.004, .block_time = 0.1};
 static const MessageState none_came = {.waiting = 10, .heard = 9, .round_trip = 0.004, .block_time = 0.1};
 
-static Decision judge(const Reliability *reliability, MessageState group, double now, bool *ask, double *again) {
-  Decision decision = policy_decide(reliability, &group, now, ask, again);
-  if (decision == DECISION_WAIT && !(*again > now)) fail_msg("at %g: to be judged again at %g", now, *again);
+static Decision decide(const Reliability *reliability, MessageState message, double now, bool *ask, double *again) {
+  Decision decision = policy_decide(reliability, &message, now, ask, again);
+  if (decision == DECISION_WAIT && !(*again > now)) fail_msg("at %g: to be decided again at %g", now, *again);
   return decision;
 }
 
-static Decision decided_at(const Reliability *reliability, MessageState group, double now) {
+static Decision decided_at(const Reliability *reliability, MessageState message, double now) {
   bool ask;
   double again;
-  return judge(reliability, group, now, &ask, &again);
+  return decide(reliability, message, now, &ask, &again);
 }
 
-static bool asks_at(const Reliability *reliability, MessageState group, double now) {
+static bool asks_at(const Reliability *reliability, MessageState message, double now) {
   bool ask;
   double again;
-  assert_int_equal(judge(reliability, group, now, &ask, &again), DECISION_WAIT);
+  assert_int_equal(decide(reliability, message, now, &ask, &again), DECISION_WAIT);
   return ask;
 }
 
 static void what_is_there_is_complete(void **state) {
   (void)state;
-  MessageState group = some_came;
-  group.arrived = 4;
-  assert_int_equal(decided_at(&deadline, group, 10), DECISION_COMPLETE);
-  assert_int_equal(decided_at(&stream, group, 1000), DECISION_COMPLETE);
+  MessageState message = some_came;
+  message.arrived = 4;
+  assert_int_equal(decided_at(&deadline, message, 10), DECISION_COMPLETE);
+  assert_int_equal(decided_at(&stream, message, 1000), DECISION_COMPLETE);
 }
 
 static void questions_have_their_time(void **state) {
@@ -44,48 +44,48 @@ static void questions_have_their_time(void **state) {
   assert_false(asks_at(&stream, some_came, 15));
   assert_false(asks_at(&deadline, some_came, 10.0015)); /* a millisecond behind the last packet */
   assert_true(asks_at(&deadline, some_came, 10.0021));
-  MessageState group = some_came;
-  group.gap = 0.002;
-  assert_false(asks_at(&deadline, group, 10.0065));
-  assert_true(asks_at(&deadline, group, 10.0071));
+  MessageState message = some_came;
+  message.gap = 0.002;
+  assert_false(asks_at(&deadline, message, 10.0065));
+  assert_true(asks_at(&deadline, message, 10.0071));
   assert_false(asks_at(&deadline, none_came, 10.09)); /* it computes: a block's time */
   assert_true(asks_at(&deadline, none_came, 10.1));
 }
 
 static void there_is_one_question_at_a_time(void **state) {
   (void)state;
-  MessageState group = some_came;
-  group.asking = true; /* behind other packets of this device */
-  assert_false(asks_at(&deadline, group, 60));
-  group = some_came;
-  group.asked = 10.003;
-  group.unanswered = 1;
-  assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
-  assert_true(asks_at(&deadline, group, 10.0111));
-  group.unanswered = 3;
-  assert_false(asks_at(&deadline, group, 10.0209)); /* half as long again, twice */
-  assert_true(asks_at(&deadline, group, 10.0211));
-  group.unanswered = 30;
-  assert_true(asks_at(&deadline, group, 10.51));
-  group.round_trip = 0; /* unknown */
-  group.unanswered = 1;
-  assert_false(asks_at(&deadline, group, 10.0229));
-  assert_true(asks_at(&deadline, group, 10.0231));
+  MessageState message = some_came;
+  message.asking = true; /* behind other packets of this device */
+  assert_false(asks_at(&deadline, message, 60));
+  message = some_came;
+  message.asked = 10.003;
+  message.unanswered = 1;
+  assert_false(asks_at(&deadline, message, 10.0105)); /* two round trips */
+  assert_true(asks_at(&deadline, message, 10.0111));
+  message.unanswered = 3;
+  assert_false(asks_at(&deadline, message, 10.0209)); /* half as long again, twice */
+  assert_true(asks_at(&deadline, message, 10.0211));
+  message.unanswered = 30;
+  assert_true(asks_at(&deadline, message, 10.51));
+  message.round_trip = 0; /* unknown */
+  message.unanswered = 1;
+  assert_false(asks_at(&deadline, message, 10.0229));
+  assert_true(asks_at(&deadline, message, 10.0231));
 }
 
 static void answers_put_off_the_next_question(void **state) {
   (void)state;
-  MessageState group = some_came;
-  group.asked = 10.003;
-  group.told = 10.007;
-  group.sender = SENDER_SENT; /* once more, a grace later: it should be there */
-  assert_false(asks_at(&again_and_again, group, 10.0079));
-  assert_true(asks_at(&again_and_again, group, 10.0081));
-  group.sender = SENDER_NOT_YET; /* a quarter of a block's time */
-  assert_false(asks_at(&again_and_again, group, 10.0319));
-  assert_true(asks_at(&again_and_again, group, 10.0321));
-  group.heard = 10.0315; /* now it comes */
-  assert_false(asks_at(&again_and_again, group, 10.0321));
+  MessageState message = some_came;
+  message.asked = 10.003;
+  message.told = 10.007;
+  message.sender = SENDER_SENT; /* once more, a grace later: it should be there */
+  assert_false(asks_at(&again_and_again, message, 10.0079));
+  assert_true(asks_at(&again_and_again, message, 10.0081));
+  message.sender = SENDER_NOT_YET; /* a quarter of a block's time */
+  assert_false(asks_at(&again_and_again, message, 10.0319));
+  assert_true(asks_at(&again_and_again, message, 10.0321));
+  message.heard = 10.0315; /* now it comes */
+  assert_false(asks_at(&again_and_again, message, 10.0321));
 }
 
 static void what_left_just_now_is_on_its_way(void **state) {
@@ -98,38 +98,38 @@ static void what_left_just_now_is_on_its_way(void **state) {
 
 static void only_what_was_sent_is_lost(void **state) {
   (void)state;
-  MessageState group = some_came;
-  group.asked = 10.003;
-  group.told = group.heard = 10.007;
-  group.sender = SENDER_SENT;
-  group.missing_sent = 1; /* of two */
-  assert_int_equal(decided_at(&deadline, group, 10.05), DECISION_WAIT);
-  group.missing_sent = 2;
-  assert_int_equal(decided_at(&deadline, group, 10.0075), DECISION_WAIT);
-  assert_int_equal(decided_at(&deadline, group, 10.0081), DECISION_LOST);
-  group.jitter = 0.01; /* it may only be overtaken */
-  assert_int_equal(decided_at(&deadline, group, 10.0081), DECISION_WAIT);
-  assert_int_equal(decided_at(&deadline, group, 10.0271), DECISION_LOST);
-  assert_int_equal(decided_at(&again_and_again, group, 11), DECISION_WAIT);
-  group.told = 9; /* before anybody waited */
-  assert_int_equal(decided_at(&deadline, group, 10.0271), DECISION_WAIT);
+  MessageState message = some_came;
+  message.asked = 10.003;
+  message.told = message.heard = 10.007;
+  message.sender = SENDER_SENT;
+  message.missing_sent = 1; /* of two */
+  assert_int_equal(decided_at(&deadline, message, 10.05), DECISION_WAIT);
+  message.missing_sent = 2;
+  assert_int_equal(decided_at(&deadline, message, 10.0075), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, message, 10.0081), DECISION_LOST);
+  message.jitter = 0.01; /* it may only be overtaken */
+  assert_int_equal(decided_at(&deadline, message, 10.0081), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, message, 10.0271), DECISION_LOST);
+  assert_int_equal(decided_at(&again_and_again, message, 11), DECISION_WAIT);
+  message.told = 9; /* before anybody waited */
+  assert_int_equal(decided_at(&deadline, message, 10.0271), DECISION_WAIT);
 }
 
 static void a_peer_that_lives_is_waited_for(void **state) {
   (void)state;
-  MessageState group = none_came;
-  group.sender = SENDER_NOT_YET;
-  group.asked = 19.9;
-  group.told = 19.95;
-  assert_int_equal(decided_at(&deadline, group, 20), DECISION_WAIT);
-  assert_int_equal(decided_at(&strict, group, 20), DECISION_LATE);
-  assert_int_equal(decided_at(&strict, group, 10.029), DECISION_WAIT);
-  assert_int_equal(decided_at(&strict, group, 10.031), DECISION_LATE);
-  group.told = 69.99;
-  assert_int_equal(decided_at(&deadline, group, 70.01), DECISION_PEER_GONE); /* --timeout */
-  group.sender = SENDER_GONE;
-  assert_int_equal(decided_at(&deadline, group, 20), DECISION_LOST);
-  assert_int_equal(decided_at(&again_and_again, group, 20), DECISION_PEER_GONE);
+  MessageState message = none_came;
+  message.sender = SENDER_NOT_YET;
+  message.asked = 19.9;
+  message.told = 19.95;
+  assert_int_equal(decided_at(&deadline, message, 20), DECISION_WAIT);
+  assert_int_equal(decided_at(&strict, message, 20), DECISION_LATE);
+  assert_int_equal(decided_at(&strict, message, 10.029), DECISION_WAIT);
+  assert_int_equal(decided_at(&strict, message, 10.031), DECISION_LATE);
+  message.told = 69.99;
+  assert_int_equal(decided_at(&deadline, message, 70.01), DECISION_PEER_GONE); /* --timeout */
+  message.sender = SENDER_GONE;
+  assert_int_equal(decided_at(&deadline, message, 20), DECISION_LOST);
+  assert_int_equal(decided_at(&again_and_again, message, 20), DECISION_PEER_GONE);
 }
 
 /* Who says nothing may have had no processor: only a deadline that was asked for ends the wait before --timeout does. */
@@ -141,10 +141,10 @@ static void silence_is_no_loss(void **state) {
     assert_int_equal(decided_at(patient[i], some_came, 69.9), DECISION_WAIT);
     assert_int_equal(decided_at(patient[i], none_came, 70.1), DECISION_PEER_GONE);
   }
-  MessageState group = some_came;
-  group.heard = 60; /* it is slow, but it comes */
-  assert_int_equal(decided_at(&stream, group, 119), DECISION_WAIT);
-  assert_int_equal(decided_at(&stream, group, 121), DECISION_PEER_GONE);
+  MessageState message = some_came;
+  message.heard = 60; /* it is slow, but it comes */
+  assert_int_equal(decided_at(&stream, message, 119), DECISION_WAIT);
+  assert_int_equal(decided_at(&stream, message, 121), DECISION_PEER_GONE);
   assert_int_equal(decided_at(&strict, none_came, 10.029), DECISION_WAIT);
   assert_int_equal(decided_at(&strict, none_came, 10.031), DECISION_LATE);
 }

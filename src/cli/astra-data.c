@@ -1,7 +1,8 @@
 /* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set, train a tokenizer
- * and encode and decode with one (data_encode.c), verify a checkpoint (data_verify.c).
+ * and encode and decode with one (data_encode.c), verify a checkpoint.
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
+#include "base/gguf.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/progress.h"
@@ -14,6 +15,7 @@
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include "nn/json_build.h"
+#include "nn/safetensors.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,6 +445,139 @@ static Status run_show(int argc, char **argv) {
   return status;
 }
 
+/* ---- astra-data verify: how digests work says nn/safetensors.h ---- */
+
+static const char verify_usage[] = "astra-data verify DIR [--write]";
+static const char verify_about[] =
+    "Compares every tensor of a checkpoint and of its training state (or of one .safetensors file) with the digest that was\n"
+    "written beside it, and names those that are damaged. DIR may be the name of an installed checkpoint. Files of other\n"
+    "programs have no digests: that is said, and --write adds them, which leaves the tensors as they are.";
+
+typedef struct Verify {
+  const char *path;
+  bool write, json;
+  json_t *files;
+  int64_t count, damaged;
+} Verify;
+
+static Status say_verified(Verify *verify, const char *path, const char *decision, size_t tensors, json_t *messages) {
+  json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", decision, "tensors", (json_int_t)tensors, "damage", messages);
+  verify->count++;
+  verify->damaged += json_array_size(messages) > 0;
+  if (!row || json_array_append_new(verify->files, row) != 0) return status_no_memory(NULL, "verifying a checkpoint");
+  if (verify->json) return STATUS_OK;
+  printf("%s: %s (%zu tensors)\n", path, decision, tensors);
+  for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", json_string_value(json_array_get(messages, i)));
+  return STATUS_OK;
+}
+
+static Status verify_file(Verify *verify, const char *path) {
+  const char *decision = "ok";
+  bool gguf = gguf_is_file(path);
+  SafeFile file = {0};
+  GgufFile container;
+  json_t *messages = json_array();
+  if (!messages) return status_no_memory(NULL, "verifying a checkpoint");
+  Status status = gguf ? gguf_open(&container, path) : safetensors_open(&file, path);
+  if (status == STATUS_BAD_FILE) {
+    json_build_append(&messages, json_string(status_message()));
+    return messages ? say_verified(verify, path, "damaged", 0, messages) : status_no_memory(NULL, "verifying a checkpoint");
+  }
+  if (status != STATUS_OK) {
+    json_decref(messages);
+    return status;
+  }
+  if (gguf) { /* the container holds no digests: that all of it is there is what can be said */
+    status = say_verified(verify, path, "whole; a GGUF file has no digests, so nothing to compare", container.tensor_count, messages);
+    gguf_close(&container);
+    return status;
+  }
+  for (size_t i = 0; i < file.count; i++)
+    if (safetensors_verify(&file.list[i]) != STATUS_OK) json_build_append(&messages, json_string(status_message()));
+  bool damaged = json_array_size(messages) > 0;
+  if (damaged)
+    decision = "damaged";
+  else if (!file.sealed && verify->write)
+    status = safetensors_seal(&file), decision = "digests written";
+  else if (!file.sealed)
+    decision = "no digests, so nothing to compare; --write adds them";
+  if (!messages) status = status_no_memory(NULL, "verifying a checkpoint");
+  if (status == STATUS_OK)
+    status = say_verified(verify, file.path, decision, file.count, messages);
+  else
+    json_decref(messages);
+  safetensors_close(&file);
+  return status;
+}
+
+static Status verify_folder(Verify *verify, const char *folder) {
+  static const char ending[] = ".safetensors";
+  char **names;
+  size_t count;
+  TRY(files_list(folder, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    size_t length = strlen(names[i]);
+    if (length < sizeof ending || strcmp(names[i] + length - (sizeof ending - 1), ending) != 0) continue;
+    char *path = files_join(folder, names[i]);
+    status = path ? verify_file(verify, path) : status_no_memory(NULL, "verifying a checkpoint");
+    free(path);
+  }
+  files_list_free(names, count);
+  return status;
+}
+
+static Status verify_all(Verify *verify, const char *path) {
+  if (!files_is_dir(path)) return verify_file(verify, path);
+  TRY(verify_folder(verify, path));
+  char *training = files_join(path, "training");
+  Status status = !training                ? status_no_memory(NULL, "verifying a checkpoint")
+                  : files_is_dir(training) ? verify_folder(verify, training)
+                                           : STATUS_OK;
+  free(training);
+  if (status == STATUS_OK && verify->count == 0) return status_set(STATUS_NOT_FOUND, "%s holds no .safetensors files", path);
+  return status;
+}
+
+static Status verify_named(Verify *verify) {
+  char *found = files_exists(verify->path) ? strdup(verify->path) : NULL;
+  if (!found) TRY(data_paths_find("checkpoints", verify->path, NULL, &found));
+  verify->files = json_array();
+  Status status = verify->files ? verify_all(verify, found) : status_no_memory(NULL, "verifying a checkpoint");
+  if (status == STATUS_OK && verify->json)
+    status = json_build_print(json_pack("{s:s, s:O, s:I}", "path", found, "files", verify->files, "damaged", (json_int_t)verify->damaged));
+  json_decref(verify->files);
+  free(found);
+  if (status != STATUS_OK || verify->damaged == 0) return status;
+  return status_set(STATUS_BAD_FILE, "%s: %lld of %lld files are damaged; fetch or make them again", verify->path,
+                    (long long)verify->damaged, (long long)verify->count);
+}
+
+static Status run_verify(int argc, char **argv) {
+  Verify verify = {.path = NULL};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      {.kind = OPTION_FLAG, .name = "write", .letter = 'w', .target = &verify.write, .help = "add digests to files without any"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &verify.json, .help = "print one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, verify_usage, verify_about, stdout);
+    return STATUS_OK;
+  }
+  const char **paths = calloc((size_t)argc + 1, sizeof *paths);
+  int count = 0;
+  Status status = paths ? options_parse(options, argc, argv, paths, &count) : status_no_memory(NULL, "verifying a checkpoint");
+  if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "verify: one DIR is needed, %d given", count);
+  if (status == STATUS_OK) {
+    verify.path = paths[0];
+    status = verify_named(&verify);
+  }
+  free(paths);
+  return status;
+}
+
 /* ---- main ---- */
 
 static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
@@ -451,7 +586,7 @@ static const CliCommand commands[] = {{"get", "download, check and unpack data s
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
                                       {"encode", "convert text to token ids", data_encode_run},
                                       {"decode", "convert token ids to text", data_decode_run},
-                                      {"verify", "check a checkpoint's tensors against their digests", data_verify_run},
+                                      {"verify", "check a checkpoint's tensors against their digests", run_verify},
                                       {NULL, NULL, NULL}};
 
 static void print_help(FILE *stream) {

@@ -124,30 +124,11 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
   return STATUS_OK;
 }
 
-static Status read_rows(Experiment *e, const char *path, const json_t *rows) {
-  if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
-    return bad_file(path, "1 to 64 rows are accepted");
-  for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
-  return STATUS_OK;
-}
-
 /* Among those that are there so far. */
 static bool has_seed(const Experiment *e, int64_t seed) {
   for (int s = 0; s < e->seed_count; s++)
     if (e->seeds[s] == seed) return true;
   return false;
-}
-
-static Status read_seeds(Experiment *e, const char *path, const json_t *seeds) {
-  if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
-    return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
-  for (e->seed_count = 0; (size_t)e->seed_count < json_array_size(seeds); e->seed_count++) {
-    const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
-    if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
-    e->seeds[e->seed_count] = json_integer_value(seed);
-    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
-  }
-  return STATUS_OK;
 }
 
 static Status understand(Experiment *e, const char *path) {
@@ -170,8 +151,17 @@ static Status understand(Experiment *e, const char *path) {
   const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");
-  TRY(read_seeds(e, path, seeds));
-  TRY(read_rows(e, path, rows));
+  if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
+    return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+  for (e->seed_count = 0; (size_t)e->seed_count < json_array_size(seeds); e->seed_count++) {
+    const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
+    if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+    e->seeds[e->seed_count] = json_integer_value(seed);
+    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
+  }
+  if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
+    return bad_file(path, "1 to 64 rows are accepted");
+  for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
   e->baseline = find_row(e, baseline);
   return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
 }
@@ -775,15 +765,6 @@ static Status write_beside(const Experiment *e, const AccuracyCommand *c, const 
   return status;
 }
 
-static Status write_all(const Experiment *e, const AccuracyCommand *c) {
-  TRY(write_beside(e, c, "results.csv", write_csv));
-  TRY(write_beside(e, c, "results.md", write_table));
-  char *chart = files_join(c->folder, "results.png");
-  Status status = chart ? write_chart(e, chart) : status_no_memory(NULL, "a path");
-  free(chart);
-  return status;
-}
-
 static Status print_json(const Experiment *e, const AccuracyCommand *c) {
   json_t *rows = json_array();
   for (int i = 0; i < e->count; i++) {
@@ -849,11 +830,17 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
 
 /* Seed by seed, so that after the first there is a whole table. */
 static Status run_all(Experiment *e, const AccuracyCommand *c) {
+  char *chart = files_join(c->folder, "results.png");
+  Status status = chart ? STATUS_OK : status_no_memory(NULL, "a path");
   for (int s = 0; s < e->seed_count; s++)
-    for (int row = 0; row < e->count; row++) {
-      TRY(run_job(e, c, row, s, &e->run[row][s]));
-      TRY(write_all(e, c));
+    for (int row = 0; row < e->count && status == STATUS_OK; row++) {
+      status = run_job(e, c, row, s, &e->run[row][s]);
+      if (status == STATUS_OK) status = write_beside(e, c, "results.csv", write_csv);
+      if (status == STATUS_OK) status = write_beside(e, c, "results.md", write_table);
+      if (status == STATUS_OK) status = write_chart(e, chart);
     }
+  free(chart);
+  TRY(status);
   if (c->json) return print_json(e, c);
   TRY(write_table(e, c, stdout));
   log_info("%s: results.md, results.csv and, for rows with an x, results.png", c->folder);

@@ -10,7 +10,4 @@ Status data_tokenizer_run(int argc, char **argv);
 Status data_encode_run(int argc, char **argv);
 Status data_decode_run(int argc, char **argv);
 
-/* astra-data verify: the digests of a checkpoint's files, compared or written. */
-Status data_verify_run(int argc, char **argv);
-
 #endif

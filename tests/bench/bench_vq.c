@@ -27,7 +27,7 @@ typedef struct Bench {
 
 typedef void Body(Bench *bench);
 
-static void check(Status status) {
+static void require_ok(Status status) {
   if (status == STATUS_OK) return;
   fprintf(stderr, "%s\n", status_message());
   exit(1);
@@ -68,7 +68,7 @@ static void iterate(Bench *b) {
   codebook_assign(&b->book, b->x, b->rows, b->codes, &distortion, b->scratch);
 }
 
-static void start(Bench *b) { check(start_centres(&b->book, b->x, b->rows, KMEANS_GREEDY, 1, 0)); }
+static void start(Bench *b) { require_ok(start_centres(&b->book, b->x, b->rows, KMEANS_GREEDY, 1, 0)); }
 
 static int ascending(const void *a, const void *b) {
   double left = *(const double *)a, right = *(const double *)b;
@@ -97,19 +97,19 @@ static void fill(real *x, int64_t count, Rng *rng) {
 static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   Bench b = {.rows = rows, .width = width, .groups = groups, .entries = entries};
   rng_init(&b.rng, 1, 1);
-  check(codebook_init(&b.book, groups, entries, width, NULL));
-  check(navq_init(&b.navq, groups, width, NOISE_FULL));
+  require_ok(codebook_init(&b.book, groups, entries, width, NULL));
+  require_ok(navq_init(&b.navq, groups, width, NOISE_FULL));
   size_t assign_bytes = codebook_assign_scratch(&b.book, rows), noise_bytes = navq_scratch(&b.navq, rows);
   b.x = malloc((size_t)(rows * width) * sizeof *b.x);
   b.q = malloc((size_t)(rows * width) * sizeof *b.q);
   b.codes = malloc((size_t)(rows * groups) * sizeof *b.codes);
   b.scratch = malloc(assign_bytes > noise_bytes ? assign_bytes : noise_bytes);
-  if (!b.x || !b.q || !b.codes || !b.scratch) check(status_set(STATUS_NO_MEMORY, "no memory"));
+  if (!b.x || !b.q || !b.codes || !b.scratch) require_ok(status_set(STATUS_NO_MEMORY, "no memory"));
   fill(b.x, rows * width, &b.rng);
   fill(b.book.codewords, entries * width, &b.rng);
   codebook_refresh(&b.book);
-  check(ema_init(&b.ema, &b.book, (double)rows / (double)entries));
-  check(step_init(&b.step, &b.book, rows));
+  require_ok(ema_init(&b.ema, &b.book, (double)rows / (double)entries));
+  require_ok(step_init(&b.step, &b.book, rows));
   printf("%d rows, width %d, %d groups, %d entries, %d threads\n", (int)rows, (int)width, (int)groups, (int)entries, threads_count());
   double products = 2.0 * (double)(rows * width) * (double)entries, small = 2.0 * (double)(rows * width) * (double)(width / groups);
   measure(&b, "assign", assign, products);
@@ -133,7 +133,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
 
 int main(void) {
   matmul_start();
-  check(threads_start(0));
+  require_ok(threads_start(0));
   run(1576, 768, 1, 1024);
   run(1576, 768, 16, 1024);
   run(1576, 768, 32, 1024);

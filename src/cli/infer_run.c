@@ -378,6 +378,7 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
 /* A device of its own computes on all its cores; nodes of one machine share them. */
 static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
   options->cluster = &run->cluster.options;
+  run->cluster.options.checkpoint = run->directory;
   if (s->peers && s->threads == 0) options->threads = 0;
   if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
 }
@@ -455,6 +456,7 @@ Status infer_run_prepare(const InferSettings *s, InferRun *run, const LeaderOpti
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
+  run->cluster.options.await_fetch = true;
   if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(start_nodes(s, run, options));
   uint64_t used;

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
+#include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/key_file.h"
 #include "infer/cluster/listener.h"
 #include <stdio.h>
@@ -53,7 +54,7 @@ Status infer_keygen_run(int argc, char **argv) {
 enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
-  const char *checkpoint, *listen, *key_file, *name;
+  const char *checkpoint, *fetch, *listen, *key_file, *name;
   double table_memory;
   const char *backend;
   int weights;    /* WeightsBits */
@@ -65,7 +66,7 @@ typedef struct Worker {
   bool once, quiet;
 } Worker;
 
-static const char usage[] = "astra-infer worker --checkpoint DIR [OPTION...]",
+static const char usage[] = "astra-infer worker --checkpoint DIR|--fetch DIR [OPTION...]",
                   about[] = "Serves this machine as a device of clusters: loads the model once, and computes for the leaders that call "
                             "(astra-infer --peers), one at a time.";
 
@@ -73,7 +74,9 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
   const Option rows[] = {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
-       .help = "directory or GGUF file of the model, or the name of an installed one (required)"},
+       .help = "directory or GGUF file of the model, or the name of an installed one (this or --fetch is required)"},
+      {OPTION_TEXT, "fetch", 0, &w->fetch, "DIR",
+       .help = "directory of the model; while it is absent or empty, the first leader's checkpoint is fetched into it"},
       {OPTION_CHOICE, "weights", 0, &w->weights, .choices = WEIGHTS_BITS,
        .help = "int8, int4: quantise matrices to 8 or 4 bits, as the leader does; file: as stored"},
       {OPTION_CHOICE, "precision", 0, &w->precision, .choices = WEIGHTS_PRECISIONS,
@@ -100,14 +103,29 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
   memcpy(table, rows, sizeof rows);
 }
 
-static Status load(const Worker *w, Weights *weights) {
+static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   char *directory = NULL;
-  Status status = infer_run_find(w->checkpoint, &directory);
+  Status status = infer_run_find(checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   free(directory);
+  return status;
+}
+
+typedef struct Fetched {
+  const Worker *worker;
+  Weights *weights;
+} Fetched;
+
+static Status load_fetched(void *context) {
+  const Fetched *fetched = context;
+  char *checkpoint = NULL;
+  TRY(checkpoint_fetch_find(fetched->worker->fetch, &checkpoint));
+  if (!checkpoint) return status_set(STATUS_NOT_FOUND, "--fetch %s: the directory is gone", fetched->worker->fetch);
+  Status status = load(fetched->worker, checkpoint, fetched->weights);
+  free(checkpoint);
   return status;
 }
 
@@ -124,7 +142,13 @@ static Status run(const Worker *w) {
                              .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
                              .once = w->once,
                              .stop = infer_run_stop_flag()};
-  if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
+  Fetched fetched = {.worker = w, .weights = &weights};
+  const ListenerFetch fetch = {.directory = w->fetch, .load = load_fetched, .context = &fetched};
+  char *found = NULL; /* what was fetched before */
+  if (!w->checkpoint && !w->fetch)
+    return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run, or --fetch DIR, into which the "
+                                        "leader's is fetched");
+  if (w->checkpoint && w->fetch) return status_set(STATUS_BAD_USAGE, "--checkpoint and --fetch: give one of the two");
   log_quiet(w->quiet);
   if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
   Status listen = address_parse(w->listen, &options.listen);
@@ -133,9 +157,13 @@ static Status run(const Worker *w) {
   TRY(listener_check(&options));
   log_times(true);
   TRY(cli_check_kernels(w->backend));
-  Status status = load(w, &weights);
+  Status status = w->fetch ? checkpoint_fetch_find(w->fetch, &found) : STATUS_OK;
+  bool lacks = w->fetch && !found;
+  if (lacks) options.fetch = &fetch;
+  if (status == STATUS_OK && !lacks) status = load(w, found ? found : w->checkpoint, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = listener_run(&options);
+  free(found);
   weights_release(&weights);
   return status;
 }

@@ -18,7 +18,9 @@ enum {
   WIRE_TEXT = 512,
   WIRE_TOKEN_BYTES = 4,
   WIRE_DECODED_BYTES = 32 /* of a token, at least */,
-  WIRE_NODES = 64 /* most nodes of a cluster */
+  WIRE_OFFER_BYTES = 1 << 15,       /* most of an OFFER */
+  WIRE_PIECE_BYTES = 8 + (1 << 18), /* most of a PIECE */
+  WIRE_NODES = 64                   /* most nodes of a cluster */
 };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a CLASSIFY and of the RESULT that answers it: the sender's codes follow the replicas */
@@ -52,7 +54,11 @@ enum {
   X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                           \
   X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
   X(SEQUENCE, 24, LEADER, 1, UINT32_MAX, 0)              /* as PROMPT, but the sequence then lives on a node, which decodes it   */        \
-  X(DECODED, 25, DEVICE, WIRE_DECODED_BYTES, UINT32_MAX, 0) /* count new tokens of its sequences */
+  X(DECODED, 25, DEVICE, WIRE_DECODED_BYTES, UINT32_MAX, 0) /* count new tokens of its sequences */                                        \
+  X(FETCH, 26, DEVICE, 0, 8, 0)                /* in place of WELCOME: the checkpoint is wanted (cluster/checkpoint_offer.h) */            \
+  X(OFFER, 27, LEADER, 1, WIRE_OFFER_BYTES, 0) /* count files of it */                                                                     \
+  X(PIECE, 28, LEADER, 9, WIRE_PIECE_BYTES, 0) /* of file number count */                                                                  \
+  X(FETCHED, 29, DEVICE, 0, 0, 0)              /* all are there */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number, from, min, max, flags) WIRE_##name = number,

@@ -34,8 +34,10 @@ typedef struct ClusterOptions {
   int local;            /* processes forked here: devices 0 to local - 1 */
   const Address *peers; /* [peer_count] workers: the devices after these */
   int peer_count;
-  const KeyFile *key; /* of the workers; NULL: none */
-  double wait;        /* seconds to wait for a busy worker */
+  const KeyFile *key;     /* of the workers; NULL: none */
+  double wait;            /* seconds to wait for a busy worker */
+  const char *checkpoint; /* directory or GGUF file, offered to workers that fetch it (checkpoint_offer.h); NULL: none is offered */
+  bool await_fetch;       /* the start waits for them, even if other devices could begin without */
   OnFailure on_failure;
   double request_timeout; /* time limit per request in seconds, reruns included; 0: none */
 } ClusterOptions;

@@ -326,6 +326,7 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   bool sound = header->kind == WIRE_BUSY ? greeted : header->count <= (uint32_t)leader->epoch.nodes;
   *payload = device->welcome;
   if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;
+  if (header->kind == WIRE_FETCH && greeted && !device->forked && header->bytes == 0 && header->count == 0) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && device->asked) return STATUS_OK;
   if (is_complaint(header) && sound) {
     *payload = (uint8_t *)leader->epoch.complaints[from->peer];
@@ -339,6 +340,8 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   LeaderDevice *device = &leader->membership.devices[from->peer];
   device->heard = clock_now();
   if (header->kind == WIRE_WELCOME) return membership_take_welcome(&leader->membership, from->peer);
+  device->fetches |= header->kind == WIRE_FETCH;
+  if (header->kind == WIRE_FETCH) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED) device->asked = false;
   if (header->kind == WIRE_CANCELLED) return STATUS_OK;
   if (!is_complaint(header)) return deliver_of_node(leader, device, header, payload);

@@ -2,6 +2,7 @@
 #include "infer/cluster/listener.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/device_session.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
@@ -241,6 +242,8 @@ typedef struct Listener {
   Rejections rejected;
   uint64_t turns;
   bool was_served;     /* at least one session has ended */
+  bool lacks;          /* the weights: the session fetches them */
+  bool fetched;        /* they are there, and not loaded yet */
   double closed_until; /* clock_now: no connection is accepted before */
   double next_tick;
 } Listener;
@@ -307,7 +310,13 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
     if (fd >= 0 && fd != connection_fd(pending->connection)) close(fd);
   }
   close(pair[0]);
-  _exit(session_run(&place));
+  if (!l->lacks) _exit(session_run(&place));
+  close(pair[1]);
+  _exit(checkpoint_fetch_run(&(FetchPlace){.parent = parent,
+                                           .control = pending->connection,
+                                           .directory = options->fetch->directory,
+                                           .leader = pending->caller,
+                                           .idle_timeout = options->idle_timeout}));
 }
 
 static void session_ready(void *context, short events) {
@@ -369,7 +378,8 @@ static void reap(Listener *l) {
                 strsignal(WTERMSIG(ended)));
   else
     log_info("session pid %d of %s is over after %.1f s", (int)l->served.pid, l->served.caller, clock_now() - l->served.began);
-  l->was_served = true;
+  l->fetched = l->lacks && WIFEXITED(ended) && WEXITSTATUS(ended) == 0;
+  l->was_served = !l->lacks;
   end_session(l);
 }
 
@@ -426,7 +436,7 @@ static Pending *find_pending(Listener *l, PendingState state) {
 
 /* Serves the first waiting leader if no session runs. A message to it must be sent completely before, or its TLS stream would break. */
 static void call_next(Listener *l) {
-  Pending *next = l->served.pid ? NULL : find_pending(l, PENDING_WAITS);
+  Pending *next = l->served.pid || l->fetched ? NULL : find_pending(l, PENDING_WAITS);
   if (next && next->sent == next->size) start_session(l, next);
 }
 
@@ -606,13 +616,23 @@ static void socket_ready(void *context, short events) {
 
 /* ---- time limits and periodic work */
 
+static Status load(Listener *l) {
+  TRY(l->options->fetch->load(l->options->fetch->context));
+  TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
+  l->lacks = l->fetched = false;
+  log_info("the checkpoint is loaded");
+  return STATUS_OK;
+}
+
 static Status tick(Listener *l) {
   double now = clock_now();
   if (session_ends(l)) reap(l);
+  if (l->fetched) TRY(load(l));
   call_next(l);
   if (now < l->next_tick) return STATUS_OK;
   l->next_tick = now + tick_seconds;
   reap(l);
+  if (l->fetched) return STATUS_OK; /* loaded in the next one */
   call_next(l);
   for (int i = 0; i < l->caller_slots.capacity; i++) {
     const FairSlot *slot = &l->caller_slots.slots[i];
@@ -635,7 +655,7 @@ static Status tick(Listener *l) {
     l->rejected = (Rejections){.last = now};
   }
   for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(&l->loop, &l->sockets[i], POLLIN);
-  return weights_unchanged(l->options->weights);
+  return l->lacks ? STATUS_OK : weights_unchanged(l->options->weights);
 }
 
 /* ---- beginning and end */
@@ -668,7 +688,8 @@ static Status start(Listener *l) {
   l->served.watch.fd = -1;
   l->loop.fd = epoll_create1(EPOLL_CLOEXEC);
   if (l->loop.fd < 0) return status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
-  TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
+  l->lacks = l->options->fetch != NULL;
+  if (!l->lacks) TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
   Address address = l->options->listen;
   char text[ADDRESS_TEXT];
   int sockets[ADDRESS_SOCKETS];

@@ -22,10 +22,18 @@
 
 enum { LISTENER_MAX_QUEUE = 64 };
 
+/* A worker that has no checkpoint fetches the first leader's. */
+typedef struct ListenerFetch {
+  const char *directory;         /* where it goes (checkpoint_fetch.h) */
+  Status (*load)(void *context); /* called when it is there: fills ListenerOptions.weights. Calls of leaders wait meanwhile */
+  void *context;
+} ListenerFetch;
+
 typedef struct ListenerOptions {
   const Weights *weights;
-  const char *name;   /* of the device, for messages */
-  const KeyFile *key; /* NULL: the open key, on UNIX sockets only */
+  const ListenerFetch *fetch; /* NULL: the weights are loaded */
+  const char *name;           /* of the device, for messages */
+  const KeyFile *key;         /* NULL: the open key, on UNIX sockets only */
   Address listen;
   int threads;         /* of a session */
   double idle_timeout; /* seconds without a sign of life before a leader is dropped */

@@ -24,6 +24,7 @@ static const double useless_seconds = 60, useless_max = 3600; /* to a worker tha
 static const double explain_seconds = 0.5;                    /* for the system to tell which child has died */
 static const double stop_seconds = 2;                         /* for children to exit by themselves */
 static const double slice_seconds = 0.02;
+static const double load_seconds = 300, load_slice = 0.25; /* for a worker to load what it has fetched; between two calls meanwhile */
 
 const char *membership_name(const Membership *membership, int m, char text[MEMBERSHIP_NAME]) {
   const LeaderDevice *device = &membership->devices[m];
@@ -192,7 +193,7 @@ static Status call(Membership *membership, LeaderDevice *device) {
   if (device->number_count == 0 || (device->turn == 0 && device->pause >= again_max))
     TRY(address_numbers(&device->address, device->numbers, &device->number_count));
   become(device, DEVICE_CALLED);
-  device->answered = false;
+  device->answered = device->fetches = false;
   do {
     status =
         connection_dial(&device->connection, &device->numbers[device->turn], HELLO_LEADER, membership->session, membership->cluster->key);
@@ -237,9 +238,49 @@ static Status step_handshake(Membership *membership, int m) {
   return connections_step(&connection, 1, 0);
 }
 
+/* The connection goes to a thread that sends the checkpoint. */
+static Status start_offer(Membership *membership, int m) {
+  LeaderDevice *device = &membership->devices[m];
+  char name[MEMBERSHIP_NAME];
+  device->fetches = false;
+  membership_name(membership, m, name);
+  device->refused = !membership->cluster->checkpoint;
+  if (device->refused)
+    return status_set(STATUS_BAD_VALUE, "%s fetches its checkpoint, and this command offers none; start the worker with --checkpoint",
+                      name);
+  if (!membership->catalogue) TRY(offer_catalogue_new(&membership->catalogue, membership->cluster->checkpoint));
+  TRY(offer_start(&device->offer, membership->catalogue, &device->connection, name));
+  become(device, DEVICE_FETCHES);
+  return STATUS_OK;
+}
+
+/* Once the thread has ended: the worker is called again while it loads. */
+static Status step_offer(Membership *membership, int m) {
+  LeaderDevice *device = &membership->devices[m];
+  char name[MEMBERSHIP_NAME];
+  if (!offer_is_over(device->offer)) return STATUS_OK;
+  Status status = offer_end(device->offer);
+  device->offer = NULL;
+  device->refused = status == STATUS_BAD_VALUE;
+  device->patient = clock_now() + (status == STATUS_OK ? load_seconds : membership->cluster->wait);
+  if (status != STATUS_OK) return device->refused ? status_wrap(status, "%s", membership_name(membership, m, name)) : status;
+  become(device, DEVICE_CALLED);
+  device->next = clock_now() + load_slice;
+  return STATUS_OK;
+}
+
 static Status step_call(Membership *membership, int m) {
-  Connection *connection = &membership->devices[m].connection;
-  return membership->devices[m].state == DEVICE_GREETED ? connections_step(&connection, 1, 0) : step_handshake(membership, m);
+  LeaderDevice *device = &membership->devices[m];
+  Connection *connection = &device->connection;
+  if (device->state == DEVICE_FETCHES) return step_offer(membership, m);
+  if (device->state != DEVICE_GREETED) return step_handshake(membership, m);
+  TRY(connections_step(&connection, 1, 0));
+  return device->fetches ? start_offer(membership, m) : STATUS_OK;
+}
+
+/* A device that is called, or whose connection a thread has. */
+static bool is_joining(const LeaderDevice *device) {
+  return device->state == DEVICE_FETCHES || device->state == DEVICE_CALLED || device->state == DEVICE_GREETED;
 }
 
 static bool is_calling(const Membership *membership) {
@@ -265,11 +306,14 @@ bool membership_poll(Membership *membership) {
   double now = clock_now();
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
+    char name[MEMBERSHIP_NAME];
     Status status = STATUS_OK;
     if (device->state == DEVICE_LOST && !device->forked && !device->refused && now >= device->next) status = call(membership, device);
-    if (device->state == DEVICE_CALLED || device->state == DEVICE_GREETED) status = status == STATUS_OK ? step_call(membership, m) : status;
+    const bool fetched = device->state == DEVICE_FETCHES;
+    if (is_joining(device)) status = status == STATUS_OK ? step_call(membership, m) : status;
     if (status == STATUS_OK) continue;
-    if (device->refused) log_warning("%s", status_message());
+    if (fetched && !device->refused) status_wrap(status, "%s", membership_name(membership, m, name));
+    if (device->refused || fetched) log_warning("%s", status_message());
     membership_drop(membership, m, false);
   }
   return is_calling(membership);
@@ -319,9 +363,11 @@ static bool try_again(Membership *membership, int m, Status status) {
   char name[MEMBERSHIP_NAME];
   double now = clock_now();
   bool hung_up = status == STATUS_PEER || status == STATUS_IO || status == STATUS_TIMEOUT;
-  if (!device->answered || !hung_up || device->refused || device->place > 0 || now - membership->began > membership->cluster->wait)
-    return false;
-  if (device->tries++ == 0) log_info("%s hung up before it said who it is; calling it again", membership_name(membership, m, name));
+  bool loads = now < device->patient;
+  bool patient = device->answered && now - membership->began <= membership->cluster->wait;
+  if (!(loads || patient) || !hung_up || device->refused || device->place > 0) return false;
+  if (device->tries++ == 0 && !loads)
+    log_info("%s hung up before it said who it is; calling it again", membership_name(membership, m, name));
   connection_close(&device->connection);
   become(device, DEVICE_CALLED);
   double share = (double)(now * 1e6 - floor(now * 1e6)); /* jitter, so that leaders do not all call again at the same time */
@@ -352,6 +398,16 @@ static Status step_device(Membership *membership, int m) {
   return miss(membership, m, status);
 }
 
+/* Whether to wait for those that fetch the checkpoint: others could begin without them. */
+static bool awaits_fetch(const Membership *membership) {
+  bool any = false, others = false;
+  for (int m = 0; m < membership->count; m++) {
+    any |= membership->devices[m].state == DEVICE_FETCHES;
+    others |= membership->devices[m].state >= DEVICE_HERE;
+  }
+  return any && (!others || membership->cluster->await_fetch || membership->cluster->on_failure == ON_FAILURE_ABORT);
+}
+
 Status membership_open(Membership *membership) {
   membership->began = clock_now();
   membership->devices = calloc((size_t)membership->count, sizeof *membership->devices);
@@ -368,10 +424,9 @@ Status membership_open(Membership *membership) {
     Status status = call(membership, &membership->devices[m]);
     if (status != STATUS_OK) TRY(miss(membership, m, status));
   }
-  while (is_calling(membership)) {
+  while (is_calling(membership) || awaits_fetch(membership)) {
     for (int m = 0; m < membership->count; m++) {
-      DeviceState state = membership->devices[m].state;
-      if (state == DEVICE_CALLED || state == DEVICE_GREETED) TRY(step_device(membership, m));
+      if (is_joining(&membership->devices[m])) TRY(step_device(membership, m));
     }
     TRY(keep_order(membership));
     membership_ping(membership);
@@ -381,7 +436,7 @@ Status membership_open(Membership *membership) {
       LeaderDevice *device = &membership->devices[m];
       if (device->state == DEVICE_CALLED || device->state == DEVICE_GREETED) waiting[count++] = &device->connection;
     }
-    if (is_calling(membership)) connections_wait(waiting, count, -1, slice_seconds);
+    if (is_calling(membership) || awaits_fetch(membership)) connections_wait(waiting, count, -1, slice_seconds);
   }
   return STATUS_OK;
 }
@@ -396,6 +451,7 @@ void membership_close(Membership *membership, bool idle) {
   snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, membership->bye);
   for (int m = 0; m < membership->count; m++) {
+    if (membership->devices[m].offer) offer_end(membership->devices[m].offer);
     Connection *connection = &membership->devices[m].connection;
     bool told = idle && connection_is_open(connection) && connection_send(connection, membership->bye, WIRE_HEADER) == STATUS_OK;
     if (told) connections_step(&connection, 1, 0);
@@ -410,6 +466,8 @@ void membership_close(Membership *membership, bool idle) {
     if (!all) pause_a_moment();
   }
   for (int m = 0; m < membership->cluster->local; m++) end_child(&membership->devices[m]);
+  offer_catalogue_free(membership->catalogue);
+  membership->catalogue = NULL;
   free(membership->devices);
   membership->devices = NULL;
   status_set(STATUS_OK, "%s", said); /* the failure that led here, not one of saying BYE */

@@ -1,17 +1,19 @@
 /* The devices of a leader's cluster: processes that it forks, and workers that it connects to. A lost worker is called again from time to
  * time, without waiting for it: after a second, then after twice as long each time, up to half a minute. The pauses start over when it has
- * taken part in an answer.
+ * taken part in an answer. A worker without a checkpoint is sent this leader's, and called again when it has loaded it.
  *
  * Leaves out: which devices currently take part, and what happens when one fails (leader_epoch.c). No child outlives its parent: it is
  * killed when the parent dies, and exits when its connection ends. */
 #ifndef INFER_MEMBERSHIP_H
 #define INFER_MEMBERSHIP_H
+#include "infer/cluster/checkpoint_offer.h"
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/leader.h"
 
 typedef enum DeviceState {
   DEVICE_LOST,
+  DEVICE_FETCHES, /* a thread sends it the checkpoint (checkpoint_offer.h) */
   DEVICE_CALLED,  /* its connection or TLS handshake is in progress */
   DEVICE_GREETED, /* waits for WELCOME */
   DEVICE_HERE,    /* can take part */
@@ -37,6 +39,9 @@ typedef struct LeaderDevice {
   bool answered;      /* it has accepted a connection */
   int tries;          /* connections that it accepted and closed */
   bool refused;       /* it gave a reason; calling again will not help */
+  bool fetches;       /* it wants the checkpoint */
+  Offer *offer;       /* DEVICE_FETCHES */
+  double patient;     /* until then it may be out of reach: it loads what it has fetched, or starts again */
   uint32_t place;     /* position in its queue; 0: it serves this leader */
   double next, pause; /* DEVICE_LOST: when to call again; the pause before that */
   /* Of any: */
@@ -62,8 +67,9 @@ typedef struct Membership {
   /* State: */
   LeaderDevice *devices; /* [count] */
   uint8_t session[HELLO_SESSION];
-  double began;     /* clock_now, when membership_open started */
-  double next_ping; /* clock_now */
+  double began;              /* clock_now, when membership_open started */
+  double next_ping;          /* clock_now */
+  OfferCatalogue *catalogue; /* NULL: no worker has wanted the checkpoint */
   uint8_t ping[WIRE_HEADER], bye[WIRE_HEADER];
 } Membership;
 

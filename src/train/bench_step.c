@@ -104,7 +104,7 @@ static Status forward_once(Session *session, const TaskBatch *batch) {
     layout = &session->layout;
     exchange = &session->emulation.exchange;
   } else {
-    TRY(session_lay_plain(session, batch->tokens));
+    TRY(task_lay_plain(session, batch->tokens));
   }
   TaskScore score = {0};
   tape_record(session->tape, false);

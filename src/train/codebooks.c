@@ -153,7 +153,7 @@ static Status watch_batch(Session *session, TaskPart part, Watcher *watcher, Rng
   TaskBatch batch;
   TRY(session->task->source->next(session, part, &batch));
   choose_rows(watcher, rng, session->order, &batch);
-  TRY(session_lay_plain(session, batch.tokens));
+  TRY(task_lay_plain(session, batch.tokens));
   ModelInput input = task_input(session->tape, &batch, session->config);
   model_watch(session->model, &watcher->exchange);
   model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
@@ -327,7 +327,7 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
   size_t mark = arena_mark(session->arena);
   TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->source->next(session, TASK_TRAIN, &batch));
-  TRY(session_lay_plain(session, batch.tokens));
+  TRY(task_lay_plain(session, batch.tokens));
   tape_record(session->tape, false);
   arena_watch(session->arena);
   if (session->block_arena != NULL) arena_watch(session->block_arena);

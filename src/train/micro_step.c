@@ -17,7 +17,7 @@ static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **
     rng_shuffle(&session->map_rng, session->order, all);
     return layout_build_chosen(&session->layout, all, session->order, kept);
   }
-  if (!session_astra(session)) return session_lay_plain(session, tokens);
+  if (!session_astra(session)) return task_lay_plain(session, tokens);
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;
   *exchange = &session->emulation.exchange;

@@ -276,7 +276,7 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
-  TRY(session_lay_plain(session, batch.tokens));
+  TRY(task_lay_plain(session, batch.tokens));
   if (session_astra(session)) {
     emulate_begin_step(&session->emulation, false);
     layout = &session->layout;

@@ -306,11 +306,6 @@ int64_t session_epoch_steps(const Session *session) {
   return steps > 0 ? steps : 1;
 }
 
-Status session_lay_plain(Session *session, int64_t tokens) {
-  if (session->plain_layout.tokens == tokens) return STATUS_OK;
-  return layout_build_plain(&session->plain_layout, tokens, session->task->source->texts ? CLASS_NONE : CLASS_DISTRIBUTED);
-}
-
 /* ---------------------------------------------------------------- configuration */
 
 /* --model is a preset's name, or a checkpoint's directory, whose configuration and weights are then taken. */
@@ -407,7 +402,7 @@ static Status open_work(Session *session) {
     if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
   }
   session_recompute(session, options->recompute);
-  TRY(session_lay_plain(session, session->tokens));
+  TRY(task_lay_plain(session, session->tokens));
   TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
   if (session->use != SESSION_PLAN) TRY(metrics_confusion_new(&session->confusion, session->classes));
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);

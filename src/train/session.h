@@ -151,9 +151,6 @@ int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoc
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);
 
-/* session->plain_layout for samples of `tokens`, at most session->tokens: allocates nothing. */
-Status session_lay_plain(Session *session, int64_t tokens);
-
 /* What a run takes where its options leave it open: batch, epochs, learning rate, warm-up, interval of evaluations. All follow from the
  * amount of training data and from where the weights come from, so that a run with defaults learns from 60 samples as from 60,000. An
  * option that was given is never touched. */

@@ -20,6 +20,11 @@ ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *con
   return (ModelInput){.pixels = pixels};
 }
 
+Status task_lay_plain(Session *session, int64_t tokens) {
+  if (session->plain_layout.tokens == tokens) return STATUS_OK;
+  return layout_build_plain(&session->plain_layout, tokens, session->task->source->texts ? CLASS_NONE : CLASS_DISTRIBUTED);
+}
+
 /* ---- Mixup and CutMix ---- */
 
 /* Mixup (Zhang et al., 2018): each image is blended with another of its batch, and so are their labels. CutMix (Yun et al., 2019): a box
@@ -174,7 +179,7 @@ static bool is_taught(const Session *session) { return session->teacher.model !=
 /* The teacher's rows: all of a text, the class token of an image. */
 static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pixels) {
   ModelInput input = {.pixels = pixels, .ids = batch->ids, .batch = batch->count};
-  if (session_lay_plain(session, batch->tokens) != STATUS_OK) return NULL;
+  if (task_lay_plain(session, batch->tokens) != STATUS_OK) return NULL;
   return model_encode(session->teacher.model, session->tape, &input, &session->plain_layout, NULL,
                       batch->ids ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS);
 }

@@ -82,6 +82,10 @@ typedef struct TaskHead {
 /* What model_encode takes of a batch; pixels become a constant tensor on the tape. */
 ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *config);
 
+/* session->plain_layout, where the plain model has its tokens, for samples of `tokens`, at most session->tokens: allocates nothing once the
+ * session is open. */
+Status task_lay_plain(Session *session, int64_t tokens);
+
 /* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
  * that a teacher, as a rule the plain model it starts from, gives for the same batch, augmentation included. The teacher computes on one
  * device, with every token in full precision, and does not learn; its weights stay mapped in their file. Temperature 1: its probabilities

@@ -38,7 +38,7 @@ Status validate_batch(Session *session, const TaskBatch *batch, int devices, Tas
   if (devices > 0) /* even shares, as the runner places them */
     TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
   else
-    TRY(session_lay_plain(session, batch->tokens));
+    TRY(task_lay_plain(session, batch->tokens));
   if (exchange) emulate_begin_step(&session->emulation, false);
   emulate_share(&session->emulation, batch->first, batch->whole);
   if (batch->count == 0) return STATUS_OK; /* the other ranks have it */

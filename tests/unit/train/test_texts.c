@@ -47,13 +47,13 @@ static void padding_says_nothing(void **state) {
     do tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
     while (batch.lengths[0] == batch.tokens);
     Tensor *loss, *together, *single;
-    tiny_check(session_lay_plain(&session, batch.tokens));
+    tiny_check(task_lay_plain(&session, batch.tokens));
     together = session.task->head->answer(session.model, session.tape, &batch, &session.plain_layout, NULL, &loss);
     assert_non_null(together);
     alone = batch;
     alone.count = 1;
     alone.tokens = batch.lengths[0];
-    tiny_check(session_lay_plain(&session, alone.tokens));
+    tiny_check(task_lay_plain(&session, alone.tokens));
     single = session.task->head->answer(session.model, session.tape, &alone, &session.plain_layout, NULL, &loss);
     assert_non_null(single);
     for (int c = 0; c < 2; c++) assert_float_equal(single->value[c], together->value[c], 1e-5);

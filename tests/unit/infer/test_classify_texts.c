@@ -36,10 +36,10 @@ static void add_texts(Fixture *f) {
   }
 }
 
-static void open_fixture(Fixture *f, int nodes, const char *list, int64_t batch) {
+static void open_fixture(Fixture *f, const char *model, int nodes, const char *list, int64_t batch) {
   ModelConfig config = {0};
   *f = (Fixture){.leader = NULL};
-  assert_int_equal(sample_config(&config, "tiny-llama:2", 4, 50, 4, CLASS_NONE), STATUS_OK);
+  assert_int_equal(sample_config(&config, model, 4, 50, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_open(&f->base, &config);
   add_texts(f);
   LeaderOptions options = {.batch_max = batch, .tokens_max = f->texts.longest, .timeout = 20, .threads = 1};
@@ -83,7 +83,7 @@ static void each_text_is_answered_as_by_itself(void **state) {
   const char *const splits[] = {NULL, "4,1,2"};
   for (int s = 0; s < 2; s++) {
     Fixture f;
-    open_fixture(&f, 3, splits[s], 5);
+    open_fixture(&f, "tiny-llama:2", 3, splits[s], 5);
     assert_int_equal(f.texts.longest, CONTEXT);
     assert_int_equal(f.texts.shortest, 1);
     assert_true(f.texts.cut > 0 && f.texts.cut < TEXTS / 2);
@@ -125,7 +125,7 @@ static void what_is_counted_follows_from_the_logits(void **state) {
   int64_t correct = 0, answers[2][2] = {{0}};
   double loss = 0;
   for (int i = 0; i < TEXTS; i++) labels[i] = i % 3 == 0;
-  open_fixture(&f, 4, NULL, 8);
+  open_fixture(&f, "tiny-llama:2", 4, NULL, 8);
   compare_texts(&f, 8);
   for (int i = 0; i < TEXTS; i++) {
     const real *z = f.logits + i * CLASSES;
@@ -151,8 +151,24 @@ static void what_is_counted_follows_from_the_logits(void **state) {
   close_fixture(&f);
 }
 
+static void a_correlation_is_of_two_classes(void **state) {
+  (void)state;
+  Fixture f;
+  LabelEvaluation e = {.matthews = 7};
+  int32_t labels[TEXTS];
+  for (int i = 0; i < TEXTS; i++) labels[i] = i % 3;
+  open_fixture(&f, "tiny-llama:3", 2, NULL, 8);
+  assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, NULL, &e), STATUS_OK);
+  assert_int_equal(e.samples, TEXTS);
+  assert_true(isfinite(e.accuracy) && isfinite(e.loss));
+  assert_true(isnan(e.matthews));
+  for (int i = 0; i < 4; i++) assert_int_equal(e.answers[i / 2][i % 2], 0);
+  close_fixture(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_text_is_answered_as_by_itself),
-                                     cmocka_unit_test(what_is_counted_follows_from_the_logits)};
+                                     cmocka_unit_test(what_is_counted_follows_from_the_logits),
+                                     cmocka_unit_test(a_correlation_is_of_two_classes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

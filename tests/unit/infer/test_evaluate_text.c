@@ -157,7 +157,23 @@ static void only_some_windows(void **state) {
   close_fixture(&f);
 }
 
+static void nothing_counted_is_no_perplexity(void **state) {
+  (void)state;
+  Fixture f;
+  TextEvaluation evaluation = {.perplexity = 7, .bits_per_byte = 7};
+  open_fixture(&f);
+  const TextWindows none = {.cache = f.cache, .context = CONTEXT, .stride = CONTEXT};
+  Leader *leader = start(&f, 2, 2);
+  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &none, 0, 2, true, NULL, &evaluation), STATUS_OK);
+  leader_stop(leader);
+  assert_int_equal(evaluation.windows, 0);
+  assert_int_equal(evaluation.score.counted, 0);
+  assert_true(evaluation.perplexity == 0 && evaluation.bits_per_byte == 0);
+  close_fixture(&f);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(windows_through_processes_equal_the_emulation), cmocka_unit_test(only_some_windows)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(windows_through_processes_equal_the_emulation), cmocka_unit_test(only_some_windows),
+                                     cmocka_unit_test(nothing_counted_is_no_perplexity)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

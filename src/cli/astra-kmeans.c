@@ -116,6 +116,8 @@ static CodebookReport mean_of(const CodebookReport *reports, int64_t count) {
     mean.moments.dependence += reports[i].moments.dependence / (double)count;
     mean.moments.quantised += reports[i].moments.quantised / (double)count;
     mean.moments.noisy += reports[i].moments.noisy / (double)count;
+    mean.moments.full += reports[i].moments.full / (double)count;
+    mean.moments.restored += reports[i].moments.restored / (double)count;
   }
   return mean;
 }
@@ -124,6 +126,8 @@ static void add_moments(json_t *object, const ResidualMoments *moments) {
   json_object_set_new(object, "covariance_quantised_residual", json_real(moments->dependence));
   json_object_set_new(object, "wasserstein_quantised", json_real(moments->quantised));
   json_object_set_new(object, "wasserstein_noisy", json_real(moments->noisy));
+  json_object_set_new(object, "wasserstein_full", json_real(moments->full));
+  json_object_set_new(object, "wasserstein_restored", json_real(moments->restored));
 }
 
 static json_t *evaluated_json(const CodebookReport *report, const char *place, bool moments) {
@@ -135,7 +139,8 @@ static json_t *evaluated_json(const CodebookReport *report, const char *place, b
 }
 
 static void print_moments(const CodebookReport *report, const char *place) {
-  printf("%-6s %24.4g %24.4g %24.4g\n", place, report->moments.dependence, report->moments.quantised, report->moments.noisy);
+  const ResidualMoments *m = &report->moments;
+  printf("%-6s %24.4g %12.4g %12.4g %12.4g %12.4g\n", place, m->dependence, m->quantised, m->noisy, m->full, m->restored);
 }
 
 static void print_evaluated(const CodebookReport *report, const char *place) {
@@ -161,7 +166,8 @@ static Status report_evaluated(const ModelConfig *config, const char *directory,
   for (int64_t i = 0; i < count; i++) print_evaluated(&reports[i], place_of(config, i, place));
   print_evaluated(&mean, "mean");
   if (!moments) return STATUS_OK;
-  printf("\n%-6s %24s %24s %24s\n", "block", "|Cov(X^,R)| / |Cov(R)|", "W2^2 of X and X^", "W2^2 of X and X^ + noise");
+  printf("\n%31s %s\n", "", "W2^2 of X and X^ + noise, by the noise's covariance");
+  printf("%-6s %24s %12s %12s %12s %12s\n", "block", "|Cov(X^,R)| / |Cov(R)|", "none", "per group", "full", "restored");
   for (int64_t i = 0; i < count; i++) print_moments(&reports[i], place_of(config, i, place));
   print_moments(&mean, "mean");
   return STATUS_OK;

@@ -1,5 +1,6 @@
 /* Moments of quantised samples and residuals: see residual_moments.h. Sums of products are one matrix product each over centred rows. */
 #include "vq/residual_moments.h"
+#include "autograd/kernels/eigen.h"
 #include "autograd/kernels/matmul.h"
 #include "base/status.h"
 #include "vq/codebook.h"
@@ -136,6 +137,7 @@ static Status gaussian_distance(int64_t n, const double *mean1, const double *co
   *squared = -2 * trace;
   for (int64_t i = 0; i < n; i++)
     *squared += (mean1[i] - mean2[i]) * (mean1[i] - mean2[i]) + covariance1[i * n + i] + covariance2[i * n + i];
+  *squared = fmax(*squared, 0); /* roots of eigenvalues that are 0 but for rounding */
   return STATUS_OK;
 }
 
@@ -149,7 +151,7 @@ typedef struct Moments {
   double *quantised_covariance;      /* [W, W] of X^ */
   double *residual_covariance;       /* of R */
   double *cross;                     /* of X^ and R */
-  double *all;                       /* of X, and later of X~ */
+  double *all;                       /* of X */
 } Moments;
 
 static Status reserve(Moments *m) {
@@ -162,7 +164,7 @@ static Status reserve(Moments *m) {
   m->quantised_covariance = malloc(square * sizeof(double));
   m->residual_covariance = malloc(square * sizeof(double));
   m->cross = malloc(square * sizeof(double));
-  m->all = malloc(square * sizeof(double));
+  m->all = calloc(square, sizeof(double)); /* gcc doubts that the loops of measure fill it */
   if (m->quantised && m->residual && m->product && m->mean_quantised && m->mean_all && m->quantised_covariance && m->residual_covariance &&
       m->cross && m->all)
     return STATUS_OK;
@@ -208,14 +210,39 @@ static double norm(int64_t count, const double *x) {
   return sqrt(sum);
 }
 
+/* to = C_X^ + the positive part of C_X - C_X^. difference [W, W] is scratch. */
+static Status restore(const Moments *m, double *difference, double *to) {
+  int64_t width = m->width;
+  double *values = malloc((size_t)width * sizeof *values);
+  if (values == NULL) return status_no_memory(NULL, "eigenvalues");
+  for (int64_t i = 0; i < width * width; i++) difference[i] = m->all[i] - m->quantised_covariance[i], to[i] = m->quantised_covariance[i];
+  Status status = eigen_symmetric(width, difference, values); /* row k is the vector of value k */
+  for (int64_t k = 0; status == STATUS_OK && k < width; k++) {
+    const double *vector = difference + k * width;
+    for (int64_t i = 0; values[k] > 0 && i < width; i++)
+      for (int64_t j = 0; j < width; j++) to[i * width + j] += values[k] * vector[i] * vector[j];
+  }
+  free(values);
+  return status;
+}
+
+/* The noise has the mean of R, so that X~ has that of X. */
 static Status compare(Moments *m, int64_t groups, ResidualMoments *moments) {
   int64_t width = m->width, d = width / groups, square = width * width;
-  double spread = norm(square, m->residual_covariance);
+  double spread = norm(square, m->residual_covariance), *noisy = malloc((size_t)(2 * square) * sizeof *noisy);
+  if (noisy == NULL) return status_no_memory(NULL, "covariances");
   moments->dependence = spread > 0 ? norm(square, m->cross) / spread : 0;
-  TRY(gaussian_distance(m->width, m->mean_all, m->all, m->mean_quantised, m->quantised_covariance, &moments->quantised));
-  for (int64_t i = 0; i < width; i++) /* the covariance of X^ + xi, whose noise depends only within a group */
-    for (int64_t j = i / d * d; j < (i / d + 1) * d; j++) m->quantised_covariance[i * width + j] += m->residual_covariance[i * width + j];
-  return gaussian_distance(m->width, m->mean_all, m->all, m->mean_all, m->quantised_covariance, &moments->noisy);
+  Status status = gaussian_distance(width, m->mean_all, m->all, m->mean_quantised, m->quantised_covariance, &moments->quantised);
+  for (int64_t i = 0; i < width; i++) /* noise depends only within a group */
+    for (int64_t j = 0; j < width; j++)
+      noisy[i * width + j] = m->quantised_covariance[i * width + j] + (i / d == j / d ? m->residual_covariance[i * width + j] : 0);
+  if (status == STATUS_OK) status = gaussian_distance(width, m->mean_all, m->all, m->mean_all, noisy, &moments->noisy);
+  for (int64_t i = 0; i < square; i++) noisy[i] = m->quantised_covariance[i] + m->residual_covariance[i];
+  if (status == STATUS_OK) status = gaussian_distance(width, m->mean_all, m->all, m->mean_all, noisy, &moments->full);
+  if (status == STATUS_OK) status = restore(m, noisy + square, noisy);
+  if (status == STATUS_OK) status = gaussian_distance(width, m->mean_all, m->all, m->mean_all, noisy, &moments->restored);
+  free(noisy);
+  return status;
 }
 
 Status residual_moments(const Codebook *book, const real *x, const int32_t *codes, int64_t rows, ResidualMoments *moments) {

@@ -14,9 +14,11 @@ typedef struct ResidualMoments {
   double dependence; /* |Cov(X^, R)|_F / |Cov(R)|_F; 0 where there is no residual */
   double quantised;  /* squared 2-Wasserstein distance of the Gaussians with the moments of X and X^ */
   double noisy;      /* the same of X and X~ = X^ + xi, xi ~ N(mean, covariance of R in each group, as noise of --noise 1 is drawn) */
+  double full;       /* with the whole covariance of R [W, W] in place of that */
+  double restored;   /* with the positive part of C_X - C_X^: the nearest to what X^ lacks that noise can add */
 } ResidualMoments;
 
-/* Of x [rows, W] with its codes [rows, G]; rows >= 1. Allocates about 12 W^2 numbers and 2 rows of W for each row, and frees them. */
+/* Of x [rows, W] with its codes [rows, G]; rows >= 1. Allocates about 14 W^2 numbers and 2 rows of W for each row, and frees them. */
 Status residual_moments(const Codebook *book, const real *x, const int32_t *codes, int64_t rows, ResidualMoments *moments);
 
 #endif

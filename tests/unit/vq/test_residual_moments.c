@@ -72,7 +72,8 @@ static void other_axes(void **state) {
 }
 
 /* X = (a, a), a = -3, -1, 1, 3; a group for each number, codewords the means of their cells: -2 and 2 in the first, -3 and 1 in the second.
- * Cov(X^, R) = [0, 2; 1, 0], Cov(R) = [1, 0; 0, 2], Cov(X^) = [4, 2; 2, 3]. */
+ * Cov(X^, R) = [0, 2; 1, 0], Cov(R) = [1, 0; 0, 2], Cov(X^) = [4, 2; 2, 3]. Cov(X) = [5, 5; 5, 5] has rank 1: the trace of the root of
+ * Cov(X)^1/2 C Cov(X)^1/2 is sqrt(5 (1, 1) C (1, 1)^T). Cov(X) - Cov(X^) = [1, 3; 3, 2] has one eigenvalue l above 0, of (3, l - 1). */
 static void two_groups_by_hand(void **state) {
   (void)state;
   const real x[] = {-3, -3, -1, -1, 1, 1, 3, 3};
@@ -87,6 +88,9 @@ static void two_groups_by_hand(void **state) {
   CHECK_NEAR(moments.dependence, 1, 1e-6);
   CHECK_NEAR(moments.quantised, 10 + 7 - 2 * sqrt(55), 1e-5);
   CHECK_NEAR(moments.noisy, 10 + 10 - 2 * sqrt(70), 1e-5); /* farther than without noise */
+  CHECK_NEAR(moments.full, 10 + 10 - 2 * sqrt(70), 1e-5);
+  const double l = (3 + sqrt(37)) / 2, along = pow(3 + l - 1, 2) / (9 + pow(l - 1, 2));
+  CHECK_NEAR(moments.restored, 10 + 7 + l - 2 * sqrt(5 * (11 + l * along)), 1e-5);
   codebook_release(&book);
 }
 
@@ -116,6 +120,8 @@ static void one_group_and_many(void **state) {
     } else {
       assert_true(moments.dependence > 0.1);
       assert_true(moments.noisy > 0.01 * moments.quantised);
+      assert_true(moments.full < moments.noisy);
+      assert_true(moments.restored < moments.full);
     }
     free(codes), free(scratch);
     codebook_release(&book);

@@ -28,9 +28,21 @@ enum { ROWS_MAX = 64, SEEDS_MAX = 32, ARGUMENTS_MAX = 128, FILE_LIMIT = 1 << 20,
 
 typedef struct Row {
   const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */
+  const char *figure;              /* what is read from the evaluation's JSON: the experiment's, or its own */
+  int of;                          /* earlier row whose evaluation it reads another figure of; -1: it has its own */
+  int baseline;                    /* row that differences are taken from; -1: none */
   json_t *train, *eval;            /* settings of this row alone, or NULL; without train it evaluates what it goes on from */
   double x, paper;                 /* NAN: none */
 } Row;
+
+/* What evaluates a model: a program's command, the option that takes the model, and what it writes beside its JSON. */
+typedef struct Evaluation {
+  const char *name, *program, *command, *model;
+  bool samples, folder; /* --per-sample FILE, --out DIR */
+} Evaluation;
+
+static const Evaluation EVALUATIONS[] = {{"astra-infer eval", "astra-infer", "eval", "checkpoint", .samples = true},
+                                         {"astra-kmeans eval", "astra-kmeans", "eval", "codebooks", .samples = false}};
 
 typedef struct Run {
   double value; /* the figure; NAN: not there yet */
@@ -40,8 +52,10 @@ typedef struct Run {
 typedef struct Experiment {
   json_t *root;
   const char *title, *about, *paper, *figure, *unit, *x_label;
+  const Evaluation *evaluation;
   double scale;
-  int baseline; /* row that differences are taken from; -1: none */
+  int baseline;       /* of rows that name no other; -1: none */
+  bool has_baselines; /* of any row */
   int64_t seeds[SEEDS_MAX];
   int seed_count;
   Row row[ROWS_MAX];
@@ -104,18 +118,27 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
   Row *row = &e->row[e->count];
   json_error_t error;
   json_t *x = NULL, *paper = NULL;
-  *row = (Row){.x = NAN, .paper = NAN};
-  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from", &row->from,
-                     "model", &row->model, "train", &row->train, "eval", &row->eval, "x", &x, "paper", &paper, "note",
-                     &(const char *){NULL}) != 0)
+  const char *of = NULL, *baseline = NULL;
+  *row = (Row){.figure = e->figure, .x = NAN, .paper = NAN};
+  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from",
+                     &row->from, "model", &row->model, "of", &of, "figure", &row->figure, "baseline", &baseline, "train", &row->train,
+                     "eval", &row->eval, "x", &x, "paper", &paper, "note", &(const char *){NULL}) != 0)
     return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
   if (!is_name(row->name) || find_row(e, row->name) >= 0)
     return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
   if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
   if (row->model && !is_printable(row->model)) return bad_file(path, "a model with control characters");
   if (row->from && find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
+  row->of = find_row(e, of);
+  if (of && (row->of < 0 || e->row[row->of].of >= 0))
+    return bad_file(path, "\"of\" must name an earlier row with an evaluation of its own");
+  if (of && (row->from || row->model || row->train || row->eval))
+    return bad_file(path, "a row with \"of\" has no model or settings of its own: it reads another \"figure\"");
+  row->baseline = find_row(e, baseline);
+  if (baseline && row->baseline < 0) return bad_file(path, "a row's \"baseline\" must name an earlier row");
+  if (!is_name(row->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
   if (!are_settings(row->train) || !are_settings(row->eval)) return bad_settings(path);
-  if (row->train == NULL && row->from == NULL && row->model == NULL)
+  if (row->train == NULL && row->from == NULL && row->model == NULL && of == NULL)
     return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
   if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
   if (x) row->x = json_number_value(x);
@@ -134,20 +157,22 @@ static bool has_seed(const Experiment *e, int64_t seed) {
 static Status understand(Experiment *e, const char *path) {
   json_error_t error;
   json_t *rows, *seeds, *train = NULL, *eval = NULL, *quick = NULL;
-  const char *baseline = NULL;
+  const char *baseline = NULL, *evaluation = EVALUATIONS[0].name;
   e->scale = 1;
   e->unit = e->about = e->paper = "";
   e->x_label = "x";
-  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title", &e->title,
-                     "about", &e->about, "paper", &e->paper, "figure", &e->figure, "scale", &e->scale, "unit", &e->unit, "x_label",
-                     &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval, "quick", &quick, "rows",
-                     &rows) != 0)
+  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title",
+                     &e->title, "about", &e->about, "paper", &e->paper, "evaluation", &evaluation, "figure", &e->figure, "scale", &e->scale,
+                     "unit", &e->unit, "x_label", &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval,
+                     "quick", &quick, "rows", &rows) != 0)
     return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
   json_t *quick_train = NULL, *quick_eval = NULL;
   if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
     return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
   if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
-  if (!is_name(e->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
+  for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
+    if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
+  if (e->evaluation == NULL) return bad_file(path, "\"evaluation\" is astra-infer eval or astra-kmeans eval");
   const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");
@@ -163,6 +188,11 @@ static Status understand(Experiment *e, const char *path) {
     return bad_file(path, "1 to 64 rows are accepted");
   for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
   e->baseline = find_row(e, baseline);
+  for (int i = 0; i < e->count; i++) {
+    if (e->row[i].baseline < 0) e->row[i].baseline = e->baseline;
+    if (e->row[i].baseline == i) e->row[i].baseline = -1;
+    e->has_baselines = e->has_baselines || e->row[i].baseline >= 0;
+  }
   return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
 }
 
@@ -216,16 +246,17 @@ static void arguments_free(Arguments *a) {
 static const char *suffix_of(const AccuracyCommand *c) { return c->quick ? "-quick" : ""; }
 
 /* {data}, {seed} and {run:EXPERIMENT/ROW} of a text replaced: the data directory, this run's seed, and the checkpoint of another
- * experiment's row with the same seed. *expanded: a fresh string. */
+ * experiment's row with the same seed, or with seed S: {run:EXPERIMENT/ROW@S}. *expanded: a fresh string. */
 static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, char **expanded) {
-  static const char accepted[] = "accepted in braces are {data}, {seed} and {run:EXPERIMENT/ROW}";
+  static const char accepted[] = "accepted in braces are {data}, {seed}, {run:EXPERIMENT/ROW} and {run:EXPERIMENT/ROW@SEED}";
   const char *slash = strrchr(c->folder, '/');
   size_t size;
   FILE *out = open_memstream(expanded, &size);
   if (out == NULL) return status_no_memory(NULL, "a setting");
   Status status = STATUS_OK;
   for (const char *at = text; *at && status == STATUS_OK; at++) {
-    size_t length = strcspn(at, "}"), name = strcspn(at, "/");
+    size_t length = strcspn(at, "}"), name = strcspn(at, "/"), end = strcspn(at, "@}");
+    char *behind = (char *)(uintptr_t)at + end;
     if (*at != '{') {
       putc(*at, out);
       continue;
@@ -236,11 +267,13 @@ static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, c
       fputs(c->data_dir, out);
     else if (strncmp(at, "{data}", 6) == 0)
       status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
-    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < length && is_name_part(at + 5, name - 5) &&
-             is_name_part(at + name + 1, length - name - 1))
+    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < end && is_name_part(at + 5, name - 5) &&
+             is_name_part(at + name + 1, end - name - 1) && (end == length || isdigit((unsigned char)at[end + 1])))
       fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - c->folder) + 1 : 0, c->folder, (int)(name - 5), at + 5, suffix_of(c),
-              (long long)seed, (int)(length - name - 1), at + name + 1);
+              end == length ? (long long)seed : strtoll(at + end + 1, &behind, 10), (int)(end - name - 1), at + name + 1);
     else
+      status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
+    if (status == STATUS_OK && *at == '{' && end < length && *behind != '}')
       status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
     if (status == STATUS_OK) at += length;
   }
@@ -324,18 +357,21 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
 }
 
 static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
-  char *program = process_beside("astra-infer"), *samples = place(e, c, row, seed, ".samples.csv"), *model = NULL;
+  const Evaluation *how = e->evaluation;
+  char *program = process_beside(how->program), *samples = place(e, c, row, seed, ".samples.csv"), *model = NULL;
+  char *folder = place(e, c, row, seed, ".eval");
   a->status = model_of(e, c, row, seed, &model);
   json_t *settings = merged_settings(e, c, "eval", e->row[row].eval);
   add(a, program);
-  add(a, "eval");
-  add_option(a, "checkpoint", model);
+  add(a, how->command);
+  add_option(a, how->model, model);
   add_settings(c, a, settings, e->seeds[seed]);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
-  add_option(a, "per-sample", samples);
+  if (how->samples) add_option(a, "per-sample", samples);
+  if (how->folder) add_option(a, "out", folder);
   add_option(a, "json", NULL);
   json_decref(settings);
-  free(program), free(model), free(samples);
+  free(program), free(model), free(samples), free(folder);
 }
 
 static bool is_plain(const char *word) {
@@ -381,6 +417,7 @@ static void job_free(Job *job) {
 }
 
 static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, int seed, Job *job) {
+  if (e->row[row].of >= 0) row = e->row[row].of; /* whose evaluation it reads */
   *job = (Job){.train_result = place(e, c, row, seed, ".train.json"),
                .train_part = place(e, c, row, seed, ".part.json"),
                .eval_result = place(e, c, row, seed, ".eval.json"),
@@ -443,13 +480,13 @@ static Status check_commands(const Job *job) {
                             job->commands, job->out);
 }
 
-/* "a.b" of an object; NAN where there is no number. */
+/* "a.b" of an object, "a.0" of a list; NAN where there is no number. */
 static double figure_at(const json_t *root, const char *path) {
   char name[NAME_MAX_LENGTH];
   while (root && *path) {
     size_t length = strcspn(path, ".");
     snprintf(name, sizeof name, "%.*s", (int)length, path);
-    root = json_object_get(root, name);
+    root = json_is_array(root) ? json_array_get(root, (size_t)strtoul(name, NULL, 10)) : json_object_get(root, name);
     path += length + (path[length] == '.');
   }
   return json_is_number(root) ? json_number_value(root) : NAN;
@@ -493,14 +530,14 @@ static Status train(Job *job) {
   return status;
 }
 
-static Status read_results(const Experiment *e, const Job *job, Run *run) {
+static Status read_results(const Experiment *e, const Job *job, int row, Run *run) {
   json_t *root = NULL;
   TRY(read_json(job->eval_result, &root));
-  run->value = e->scale * figure_at(root, e->figure);
+  run->value = e->scale * figure_at(root, e->row[row].figure);
   run->eval_seconds = figure_at(root, "bench_seconds");
   json_decref(root);
   if (isnan(run->value))
-    return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->figure);
+    return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->row[row].figure);
   if (job->train.count == 0) return STATUS_OK;
   TRY(read_json(job->train_result, &root));
   run->train_seconds = figure_at(root, "bench_seconds");
@@ -526,8 +563,8 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
     log_info("seed %lld, %s: evaluation", number, name);
     status = time_program(&job.eval, job.eval_result, job.log, 0, NULL);
   }
-  if (status == STATUS_OK) status = read_results(e, &job, run);
-  if (status == STATUS_OK) log_info("seed %lld, %s: %s %.4g%s", number, name, e->figure, run->value, e->unit);
+  if (status == STATUS_OK) status = read_results(e, &job, row, run);
+  if (status == STATUS_OK) log_info("seed %lld, %s: %s %.4g%s", number, name, e->row[row].figure, run->value, e->unit);
   free(folder);
   job_free(&job);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", number, name);
@@ -583,14 +620,15 @@ static Status read_samples(const char *path, Samples *samples) {
   return status;
 }
 
-/* What the experiment's figure is of sums over samples; NAN for one that is none. */
-static double figure_of(const Experiment *e, Sample sum) {
-  if (strcmp(e->figure, "top1") == 0 || strcmp(e->figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
-  return strcmp(e->figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
+/* What the row's figure is of sums over samples; NAN for one that is none. */
+static double figure_of(const Experiment *e, int row, Sample sum) {
+  const char *figure = e->row[row].figure;
+  if (strcmp(figure, "top1") == 0 || strcmp(figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
+  return strcmp(figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
 }
 
 /* Of one resampling, by its number: the same samples are drawn for both, and for all seeds, which share the test part. */
-static double resampled_difference(const Experiment *e, const Samples *a, const Samples *b, int number) {
+static double resampled_difference(const Experiment *e, int row, const Samples *a, const Samples *b, int number) {
   Sample of_a = {0}, of_b = {0};
   Rng rng;
   rng_init(&rng, 1, (uint64_t)number);
@@ -599,7 +637,7 @@ static double resampled_difference(const Experiment *e, const Samples *a, const 
     of_a.items += a->list[at].items, of_a.correct += a->list[at].correct, of_a.loss += a->list[at].loss;
     of_b.items += b->list[at].items, of_b.correct += b->list[at].correct, of_b.loss += b->list[at].loss;
   }
-  return figure_of(e, of_a) - figure_of(e, of_b);
+  return figure_of(e, row, of_a) - figure_of(e, row, of_b);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -615,16 +653,18 @@ typedef struct Interval {
  */
 static Status bootstrap(const Experiment *e, const AccuracyCommand *c, int row, Interval *interval) {
   double mean[RESAMPLES] = {0};
-  int seeds = 0;
+  int seeds = 0, baseline = e->row[row].baseline;
   *interval = (Interval){NAN, NAN};
+  if (baseline < 0 || !e->evaluation->samples || e->row[row].of >= 0 || e->row[baseline].of >= 0) return STATUS_OK;
+  if (strcmp(e->row[row].figure, e->row[baseline].figure) != 0) return STATUS_OK;
   for (int s = 0; s < e->seed_count; s++) {
-    if (isnan(e->run[row][s].value) || isnan(e->run[e->baseline][s].value)) continue;
-    char *path = place(e, c, row, s, ".samples.csv"), *base_path = place(e, c, e->baseline, s, ".samples.csv");
+    if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
+    char *path = place(e, c, row, s, ".samples.csv"), *base_path = place(e, c, baseline, s, ".samples.csv");
     Samples ours = {0}, base = {0};
     Status status = path && base_path ? read_samples(path, &ours) : status_no_memory(NULL, "a path");
     if (status == STATUS_OK) status = read_samples(base_path, &base);
     bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
-    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, &ours, &base, i);
+    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, row, &ours, &base, i);
     seeds += alike;
     free(path), free(base_path), free(ours.list), free(base.list);
     TRY(status);
@@ -661,7 +701,7 @@ static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE 
   if (status == STATUS_OK) {
     fprintf(out, "%s,%lld,", e->row[row].name, (long long)e->seeds[seed]);
     if (!isnan(e->row[row].x)) fprintf(out, "%.9g", e->row[row].x);
-    fprintf(out, ",%s,%.9g,", e->figure, run->value);
+    fprintf(out, ",%s,%.9g,", e->row[row].figure, run->value);
     write_seconds(out, run->train_seconds);
     write_seconds(out, run->eval_seconds);
     fprintf(out, "%d,", (int)c->quick);
@@ -697,25 +737,27 @@ static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *o
   fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", c->table,
           c->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
   fprintf(out, "| row | %s | ours |", e->x_label);
-  if (e->baseline >= 0) fprintf(out, " against %s, same seed | 95%% of samples |", e->row[e->baseline].name);
+  if (e->has_baselines)
+    fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");
   fprintf(out, " paper%s%s |", e->paper[0] ? ": " : "", e->paper);
-  if (e->baseline >= 0) fprintf(out, " paper, against its baseline |");
-  fputs(e->baseline >= 0 ? " seeds |\n|---|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
+  if (e->has_baselines) fprintf(out, " paper, against its baseline |");
+  fputs(e->has_baselines ? " seeds |\n|---|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
     const Row *row = &e->row[i];
     fprintf(out, "| %s |", row->name);
     isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
     write_mean(out, m, false);
-    if (e->baseline >= 0) {
+    if (e->has_baselines) {
       Interval interval = {NAN, NAN};
-      if (i != e->baseline) TRY(bootstrap(e, c, i, &interval));
-      write_mean(out, i == e->baseline ? (Mean){0} : mean_of(e, i, e->baseline), true);
+      TRY(bootstrap(e, c, i, &interval));
+      if (row->baseline >= 0 && row->baseline != e->baseline) fprintf(out, " %s:", e->row[row->baseline].name);
+      write_mean(out, row->baseline < 0 ? (Mean){0} : mean_of(e, i, row->baseline), true);
       isnan(interval.low) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f to %+.2f |", interval.low, interval.high);
     }
     isnan(row->paper) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.2f |", row->paper);
-    if (e->baseline >= 0) {
-      double difference = i == e->baseline ? NAN : row->paper - e->row[e->baseline].paper;
+    if (e->has_baselines) {
+      double difference = row->baseline < 0 ? NAN : row->paper - e->row[row->baseline].paper;
       isnan(difference) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f |", difference);
     }
     fprintf(out, " %d |\n", m.count);
@@ -771,11 +813,12 @@ static Status print_json(const Experiment *e, const AccuracyCommand *c) {
     Mean m = mean_of(e, i, -1);
     json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
                             json_build_number(m.deviation));
-    if (e->baseline >= 0) {
+    if (e->has_baselines) {
       Interval interval = {NAN, NAN};
-      Status status = i == e->baseline ? STATUS_OK : bootstrap(e, c, i, &interval);
+      int baseline = e->row[i].baseline;
+      Status status = bootstrap(e, c, i, &interval);
       if (status != STATUS_OK) return json_decref(row), json_decref(rows), status;
-      json_build_put(&row, "difference", i == e->baseline ? json_null() : json_build_number(mean_of(e, i, e->baseline).mean));
+      json_build_put(&row, "difference", baseline < 0 ? json_null() : json_build_number(mean_of(e, i, baseline).mean));
       json_build_put(&row, "difference_low", json_build_number(interval.low));
       json_build_put(&row, "difference_high", json_build_number(interval.high));
     }
@@ -819,6 +862,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count; row++) {
       Job job;
+      if (e->row[row].of >= 0) continue;
       Status status = job_make(e, c, row, s, &job);
       if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
       if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));

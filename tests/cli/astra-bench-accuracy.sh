@@ -63,6 +63,48 @@ for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
 done
 
+# The list of the paper's experiments: its commands and tables are there, it has all that come with the programs, and all that the paper shows.
+list=$root/docs/results/README.md
+name="docs/results/README.md"
+for table in $(grep -oE -e '--table [a-z0-9-]+' "$list" | sort -u | cut -d' ' -f2); do
+  [ -e "$root/experiments/$table.json" ] || report "there is no experiment $table"
+done
+for file in "$root"/experiments/*.json; do
+  table=$(basename "$file" .json)
+  grep -qe "--table $table\`" "$list" || report "lacks the experiment $table"
+  grep -qF "${table//-/\\-}\\fR" "$root/docs/man/astra-bench.1" || report "astra-bench(1) lacks the experiment $table"
+done
+while read -r command word; do
+  [[ $word == -* ]] || "$bin/$command" "$word" --help >/dev/null 2>&1 || report "there is no command $command $word"
+done < <(grep -oE '`astra-[a-z]+ [^ `]+' "$list" | tr -d '`' | sort -u)
+paper=${ASTRA_SHARED:-$root/../shared}/paper/astra-paper.tex
+if [ -e "$paper" ]; then
+  for label in $(grep -oE '\\label\{(tab|fig|thm):[a-zA-Z0-9_-]+\}' "$paper" | sed 's/.*{//; s/}//' | grep -v fig:overview); do
+    grep -qF "\`$label\`" "$list" || report "lacks the paper's $label"
+  done
+else
+  echo "the paper is not at $paper: what it shows is not compared with $list"
+fi
+
+# Rows with a baseline of their own, with another figure of an earlier row's evaluation, with the checkpoint of one seed; another evaluation.
+own() { experiment ", {\"name\": \"bytes\", \"of\": \"G=4\", \"figure\": \"nodes.1.bytes_sent\"}, {\"name\": \"G=4-raster\", \"from\": \"G=4\",
+  \"baseline\": \"G=4\", \"eval\": {\"layout\": \"raster\"}}$1"; }
+own ', {"name": "y", "of": "none"}' >of.json
+expect "the evaluation of no row" 1 --table ./of.json; err '"of" must name an earlier row'
+own ', {"name": "y", "of": "plain", "eval": {"nodes": 2}}' >of.json
+expect "settings of no evaluation" 1 --table ./of.json; err 'row with "of" has no model or settings'
+own ', {"name": "y", "from": "plain", "baseline": "z"}' >of.json
+expect "a baseline that is not there" 1 --table ./of.json; err "row's \"baseline\" must name"
+own ', {"name": "y", "model": "{run:other/plain@12}"}' >at.json
+expect "the checkpoint of one seed" 0 --table ./at.json --seeds 7 --dry-run --out here/at; out "eval --checkpoint here/other/seed-12/plain "
+own ', {"name": "y", "model": "{run:other/plain@1x}"}' >at.json
+expect "a seed that is none" 1 --table ./at.json --seeds 7 --dry-run; err 'accepted in braces'
+experiment "" | sed 's/"figure"/"evaluation": "astra-infer plan", "figure"/' >evaluation.json
+expect "an evaluation that is none" 1 --table ./evaluation.json; err '"evaluation" is astra-infer eval'
+experiment "" | sed 's/"figure": "top1"/"evaluation": "astra-kmeans eval", "figure": "mean.wasserstein_full"/' >evaluation.json
+expect "another evaluation" 0 --table ./evaluation.json --seeds 3 --dry-run; out "^astra-kmeans eval --codebooks runs/evaluation/seed-3/G=4 "
+! grep -q -e "^astra-kmeans.*--per-sample" "$work/out" || report "an option that astra-kmeans does not have"
+
 expect "dry run" 0 --table ./small.json --dry-run; silent err
 [ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
 out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "
@@ -84,6 +126,14 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
   (.rows[0] | .row == "plain" and .difference == null and .difference_low == null) and
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
+
+own "" >own.json
+expect "rows of the same models" 0 --table ./own.json --out run --seeds 3 --json
+jq -e --argjson sent "$(jq '100 * .nodes[1].bytes_sent' run/seed-3/G=4.eval.json)" --argjson plain "$(jq '100 * .top1' run/seed-3/G=4.eval.json)" \
+  --argjson raster "$(jq '100 * .top1' run/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent) and
+  (.rows[4] | (.difference - ($raster - $plain) | fabs) < 1e-6 and .difference_low != null)' <"$work/out" >/dev/null || report "other figures"
+grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-][0-9.]* | " run/results.md || report "the baseline of a row is not named"
+[ ! -e run/seed-3/bytes.eval.json ] || report "the same evaluation was made twice"
 
 # Seeds share the test samples: two that answer alike say no more than one.
 interval() { jq -c '.rows[1] | [.difference_low, .difference_high]' "$work/out"; }

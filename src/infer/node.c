@@ -367,9 +367,32 @@ static Status continue_text(Node *node, uint32_t request, const Tensor *logits, 
   }
 }
 
+/* Which tokens of a prompt are wanted, and how. */
+typedef struct PromptEcho {
+  uint32_t number;
+  int top;
+  int64_t count; /* of the prompt */
+} PromptEcho;
+
+/* The node's own rows, encoded [1, rows, D], a few at a time. */
+static Status echo_rows(Node *node, const PromptEcho *echo, const int32_t *ids, const Tensor *encoded) {
+  const int64_t width = tensor_width(encoded), rows = node->layout.rows;
+  for (int64_t first = 0, count; first < rows; first += count) {
+    count = rows - first < DECODED_PROMPT ? rows - first : DECODED_PROMPT;
+    const size_t mark = tape_scratch_begin(node->tape);
+    Tensor slice = {.dims = 2, .shape = {count, width}, .value = encoded->value + first * width};
+    report_progress(node, (int)node->setup->weights->config->blocks);
+    Tensor *logits = model_logits(node->setup->weights->model, node->tape, &slice);
+    if (!logits) return tape_status(node->tape);
+    TRY(node_sequences_echo(node->text.sequences, echo->number, echo->top, ids, echo->count, node->layout.row_token[first], logits));
+    tape_scratch_end(node->tape, mark);
+  }
+  return STATUS_OK;
+}
+
 /* On the node that has the last token its keys and values, and the codes that it receives, are in the cache then, and *logits follow it;
  * elsewhere *logits is NULL. */
-static Status prefill(Node *node, const int32_t *ids, Tensor **logits) {
+static Status prefill(Node *node, const int32_t *ids, const PromptEcho *echo, Tensor **logits) {
   bool decodes = node->layout.last_rows > 0;
   Tensor *last;
   *logits = NULL;
@@ -378,11 +401,14 @@ static Status prefill(Node *node, const int32_t *ids, Tensor **logits) {
   node->exchange.heard = decodes ? hear : NULL;
   node->exchange.heard_context = node;
   ModelInput input = {.ids = ids, .batch = 1, .cache = decodes ? &node->text.cache : NULL};
-  Status status = encode(node, &input, 1, MODEL_ROWS_LAST, &last);
+  Status status = encode(node, &input, 1, echo ? MODEL_ROWS_ALL : MODEL_ROWS_LAST, &last);
   node->exchange.heard = NULL;
   if (status != STATUS_OK || !last) return status;
+  if (echo) TRY(echo_rows(node, echo, ids, last));
+  Tensor end = {.dims = 3, .shape = {1, 1, tensor_width(last)}, .value = last->value + tensor_count(last) - tensor_width(last)};
+  if (!decodes) return STATUS_OK;
   report_progress(node, (int)node->setup->weights->config->blocks);
-  *logits = model_logits(node->setup->weights->model, node->tape, last);
+  *logits = model_logits(node->setup->weights->model, node->tape, echo ? &end : last);
   return *logits ? STATUS_OK : tape_status(node->tape);
 }
 
@@ -403,7 +429,7 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   TRY(request_parse_sampling(request->payload, node->setup, &sampling));
   TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
   TRY(sampler_start(&node->text.sampler, &sampling, ids, request->request.tokens));
-  TRY(prefill(node, ids, &logits));
+  TRY(prefill(node, ids, NULL, &logits));
   finish_statistics(node);
   if (logits) {
     if (sampling.max > 0) TRY(continue_text(node, request->number, logits, &decoding));
@@ -429,19 +455,19 @@ static Status answer_sequence(Node *node, const NodeRequest *request, uint8_t *o
   const bool home = node->layout.last_rows > 0;
   const int64_t count = request->request.tokens;
   const KvSpans spans = spans_of(&node->layout);
+  SequenceOptions options;
   int64_t shared = 0;
-  Sampling sampling;
   Tensor *logits;
   int32_t *ids;
-  int top;
   (void)out;
-  TRY(request_parse_sequence(request->payload, node->setup, &sampling, &top));
+  TRY(request_parse_sequence(request->payload, node->setup, &options));
+  const PromptEcho echo = {request->number, options.top, count};
   TRY(read_ids(node, request->payload + REQUEST_SEQUENCE, count, 0, &ids));
-  if (home) TRY(node_sequences_join(node->text.sequences, request->number, &sampling, top, ids, count, &spans, &shared));
-  if (shared > 0 && !node->exchanges) {
+  if (home) TRY(node_sequences_join(node->text.sequences, request->number, &options, ids, count, &spans, &shared));
+  if (shared > 0 && !node->exchanges && !options.echo) {
     TRY(node_sequences_compute(node->text.sequences, node->tape, ids, count, shared, &logits));
   } else {
-    TRY(prefill(node, ids, &logits));
+    TRY(prefill(node, ids, options.echo ? &echo : NULL, &logits));
     if (home) TRY(node_sequences_take(node->text.sequences, &node->text.cache, ids));
   }
   finish_statistics(node);

@@ -51,7 +51,7 @@ Status node_sequences_new(NodeSequences **out, const NodeSetup *setup, int self,
   const size_t count = (size_t)setup->sequences;
   NodeSequences *q = *out = calloc(1, sizeof *q);
   if (!q) return status_set(STATUS_NO_MEMORY, "no memory for sequences");
-  *q = (NodeSequences){.setup = setup, .self = self, .control = control, .message_bytes = WIRE_HEADER + count * DECODED_MAX};
+  *q = (NodeSequences){.setup = setup, .self = self, .control = control, .message_bytes = WIRE_HEADER + request_decoded_max(setup)};
   const bool memory = (q->list = calloc(count, sizeof *q->list)) && (q->rows = calloc(count, sizeof *q->rows)) &&
                       (q->row_of = calloc(count, sizeof *q->row_of)) && (q->messages = malloc(CONNECTION_QUEUE * q->message_bytes));
   Status status = memory ? make_pages(q, cache) : status_set(STATUS_NO_MEMORY, "no memory for %d sequences", setup->sequences);
@@ -74,17 +74,26 @@ void node_sequences_free(NodeSequences *q) {
 
 /* ---- prompts ---- */
 
-Status node_sequences_join(NodeSequences *q, uint32_t number, const Sampling *sampling, int top, const int32_t *ids, int64_t count,
+static void leave(NodeSequences *q, NodeSequence *s) {
+  kv_pages_leave(q->pages, s->place);
+  s->number = 0;
+}
+
+Status node_sequences_join(NodeSequences *q, uint32_t number, const SequenceOptions *options, const int32_t *ids, int64_t count,
                            const KvSpans *spans, int64_t *shared) {
+  const Sampling *sampling = &options->sampling;
   const int64_t max = q->setup->tokens_max, room = count + sampling->max < max ? count + sampling->max : max;
   NodeSequence *s = NULL;
+  for (int i = 0; i < q->setup->sequences; i++) {
+    if (q->list[i].number > 0 && q->list[i].stopped) leave(q, &q->list[i]);
+  }
   for (int i = 0; i < q->setup->sequences && !s; i++) s = q->list[i].number == 0 ? &q->list[i] : NULL;
   if (!s) return status_set(STATUS_BUSY, "%d sequences are decoded already", q->setup->sequences);
   if (!s->sampler.order) TRY(sampler_init(&s->sampler, q->setup->weights->config->vocabulary));
   TRY(sampler_start(&s->sampler, sampling, ids, count));
   TRY(kv_pages_join(q->pages, ids, count, spans, room, &s->place, shared));
   s->number = number;
-  s->top = top;
+  s->top = options->top;
   s->made = (uint32_t)sampling->made;
   s->enough = s->made + (uint32_t)sampling->max;
   s->stopped = false;
@@ -105,11 +114,6 @@ Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, 
 }
 
 /* ---- new tokens ---- */
-
-static void leave(NodeSequences *q, NodeSequence *s) {
-  kv_pages_leave(q->pages, s->place);
-  s->number = 0;
-}
 
 /* The next token of a sequence, which ends with it perhaps. Logits that are no numbers end this sequence alone. */
 static DecodedToken pick(NodeSequences *q, NodeSequence *s, const real *logits) {
@@ -148,6 +152,20 @@ static Status send_tokens(NodeSequences *q, uint8_t *message, const uint8_t *end
   wire_pack(&header, message);
   TRY(connection_send(q->control, message, (size_t)(end - message)));
   return connections_step(&q->control, 1, 0);
+}
+
+Status node_sequences_echo(NodeSequences *q, uint32_t number, int top, const int32_t *ids, int64_t count, int64_t first,
+                           const Tensor *logits) {
+  const int64_t vocabulary = q->setup->weights->config->vocabulary, rows = tensor_count(logits) / vocabulary;
+  uint8_t *message = next_message(q), *at = message + WIRE_HEADER;
+  int sent = 0;
+  for (int64_t i = 0; i < rows && first + i + 1 < count; i++, sent++) {
+    const int64_t position = first + i + 1;
+    DecodedToken token = {.sequence = number, .number = (uint32_t)position + 1, .id = ids[position], .end = SEQUENCE_PROMPT};
+    token.top_count = sampler_logprobs(logits->value + i * vocabulary, vocabulary, token.id, &token.logprob, top, token.top);
+    at += request_pack_decoded(&token, at);
+  }
+  return sent > 0 ? send_tokens(q, message, at, sent) : STATUS_OK;
 }
 
 Status node_sequences_begin(NodeSequences *q, const Tensor *logits) {

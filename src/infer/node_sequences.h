@@ -5,7 +5,7 @@
 #define INFER_NODE_SEQUENCES_H
 #include "infer/cluster/connection.h"
 #include "infer/node_share.h"
-#include "infer/sampler.h"
+#include "infer/request.h"
 #include "nn/kv_pages.h"
 
 typedef struct NodeSequences NodeSequences;
@@ -16,13 +16,18 @@ void node_sequences_free(NodeSequences *sequences); /* accepts NULL */
 
 /* A sequence for the prompt ids [count] of request `number`, divided as `spans` says. Its first *shared tokens are there already
  * (kv_pages_join). BUSY: there are as many as were agreed on. */
-Status node_sequences_join(NodeSequences *sequences, uint32_t number, const Sampling *sampling, int top, const int32_t *ids, int64_t count,
+Status node_sequences_join(NodeSequences *sequences, uint32_t number, const SequenceOptions *options, const int32_t *ids, int64_t count,
                            const KvSpans *spans, int64_t *shared);
 
 /* Of the sequence that has joined last. Either its prompt was computed into `cache`; or the tokens behind those that are shared are
  * computed here, which needs no other node -> *logits [1, 1, V] after the last one. */
 Status node_sequences_take(NodeSequences *sequences, const KvCache *cache, const int32_t *ids);
 Status node_sequences_compute(NodeSequences *sequences, Tape *tape, const int32_t *ids, int64_t count, int64_t shared, Tensor **logits);
+
+/* Of any sequence's prompt ids [count]: log-probabilities of the tokens behind positions first, first + 1..., of which these are the logits
+ * [rows, V], sent at once. rows <= DECODED_PROMPT */
+Status node_sequences_echo(NodeSequences *sequences, uint32_t number, int top, const int32_t *ids, int64_t count, int64_t first,
+                           const Tensor *logits);
 
 /* Samples its first token and sends it. */
 Status node_sequences_begin(NodeSequences *sequences, const Tensor *logits);

@@ -235,18 +235,25 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
   return STATUS_OK;
 }
 
-/* offset 352 top i32 | 356 zero u32 */
-void request_pack_sequence(const Sampling *sampling, int top, uint8_t bytes[REQUEST_SEQUENCE]) {
-  request_pack_sampling(sampling, bytes);
-  wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)top);
-  wire_put_u32(bytes + REQUEST_SAMPLING + 4, 0);
+/* offset 352 top i32 | 356 u32 echo */
+void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]) {
+  request_pack_sampling(&options->sampling, bytes);
+  wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)options->top);
+  wire_put_u32(bytes + REQUEST_SAMPLING + 4, options->echo);
 }
 
-Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, Sampling *sampling, int *top) {
-  TRY(request_parse_sampling(bytes, setup, sampling));
-  *top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
-  if (*top >= -1 && *top <= SAMPLER_TOP && sampling->max >= 1 && wire_get_u32(bytes + REQUEST_SAMPLING + 4) == 0) return STATUS_OK;
+Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options) {
+  TRY(request_parse_sampling(bytes, setup, &options->sampling));
+  const uint32_t echo = wire_get_u32(bytes + REQUEST_SAMPLING + 4);
+  options->top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
+  options->echo = echo == 1;
+  const bool sound = options->top >= -1 && options->top <= SAMPLER_TOP && echo <= 1 && (echo == 0 || options->top >= 0);
+  if (sound && options->sampling.max >= 1) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a sequence with settings out of range");
+}
+
+size_t request_decoded_max(const NodeSetup *setup) {
+  return setup->sequences > 0 ? (size_t)(setup->sequences + DECODED_PROMPT) * DECODED_MAX : 0;
 }
 
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 zero u32 |

@@ -59,16 +59,21 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
 /* ---- sequences that stay on a node: the fixed part of a WIRE_SEQUENCE, and its tokens in WIRE_DECODED */
 
 enum { REQUEST_SEQUENCE = REQUEST_SAMPLING + 8 };
-/* top: candidates to report with each token, 0 to SAMPLER_TOP; -1: no log-probabilities. */
-void request_pack_sequence(const Sampling *sampling, int top, uint8_t bytes[REQUEST_SEQUENCE]);
-Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, Sampling *sampling, int *top);
+typedef struct SequenceOptions {
+  Sampling sampling;
+  int top;   /* candidates to report with each token, 0 to SAMPLER_TOP; -1: no log-probabilities */
+  bool echo; /* with top >= 0: the tokens of the prompt, too, each by the node that has the token before it */
+} SequenceOptions;
+void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]);
+Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options);
 
 #define SEQUENCE_ENDS(X)                                                                                                                   \
   X(GOES_ON)                                                                                                                               \
   X(LENGTH)  /* as many tokens as were wanted */                                                                                           \
   X(END)     /* this token ends the text */                                                                                                \
   X(CONTEXT) /* there is no room for more */                                                                                               \
-  X(NUMERIC) /* the logits are not finite: there is no token */
+  X(NUMERIC) /* the logits are not finite: there is no token */                                                                            \
+  X(PROMPT)  /* a token of the prompt, `number` from 2 on: the first one has no probability */
 typedef enum SequenceEnd {
 #define SEQUENCE_ENUM(name) SEQUENCE_##name,
   SEQUENCE_ENDS(SEQUENCE_ENUM)
@@ -80,14 +85,15 @@ typedef struct DecodedToken {
   uint32_t sequence; /* number of its request */
   uint32_t number;   /* of its new tokens, from 1 */
   int32_t id;
-  SequenceEnd end; /* not GOES_ON: the last one, and the sequence is no more */
+  SequenceEnd end; /* neither GOES_ON nor PROMPT: the last one, and the sequence is no more */
   uint64_t drawn;  /* random numbers so far (Sampler.drawn) */
   float logprob;   /* NAN where none was wanted */
   int top_count;
   SamplerCandidate top[SAMPLER_TOP];
 } DecodedToken;
 
-enum { DECODED_MAX = WIRE_DECODED_BYTES + 8 * SAMPLER_TOP };
+enum { DECODED_MAX = WIRE_DECODED_BYTES + 8 * SAMPLER_TOP, DECODED_PROMPT = 64 /* most tokens of a prompt in a message */ };
+size_t request_decoded_max(const NodeSetup *setup);                                 /* bytes of a WIRE_DECODED; 0: there are none */
 size_t request_pack_decoded(const DecodedToken *token, uint8_t bytes[DECODED_MAX]); /* their number */
 /* Moves *at behind a token. Of hostile bytes BAD_VALUE. */
 Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *token);

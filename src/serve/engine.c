@@ -4,6 +4,7 @@
  * Texts: a job waits in the queue, then runs as a sequence of the leader, several at the same time. When the cluster's devices change, all
  * that run are started again with the tokens that they have. Images: one request after another. */
 #include "serve/engine.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include <math.h>
@@ -30,6 +31,12 @@ typedef struct Job {
   int device;
   uint64_t drawn; /* random numbers that the new tokens took */
   int restarts;   /* since its last token */
+  /* With echo and log-probabilities: new tokens wait until those of the prompt are complete. */
+  EngineToken *echo; /* [count] those of the prompt; NULL: reported, or not wanted */
+  int64_t echoed;
+  DecodedToken *held; /* [held_count] */
+  int held_count;
+  size_t held_capacity;
 } Job;
 
 /* What the engine's thread knows of a device. */
@@ -107,6 +114,8 @@ int engine_retry_seconds(Engine *engine) {
 
 static void free_job(Job *job) {
   free(job->ids);
+  free(job->echo);
+  free(job->held);
   free((void *)job->images.pixels);
   free(job);
 }
@@ -195,15 +204,17 @@ static int choose_device(Engine *engine, int64_t more) {
 
 /* Prompt and new tokens so far, as one. BUSY: not now. */
 static Status start_sequence(Engine *engine, Job *job) {
-  Sampling sampling = job->job.sampling;
-  sampling.max -= job->made;
-  sampling.made += job->made;
-  if (job->made > 0) sampling.drawn = job->drawn;
-  const int device = choose_device(engine, sampling.max);
+  SequenceOptions options = {.sampling = job->job.sampling, .top = job->job.top, .echo = job->echo != NULL};
+  Sampling *sampling = &options.sampling;
+  sampling->max -= job->made;
+  sampling->made += job->made;
+  if (sampling->max < 1) sampling->max = 1; /* of an echo alone: it is not reported */
+  if (job->made > 0) sampling->drawn = job->drawn;
+  const int device = choose_device(engine, sampling->max);
   if (device < 0) return status_set(STATUS_BUSY, "no device has room");
-  TRY(leader_sequence_start(engine->leader, job->ids, job->job.count + job->made, &sampling, job->job.top, device, &job->sequence));
+  TRY(leader_sequence_start(engine->leader, job->ids, job->job.count + job->made, &options, device, &job->sequence));
   job->device = device;
-  engine->pace[device].left += sampling.max;
+  engine->pace[device].left += sampling->max;
   return STATUS_OK;
 }
 
@@ -228,9 +239,15 @@ static Job *find_running(Engine *engine, uint32_t sequence) {
   return NULL;
 }
 
-static void report_token(Engine *engine, Job *job, const DecodedToken *decoded) {
-  EngineToken token = {.id = decoded->id, .logprob = decoded->logprob, .top_count = decoded->top_count};
+static EngineToken token_of(const DecodedToken *decoded) {
+  EngineToken token = {
+      .id = decoded->id, .prompt = decoded->end == SEQUENCE_PROMPT, .logprob = decoded->logprob, .top_count = decoded->top_count};
   for (int i = 0; i < token.top_count; i++) token.top[i] = (EngineCandidate){decoded->top[i].id, decoded->top[i].logprob};
+  return token;
+}
+
+static void report_token(Engine *engine, Job *job, const DecodedToken *decoded) {
+  const EngineToken token = token_of(decoded);
   if (job->made == 0) job->first = clock_now();
   job->ids[job->job.count + job->made++] = decoded->id;
   job->drawn = decoded->drawn;
@@ -262,23 +279,59 @@ static void end_cancelled(Engine *engine) {
   }
 }
 
-static void take_token(void *context, const DecodedToken *token) {
+static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   static const EngineEnd ends[SEQUENCE_END_COUNT] = {[SEQUENCE_LENGTH] = ENGINE_LENGTH,
                                                      [SEQUENCE_END] = ENGINE_STOP,
                                                      [SEQUENCE_CONTEXT] = ENGINE_CONTEXT,
                                                      [SEQUENCE_NUMERIC] = ENGINE_FAILED};
+  measure_pace(engine, job->device, 1);
+  if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END && job->made < job->job.sampling.max) report_token(engine, job, token);
+  if (token->end == SEQUENCE_GOES_ON) return;
+  engine->pace[job->device].left -= job->job.sampling.max - job->made;
+  const bool whole = job->job.sampling.max == 0 && token->end != SEQUENCE_NUMERIC; /* an echo alone */
+  end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
+}
+
+/* A token of the prompt, of those that are not complete; or one that waits for them. */
+static void take_echo(Job *job, const DecodedToken *token) {
+  if (token->end != SEQUENCE_PROMPT) {
+    if (ARRAY_RESERVE(job->held, (size_t)job->held_count, 1, job->held_capacity, "tokens") == STATUS_OK)
+      job->held[job->held_count++] = *token;
+    else
+      job->cancelled = true;
+    return;
+  }
+  job->echo[token->number - 1] = token_of(token);
+  job->echoed++;
+}
+
+/* Reports the prompt when it is complete, and what waited for it. */
+static void finish_echo(Engine *engine, Job *job) {
+  const uint32_t sequence = job->sequence;
+  if (job->echoed < job->job.count) return;
+  for (int64_t i = 0; i < job->job.count; i++) job->job.on_token(job->job.context, &job->echo[i]);
+  free(job->echo);
+  job->echo = NULL;
+  DecodedToken *held = job->held;
+  const int count = job->held_count;
+  job->held = NULL;
+  job->held_count = 0, job->held_capacity = 0;
+  for (int i = 0; i < count && (job = find_running(engine, sequence)); i++) take_new(engine, job, &held[i]);
+  free(held);
+}
+
+static void take_token(void *context, const DecodedToken *token) {
   Engine *engine = context;
   Job *job = find_running(engine, token->sequence);
   if (!job) return;
   if (is_cancelled(engine, job)) {
     end_cancelled(engine);
-    return;
+  } else if (job->echo) {
+    take_echo(job, token);
+    finish_echo(engine, job);
+  } else {
+    take_new(engine, job, token);
   }
-  measure_pace(engine, job->device, 1);
-  if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END) report_token(engine, job, token);
-  if (token->end == SEQUENCE_GOES_ON) return;
-  engine->pace[job->device].left -= job->job.sampling.max - job->made;
-  end_job(engine, job, ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
 }
 
 /* The devices have changed: all that run wait again, before those that wait already, oldest first. */
@@ -297,6 +350,8 @@ static void restart_all(Engine *engine) {
     Job *job = engine->running[newest];
     engine->running[newest] = engine->running[--engine->count];
     job->sequence = 0;
+    job->echoed = 1;
+    job->held_count = 0;
     job->next = engine->queue;
     if (!engine->queue) engine->last = &job->next;
     engine->queue = job;
@@ -324,7 +379,7 @@ static void echo_prompt(const Job *job) {
 
 /* Takes a job that has been taken from the queue to the devices; false: it has to wait for a place. */
 static bool start_text(Engine *engine, Job *job) {
-  if (job->started <= 0 && job->job.sampling.max == 0) {
+  if (job->started <= 0 && job->job.sampling.max == 0 && !job->echo) {
     job->started = clock_now();
     if (job->job.echo) echo_prompt(job);
     end_job(engine, job, ENGINE_LENGTH, NULL, NULL, 0);
@@ -336,7 +391,7 @@ static bool start_text(Engine *engine, Job *job) {
   engine->running[engine->count++] = job;
   if (job->started <= 0) engine->state.prompt_tokens += (uint64_t)job->job.count;
   pthread_mutex_unlock(&engine->lock);
-  if (job->started <= 0 && job->job.echo) echo_prompt(job);
+  if (job->started <= 0 && job->job.echo && !job->echo) echo_prompt(job);
   if (job->started <= 0) job->started = clock_now();
   if (status != STATUS_OK) fail_all(engine);
   return true;
@@ -477,6 +532,15 @@ Status engine_submit(Engine *engine, const EngineJob *wanted, uint64_t *ticket) 
   job->job.ids = job->ids = ids;
   Sampling *s = &job->job.sampling;
   s->max = room;
+  if (job->job.echo && job->job.top >= 0) {
+    job->echo = calloc((size_t)wanted->count, sizeof *job->echo);
+    if (!job->echo) {
+      free_job(job);
+      return status_set(STATUS_NO_MEMORY, "no memory for a prompt of %lld tokens", (long long)wanted->count);
+    }
+    job->echo[0] = (EngineToken){.id = ids[0], .prompt = true, .logprob = NAN};
+    job->echoed = 1;
+  }
   if (s->vocabulary == 0) s->vocabulary = engine->options.weights->config->vocabulary;
   return enqueue(engine, job, ticket);
 }

@@ -435,11 +435,14 @@ bool leader_is_here(const Leader *leader, int device) {
 
 int leader_sequences_on(const Leader *leader, int device) {
   int count = 0;
-  for (int i = 0; i < leader->sequences.count; i++) count += leader->epoch.device_of[leader->sequences.list[i].node] == device;
+  for (int i = 0; i < leader->sequences.count; i++) {
+    const LeaderSequence *sequence = &leader->sequences.list[i];
+    count += !sequence->over && leader->epoch.device_of[sequence->node] == device;
+  }
   return count;
 }
 
-Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling, int top, int device,
+Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const SequenceOptions *options, int device,
                              uint32_t *number) {
   LeaderSequences *q = &leader->sequences;
   LeaderRequest *slot = NULL;
@@ -452,10 +455,11 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
   if (q->lost || !leader_is_here(leader, device)) return status_set(STATUS_BUSY, "the devices have changed");
   const int node = leader->membership.devices[device].node;
   slot->request.home = 1 + node;
-  request_pack_sequence(sampling, top, payload_of(slot));
+  request_pack_sequence(options, payload_of(slot));
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SEQUENCE);
   *number = leader->queue.submitted + 1 - leader->epoch.base;
-  q->list[q->count++] = (LeaderSequence){.number = *number, .node = node, .made = (uint32_t)sampling->made};
+  q->list[q->count++] =
+      (LeaderSequence){.number = *number, .node = node, .prompt = (uint32_t)count, .made = (uint32_t)options->sampling.made};
   return send_request(leader, slot);
 }
 
@@ -474,6 +478,7 @@ static Status collect_prompts(Leader *leader) {
     }
     LeaderSequence *sequence = leader_sequences_find(leader, slot->number);
     if (sequence) sequence->here = true;
+    if (sequence && sequence->over) leader_sequences_end(leader, sequence);
     TRY(leader_collect(leader, &answer));
   }
   return STATUS_OK;

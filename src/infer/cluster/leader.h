@@ -126,9 +126,10 @@ Status leader_text_stop(Leader *leader);
  * together, and then decoded by one each, in batches. Tokens come as they are made. No other requests are made of such a leader meanwhile.
  */
 
-/* Begins one, whose last span, and decoding, is on `device`; *number names it until the epoch ends. Numbers of tokens begin behind
- * sampling->made. BUSY: as many live there as can, leader_takes_more says no, or *lost of the next leader_sequences_poll will be true. */
-Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling, int top, int device,
+/* Begins one, whose last span, and decoding, is on `device`; *number names it until the epoch ends. Numbers of new tokens begin behind
+ * options->sampling.made; tokens of the prompt (echo) come in any order, some after new ones. BUSY: as many live there as can,
+ * leader_takes_more says no, or *lost of the next leader_sequences_poll will be true. */
+Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const SequenceOptions *options, int device,
                              uint32_t *number);
 void leader_sequence_stop(Leader *leader, uint32_t number); /* no more of its tokens are reported; ignored where it is over */
 int leader_sequences_on(const Leader *leader, int device);

@@ -92,7 +92,7 @@ static Status allocate_results(Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestShare max = {.sent_rows = leader->setup.tokens_max, .last = true};
     if (!leader->setup.split) max = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
-    size_t bytes = request_max_answer_bytes(&leader->setup, &max), tokens = (size_t)leader->setup.sequences * DECODED_MAX;
+    size_t bytes = request_max_answer_bytes(&leader->setup, &max), tokens = request_decoded_max(&leader->setup);
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
     leader_device(leader, d)->connection.sink.max_payload = fmax(fmax((double)bytes, (double)tokens), WIRE_TEXT);
   }

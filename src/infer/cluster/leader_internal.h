@@ -67,13 +67,15 @@ typedef struct LeaderQueue {
 typedef struct LeaderSequence {
   uint32_t number; /* of its request, in the epoch */
   int node;
-  uint32_t made; /* new tokens that have come, those of before it came here included */
-  bool here;     /* its prompt is computed */
-  bool unwanted; /* the node is to be told */
+  uint32_t prompt; /* its tokens */
+  uint32_t made;   /* new tokens that have come, those of before it came here included */
+  bool here;       /* its prompt is computed */
+  bool over;       /* its last token has come; it stays until its prompt is computed: tokens of the prompt may still come */
+  bool unwanted;   /* the node is to be told */
 } LeaderSequence;
 
 typedef struct LeaderSequences {
-  LeaderSequence *list; /* [devices * sequences] */
+  LeaderSequence *list; /* [devices * sequences + LEADER_DEPTH] those that are over, but not here, are besides */
   int count;
   DecodedToken *tokens; /* that the caller has not taken yet */
   int token_count;

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t message_max(const Leader *leader) { return (size_t)leader->setup.sequences * DECODED_MAX; }
+static size_t message_max(const Leader *leader) { return request_decoded_max(&leader->setup); }
 
 Status leader_sequences_allocate(Leader *leader) {
   LeaderSequences *q = &leader->sequences;
   const size_t devices = (size_t)leader->membership.count;
-  bool memory = (q->list = calloc(devices * (size_t)leader->setup.sequences + 1, sizeof *q->list)) &&
+  bool memory = (q->list = calloc(devices * (size_t)leader->setup.sequences + LEADER_DEPTH, sizeof *q->list)) &&
                 (q->stops = calloc(devices, sizeof *q->stops)) && (q->messages = calloc(devices, sizeof *q->messages));
   for (size_t m = 0; memory && m < devices && leader->setup.sequences > 0; m++)
     memory = (q->messages[m] = malloc(message_max(leader))) != NULL;
@@ -61,14 +61,18 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
   LeaderSequences *q = &leader->sequences;
   LeaderSequence *sequence = leader_sequences_find(leader, token->sequence);
   if (!sequence && token->sequence >= 1 && token->sequence <= leader->queue.submitted - leader->epoch.base) return STATUS_OK;
-  if (!sequence || sequence->node != node || token->number != sequence->made + 1)
+  const bool prompt =
+      sequence && token->end == SEQUENCE_PROMPT && !sequence->here && token->number >= 2 && token->number <= sequence->prompt;
+  const bool next = sequence && sequence->node == node && !sequence->over && token->number == sequence->made + 1;
+  if (!prompt && (!next || token->end == SEQUENCE_PROMPT))
     return status_set(STATUS_BAD_VALUE, "sent token %u of sequence %u, which was not expected", token->number, token->sequence);
-  sequence->made++;
+  sequence->made += !prompt;
   if (!sequence->unwanted) {
     TRY(ARRAY_RESERVE(q->tokens, (size_t)q->token_count, 1, q->token_capacity, "tokens"));
     q->tokens[q->token_count++] = *token;
   }
-  if (token->end != SEQUENCE_GOES_ON) leader_sequences_end(leader, sequence);
+  sequence->over |= token->end != SEQUENCE_GOES_ON && !prompt;
+  if (sequence->over && sequence->here) leader_sequences_end(leader, sequence);
   return STATUS_OK;
 }
 

@@ -75,11 +75,11 @@ static bool poll_once(Fixture *f, Texts *texts) {
 }
 
 static Text *begin_text(Fixture *f, Texts *texts, int64_t prompt, int64_t max, int top, int device) {
-  const Sampling sampling = {.max = max, .vocabulary = VOCABULARY, .top_p = 1};
+  const SequenceOptions options = {.sampling = {.max = max, .vocabulary = VOCABULARY, .top_p = 1}, .top = top};
   Text *text = &texts->text[texts->count++];
   *text = (Text){.prompt = prompt};
   while (!leader_takes_more(f->leader)) assert_false(poll_once(f, texts));
-  Status status = leader_sequence_start(f->leader, f->ids, prompt, &sampling, top, device, &text->number);
+  Status status = leader_sequence_start(f->leader, f->ids, prompt, &options, device, &text->number);
   if (status != STATUS_OK) fail_msg("%s", status_message());
   return text;
 }
@@ -153,7 +153,7 @@ static void on_one_device(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
   uint32_t number;
-  const Sampling sampling = {.max = 3, .vocabulary = VOCABULARY, .top_p = 1};
+  const SequenceOptions options = {.sampling = {.max = 3, .vocabulary = VOCABULARY, .top_p = 1}, .top = -1};
   (void)state;
   open_fixture(&f, "tiny-llama", 0, SITE_X);
   start(&f, 1, NULL);
@@ -162,7 +162,7 @@ static void on_one_device(void **state) {
   begin_text(&f, &texts, 35, 8, -1, 0);
   while (!leader_takes_more(f.leader)) poll_once(&f, &texts);
   if (leader_sequences_on(f.leader, 0) == EACH)
-    assert_int_equal(leader_sequence_start(f.leader, f.ids, 5, &sampling, -1, 0, &number), STATUS_BUSY);
+    assert_int_equal(leader_sequence_start(f.leader, f.ids, 5, &options, 0, &number), STATUS_BUSY);
   finish(&f, &texts);
   compare(&f, &texts.text[0], 8, 0);
   compare(&f, &texts.text[1], 8, 0);
@@ -173,7 +173,7 @@ static void on_one_device(void **state) {
   assert_true(last->logprob < 0 && last->logprob == last->top[0].logprob && last->top[1].logprob >= last->top[2].logprob);
   assert_true(texts.text[1].last.logprob < 0 && texts.text[1].last.top_count == 0);
   assert_true(isnan(texts.text[2].last.logprob));
-  assert_int_equal(leader_sequence_start(f.leader, f.ids, CONTEXT + 1, &sampling, -1, 0, &number), STATUS_BAD_VALUE);
+  assert_int_equal(leader_sequence_start(f.leader, f.ids, CONTEXT + 1, &options, 0, &number), STATUS_BAD_VALUE);
   stop(&f);
   sample_fixture_close(&f.base);
 }

@@ -22,6 +22,8 @@ typedef struct Fixture {
 typedef struct Client {
   pthread_mutex_t lock;
   int32_t ids[MOST];
+  double loss; /* of the prompt's tokens, their log-probabilities taken away */
+  bool ordered;
   int count, prompt, ends;
   EngineResult result;
   char message[256];
@@ -36,10 +38,14 @@ static void take_token(void *context, const EngineToken *token) {
   if (client->kills && client->count == 1) kill(client->kills, SIGKILL);
   pthread_mutex_lock(&client->lock);
   assert_int_equal(client->ends, 0);
-  if (token->prompt)
-    client->prompt++;
-  else if (client->count < MOST)
-    client->ids[client->count++] = token->id;
+  if (token->prompt) {
+    client->ordered = client->count == 0 && (client->prompt > 0) == !isnan(token->logprob);
+    if (client->prompt++ > 0 && token->top_count > 0) {
+      client->loss -= (double)token->logprob;
+      assert_true(token->top[0].logprob >= token->logprob);
+    }
+  }
+  if (!token->prompt && client->count < MOST) client->ids[client->count++] = token->id;
   pthread_mutex_unlock(&client->lock);
 }
 
@@ -308,6 +314,48 @@ static void a_lost_cluster_fails_its_requests(void **state) {
   close_fixture(&f);
 }
 
+/* What clients that rate texts ask for: the log-probability of each token of the prompt, whichever device it is on, in order. */
+static void prompts_are_rated(void **state) {
+  Fixture f;
+  Client clients[3];
+  int32_t ids[PROMPT], labels[PROMPT], expected[JOBS][NEW], prompts[JOBS][PROMPT];
+  Leader *leader;
+  LeaderAnswer answer;
+  uint64_t ticket;
+  (void)state;
+  open_fixture(&f, "tiny-llama");
+  expect(&f, prompts, expected);
+  memcpy(ids, prompts[0], sizeof ids);
+  for (int i = 0; i < PROMPT; i++) labels[i] = i + 1 < PROMPT ? ids[i + 1] : -1;
+  assert_int_equal(token_split_init(&f.split, NODES, NULL), STATUS_OK);
+  if (leader_start_text(&leader, &f.base.weights, &f.split, &f.leader) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(leader_text_score(leader, ids, labels, 1, PROMPT), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  const double loss = answer.score.loss;
+  leader_stop(leader);
+  start_text(&f, 4);
+  clients_init(clients, 3);
+  for (int i = 0; i < 3; i++) {
+    EngineJob job = job_of(ids, &clients[i]);
+    job.count = i == 2 ? 1 : PROMPT;
+    job.echo = true;
+    job.top = 3;
+    if (i == 0) job.sampling.max = 0;
+    assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 3; i++) {
+    await_end(&clients[i]);
+    assert_int_equal(clients[i].result.end, ENGINE_LENGTH);
+    assert_int_equal(clients[i].prompt, i == 2 ? 1 : PROMPT);
+    assert_int_equal(clients[i].count, i == 0 ? 0 : NEW);
+    assert_true(clients[i].ordered);
+    if (i < 2) assert_true(loss > 1 && fabs(clients[i].loss - loss) < 1e-4 * loss);
+  }
+  assert_memory_equal(clients[1].ids, expected[0], sizeof expected[0]);
+  close_fixture(&f);
+}
+
 /* Texts of clients that ask for random tokens with penalties, on a plain model that each device runs alone: where a text goes on, or how
  * often it began, does not show in it. */
 static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
@@ -374,9 +422,9 @@ static void a_lost_device_shows_in_no_text(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders),          cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified),          cmocka_unit_test(a_lost_cluster_fails_its_requests),
-      cmocka_unit_test(a_lost_device_shows_in_no_text),
+      cmocka_unit_test(texts_are_the_leaders), cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified), cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(prompts_are_rated),     cmocka_unit_test(a_lost_device_shows_in_no_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,13 @@ $(ONEDNN_OBJECTS): FILE_FLAGS = $(if $(ONEDNN),-DASTRA_ONEDNN -fopenmp)
 $(ONEDNN_OBJECTS): $(DEPS)
 LIBS += $(if $(ONEDNN),-ldnnl -lgomp)
 
+# Workers are found through Avahi where its client library is.
+AVAHI = $(eval AVAHI := $$(shell $$(call HAS,avahi-client/client.h '',AVAHI)))$(AVAHI)
+AVAHI_OBJECTS := $(BUILD)/float/infer/cluster/discovery.o $(BUILD)/double/infer/cluster/discovery.o
+$(AVAHI_OBJECTS): FILE_FLAGS = $(if $(AVAHI),-DASTRA_AVAHI)
+$(AVAHI_OBJECTS): $(DEPS)
+LIBS += $(if $(AVAHI),-lavahi-client -lavahi-common)
+
 FOLDERS := base autograd vq nn data train infer serve
 # Who may use whom, as link order: upper ones first.
 uses_base := base

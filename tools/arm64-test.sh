@@ -30,7 +30,7 @@ mkdir -p $BUILD
 touch $BUILD/deps.checked # tools/deps.sh would look for this machine's
 
 include=$root/usr/include library=$root/usr/lib/aarch64-linux-gnu
-make=(make --no-print-directory -j"$(nproc)" CC=aarch64-linux-gnu-gcc ONEDNN= MPI_FLAGS= MPI_LIBS= IMAGE_EXTRAS=
+make=(make --no-print-directory -j"$(nproc)" CC=aarch64-linux-gnu-gcc ONEDNN= MPI_FLAGS= MPI_LIBS= IMAGE_EXTRAS= AVAHI=
   CFLAGS="-O3 -g -isystem $include/aarch64-linux-gnu/openblas-pthread -isystem $include/aarch64-linux-gnu -isystem $include"
   LDFLAGS="-L$library/openblas-pthread -L$library -Wl,-rpath-link,$library")
 programs=()

@@ -38,6 +38,7 @@ restricted=(
   '^jansson\.h$' '^src/(nn|data|train|infer|serve|cli)/' 'JSON stays out of base, autograd and vq'
   '^mpi\.h$' '^src/train/ranks\.c$' 'MPI belongs to train/ranks.c'
   '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
+  '^avahi-' '^src/infer/cluster/discovery\.c$' 'Avahi belongs to infer/cluster/discovery.c'
   '^xxh' '^src/nn/safetensors_convert\.c$' 'digests of tensors belong to nn/safetensors_convert.c'
   '^cmocka\.h$' '^$' 'cmocka belongs to tests'
 )

@@ -35,6 +35,7 @@ dnnl.h              libdnnl-dev      onednn-devel     -               onednn    
 libexif/exif-data.h libexif-dev      libexif-devel    libexif-dev     libexif    libexif
 webp/decode.h       libwebp-dev      libwebp-devel    libwebp-dev     libwebp    webp
 tiffio.h            libtiff-dev      libtiff-devel    tiff-dev        libtiff    libtiff
+avahi-client/client.h libavahi-client-dev avahi-devel avahi-dev       avahi      -
 '
 # What .ci/run leaves out, and says so, where they cannot be installed.
 checkers='
@@ -42,6 +43,7 @@ clang           clang            clang            clang           clang      llv
 clang-format    clang-format     clang-tools-extra clang-extra-tools clang   clang-format
 node            nodejs           nodejs           nodejs          nodejs     node
 chromium        chromium         chromium         chromium        chromium   -
+avahi-daemon    avahi-daemon     avahi            avahi           avahi      -
 '
 PATH=$PATH:/usr/lib64/openmpi/bin # where Fedora keeps Open MPI
 

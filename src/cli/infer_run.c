@@ -11,6 +11,7 @@
 #include "cli/network_options.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
+#include "infer/cluster/discovery.h"
 #include "infer/cluster/leader.h"
 #include "infer/plan/split.h"
 #include "infer/report.h"
@@ -134,6 +135,27 @@ Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
 
 /* ---- The devices that the options name ---- */
 
+/* The workers that announce themselves, without those that are named already. */
+static Status find_peers(InferCluster *cluster, int max) {
+  Address found[WIRE_NODES];
+  int count;
+  if (cluster->key.open)
+    return status_set(STATUS_BAD_USAGE, "--peers auto needs --key-file: devices that announce themselves are known by their key");
+  Status status = discovery_find(&cluster->key, found, WIRE_NODES, &count);
+  if (status != STATUS_OK) return status_wrap(status, "--peers auto");
+  for (int i = 0; i < count && cluster->options.peer_count < max; i++) {
+    char text[ADDRESS_TEXT], other[ADDRESS_TEXT];
+    bool named = false;
+    address_text(&found[i], text);
+    for (int p = 0; p < cluster->options.peer_count; p++) named |= strcmp(address_text(&cluster->peers[p], other), text) == 0;
+    if (named) continue;
+    cluster->peers[cluster->options.peer_count++] = found[i];
+    log_info("found worker %s", text);
+  }
+  cluster->options.discovered = true;
+  return STATUS_OK;
+}
+
 static Status read_peers(InferCluster *cluster, const char *list) {
   const int max = WIRE_NODES - cluster->options.local;
   for (const char *at = list;; at++) {
@@ -144,9 +166,13 @@ static Status read_peers(InferCluster *cluster, const char *list) {
     if (length >= sizeof text) return status_set(STATUS_BAD_USAGE, "--peers: an address of %zu letters", length);
     memcpy(text, at, length);
     text[length] = 0;
-    Status status = address_parse(text, &cluster->peers[cluster->options.peer_count++]);
-    if (status != STATUS_OK) return status_wrap(status, "--peers");
     at += length;
+    if (strcmp(text, "auto") == 0) {
+      TRY(find_peers(cluster, max));
+    } else {
+      Status status = address_parse(text, &cluster->peers[cluster->options.peer_count++]);
+      if (status != STATUS_OK) return status_wrap(status, "--peers");
+    }
     if (!*at) return STATUS_OK;
   }
 }
@@ -179,8 +205,8 @@ Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
                                       .request_timeout = s->request_timeout};
   if (!s->peers) return STATUS_OK;
   cluster->options.local = s->local;
-  TRY(read_peers(cluster, s->peers));
   if (s->key_file) TRY(key_file_read(&cluster->key, s->key_file));
+  TRY(read_peers(cluster, s->peers));
   for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) /* everybody knows the open key: whoever has taken a port */
     if (!cluster->peers[i].on_disk)                                          /* could be the worker */
       return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers behind UNIX sockets are called",

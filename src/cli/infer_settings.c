@@ -202,7 +202,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {CLUSTERS, {OPTION_GROUP, .help = "Other devices:"}},
       {CLUSTERS,
        {OPTION_TEXT, "peers", 0, &s->peers, "LIST",
-        .help = "HOST:PORT,... of `astra-infer worker` processes; this process is a device too (64 in total)"}},
+        .help = "HOST:PORT,... of `astra-infer worker` processes, or auto: those that announce themselves; this process is a device too"}},
       {CLUSTERS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: only the peers compute"}},
       {CLUSTERS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"}},
       {CLUSTERS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"}},

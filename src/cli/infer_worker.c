@@ -63,7 +63,7 @@ typedef struct Worker {
   int64_t threads, queue;
   double idle_timeout;
   int busy;
-  bool once, quiet;
+  bool announce, once, quiet;
 } Worker;
 
 static const char usage[] = "astra-infer worker --checkpoint DIR|--fetch DIR [OPTION...]",
@@ -95,6 +95,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_INT, "queue", 0, &w->queue, "N", .min = 1, .max = LISTENER_MAX_QUEUE, .help = "maximum number of waiting leaders"},
       {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .min = 5, .max = 86400,
        .help = "disconnect a leader that is silent for this long"},
+      {OPTION_FLAG, "announce", 0, &w->announce, .help = "let leaders of this key find this device (--peers auto), through avahi-daemon"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "exit after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
       {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "device name shown to leaders (default: the host name)"},
@@ -140,6 +141,7 @@ static Status run(const Worker *w) {
                              .threads = (int)w->threads,
                              .idle_timeout = w->idle_timeout,
                              .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
+                             .announce = w->announce,
                              .once = w->once,
                              .stop = infer_run_stop_flag()};
   Fetched fetched = {.worker = w, .weights = &weights};

@@ -48,7 +48,7 @@ asked 'install -q -y --no-install-recommends libxxhash-dev'
 asked 'install -q -y --no-install-recommends libopenmpi-dev openmpi-bin libtiff-dev'
 deps "nothing is missing any more" 0 check; silent err
 deps "for .ci/run" 0 install-ci
-asked 'install -q -y --no-install-recommends clang clang-format nodejs chromium'
+asked 'install -q -y --no-install-recommends clang clang-format nodejs chromium avahi-daemon'
 deps "not for a build" 0 install; silent err
 rm "$work/bin/mpirun"
 deps "an optional one is missing" 0 check; err '^deps: missing, optional: mpirun$'

@@ -37,6 +37,7 @@ typedef struct ClusterOptions {
   const KeyFile *key;     /* of the workers; NULL: none */
   double wait;            /* seconds to wait for a busy worker */
   const char *checkpoint; /* directory or GGUF file, offered to workers that fetch it (checkpoint_offer.h); NULL: none is offered */
+  bool discovered;        /* peers were found (discovery.h), not named: one that refuses, or has another model, is left out */
   bool await_fetch;       /* the start waits for them, even if other devices could begin without */
   OnFailure on_failure;
   double request_timeout; /* time limit per request in seconds, reruns included; 0: none */

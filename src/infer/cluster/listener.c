@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/device_session.h"
+#include "infer/cluster/discovery.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
 #include <errno.h>
@@ -241,6 +242,7 @@ typedef struct Listener {
   Session served;
   Rejections rejected;
   uint64_t turns;
+  pid_t announcer;     /* 0: none */
   bool was_served;     /* at least one session has ended */
   bool lacks;          /* the weights: the session fetches them */
   bool fetched;        /* they are there, and not loaded yet */
@@ -662,6 +664,10 @@ static Status tick(Listener *l) {
 
 Status listener_check(const ListenerOptions *options) {
   char text[ADDRESS_TEXT];
+  if (options->announce && address_is_local(&options->listen))
+    return status_set(STATUS_BAD_USAGE,
+                      "--announce: others cannot reach --listen %s; give an address of the network, as in --listen 0.0.0.0:7433",
+                      address_text(&options->listen, text));
   if ((options->key && !options->key->open) || options->listen.on_disk) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE,
                     "--listen %s needs --key-file (astra-infer keygen makes one): without a key all users who can reach it could use this "
@@ -697,7 +703,9 @@ static Status start(Listener *l) {
   for (int i = 0; i < l->socket_count; i++) TRY(loop_watch(&l->loop, &l->sockets[i], sockets[i], POLLIN, socket_ready, l));
   if (!address.on_disk) address.port = address_port(sockets[0]);
   log_info("listening on %s", address_text(&address, text));
-  return STATUS_OK;
+  if (!l->options->announce) return STATUS_OK;
+  const Announcement announcement = {.name = l->options->name, .listen = &address, .port = address.port, .key = l->options->key};
+  return discovery_announce(&announcement, &l->announcer);
 }
 
 static void release(Listener *l) {
@@ -716,6 +724,7 @@ static void release(Listener *l) {
     while (waitpid(l->served.pid, NULL, 0) < 0 && errno == EINTR) continue;
     end_session(l);
   }
+  discovery_end(l->announcer);
   for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
   address_close(&l->options->listen, sockets, l->socket_count);
   if (l->loop.fd >= 0) close(l->loop.fd);

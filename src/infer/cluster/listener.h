@@ -38,11 +38,13 @@ typedef struct ListenerOptions {
   int threads;         /* of a session */
   double idle_timeout; /* seconds without a sign of life before a leader is dropped */
   int queue;           /* maximum number of waiting leaders; 0: all but one are refused */
+  bool announce;       /* leaders find this worker by themselves (discovery.h) */
   bool once;           /* exit after the first leader that was served */
   const volatile sig_atomic_t *stop;
 } ListenerOptions;
 
-/* BAD_USAGE: no key on anything but a UNIX socket. Can be called before the weights are loaded. */
+/* BAD_USAGE: no key on anything but a UNIX socket; an address announced that only this machine reaches. Can be called before the weights
+ * are loaded. */
 Status listener_check(const ListenerOptions *options);
 
 /* Runs until *stop is set, or as `once` says. Logs the address and one line per leader (log_info). Fails as listener_check, and when the

@@ -326,7 +326,9 @@ bool membership_poll(Membership *membership) {
 static Status miss(Membership *membership, int m, Status status) {
   const LeaderDevice *device = &membership->devices[m];
   bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;
-  if (membership->cluster->on_failure == ON_FAILURE_ABORT || device->forked || device->place > 0 || !out_of_reach) return status;
+  bool found = membership->cluster->discovered && status != STATUS_INTERRUPTED && status != STATUS_NO_MEMORY;
+  bool needed = membership->cluster->on_failure == ON_FAILURE_ABORT || device->place > 0 || !out_of_reach;
+  if (device->forked || (needed && !found)) return status;
   log_warning("%s; going on without it", status_message());
   membership_drop(membership, m, false);
   return STATUS_OK;

@@ -355,6 +355,15 @@ static Status save_table(const Table *table, const char *folder, const char *pat
   return status;
 }
 
+size_t state_bytes(const Session *session) {
+  Table table;
+  size_t bytes = 0;
+  if (describe(session, &table) != STATUS_OK) return 0;
+  for (size_t i = 0; i < table.count; i++) bytes += (size_t)table.list[i].count * safe_dtype_bytes(table.list[i].dtype);
+  free(table.list);
+  return bytes;
+}
+
 Status state_save(const Session *session, const char *directory) {
   Table table = {0};
   char *folder = NULL, *path = NULL;

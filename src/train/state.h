@@ -22,6 +22,8 @@ Status selftest_writer_run(Session *session, const char *directory);
 
 Status state_save(const Session *session, const char *directory);
 
+size_t state_bytes(const Session *session); /* of the numbers in the file */
+
 /* Into a session opened with the same model and options. A file that does not fit names the tensor and both shapes; adapters that were
  * trained beside other weights are refused as well. */
 Status state_load(Session *session, const char *directory);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 /* ---- The best evaluation ---- */
 
@@ -390,13 +391,12 @@ static Status keep_chat_template(const Session *session, const char *out) {
   return status;
 }
 
-/* Config, weights (averaged ones if kept), tokenizer, codebooks, self-test and state into options.out. */
-static Status write_checkpoint(Session *session) {
+/* Config, weights (averaged ones if kept), tokenizer, codebooks and self-test into options.out. */
+static Status write_exports(Session *session) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
-  TRY(validate_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->options.lora_rank > 0) { /* beside the weights, in which they are folded: a few megabytes that PEFT and others take */
     char *folder = files_join(out, "adapter");
@@ -412,8 +412,36 @@ static Status write_checkpoint(Session *session) {
   if (codewords != NULL) TRY(code_counts_export(session, out));
   trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
-  TRY(selftest_writer_run(session, out));
-  return state_save(session, out);
+  return selftest_writer_run(session, out);
+}
+
+/* The state comes first: when the disk is full, it is what the run goes on from. Where it does not fit, the weights, a third of it, may. */
+static Status write_checkpoint(Session *session) {
+  TRY(validate_weights(session));
+  char fault[1024];
+  const Status state = state_save(session, session->options.out);
+  snprintf(fault, sizeof fault, "%s", state == STATUS_OK ? "" : status_message());
+  const Status exported = write_exports(session);
+  if (state != STATUS_OK) return status_set(state, "%s", fault);
+  if (exported == STATUS_OK) return STATUS_OK;
+  return status_wrap(exported, "the state after step %lld is saved, and `astra-train --resume %s` writes the rest",
+                     (long long)session->step, session->options.out);
+}
+
+/* Told before the work and not after it. A new file lies beside the old one until it is whole. */
+static void warn_of_room(const Session *session) {
+  const char *out = session->options.out;
+  const double state = (double)state_bytes(session), mebibyte = 1 << 20;
+  double weights = (double)model_params(session->model)->total * (double)safe_dtype_bytes((SafeDtype)session->options.dtype);
+  char *old = files_join(out, "training/state.safetensors");
+  struct statvfs disk;
+  if (old != NULL && files_exists(old)) weights = 0;
+  free(old);
+  if (statvfs(out, &disk) != 0) return;
+  const double room = (double)disk.f_bavail * (double)disk.f_frsize;
+  if (room < state + weights)
+    log_warning("a checkpoint of this run takes %.1f MiB, and the disk of %s has %.1f MiB left: free some, or choose another --out",
+                (state + weights) / mebibyte, out, room / mebibyte);
 }
 
 /* In all ranks of a job. The others wait while rank 0 writes: what has failed there ends them, too. */
@@ -554,6 +582,7 @@ static Status run_all(Run *run) {
   TRY(data_parallel_compare(session));
   if (ranks_self() == 0) { /* files are rank 0's; what it finds in them the others know */
     status = files_make_dirs(session->options.out);
+    if (status == STATUS_OK) warn_of_room(session);
     if (status == STATUS_OK) status = open_notes(&run->best, session);
   }
   ranks_spread(0, &run->best, sizeof run->best);

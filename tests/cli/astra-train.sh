@@ -40,6 +40,7 @@ expect "no number" 2 "${tiny[@]}" --learning-rate fast; err "--learning-rate: 'f
 expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
+expect "the name of an installed checkpoint" 0 --model vit-cifar-g8 --dataset cifar100-sample --out named --dry-run; err 'weights from .*checkpoints/vit-cifar-g8'; err "astra: 8 groups of 1024"; rm -r named
 expect "unknown model" 1 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
 expect "unknown data set" 1 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"; ! grep -q "Did you mean" err || report "a guess"
 
@@ -404,6 +405,26 @@ for limit in 100 $(($(stat -c %s run/model.safetensors) / 1024 + 50)); do
   expect "without the accident" 0 --resume again --max-steps 6 -q
   same again/model.safetensors full/model.safetensors; same again/training/state.safetensors full/training/state.safetensors
 done
+
+# What cannot be written after the state loses nothing: the run goes on from its last step.
+rm -rf full; cp -r run full; rm full/config.json; mkdir full/config.json
+expect "no place for config.json" 1 --resume full --max-steps 6; err "the state after step 6 is saved, and .astra-train --resume full. writes the rest: .*config.json"
+rmdir full/config.json
+expect "the rest" 0 --resume full --max-steps 6; err "step 6 of 6 is done already"
+for file in model.safetensors config.json training/state.safetensors; do same again/$file full/$file; done
+
+# A disk that is too small is told of before the work. The weights are kept where the state, three times as large, does not fit.
+mkdir disk
+if unshare -rm mount -t tmpfs -o size=500k none disk 2>/dev/null; then
+  name="a small disk"
+  unshare -rm bash -c 'mount -t tmpfs -o size=500k none disk && "$@"; code=$?; ls disk/out; exit $code' - \
+    "$program" "${tiny[@]}" --max-steps 1 --groups 0 --out disk/out >out 2>err
+  [ $? = 1 ] || report "exit code is not 1"
+  err "warning: a checkpoint of this run takes [0-9.]* MiB, and the disk of disk/out has 0.[0-9] MiB left"
+  err "cannot write disk/out/training/state.safetensors"; out "^model.safetensors$"
+else
+  echo "skipped: a small disk, as this user may not mount one"
+fi
 
 # Weights that explode: the step and the tensor are named, and the last good checkpoint is kept.
 expect "numbers run away" 1 "${tiny[@]}" --groups 8 --learning-rate 100 --weight-decay 10 --warmup 0 --clip 0 --max-steps 60 --checkpoint-every 3 --out wild

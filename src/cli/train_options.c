@@ -18,7 +18,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
   Option list[] = {
       {OPTION_GROUP, .help = "Model and data"},
       {OPTION_TEXT, "model", 'm', &t->model, "NAME",
-       .help = "preset (vit-base, vit-cifar, gpt2, gpt2-mini, llama-mini...), checkpoint directory or GGUF file"},
+       .help = "preset (vit-base, gpt2, llama-mini...), installed checkpoint, checkpoint directory or GGUF file"},
       {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
        .help = "cifar100 (of images), folder:DIR, csv:FILE, text:PATH, sst2:DIR, agnews:DIR, qqp:DIR, tsv:FILE..."},
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text for evaluation (default: the data set's validation part)"},
@@ -168,9 +168,26 @@ static bool is_installed(const char *kind, const char *name) {
   return true;
 }
 
-Status train_options_need_model(const TrainOptions *options, const char *command) {
+/* In place of the name of an installed checkpoint its directory. A preset's name stays: its weights are found later, or need not be there.
+ */
+static void find_installed(TrainOptions *options) {
+  static char *directory; /* lives as long as the program: the options point to it */
+  char *found;
+  ModelConfig config;
+  if (strchr(options->model, '/') || checkpoint_is_path(options->model)) return;
+  bool preset = config_preset(&config, options->model, 2) != STATUS_NOT_FOUND;
+  config_release(&config);
+  if (preset || data_paths_find("checkpoints", options->model, options->data_dir, &found) != STATUS_OK) return;
+  free(directory);
+  options->model = directory = found;
+}
+
+Status train_options_need_model(TrainOptions *options, const char *command) {
   char example[256] = "";
-  if (options->model != NULL) return STATUS_OK;
+  if (options->model != NULL) {
+    find_installed(options);
+    return STATUS_OK;
+  }
   if (command != NULL && is_installed("checkpoints", "vit-cifar") && is_installed("datasets", "cifar100-sample"))
     snprintf(example, sizeof example, ". For example: %s --model vit-cifar --dataset cifar100-sample --groups 8", command);
   return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory%s", config_preset_names(), example);

@@ -19,8 +19,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);
 
-/* BAD_USAGE, naming the presets, without --model; with an example of what is installed for `command` ("astra-train"; NULL: none). */
-Status train_options_need_model(const TrainOptions *options, const char *command);
+/* BAD_USAGE, naming the presets, without --model; with an example of what is installed for `command` ("astra-train"; NULL: none). The name
+ * of an installed checkpoint (astra-data list) that is no preset becomes its directory. */
+Status train_options_need_model(TrainOptions *options, const char *command);
 
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);

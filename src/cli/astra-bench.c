@@ -287,6 +287,8 @@ static const CliCommand COMMANDS[] = {
     {"peak", "measure peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
     {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well", bench_scaling_run},
     {"accuracy", "run an experiment: train, adapt and evaluate its rows with several seeds", bench_accuracy_run},
+    {"fpar", "measure accuracy by full-precision attention rate, with unequal shares of the tokens", bench_fpar_run},
+    {"class-token", "measure the error of the mean of N class tokens", bench_class_token_run},
     {"latency", "draw the paper's latency figures from measured devices and a simulated network", bench_latency_run},
     {NULL, NULL, NULL}};
 

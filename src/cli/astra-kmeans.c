@@ -417,6 +417,7 @@ static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
   train->groups = config->astra.groups;
   train->entries = config->astra.codebook_size;
   train->site = (int)config->astra.site;
+  train->rotation = config->astra.rotation;
 }
 
 static Status run_eval(int argc, char **argv) {
@@ -472,24 +473,11 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
 
 static Status run_frequencies(int argc, char **argv) {
   Kmeans kmeans;
-  ModelConfig config;
-  const char *weights;
   if (helped(&kmeans, &COUNT, argc, argv)) return STATUS_OK;
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   if (train->codebooks == NULL) return status_set(STATUS_BAD_USAGE, "--checkpoint is missing: the directory that astra-train wrote");
-  if (!files_is_dir(train->codebooks)) return status_set(STATUS_NOT_FOUND, "--checkpoint %s: no such directory", train->codebooks);
-  TRY(checkpoint_find_weights(train->codebooks, &weights));
-  if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", train->codebooks);
-  TRY(config_load(&config, train->codebooks));
-  take_codebooks(train, &config);
-  train->devices[0] = config.astra.devices_min, train->devices[1] = config.astra.devices;
-  train->class_token = (int)config.astra.class_token;
-  config_release(&config);
-  if (train->groups == 0)
-    return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes",
-                      train->codebooks);
-  train->model = train->codebooks;
+  TRY(train_options_inherit(train, train->codebooks));
   return with_session(&kmeans, count_codes);
 }
 

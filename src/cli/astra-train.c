@@ -334,6 +334,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
   const AstraConfig *astra = &config.astra;
   if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
     if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
+    if (!given(table, "rotation") && train->codebooks == train->model) train->rotation = astra->rotation; /* that its codebooks are of */
     if (!given(table, "groups")) train->groups = astra->groups;
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
     if (!given(table, "class-token")) train->class_token = (int)astra->class_token;

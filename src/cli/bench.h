@@ -90,6 +90,10 @@ Status bench_decode_run(int argc, char **argv);
 /* astra-bench kmeans: iterations of K-means on random samples. */
 Status bench_kmeans_run(int argc, char **argv);
 
+/* astra-bench fpar, class-token: claims of the paper on a trained checkpoint. */
+Status bench_fpar_run(int argc, char **argv);
+Status bench_class_token_run(int argc, char **argv);
+
 /* astra-bench op: each operation by itself. */
 Status bench_op_run(int argc, char **argv);
 

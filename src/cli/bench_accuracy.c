@@ -42,7 +42,9 @@ typedef struct Evaluation {
 } Evaluation;
 
 static const Evaluation EVALUATIONS[] = {{"astra-infer eval", "astra-infer", "eval", "checkpoint", .samples = true},
-                                         {"astra-kmeans eval", "astra-kmeans", "eval", "codebooks", .samples = false}};
+                                         {"astra-kmeans eval", "astra-kmeans", "eval", "codebooks", .samples = false},
+                                         {"astra-bench fpar", "astra-bench", "fpar", "checkpoint", .folder = true},
+                                         {"astra-bench class-token", "astra-bench", "class-token", "checkpoint", .samples = false}};
 
 typedef struct Run {
   double value; /* the figure; NAN: not there yet */
@@ -172,7 +174,8 @@ static Status understand(Experiment *e, const char *path) {
   if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
   for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
     if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
-  if (e->evaluation == NULL) return bad_file(path, "\"evaluation\" is astra-infer eval or astra-kmeans eval");
+  if (e->evaluation == NULL)
+    return bad_file(path, "\"evaluation\" is astra-infer eval, astra-kmeans eval, astra-bench fpar or astra-bench class-token");
   const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");

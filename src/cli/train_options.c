@@ -332,3 +332,22 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   command->train.out = directory;
   return STATUS_OK;
 }
+
+Status train_options_inherit(TrainOptions *options, const char *directory) {
+  const char *weights;
+  ModelConfig config;
+  if (!files_is_dir(directory)) return status_set(STATUS_NOT_FOUND, "--checkpoint %s: no such directory", directory);
+  TRY(checkpoint_find_weights(directory, &weights));
+  if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", directory);
+  TRY(config_load(&config, directory));
+  options->model = options->codebooks = directory;
+  options->groups = config.astra.groups;
+  options->entries = config.astra.codebook_size;
+  options->site = (int)config.astra.site;
+  options->rotation = config.astra.rotation;
+  options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
+  options->class_token = (int)config.astra.class_token;
+  config_release(&config);
+  if (options->groups > 0) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes", directory);
+}

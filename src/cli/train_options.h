@@ -23,6 +23,10 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
  * of an installed checkpoint (astra-data list) that is no preset becomes its directory. */
 Status train_options_need_model(TrainOptions *options, const char *command);
 
+/* What evaluates a checkpoint with codebooks: sets model and codebooks to its directory, which must outlive the options, and groups,
+ * codewords, site, basis, devices and class token to its own. BAD_VALUE for a plain model, NOT_FOUND where there are no weights. */
+Status train_options_inherit(TrainOptions *options, const char *directory);
+
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
 

@@ -1,0 +1,231 @@
+/* The commands fpar and class-token: two of the paper's claims on a trained checkpoint, with emulated devices (train/claims.h). */
+#include "autograd/kernels/matmul.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "cli/infer_run.h"
+#include "cli/train_options.h"
+#include "infer/wire.h"
+#include "nn/json_build.h"
+#include "train/claims.h"
+#include "train/codebooks.h"
+#include "train/plot.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CLAIM_OPTIONS_MAX = 24, BINS = 5, COLUMNS = 24 };
+
+typedef struct ClaimCommand {
+  TrainCommand shared;
+  const char *checkpoint;
+  int64_t nodes;
+  double concentration;
+} ClaimCommand;
+
+typedef struct Claim {
+  const char *usage, *about, *nodes;
+  bool shares; /* draws shares, and writes them to --out */
+  Status (*work)(const ClaimCommand *command, Session *session);
+} Claim;
+
+static void claim_options(const Claim *claim, ClaimCommand *command, Option options[CLAIM_OPTIONS_MAX]) {
+  static const char *const data[] = {"dataset", "data-dir", "validation-part", "context", "batch", NULL};
+  static const char *const run[] = {"seed", "threads", "quiet", "json", NULL};
+  Option table[TRAIN_OPTIONS_MAX];
+  train_options_table(&command->shared, table);
+  command->concentration = 1;
+  Option *to = options;
+  *to++ = (Option){OPTION_GROUP, .help = "What to measure"};
+  *to++ = (Option){OPTION_TEXT,          "checkpoint", 'c',
+                   &command->checkpoint, "DIR",        .help = "directory of an ASTRA model, or the name of an installed one (required)"};
+  to += train_options_select(table, data, to);
+  *to++ = (Option){OPTION_INT, "samples", 's',         &command->shared.train.eval_samples,
+                   "N",        .min = 0,  .max = 1e12, .help = "first N images, texts or windows of the test part; 0: all"};
+  *to++ = (Option){OPTION_INT, "nodes", 'n', &command->nodes, "N", .min = 0, .max = WIRE_NODES, .help = claim->nodes};
+  if (claim->shares)
+    *to++ = (Option){
+        OPTION_REAL, "concentration", 0,          &command->concentration,
+        "A",         .min = 0.01,     .max = 1e6, .help = "concentration of the Dirichlet distribution of shares; smaller: more unequal"};
+  *to++ = (Option){OPTION_GROUP, .help = "Running and results"};
+  to += train_options_select(table, run, to);
+  if (claim->shares)
+    *to++ = (Option){OPTION_TEXT, "out", 'o', &command->shared.train.out, "DIR", .help = "write fpar.csv and fpar.png there"};
+  *to = (Option){.kind = OPTION_GROUP};
+}
+
+static Status run_session(const Claim *claim, ClaimCommand *command) {
+  Session session;
+  TrainOptions *train = &command->shared.train;
+  char *directory = NULL;
+  TRY(cli_check_kernels(NULL));
+  TRY(infer_run_find(command->checkpoint, &directory));
+  Status status = train_options_inherit(train, directory);
+  if (status == STATUS_OK) status = threads_start((int)train->threads);
+  if (status == STATUS_OK) {
+    status = session_open(&session, train, SESSION_EVALUATE);
+    if (status == STATUS_OK) {
+      status = codebooks_read(&session, directory);
+      if (status == STATUS_OK && session.tokens < command->nodes)
+        status = status_set(STATUS_BAD_USAGE, "--nodes %lld: a sample has %lld tokens, and every device needs one",
+                            (long long)command->nodes, (long long)session.tokens);
+      if (status == STATUS_OK) status = claim->work(command, &session);
+      session_close(&session);
+    }
+    threads_stop();
+  }
+  free(directory);
+  return status;
+}
+
+static Status run_claim(const Claim *claim, int argc, char **argv) {
+  ClaimCommand command = {.nodes = 0};
+  Option options[CLAIM_OPTIONS_MAX];
+  claim_options(claim, &command, options);
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, claim->usage, claim->about, stdout);
+    return STATUS_OK;
+  }
+  TRY(cli_parse(options, argc, argv));
+  log_quiet(command.shared.train.quiet);
+  if (command.checkpoint == NULL) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: an ASTRA model to measure");
+  if (command.shared.train.dataset == NULL)
+    return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the data to evaluate the model on");
+  if (command.nodes == 1)
+    return status_set(STATUS_BAD_USAGE, "--nodes 1: a device alone has nothing to be compared; 2 or more are accepted");
+  return run_session(claim, &command);
+}
+
+/* ---- fpar */
+
+static Status save_batches(const FparBatch *list, int64_t count, const char *folder) {
+  FileWriter writer;
+  char *path = files_join(folder, "fpar.csv");
+  Status status = path ? files_create(&writer, path) : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK) {
+    fputs("fpar,samples,items,correct,loss\n", writer.stream);
+    for (int64_t i = 0; i < count; i++)
+      fprintf(writer.stream, "%.9g,%lld,%lld,%lld,%.9g\n", list[i].fpar, (long long)list[i].score.samples, (long long)list[i].score.items,
+              (long long)list[i].score.correct, task_mean_loss(&list[i].score));
+    status = files_commit(&writer);
+  }
+  free(path);
+  return status;
+}
+
+/* How many batches have which rate: columns between the least and the largest. */
+static Status save_histogram(const FparBatch *list, int64_t count, const char *folder) {
+  const double low = list[0].fpar, step = (list[count - 1].fpar - low) / COLUMNS;
+  double x[COLUMNS], y[COLUMNS] = {0};
+  for (int c = 0; c < COLUMNS; c++) x[c] = low + (c + 0.5) * step;
+  for (int64_t i = 0; i < count; i++) {
+    const int column = step > 0 ? (int)((list[i].fpar - low) / step) : 0;
+    y[column < COLUMNS ? column : COLUMNS - 1]++;
+  }
+  const PlotSeries series = {.x = x, .y = y, .count = step > 0 ? COLUMNS : 1, .style = PLOT_BAR};
+  const PlotPanel panel = {.title = "", .x_label = "full-precision attention rate", .y_label = "batches", .series = &series, .count = 1};
+  char *path = files_join(folder, "fpar.png");
+  Status status = path ? plot_save(path, "FPAR of evaluation batches", &panel, 1, 720, 460) : status_no_memory(NULL, "a path");
+  free(path);
+  return status;
+}
+
+static Status report_fpar(const ClaimCommand *command, const Session *session, int devices, const FparBatch *list, int64_t count) {
+  FparBin bin[BINS], all;
+  json_t *bins = json_array();
+  claims_fpar_bins(list, count, BINS, bin);
+  claims_fpar_bins(list, count, 1, &all);
+  double mean = 0;
+  for (int64_t i = 0; i < count; i++) mean += list[i].fpar * (double)list[i].score.samples / (double)all.score.samples;
+  if (!command->shared.json)
+    printf("%lld %s on %d devices, %lld batches with shares of their own: FPAR %.4f to %.4f, mean %.4f\n%-20s %10s %10s %10s\n",
+           (long long)all.score.samples, session->task->source->name.samples, devices, (long long)count, all.low, all.high, mean, "FPAR",
+           "samples", "accuracy", "loss");
+  for (int b = 0; b <= BINS; b++) {
+    const FparBin *of = b < BINS ? &bin[b] : &all;
+    const double accuracy = task_accuracy(&of->score), loss = task_mean_loss(&of->score);
+    if (command->shared.json && b < BINS)
+      json_build_append(&bins, json_pack("{s:f, s:f, s:I, s:f, s:f}", "low", of->low, "high", of->high, "samples",
+                                         (json_int_t)of->score.samples, "accuracy", accuracy, "loss", loss));
+    if (!command->shared.json)
+      printf("%.4f to %.4f %13lld %9.2f%% %10.4f%s\n", of->low, of->high, (long long)of->score.samples, 100 * accuracy, loss,
+             b < BINS ? "" : "  all");
+  }
+  if (!command->shared.json) return json_decref(bins), STATUS_OK;
+  return json_build_print(json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f, s:o}", "checkpoint", command->checkpoint, "nodes", devices,
+                                    "samples", (json_int_t)all.score.samples, "batches", (json_int_t)count, "fpar", mean, "accuracy",
+                                    task_accuracy(&all.score), "loss", task_mean_loss(&all.score), "bins", bins));
+}
+
+static Status measure_fpar(const ClaimCommand *command, Session *session) {
+  const TrainOptions *train = &command->shared.train;
+  const int devices = command->nodes > 0 ? (int)command->nodes : session->config->astra.devices;
+  FparBatch *list;
+  int64_t count;
+  Status status = train->out ? files_make_dirs(train->out) : STATUS_OK;
+  TRY(status);
+  status = claims_fpar(session, devices, command->concentration, train->eval_samples, &list, &count);
+  if (status == STATUS_OK && train->out) status = save_batches(list, count, train->out);
+  if (status == STATUS_OK && train->out) status = save_histogram(list, count, train->out);
+  if (status == STATUS_OK) status = report_fpar(command, session, devices, list, count);
+  free(list);
+  return status;
+}
+
+Status bench_fpar_run(int argc, char **argv) {
+  static const Claim claim = {"astra-bench fpar --checkpoint DIR --dataset NAME [OPTION...]",
+                              "Accuracy by full-precision attention rate: every batch with random, unequal shares of the tokens.",
+                              "number of devices; 0: as many as the model was trained for", true, measure_fpar};
+  return run_claim(&claim, argc, argv);
+}
+
+/* ---- class-token */
+
+static double ratio_of(const ClassTokenError *error) { return error->one > 0 ? error->mean / error->one : 0; }
+
+/* errors [devices - 1, blocks + 1] */
+static Status report_class_token(const ClaimCommand *command, const Session *session, int devices, const ClassTokenError *errors) {
+  const int64_t blocks = session->config->blocks;
+  json_t *list = json_array();
+  if (!command->shared.json)
+    printf(
+        "squared distance of the class token from that of one device: of one token of N, of their mean, their ratio (1/N by theorem 2),\n"
+        "and the correlation of two tokens' errors; at the head, and the ratio at each block's input\n%5s %12s %12s %8s %8s %12s  %s\n",
+        "N", "one", "mean", "ratio", "1/N", "correlation", "blocks");
+  for (int n = 2; n <= devices; n++) {
+    const ClassTokenError *of = errors + (n - 2) * (blocks + 1), *head = &of[blocks];
+    const double ratio = ratio_of(head), correlation = (n * ratio - 1) / (n - 1);
+    json_t *places = json_array();
+    for (int64_t b = 0; b < blocks; b++) json_build_append(&places, json_pack("{s:f, s:f}", "one", of[b].one, "mean", of[b].mean));
+    if (command->shared.json)
+      json_build_append(&list, json_pack("{s:i, s:f, s:f, s:f, s:f, s:o}", "nodes", n, "one", head->one, "mean", head->mean, "ratio", ratio,
+                                         "correlation", correlation, "blocks", places));
+    else
+      json_decref(places);
+    if (command->shared.json) continue;
+    printf("%5d %12.5g %12.5g %8.3f %8.3f %12.3f ", n, head->one, head->mean, ratio, 1.0 / n, correlation);
+    for (int64_t b = 1; b < blocks; b++) printf(" %.3f", ratio_of(&of[b]));
+    putchar('\n');
+  }
+  if (!command->shared.json) return json_decref(list), STATUS_OK;
+  return json_build_print(json_pack("{s:s, s:o}", "checkpoint", command->checkpoint, "devices", list));
+}
+
+static Status measure_class_token(const ClaimCommand *command, Session *session) {
+  const int devices = command->nodes > 0 ? (int)command->nodes : 8;
+  ClassTokenError *errors = calloc((size_t)(devices * (session->config->blocks + 1)), sizeof *errors);
+  Status status = errors ? claims_class_token(session, devices, command->shared.train.eval_samples, errors)
+                         : status_no_memory(NULL, "errors of class tokens");
+  if (status == STATUS_OK) status = report_class_token(command, session, devices, errors);
+  free(errors);
+  return status;
+}
+
+Status bench_class_token_run(int argc, char **argv) {
+  static const Claim claim = {"astra-bench class-token --checkpoint DIR --dataset NAME [OPTION...]",
+                              "Error of the mean of N devices' class tokens, compared with that of one, for 2 to --nodes devices.",
+                              "largest number of devices; 0: 8", false, measure_class_token};
+  return run_claim(&claim, argc, argv);
+}

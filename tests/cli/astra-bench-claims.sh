@@ -1,0 +1,49 @@
+#!/bin/bash
+# astra-bench fpar and class-token from outside: tables, files and JSON of a bundled checkpoint, what is refused; and that a checkpoint whose
+# tokens are quantised in another basis is evaluated in that one.
+# Usage: tests/cli/astra-bench-claims.sh; programs in $BUILD/bin (build/bin).
+. tests/cli/helpers.sh astra-bench
+model=(--checkpoint "$root/checkpoints/vit-cifar-g8" --threads 1)
+data=(--dataset cifar100-sample --data-dir "$root/datasets")
+
+expect "help" 0 fpar --help; out "^usage: astra-bench fpar"; out "--concentration"; silent err
+expect "help" 0 class-token --help; out "^usage: astra-bench class-token"; ! grep -q -e "--out" "$work/out" || report "an option of fpar alone"
+expect "no checkpoint" 2 fpar "${data[@]}"; err "--checkpoint DIR is missing"
+expect "no data set" 2 class-token "${model[@]}"; err "--dataset NAME is missing"
+expect "one device" 2 fpar "${model[@]}" "${data[@]}" --nodes 1; err "a device alone"
+expect "a plain model" 1 fpar --checkpoint "$root/checkpoints/vit-cifar" "${data[@]}"; err "a plain model"
+expect "nothing there" 1 fpar --checkpoint ./none "${data[@]}"; err "none"
+expect "too many devices" 1 class-token --checkpoint "$root/checkpoints/gpt2-mini-g8" --dataset "text:$root/datasets/enwiki-sample" --samples 1
+err "no class token on each device"
+
+expect "fpar" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --out shares --quiet
+out "^80 images on 4 devices, 20 batches with shares of their own"; out "  all$"
+[ "$(grep -c '^0\.[0-9]* to' "$work/out")" = 6 ] || report "not five bins and all"
+[ "$(wc -l <shares/fpar.csv)" = 21 ] || report "not a line for each batch"
+[ "$(head -c 4 shares/fpar.png | tail -c 3)" = PNG ] || report "no histogram"
+expect "fpar as JSON" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet
+jq -e '.schema == 1 and .batches == 20 and (.bins | length) == 5 and ([.bins[].samples] == [16, 16, 16, 16, 16]) and
+  .bins[0].high <= .bins[1].low and .bins[0].low >= 0.25' <"$work/out" >/dev/null ||
+  report "other bins"
+holds "$(jq '([.bins[] | .accuracy * .samples] | add) / 80 - .accuracy | fabs' "$work/out") < 1e-9"
+holds "$(awk -F, 'NR > 1 { n += $2; right += $4 } END { print right / n }' shares/fpar.csv) == $(jq .accuracy "$work/out")"
+first=$(jq -c .bins "$work/out")
+expect "another seed" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet --seed 43
+[ "$(jq -c .bins "$work/out")" != "$first" ] || report "the same shares"
+
+expect "class tokens" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --nodes 3 --quiet; out "^ *3 .* 0\.333 "
+expect "class tokens as JSON" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --nodes 3 --json --quiet
+jq -e '(.devices | length) == 2 and ([.devices[].nodes] == [2, 3]) and ([.devices[] | .mean < .one and .ratio > 1 / .nodes - 0.1] | all) and
+  (.devices[0].blocks | length) == 6 and .devices[0].blocks[0].one == 0' <"$work/out" >/dev/null || report "other errors"
+
+# What training evaluated at its end, by other commands of the same checkpoint.
+run "a rotated model" 0 "$bin/astra-train" --model "$root/checkpoints/vit-cifar" --dataset cifar100-sample --data-dir "$root/datasets" --groups 8 \
+  --codebook-size 64 --rotation --max-steps 2 --batch 16 --kmeans-samples 1024 --kmeans-iterations 4 --eval-samples 100 --threads 1 --out rotated --json
+trained=$(jq .accuracy "$work/out")
+run "evaluated again" 0 "$bin/astra-train" --model rotated --dataset cifar100-sample --data-dir "$root/datasets" --eval-only --eval-samples 100 --threads 1 --json
+holds "$(jq .accuracy "$work/out") == $trained"
+run "its codebooks" 0 "$bin/astra-kmeans" eval --codebooks rotated --dataset cifar100-sample --data-dir "$root/datasets" --eval-samples 50 --threads 1 --json -q
+holds "$(jq .mean.relative_distortion "$work/out") < 0.7"
+
+[ $failed = 0 ] && echo "astra-bench fpar, class-token: measure and refuse"
+exit $failed

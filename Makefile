@@ -341,13 +341,16 @@ demo: all
 	@BUILD=$(BUILD) tools/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
-## install: programs, manual pages, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
+UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
+SYSTEMD_UNITS := $(wildcard dist/*.service)
+## install: programs, manual pages, systemd units, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
 .PHONY: install
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/astra
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" $(SHARE)/man/man1; fi; done
-	install -d $(SHARE)/astra && install -m 644 dist/astra-serve.service $(SHARE)/astra
+	install -d $(UNITS)
+	for unit in $(SYSTEMD_UNITS); do sed 's|/usr/local/bin/|$(PREFIX)/bin/|' $$unit >$(UNITS)/$${unit##*/}; chmod 644 $(UNITS)/$${unit##*/}; done
 	git ls-files -z datasets checkpoints experiments 2>/dev/null | grep -qz . \
 	  && git ls-files -z datasets checkpoints experiments | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
 	  || cp -R datasets checkpoints experiments $(SHARE)/astra
@@ -357,6 +360,7 @@ install: all
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS)))
 	rm -f $(addprefix $(SHARE)/man/man1/,$(notdir $(wildcard docs/man/*.1)))
+	rm -f $(addprefix $(UNITS)/,$(notdir $(SYSTEMD_UNITS)))
 	rm -rf $(SHARE)/astra
 
 ## clean: remove everything that was built

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
+#include "infer/notify.h"
 #include "infer/vocabulary.h"
 #include "serve/engine.h"
 #include "serve/http.h"
@@ -253,21 +254,21 @@ static void catch_signals(void) {
 /* Until a signal comes; afterwards, until no request is left or there is no more time for them, or another signal comes. */
 static void wait_for(Service *service, double seconds) {
   const sig_atomic_t before = signals;
-  double end = clock_now() + seconds, alive = 0, interval = service_notify_interval();
+  double end = clock_now() + seconds, alive = 0, interval = notify_interval();
   while (signals == before && (before == 0 || (clock_now() < end && http_requests(service->http) > 0))) {
     nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
     service_cluster_tick(service);
     if (interval > 0 && clock_now() > alive + interval) {
-      service_notify("WATCHDOG=1");
+      notify_send("WATCHDOG=1");
       alive = clock_now();
     }
   }
 }
 
 static void run_service(const Serve *s, Service *service) {
-  service_notify("READY=1");
+  notify_send("READY=1");
   wait_for(service, 0);
-  service_notify("STOPPING=1");
+  notify_send("STOPPING=1");
   http_drain(service->http);
   service_cluster_tick(service);
   int left = http_requests(service->http);

@@ -7,12 +7,8 @@
 #include "serve/image_request.h"
 #include "serve/page.h"
 #include "serve/service_cluster.h"
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 void service_init(Service *service) {
   memset(service, 0, sizeof *service);
@@ -218,26 +214,6 @@ static void answer_page(void *context, HttpRequest *request) {
     http_reply_static(request, 304, NULL, "", 0);
   else
     http_reply_static(request, 200, file->type, file->data, file->bytes);
-}
-
-void service_notify(const char *state) {
-  const char *path = getenv("NOTIFY_SOCKET");
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  size_t length = path ? strlen(path) : 0;
-  if (length < 2 || length >= sizeof address.sun_path || !strchr("/@", path[0])) return;
-  memcpy(address.sun_path, path, length);
-  if (path[0] == '@') address.sun_path[0] = 0; /* a name of the abstract namespace */
-  int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-  (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)(void *)&address, size);
-  close(fd);
-}
-
-double service_notify_interval(void) {
-  const char *microseconds = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
-  if (!microseconds || (pid && strtol(pid, NULL, 10) != (long)getpid())) return 0;
-  return strtod(microseconds, NULL) / 2e6; /* twice in that time */
 }
 
 const HttpRoute service_routes[] = {{"GET", "/v1/models", 0, answer_models},

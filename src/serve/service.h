@@ -44,10 +44,6 @@ void service_release(Service *service);
 extern const HttpRoute service_routes[]; /* for HttpOptions, with the service as their context */
 void service_finished(void *service, const char *route, int status, double seconds);
 
-/* Tells systemd about this process (sd_notify(3)): "READY=1"; nothing where NOTIFY_SOCKET names no socket. */
-void service_notify(const char *state);
-double service_notify_interval(void); /* seconds between two WATCHDOG=1; 0: none are wanted */
-
 /* The model that a request names; the first of its kind where it names none. NULL: there is none, and 404 or 400 was replied. */
 const ServiceModel *service_find(Service *service, HttpRequest *request, const char *name, bool texts);
 

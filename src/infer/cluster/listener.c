@@ -7,6 +7,7 @@
 #include "infer/cluster/discovery.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
+#include "infer/notify.h"
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -248,6 +249,7 @@ typedef struct Listener {
   bool fetched;        /* they are there, and not loaded yet */
   double closed_until; /* clock_now: no connection is accepted before */
   double next_tick;
+  double next_alive; /* sign of life for the service manager */
 } Listener;
 
 /* ---- closing connections */
@@ -361,6 +363,7 @@ static void start_session(Listener *l, Pending *pending) {
     connection_forget(pending->connection);
     pending->connection = NULL;
     log_info("serving the leader at %s (session pid %d)", served->caller, (int)pid);
+    notify_send("STATUS=serves the leader at %s", served->caller);
   }
   drop_pending(l, pending);
 }
@@ -370,6 +373,10 @@ static bool session_ends(const Listener *l) { return l->served.pid && l->served.
 static void end_session(Listener *l) {
   close_watch(l, &l->served.watch);
   l->served.pid = 0;
+}
+
+static void tell_waiting(const Listener *l, const char *first) {
+  notify_send("%sSTATUS=%s", first, l->lacks ? "waits for a leader, to fetch its checkpoint" : "waits for leaders");
 }
 
 static void reap(Listener *l) {
@@ -383,6 +390,7 @@ static void reap(Listener *l) {
   l->fetched = l->lacks && WIFEXITED(ended) && WEXITSTATUS(ended) == 0;
   l->was_served = !l->lacks;
   end_session(l);
+  tell_waiting(l, "");
 }
 
 /* ---- waiting leaders */
@@ -619,9 +627,13 @@ static void socket_ready(void *context, short events) {
 /* ---- time limits and periodic work */
 
 static Status load(Listener *l) {
+  notify_send("STATUS=loads the checkpoint");
+  notify_busy(true);
   TRY(l->options->fetch->load(l->options->fetch->context));
   TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
   l->lacks = l->fetched = false;
+  notify_busy(false);
+  tell_waiting(l, "");
   log_info("the checkpoint is loaded");
   return STATUS_OK;
 }
@@ -633,6 +645,10 @@ static Status tick(Listener *l) {
   call_next(l);
   if (now < l->next_tick) return STATUS_OK;
   l->next_tick = now + tick_seconds;
+  if (notify_interval() > 0 && now >= l->next_alive) {
+    notify_send("WATCHDOG=1");
+    l->next_alive = now + notify_interval();
+  }
   reap(l);
   if (l->fetched) return STATUS_OK; /* loaded in the next one */
   call_next(l);
@@ -741,10 +757,12 @@ Status listener_run(const ListenerOptions *options) {
   signal(SIGCHLD, SIG_DFL); /* or sessions could not be waited for, if the parent ignored it */
   Status status = listener_check(options);
   if (status == STATUS_OK) status = start(l);
+  if (status == STATUS_OK) tell_waiting(l, "READY=1\n");
   while (status == STATUS_OK && !*options->stop && !(options->once && l->was_served)) {
     status = loop_step(&l->loop, session_ends(l) ? reap_seconds : tick_seconds);
     if (status == STATUS_OK) status = tick(l);
   }
+  notify_send("STOPPING=1");
   release(l);
   free(l);
   return status;

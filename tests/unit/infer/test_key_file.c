@@ -4,6 +4,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,6 +84,16 @@ static void other_files_are_refused(void **state) {
     snprintf(wanted, sizeof wanted, "chmod 600 %s", path);
     assert_non_null(strstr(status_message(), wanted));
   }
+  /* A credential of systemd, which the group may read by its mode, and no other file. */
+  write_text(line, 0440);
+  setenv("CREDENTIALS_DIRECTORY", folder, 1);
+  assert_int_equal(key_file_read(&key, path), STATUS_OK);
+  write_text(line, 0444);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_VALUE);
+  write_text(line, 0440);
+  setenv("CREDENTIALS_DIRECTORY", "/run/credentials/other", 1);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_VALUE);
+  unsetenv("CREDENTIALS_DIRECTORY");
   static const char *const tails[] = {"0", " ", "\n\n", "\n ", "\r"};
   for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
     snprintf(text, sizeof text, "%s%s", line, tails[i]);

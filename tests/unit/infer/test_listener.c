@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 enum { CROWD = 60 };
@@ -111,6 +113,40 @@ static pid_t child_of(pid_t pid) {
   if (fscanf(file, "%d", &child) != 1) child = 0;
   fclose(file);
   return (pid_t)child;
+}
+
+/* ---- the service manager */
+
+/* The next datagram that begins so; the ones before are dropped. */
+static void expect_told(int fd, const char *beginning) {
+  char text[512];
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  do {
+    assert_int_equal(poll(&waiting, 1, 20000), 1);
+    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+    assert_true(n > 0);
+    text[n] = 0;
+  } while (strncmp(text, beginning, strlen(beginning)) != 0);
+}
+
+static void systemd_is_told_what_it_does(void **state) {
+  (void)state;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/told", fixture.directory);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  setenv("NOTIFY_SOCKET", address.sun_path, 1);
+  setenv("WATCHDOG_USEC", "200000", 1);
+  pid_t pid = start((Listener){0});
+  expect_told(fd, "READY=1\nSTATUS=waits for leaders");
+  expect_told(fd, "WATCHDOG=1");
+  expect_told(fd, "WATCHDOG=1");
+  end(pid);
+  expect_told(fd, "STOPPING=1");
+  unsetenv("NOTIFY_SOCKET");
+  unsetenv("WATCHDOG_USEC");
+  close(fd);
+  unlink(address.sun_path);
 }
 
 /* ---- callers */
@@ -226,8 +262,8 @@ static void a_leader_that_has_left_wakes_the_session_alone(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(many_callers_shut_nobody_out), cmocka_unit_test(without_descriptors_it_waits),
-                                     cmocka_unit_test(ignored_children_are_noticed_to_end),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(systemd_is_told_what_it_does), cmocka_unit_test(many_callers_shut_nobody_out),
+                                     cmocka_unit_test(without_descriptors_it_waits), cmocka_unit_test(ignored_children_are_noticed_to_end),
                                      cmocka_unit_test(a_leader_that_has_left_wakes_the_session_alone)};
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

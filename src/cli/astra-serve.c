@@ -24,6 +24,7 @@ typedef struct Serve {
   int64_t queue, sequences, connections, per_address, threads;
   double max_body, max_header, cache, rate, request_seconds, head_seconds, body_seconds, stall_seconds, drain;
   bool log;
+  int speculation;
 } Serve;
 
 enum { OWN_ROWS = 32, HTTP_BODIES = 16 /* of the largest size, that are held at a time */ };
@@ -63,6 +64,8 @@ static int own_options(Serve *s, Option rows[OWN_ROWS]) {
       {OPTION_INT, "queue", 0, &s->queue, "N", .min = 1, .max = 100000, .help = "requests waiting for a place; more get 503"},
       {OPTION_INT, "sequences", 0, &s->sequences, "N", .min = 1, .max = 4096, .help = "texts decoded at a time"},
       {OPTION_SIZE, "cache-memory", 0, &s->cache, "SIZE", .help = "memory of a device for keys and values; 0: a quarter of what is free"},
+      {OPTION_CHOICE, "speculate", 0, &s->speculation, .choices = "auto|lookup|off",
+       .help = "guess a text's next tokens from what it has said before, and check several at once: where it pays, always, never"},
       {OPTION_REAL, "rate", 0, &s->rate, "N", .min = 0, .max = 1e6, .help = "requests per minute of a key or address; 0: any"},
       {OPTION_TIME, "request-timeout", 0, &s->request_seconds, "TIME", .help = "time limit per request, its stream included; 0: none"},
       {OPTION_SIZE, "max-body", 0, &s->max_body, "SIZE", .help = "maximum size of a request's body"},
@@ -149,6 +152,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
                                  .leader = &served->leader,
                                  .queue_max = (int)s->queue,
                                  .sequences_max = (int)s->sequences,
+                                 .speculation = (SpeculationMode)s->speculation,
                                  .cache_bytes = (int64_t)s->cache};
   Status status = engine_new(&served->engine, &options);
   model->engine = served->engine;

@@ -1,7 +1,9 @@
-/* See node_sequences.h. Keys and values are in pages (nn/kv_pages.h); everything else that a sequence needs is its sampler. */
+/* See node_sequences.h. Keys and values are in pages (nn/kv_pages.h); everything else that a sequence needs is its sampler, and
+ * its text for drafts (speculation.h). */
 #include "infer/node_sequences.h"
 #include "base/clock.h"
 #include "infer/request.h"
+#include "infer/speculation.h"
 #include "nn/decode_batch.h"
 #include <math.h>
 #include <stdlib.h>
@@ -12,10 +14,15 @@ typedef struct NodeSequence {
   int place;       /* in the pages */
   Sampler sampler; /* allocated with the first sequence of this place */
   int top;
-  int32_t token; /* the last one, whose keys and values are computed next */
+  int32_t *text; /* [setup->tokens_max + 1] prompt and new tokens; keys and values of the last one are computed next */
+  int64_t count; /* of text */
   uint32_t made; /* new tokens, those of before it came here included */
   uint32_t enough;
   bool stopped;
+  SpeculationMode mode;
+  SpeculationRecord record;
+  int drafts;
+  int32_t next[1 + SPECULATION_MAX]; /* of a step: the last token, and drafts of what follows it */
 } NodeSequence;
 
 struct NodeSequences {
@@ -27,6 +34,7 @@ struct NodeSequences {
   NodeSequence *newest; /* the one that joined last */
   DecodeRows *rows;     /* [setup->sequences] of a step */
   int *row_of;          /* [setup->sequences] whose rows these are */
+  SpeculationCosts costs;
   uint8_t *messages;    /* a ring of CONNECTION_QUEUE: they stay here until they are sent */
   size_t message_bytes; /* of one */
   int message;
@@ -63,7 +71,10 @@ Status node_sequences_new(NodeSequences **out, const NodeSetup *setup, int self,
 
 void node_sequences_free(NodeSequences *q) {
   if (!q) return;
-  for (int i = 0; q->list && i < q->setup->sequences; i++) sampler_release(&q->list[i].sampler);
+  for (int i = 0; q->list && i < q->setup->sequences; i++) {
+    sampler_release(&q->list[i].sampler);
+    free(q->list[i].text);
+  }
   kv_pages_free(q->pages);
   free(q->list);
   free(q->rows);
@@ -90,8 +101,13 @@ Status node_sequences_join(NodeSequences *q, uint32_t number, const SequenceOpti
   for (int i = 0; i < q->setup->sequences && !s; i++) s = q->list[i].number == 0 ? &q->list[i] : NULL;
   if (!s) return status_set(STATUS_BUSY, "%d sequences are decoded already", q->setup->sequences);
   if (!s->sampler.order) TRY(sampler_init(&s->sampler, q->setup->weights->config->vocabulary));
+  if (!s->text && !(s->text = malloc((size_t)(max + 1) * sizeof *s->text))) return status_no_memory(NULL, "the ids of a text");
   TRY(sampler_start(&s->sampler, sampling, ids, count));
   TRY(kv_pages_join(q->pages, ids, count, spans, room, &s->place, shared));
+  memcpy(s->text, ids, (size_t)count * sizeof *ids);
+  s->count = count;
+  s->mode = options->speculation;
+  s->record = (SpeculationRecord){0};
   s->number = number;
   s->top = options->top;
   s->made = (uint32_t)sampling->made;
@@ -118,15 +134,15 @@ Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, 
 /* The next token of a sequence, which ends with it perhaps. Logits that are no numbers end this sequence alone. */
 static DecodedToken pick(NodeSequences *q, NodeSequence *s, const real *logits) {
   DecodedToken token = {.sequence = s->number, .number = ++s->made, .logprob = NAN};
-  if (sampler_pick(&s->sampler, logits, &s->token) != STATUS_OK)
+  if (sampler_pick(&s->sampler, logits, &token.id) != STATUS_OK)
     token.end = SEQUENCE_NUMERIC;
-  else if (sampler_ends(&s->sampler, s->token))
+  else if (sampler_ends(&s->sampler, token.id))
     token.end = SEQUENCE_END;
   else if (s->made >= s->enough)
     token.end = SEQUENCE_LENGTH;
   else if (kv_pages_room(q->pages, s->place) == 0)
     token.end = SEQUENCE_CONTEXT;
-  if (token.end != SEQUENCE_NUMERIC) token.id = s->token;
+  s->text[s->count++] = token.id;
   if (token.end != SEQUENCE_NUMERIC && s->top >= 0)
     token.top_count = sampler_logprobs(logits, q->setup->weights->config->vocabulary, token.id, &token.logprob, s->top, token.top);
   token.drawn = s->sampler.drawn;
@@ -185,15 +201,43 @@ bool node_sequences_any(const NodeSequences *q) {
   return false;
 }
 
+/* The rows of a sequence in the next step. Drafts end where the text does in any case: there is nothing to pick after its last token. */
+static DecodeRows rows_of(NodeSequences *q, NodeSequence *s) {
+  const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, least = wanted < room ? wanted : room;
+  const int most = least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
+  s->next[0] = s->text[s->count - 1];
+  s->drafts = s->mode == SPECULATION_OFF ? 0 : speculation_look_up(s->text, s->count, most, s->next + 1);
+  if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->drafts);
+  return (DecodeRows){.sequence = s->place, .ids = s->next, .count = 1 + s->drafts, .logits = 1 + s->drafts};
+}
+
+/* The tokens that follow from a sequence's logits [1 + drafts, V]: one, and as many more as drafts were right -> bytes at *at. */
+static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, uint8_t **at) {
+  const int64_t vocabulary = q->setup->weights->config->vocabulary;
+  const int drafts = s->drafts;
+  int count = 0;
+  for (bool more = true; more; count++) {
+    kv_pages_keep(q->pages, s->place, &s->next[count], 1);
+    DecodedToken token = pick(q, s, logits + count * vocabulary);
+    token.drafts = count == 0 ? drafts : 0;
+    token.drafted = count < drafts && token.end != SEQUENCE_NUMERIC && token.id == s->next[1 + count];
+    *at += request_pack_decoded(&token, *at);
+    more = token.drafted && token.end == SEQUENCE_GOES_ON;
+    if (!more) speculation_note(&s->record, drafts, count + token.drafted);
+  }
+  return count;
+}
+
 Status node_sequences_step(NodeSequences *q, Tape *tape) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary;
+  const double began = clock_now();
   uint8_t *message = next_message(q), *at = message + WIRE_HEADER;
-  int count = 0;
+  int count = 0, made = 0, rows = 0;
   for (int i = 0; i < q->setup->sequences; i++) {
     NodeSequence *s = &q->list[i];
     if (s->number > 0 && s->stopped) leave(q, s);
     if (s->number == 0) continue;
-    q->rows[count] = (DecodeRows){.sequence = s->place, .ids = &s->token, .count = 1, .logits = 1};
+    q->rows[count] = rows_of(q, s);
     q->row_of[count++] = i;
   }
   if (count == 0) return STATUS_OK;
@@ -201,10 +245,9 @@ Status node_sequences_step(NodeSequences *q, Tape *tape) {
   const Tensor *logits = decode_batch(q->setup->weights->model, tape, q->pages, q->rows, count);
   if (!logits) return tape_status(tape);
   for (int i = 0; i < count; i++) {
-    NodeSequence *s = &q->list[q->row_of[i]];
-    kv_pages_keep(q->pages, s->place, &s->token, 1);
-    const DecodedToken token = pick(q, s, logits->value + i * vocabulary);
-    at += request_pack_decoded(&token, at);
+    made += take_rows(q, &q->list[q->row_of[i]], logits->value + rows * vocabulary, &at);
+    rows += (int)q->rows[i].count;
   }
-  return send_tokens(q, message, at, count);
+  speculation_measure(&q->costs, rows, made, clock_now() - began);
+  return send_tokens(q, message, at, made);
 }

@@ -37,7 +37,7 @@ void node_sequences_stop(NodeSequences *sequences, uint32_t number);
 
 bool node_sequences_any(const NodeSequences *sequences);
 
-/* A step of all: a new token of each is computed and sent. Clears the tape. */
+/* A step of all: a new token of each, and those of its drafts that are right, are computed and sent. Clears the tape. */
 Status node_sequences_step(NodeSequences *sequences, Tape *tape);
 
 #endif

@@ -235,29 +235,32 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
   return STATUS_OK;
 }
 
-/* offset 352 top i32 | 356 u32 echo */
+/* offset 352 top i32 | 356 echo u16 | 358 speculation u16 */
 void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]) {
   request_pack_sampling(&options->sampling, bytes);
   wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)options->top);
-  wire_put_u32(bytes + REQUEST_SAMPLING + 4, options->echo);
+  wire_put_u32(bytes + REQUEST_SAMPLING + 4, options->echo | (uint32_t)options->speculation << 16);
 }
 
 Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options) {
   TRY(request_parse_sampling(bytes, setup, &options->sampling));
-  const uint32_t echo = wire_get_u32(bytes + REQUEST_SAMPLING + 4);
+  const uint32_t echo = wire_get_u32(bytes + REQUEST_SAMPLING + 4) & UINT16_MAX, mode = wire_get_u32(bytes + REQUEST_SAMPLING + 4) >> 16;
   options->top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
   options->echo = echo == 1;
-  const bool sound = options->top >= -1 && options->top <= SAMPLER_TOP && echo <= 1 && (echo == 0 || options->top >= 0);
+  options->speculation = (SpeculationMode)mode;
+  const bool sound =
+      options->top >= -1 && options->top <= SAMPLER_TOP && echo <= 1 && (echo == 0 || options->top >= 0) && mode < SPECULATION_MODE_COUNT;
   if (sound && options->sampling.max >= 1) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a sequence with settings out of range");
 }
 
 size_t request_decoded_max(const NodeSetup *setup) {
-  return setup->sequences > 0 ? (size_t)(setup->sequences + DECODED_PROMPT) * DECODED_MAX : 0;
+  const int step = setup->sequences * (1 + SPECULATION_MAX);
+  return setup->sequences > 0 ? (size_t)(step > DECODED_PROMPT ? step : DECODED_PROMPT) * DECODED_MAX : 0;
 }
 
-/* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 zero u32 |
- * 32 (id i32, log-probability f32) [candidates] */
+/* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
+ * 29 drafted u8 | 30 zero u16 | 32 (id i32, log-probability f32) [candidates] */
 size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
   wire_put_u32(bytes, t->sequence);
   wire_put_u32(bytes + 4, t->number);
@@ -265,7 +268,7 @@ size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
   wire_put_u32(bytes + 12, (uint32_t)t->end | (uint32_t)t->top_count << 16);
   wire_put_u64(bytes + 16, t->drawn);
   wire_pack_floats(&t->logprob, 1, bytes + 24);
-  wire_put_u32(bytes + 28, 0);
+  wire_put_u32(bytes + 28, (uint32_t)t->drafts | (uint32_t)t->drafted << 8);
   for (int i = 0; i < t->top_count; i++) {
     wire_put_u32(bytes + 32 + 8 * i, (uint32_t)t->top[i].id);
     wire_pack_floats(&t->top[i].logprob, 1, bytes + 36 + 8 * i);
@@ -276,16 +279,19 @@ size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
 Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
   const uint8_t *bytes = *at;
   if (end - bytes < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
-  const uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
+  const uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX, drafts = wire_get_u32(bytes + 28);
   *t = (DecodedToken){.sequence = wire_get_u32(bytes),
                       .number = wire_get_u32(bytes + 4),
                       .id = (int32_t)wire_get_u32(bytes + 8),
                       .end = (SequenceEnd)ends,
                       .top_count = (int)(wire_get_u32(bytes + 12) >> 16),
                       .drawn = wire_get_u64(bytes + 16),
+                      .drafts = drafts & UINT8_MAX,
+                      .drafted = drafts >> 8 == 1,
                       .logprob = (float)get_float(bytes + 24)};
   bool sound = ends < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
-               t->drawn <= 2 * (uint64_t)t->number && end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
+               t->drawn <= 2 * (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 &&
+               end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
   for (int i = 0; sound && i < t->top_count; i++) {
     t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + 32 + 8 * i), (float)get_float(bytes + 36 + 8 * i)};
     sound = t->top[i].id >= 0 && t->top[i].id < vocabulary;

@@ -4,6 +4,7 @@
 #define INFER_REQUEST_H
 #include "infer/node_share.h"
 #include "infer/sampler.h"
+#include "infer/speculation.h"
 #include "infer/wire.h"
 
 /* Every kind of request that a model serves, once: its name, the message that carries it (wire.h), whether it is of texts, whether the
@@ -63,6 +64,7 @@ typedef struct SequenceOptions {
   Sampling sampling;
   int top;   /* candidates to report with each token, 0 to SAMPLER_TOP; -1: no log-probabilities */
   bool echo; /* with top >= 0: the tokens of the prompt, too, each by the node that has the token before it */
+  SpeculationMode speculation;
 } SequenceOptions;
 void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]);
 Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options);
@@ -87,6 +89,8 @@ typedef struct DecodedToken {
   int32_t id;
   SequenceEnd end; /* neither GOES_ON nor PROMPT: the last one, and the sequence is no more */
   uint64_t drawn;  /* random numbers so far (Sampler.drawn) */
+  int drafts;      /* that were checked in its step; told with the first token of a step */
+  bool drafted;    /* it is one of them */
   float logprob;   /* NAN where none was wanted */
   int top_count;
   SamplerCandidate top[SAMPLER_TOP];

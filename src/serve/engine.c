@@ -204,7 +204,8 @@ static int choose_device(Engine *engine, int64_t more) {
 
 /* Prompt and new tokens so far, as one. BUSY: not now. */
 static Status start_sequence(Engine *engine, Job *job) {
-  SequenceOptions options = {.sampling = job->job.sampling, .top = job->job.top, .echo = job->echo != NULL};
+  SequenceOptions options = {
+      .sampling = job->job.sampling, .top = job->job.top, .echo = job->echo != NULL, .speculation = engine->options.speculation};
   Sampling *sampling = &options.sampling;
   sampling->max -= job->made;
   sampling->made += job->made;
@@ -254,6 +255,8 @@ static void report_token(Engine *engine, Job *job, const DecodedToken *decoded) 
   job->restarts = 0;
   pthread_mutex_lock(&engine->lock);
   engine->state.new_tokens++;
+  engine->state.drafts += (uint64_t)decoded->drafts;
+  engine->state.drafted += decoded->drafted;
   engine->state.devices[job->device].tokens_decoded++;
   pthread_mutex_unlock(&engine->lock);
   job->job.on_token(job->job.context, &token);

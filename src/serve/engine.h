@@ -21,6 +21,7 @@ typedef struct EngineOptions {
   const LeaderOptions *leader; /* tokens_max: prompt and new tokens of the longest sequence; batch_max: images of a request */
   int queue_max;               /* requests waiting for a place; more are refused (STATUS_BUSY) */
   int sequences_max;           /* sequences that decode at the same time, over all devices */
+  SpeculationMode speculation; /* of texts */
   int64_t cache_bytes;         /* of keys and values on each device; 0: a quarter of the memory that is free at the start */
 } EngineOptions;
 
@@ -107,6 +108,7 @@ typedef struct EngineState {
   int queued, prefilling, decoding;
   uint64_t submitted, finished, failed, cancelled, refused;
   uint64_t prompt_tokens, shared_tokens, new_tokens, images;
+  uint64_t drafts, drafted; /* tokens that were guessed; of these, that were right and are new tokens */
   int64_t cache_bytes, cache_used;
   int nodes;
   EngineDevice devices[WIRE_NODES];

@@ -37,13 +37,14 @@ static json_t *engine_json(const ServiceModel *model, const EngineState *s) {
   json_t *devices = json_array();
   for (int d = 0; d < s->nodes; d++) json_array_append_new(devices, device_json(&s->devices[d], d));
   const AstraConfig *astra = &model->weights->config->astra;
-  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "model", model->name,
-                   "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued, "prefilling", s->prefilling,
-                   "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished", (json_int_t)s->finished, "failed",
-                   (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused", (json_int_t)s->refused, "prompt_tokens",
-                   (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens, "new_tokens", (json_int_t)s->new_tokens,
-                   "images", (json_int_t)s->images, "cache_bytes", (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used,
-                   "groups", astra->groups, "devices", devices);
+  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "model",
+                   model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued, "prefilling",
+                   s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished", (json_int_t)s->finished,
+                   "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused", (json_int_t)s->refused,
+                   "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens, "new_tokens",
+                   (json_int_t)s->new_tokens, "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images",
+                   (json_int_t)s->images, "cache_bytes", (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used, "groups",
+                   astra->groups, "devices", devices);
 }
 
 json_t *service_cluster_json(Service *service) {

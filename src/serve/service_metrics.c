@@ -114,6 +114,8 @@ static void write_requests(ServiceMetrics *m, const ServiceGauges *g, FILE *out)
   X("prompt_tokens_total", "counter", "tokens of prompts", (double)s->prompt_tokens)                                                       \
   X("shared_tokens_total", "counter", "of these, whose keys and values were there already", (double)s->shared_tokens)                      \
   X("new_tokens_total", "counter", "new tokens", (double)s->new_tokens)                                                                    \
+  X("drafts_total", "counter", "guesses of the next tokens that were checked", (double)s->drafts)                                          \
+  X("drafted_tokens_total", "counter", "of these, right: new tokens", (double)s->drafted)                                                  \
   X("images_total", "counter", "images classified", (double)s->images)                                                                     \
   X("cache_bytes", "gauge", "of keys and values on each device", (double)s->cache_bytes)                                                   \
   X("cache_used_bytes", "gauge", "of these, in use", (double)s->cache_used)

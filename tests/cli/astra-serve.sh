@@ -147,6 +147,7 @@ name="cluster, events"; curl -sN -m 1.4 "$base/v1/cluster/events" >"$work/out"; 
 name="metrics"; get /metrics; is 200
 for line in 'astra_http_requests_total{path="/v1/completions",status="200"} [1-9]' 'astra_http_requests_total{path="/v1/completions",status="400"} [1-9]' \
   'astra_time_to_first_token_seconds_bucket{le="+Inf"} [1-9]' 'astra_new_tokens_total{model="stories260K"} [1-9]' \
+  'astra_drafts_total{model="stories260K"} [1-9]' 'astra_drafted_tokens_total{model="stories260K"} [0-9]' \
   'astra_device_up{model="stories260K",device="0",address="here"} 1' 'astra_http_requests_total{path="/v1/completions",status="499"} [1-9]' \
   'astra_http_requests_total{path="/v1/completions",status="408"} 1'; do out "^$line"; done
 name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+).*/\1/; s/_(bucket|sum|count)$//' | sort -u | while read -r metric; do

@@ -1,5 +1,6 @@
 /* Sequences that live on devices, on real processes: each goes on as in the emulation of devices whose last one is its own, several at the
- * same time, whatever else its device decodes; log-probabilities; ends, stops, limits; a process that dies loses them all, once. */
+ * same time, whatever else its device decodes; log-probabilities; ends, stops, limits; with drafts the texts are the same; a process that
+ * dies loses them all, once. */
 #include "base/clock.h"
 #include "infer/cluster/leader.h"
 #include "sample_fixture.h"
@@ -7,7 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { GROUPS = 4, ENTRIES = 50, VOCABULARY = 512, CONTEXT = 48, NODES = 3, EACH = 3, MOST = 16 };
+enum { GROUPS = 4, ENTRIES = 50, VOCABULARY = 512, CONTEXT = 48, NODES = 3, EACH = 3, MOST = 16, DRAFTED = 6 };
 static const double MOST_SECONDS = 30;
 
 typedef struct Fixture {
@@ -25,6 +26,8 @@ typedef struct Text {
   int64_t prompt, count;
   SequenceEnd end;
   DecodedToken last;
+  int drafts, drafted;
+  bool is_drafted[2 * CONTEXT];
 } Text;
 
 typedef struct Texts {
@@ -58,6 +61,9 @@ static void take(void *context, const DecodedToken *token) {
   for (int i = 0; i < texts->count; i++) {
     Text *text = &texts->text[i];
     if (text->number != token->sequence || text->end != SEQUENCE_GOES_ON) continue;
+    text->drafts += token->drafts;
+    text->drafted += token->drafted;
+    text->is_drafted[text->count] = token->drafted;
     text->ids[text->count++] = token->id;
     assert_int_equal(token->number, text->count);
     text->end = token->end;
@@ -74,14 +80,18 @@ static bool poll_once(Fixture *f, Texts *texts) {
   return lost;
 }
 
-static Text *begin_text(Fixture *f, Texts *texts, int64_t prompt, int64_t max, int top, int device) {
-  const SequenceOptions options = {.sampling = {.max = max, .vocabulary = VOCABULARY, .top_p = 1}, .top = top};
+static Text *begin_as(Fixture *f, Texts *texts, int64_t prompt, const SequenceOptions *options, int device) {
   Text *text = &texts->text[texts->count++];
   *text = (Text){.prompt = prompt};
   while (!leader_takes_more(f->leader)) assert_false(poll_once(f, texts));
-  Status status = leader_sequence_start(f->leader, f->ids, prompt, &options, device, &text->number);
+  Status status = leader_sequence_start(f->leader, f->ids, prompt, options, device, &text->number);
   if (status != STATUS_OK) fail_msg("%s", status_message());
   return text;
+}
+
+static Text *begin_text(Fixture *f, Texts *texts, int64_t prompt, int64_t max, int top, int device) {
+  const SequenceOptions options = {.sampling = {.max = max, .vocabulary = VOCABULARY, .top_p = 1}, .top = top};
+  return begin_as(f, texts, prompt, &options, device);
 }
 
 static void finish(Fixture *f, Texts *texts) {
@@ -179,6 +189,64 @@ static void on_one_device(void **state) {
 }
 
 /* No token of it is reported after that, and there is room for others. */
+/* Texts of several prompts at the same time: greedy and drawn, some with penalties, as long as the context and shorter, ended by any of
+ * `ends`, where there are some. */
+static void run_texts(Fixture *f, SpeculationMode mode, const int32_t *ends, Texts *texts) {
+  *texts = (Texts){.count = 0};
+  for (int i = 0; i < DRAFTED; i++) {
+    SequenceOptions options = {
+        .sampling = {.max = i == 1 ? 17 : CONTEXT, .vocabulary = VOCABULARY, .top_p = 1}, .top = i, .speculation = mode};
+    Sampling *s = &options.sampling;
+    if (i >= 3) s->temperature = 0.05, s->seed = (uint64_t)i, s->top_k = 3;
+    if (i == 4) s->frequency_penalty = 0.01;
+    if (ends) s->end[s->ends++] = ends[i];
+    begin_as(f, texts, 3 + 3 * i, &options, i % 2);
+  }
+  finish(f, texts);
+}
+
+static void drafts_change_no_text(void **state) {
+  const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
+  (void)state;
+  for (int p = 0; p < 2; p++) {
+    Fixture f;
+    Texts plain, texts;
+    int32_t ends[DRAFTED];
+    int drafted = 0, ended = 0;
+    open_fixture(&f, presets[p], GROUPS, SITE_X);
+    for (int i = 6; i < CONTEXT; i++) f.ids[i] = f.ids[i % 6]; /* a text that quotes itself */
+    start(&f, 2, NULL);
+    run_texts(&f, SPECULATION_OFF, NULL, &plain);
+    for (int i = 0; i < DRAFTED; i++) assert_int_equal(plain.text[i].drafts, 0);
+    run_texts(&f, SPECULATION_LOOKUP, NULL, &texts);
+    for (int i = 0; i < DRAFTED; i++) {
+      const Text *text = &texts.text[i], *expected = &plain.text[i];
+      int at = 0;
+      assert_int_equal(text->count, expected->count);
+      assert_memory_equal(text->ids, expected->ids, (size_t)text->count * sizeof(int32_t));
+      assert_int_equal(text->end, expected->end);
+      assert_int_equal(text->last.drawn, expected->last.drawn);
+      assert_true(text->drafts >= text->drafted);
+      drafted += text->drafted;
+      while (at < text->count && !text->is_drafted[at]) at++;
+      ends[i] = at < text->count ? text->ids[at] : -1;
+      ended += at + 1 < text->count;
+    }
+    assert_true(drafted > 20 && ended > 2);
+    run_texts(&f, SPECULATION_OFF, ends, &plain);
+    for (int m = SPECULATION_AUTO; m <= SPECULATION_LOOKUP; m++) {
+      run_texts(&f, (SpeculationMode)m, ends, &texts);
+      for (int i = 0; i < DRAFTED; i++) {
+        assert_int_equal(texts.text[i].count, plain.text[i].count);
+        assert_memory_equal(texts.text[i].ids, plain.text[i].ids, (size_t)plain.text[i].count * sizeof(int32_t));
+        assert_int_equal(texts.text[i].end, plain.text[i].end);
+      }
+    }
+    stop(&f);
+    sample_fixture_close(&f.base);
+  }
+}
+
 static void one_is_stopped(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -234,7 +302,8 @@ static void a_death_loses_them_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(spans_are_rotated), cmocka_unit_test(each_home_has_the_last_span), cmocka_unit_test(on_one_device),
+      cmocka_unit_test(spans_are_rotated), cmocka_unit_test(each_home_has_the_last_span),
+      cmocka_unit_test(on_one_device),     cmocka_unit_test(drafts_change_no_text),
       cmocka_unit_test(one_is_stopped),    cmocka_unit_test(a_death_loses_them_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@ typedef struct Fixture {
   TokenSplit split;
   LeaderOptions leader;
   Engine *engine;
+  SpeculationMode speculation;
 } Fixture;
 
 /* What a client has got. */
@@ -102,8 +103,12 @@ static void open_fixture(Fixture *f, const char *preset) {
 
 static void start_text(Fixture *f, int queue_max) {
   assert_int_equal(token_split_init(&f->split, NODES, NULL), STATUS_OK);
-  const EngineOptions options = {
-      .weights = &f->base.weights, .split = &f->split, .leader = &f->leader, .queue_max = queue_max, .sequences_max = 6};
+  const EngineOptions options = {.weights = &f->base.weights,
+                                 .split = &f->split,
+                                 .leader = &f->leader,
+                                 .queue_max = queue_max,
+                                 .sequences_max = 6,
+                                 .speculation = f->speculation};
   if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
 }
 
@@ -356,8 +361,8 @@ static void prompts_are_rated(void **state) {
   close_fixture(&f);
 }
 
-/* Texts of clients that ask for random tokens with penalties, on a plain model that each device runs alone: where a text goes on, or how
- * often it began, does not show in it. */
+/* Texts of clients that ask for random tokens, some with penalties, on a plain model that each device runs alone: where a text goes on, how
+ * often it began, or how many of its tokens were guessed, does not show in it. */
 static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
   const ClusterSetup network = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1};
   const ClusterOptions cluster = {.local = NODES, .on_failure = ON_FAILURE_RERUN};
@@ -374,11 +379,12 @@ static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
     uint64_t ticket;
     EngineJob job = job_of(ids, &clients[j]);
     sample_ids(f->base.weights.config, (uint64_t)(40 + j / 2), PROMPT, ids); /* pairs have the same prompt */
+    for (int i = 4; i < PROMPT && j >= 2; i++) ids[i] = ids[i - 4];          /* that quotes itself */
     job.sampling.max = 30;
-    job.sampling.temperature = 1.1;
+    job.sampling.temperature = j < 2 ? 1.1 : j % 2 ? 0.05 : 0.02;
     job.sampling.seed = (uint64_t)j;
-    job.sampling.frequency_penalty = 0.5;
-    job.sampling.repetition_penalty = 1.2;
+    job.sampling.frequency_penalty = j >= 2 ? 0 : 0.5;
+    job.sampling.repetition_penalty = j >= 2 ? 1 : 1.2;
     job.top = 2;
     assert_int_equal(engine_submit(f->engine, &job, &ticket), STATUS_OK);
   }
@@ -399,6 +405,7 @@ static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
     decoders += seen.devices[d].tokens_decoded > 0;
   }
   assert_true(decoders >= 2);
+  assert_true(f->speculation == SPECULATION_OFF ? seen.drafts == 0 : seen.drafts > seen.drafted && seen.drafted > 10);
   engine_free(f->engine);
   sample_fixture_no_children();
 }
@@ -411,7 +418,9 @@ static void a_lost_device_shows_in_no_text(void **state) {
   f = (Fixture){.leader = {.batch_max = 2, .timeout = 20, .threads = 1}};
   assert_int_equal(sample_config(&config, "tiny-llama", 0, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_open(&f.base, &config);
+  f.speculation = SPECULATION_OFF;
   run_single(&f, -1, expected);
+  f.speculation = SPECULATION_LOOKUP;
   run_single(&f, NODES - 1, clients);
   for (int j = 0; j < JOBS; j++) {
     assert_memory_equal(clients[j].ids, expected[j].ids, 30 * sizeof(int32_t));

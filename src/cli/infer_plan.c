@@ -167,13 +167,15 @@ static void insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd
   snprintf(peers->names[at], ADDRESS_TEXT, "%s", text);
 }
 
-static Status measure_cluster(const PlanPeersOptions *options, const Weights *weights, PlanPeers *peers) {
+static Status measure_cluster(const PlanPeersOptions *options, const Weights *weights, const char *directory, PlanPeers *peers) {
   const InferSettings settings = {
       .peers = options->peers, .key_file = options->key_file, .local = options->local, .wait = options->wait, .on_failure = INFER_ABORT};
   LeaderMeasure measured[WIRE_NODES] = {0};
   LinkEnd ends[WIRE_NODES];
   InferCluster cluster;
   TRY(infer_cluster_open(&cluster, &settings));
+  cluster.options.checkpoint = directory;
+  cluster.options.await_fetch = true;
   TRY(measure(options, &cluster, weights, measured));
   int nodes = cluster.options.local + cluster.options.peer_count;
   split_measured_ends(measured, nodes, ends);
@@ -195,7 +197,7 @@ static Status plan_peers_measure(const PlanPeersOptions *options, const char *ch
   *peers = (PlanPeers){.count = 0};
   TRY(infer_run_find(checkpoint, &directory));
   Status status = weights_load(&weights, directory);
-  if (status == STATUS_OK) status = measure_cluster(options, &weights, peers);
+  if (status == STATUS_OK) status = measure_cluster(options, &weights, directory, peers);
   weights_release(&weights);
   free(directory);
   return status;

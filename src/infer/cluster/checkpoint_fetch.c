@@ -323,8 +323,8 @@ static Status fetch(Fetch *f) {
   TRY(lock_folder(f, &there));
   if (there) rmdir(f->partial);
   if (there) return STATUS_OK;
-  log_info("fetching the checkpoint of the leader at %s into %s: %d files, %.1f MB", f->place->leader, directory, f->list.count,
-           (double)f->list.bytes / 1e6);
+  log_info("fetching the checkpoint of the leader at %s into %s: %d file%s, %.1f MB", f->place->leader, directory, f->list.count,
+           f->list.count == 1 ? "" : "s", (double)f->list.bytes / 1e6);
   f->started = f->reported = clock_now();
   TRY(remove_others(f));
   TRY(check_room(f));

@@ -286,7 +286,8 @@ static Status serve(Offer *offer) {
   TRY(catalogue_ready(offer->catalogue, pulse, offer));
   const OfferList *list = &offer->catalogue->list;
   const uint32_t bytes = (uint32_t)list->count * OFFER_FILE_BYTES;
-  log_info("%s fetches the checkpoint: %d files, %.1f MB", offer->name, list->count, (double)list->bytes / 1e6);
+  log_info("%s fetches the checkpoint: %d file%s, %.1f MB", offer->name, list->count, list->count == 1 ? "" : "s",
+           (double)list->bytes / 1e6);
   offer_list_pack(list, offer->offer + WIRE_HEADER);
   wire_pack(&(WireHeader){.kind = WIRE_OFFER, .sender = WIRE_LEADER, .count = (uint32_t)list->count, .bytes = bytes}, offer->offer);
   TRY(connection_send(connection, offer->offer, WIRE_HEADER + bytes));

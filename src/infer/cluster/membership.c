@@ -263,7 +263,10 @@ static Status step_offer(Membership *membership, int m) {
   device->offer = NULL;
   device->refused = status == STATUS_BAD_VALUE;
   device->patient = clock_now() + (status == STATUS_OK ? load_seconds : membership->cluster->wait);
-  if (status != STATUS_OK) return device->refused ? status_wrap(status, "%s", membership_name(membership, m, name)) : status;
+  membership_name(membership, m, name);
+  if (device->refused) return status_wrap(status, "%s", name);
+  if (status != STATUS_OK) log_info("%s has not fetched all of the checkpoint: it %s", name, status_message());
+  TRY(status);
   become(device, DEVICE_CALLED);
   device->next = clock_now() + load_slice;
   return STATUS_OK;
@@ -306,14 +309,11 @@ bool membership_poll(Membership *membership) {
   double now = clock_now();
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
-    char name[MEMBERSHIP_NAME];
     Status status = STATUS_OK;
     if (device->state == DEVICE_LOST && !device->forked && !device->refused && now >= device->next) status = call(membership, device);
-    const bool fetched = device->state == DEVICE_FETCHES;
     if (is_joining(device)) status = status == STATUS_OK ? step_call(membership, m) : status;
     if (status == STATUS_OK) continue;
-    if (fetched && !device->refused) status_wrap(status, "%s", membership_name(membership, m, name));
-    if (device->refused || fetched) log_warning("%s", status_message());
+    if (device->refused) log_warning("%s", status_message());
     membership_drop(membership, m, false);
   }
   return is_calling(membership);

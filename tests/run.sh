@@ -62,7 +62,7 @@ count_cases() {
   done <"$output"
 }
 
-# Sets status, timed_out and seconds.
+# Sets status, timed_out, seconds and busy: the processor time of the test and of the children that it has waited for.
 run() { # PROGRAM
   local start command
   if [[ $1 == *.sh ]]; then command=(bash "$1"); else read -r -a command <<<"${RUNNER:-} $1"; fi
@@ -75,6 +75,8 @@ run() { # PROGRAM
   group=
   local took=$((${EPOCHREALTIME/[.,]/} - start))
   seconds=$(printf '%d.%d' $((took / 1000000)) $((took / 100000 % 10)))
+  times >"$folder/times" # this shell's own, then its children's: "0m1.234s 0m0.056s"
+  busy=$(sed -n '2s/[ms]/ /gp' "$folder/times" | awk '{ printf "%.1f", 60 * ($1 + $3) + $2 + $4 }')
   timed_out=
   if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $took -ge $((limit * 1000000)) ]; }; then timed_out="no end after $limit s"; fi
 }
@@ -110,7 +112,7 @@ report() { # PROGRAM
   printf '%-8s%-46s %4d passed' "$word" "${name#tests/}" "$good"
   if [ $bad -gt 0 ]; then printf ', %d failed' "$bad"; fi
   if [ $left_out -gt 0 ]; then printf ', %d skipped' "$left_out"; fi
-  printf '  %s s%s\n' "$seconds" "${why:+  ($why)}"
+  printf '  %s s, %s s CPU%s\n' "$seconds" "$busy" "${why:+  ($why)}"
   if [ $bad -gt 0 ]; then
     while IFS= read -r line; do echo "    $line"; done < <(tail -c 20000 "$output" | tail -n 200)
   elif [ $left_out -gt 0 ]; then # why: the lines that say so

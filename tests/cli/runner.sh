@@ -21,6 +21,12 @@ run "broken" 1 tests/run.sh "$work/broken.sh"; out "(exit status 3)$"; out "^0 p
 run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
 
+# A line says how long a test took, and how much of that it computed.
+echo 'for ((i = 0; i < 200000; i++)); do :; done; sleep 0.5' >"$work/both.sh"
+run "times" 0 tests/run.sh "$work/both.sh"
+read -r took busy < <(sed -nE 's/^ok .* 1 passed  ([0-9.]+) s, ([0-9.]+) s CPU$/\1 \2/p' "$work/out")
+awk "BEGIN { exit !(${busy:-0} > 0.05 && ${took:-0} > ${busy:-0} + 0.3) }" || report "took ${took:-?} s, of which ${busy:-?} s on a processor"
+
 # What fails beside others runs once more, alone; what crashes, or fails again, is a failure.
 echo '[ -e "'"$work"'/seen" ] || { touch "'"$work"'/seen"; exit 1; }' >"$work/crowded.sh"
 echo 'echo again >>"'"$work"'/crashes"; kill -SEGV $$' >"$work/crash.sh"

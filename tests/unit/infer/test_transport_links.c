@@ -1,4 +1,5 @@
-/* Transports over shaped links: as slow as was asked for, no slower by their own questions, and what waits before a port is not lost. */
+/* Transports over shaped links: as slow as was asked for, no slower by their own questions, and what waits before a port is not lost. It
+ * mostly waits. */
 #include "transport_sides.h"
 #include <math.h>
 #include <stdatomic.h>

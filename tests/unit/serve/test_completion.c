@@ -396,7 +396,7 @@ static void expires(void **state) {
   static char text[1 << 16];
   int fd = client_connect(f->port, 0), events = client_connect(f->port, 0);
   client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 4}");
-  client_send(events, "GET /v1/cluster/events HTTP/1.1\r\nHost: x\r\n\r\n");
+  client_send(events, "GET /v1/cluster/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   wait_until(&f->engine.count, 1);
   http_drain(f->service.http);
   http_expire(f->service.http);

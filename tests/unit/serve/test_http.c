@@ -1,5 +1,5 @@
 /* The HTTP side by itself, with routes of its own: heads, methods, bodies within limits, keys and rates, connections that are slow, idle,
- * too many or gone, answers that wait and are woken from other threads, streams, and the end. */
+ * too many or gone, answers that wait and are woken from other threads, streams, and the end. It mostly waits. */
 #include "base/clock.h"
 #include "base/files.h"
 #include "unit/remove_tree.h"

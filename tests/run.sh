@@ -19,6 +19,7 @@ jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 work=$(mktemp -d) || exit 1
 
 discard() { # FOLDER, of which a broken test may have locked parts
+  rm -rf "$1" 2>/dev/null && return
   chmod -R u+rwx "$1" 2>/dev/null
   rm -rf "$1"
 }
@@ -76,7 +77,13 @@ run() { # PROGRAM
   local took=$((${EPOCHREALTIME/[.,]/} - start))
   seconds=$(printf '%d.%d' $((took / 1000000)) $((took / 100000 % 10)))
   times >"$folder/times" # this shell's own, then its children's: "0m1.234s 0m0.056s"
-  busy=$(sed -n '2s/[ms]/ /gp' "$folder/times" | awk '{ printf "%.1f", 60 * ($1 + $3) + $2 + $4 }')
+  local line tenths=0
+  while read -r line; do
+    if [[ $line =~ ^([0-9]+)m([0-9]+)[.,]([0-9])[0-9]*s\ ([0-9]+)m([0-9]+)[.,]([0-9]) ]]; then
+      tenths=$((600 * (BASH_REMATCH[1] + BASH_REMATCH[4]) + 10 * (BASH_REMATCH[2] + BASH_REMATCH[5]) + BASH_REMATCH[3] + BASH_REMATCH[6]))
+    fi
+  done <"$folder/times"
+  busy=$((tenths / 10)).$((tenths % 10))
   timed_out=
   if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $took -ge $((limit * 1000000)) ]; }; then timed_out="no end after $limit s"; fi
 }
@@ -84,7 +91,7 @@ run() { # PROGRAM
 # Sets good, bad, left_out, crashed (0 or 1) and why. What a test that failed leaves behind does not count twice.
 decide() { # PROGRAM
   why='' crashed=0
-  if [ $status -gt 128 ] || grep -q 'Sanitizer\|runtime error:\|failed with exception:\|Segmentation fault\|Aborted' "$output"; then crashed=1; fi
+  if [ $status -gt 128 ] || { [ $status -ne 0 ] && grep -q 'Sanitizer\|runtime error:\|failed with exception:\|Segmentation fault\|Aborted' "$output"; }; then crashed=1; fi
   if [[ $1 == *.sh ]]; then
     good=0 bad=0 left_out=0
     case $status in
@@ -133,9 +140,7 @@ run_one() { # NUMBER PROGRAM
   decide "$2"
   report "$2" >"$folder/report"
   discard "$TMPDIR"
-  rm -f "$output"
-  echo "$good $bad $left_out $crashed" >"$folder/counts.new"
-  mv "$folder/counts.new" "$folder/counts"
+  echo "$good $bad $left_out $crashed" >"$folder/counts"
 }
 
 # ---- all of them
@@ -163,9 +168,9 @@ start() { # PROGRAM LIMIT PLACE
 collect() {
   local n good bad left_out crashed
   for n in "${!process_of[@]}"; do
-    if [ ! -f "$work/$n/counts" ] && kill -0 "${process_of[$n]}" 2>/dev/null; then continue; fi
-    if [ -f "$work/$n/counts" ]; then
-      cat "$work/$n/report"
+    if [ ! -s "$work/$n/counts" ] && kill -0 "${process_of[$n]}" 2>/dev/null; then continue; fi
+    if [ -s "$work/$n/counts" ]; then
+      printf '%s\n' "$(<"$work/$n/report")"
       read -r good bad left_out crashed <"$work/$n/counts"
       if [ "$bad" -gt 0 ] && [ "$crashed" = 0 ] && [ $tests -gt 1 ] && [ "${place_of[$n]}" != alone ] && [ "${place_of[$n]}" != again ]; then
         echo "        runs again alone, at the end"

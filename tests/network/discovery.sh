@@ -77,6 +77,16 @@ lead "three nodes" 0 -c "$work/model" --nodes 3 --json "$work/1.ppm"
 answer_of "$work/out" >"$work/expected"
 [ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "another answer than --nodes 3"
 
+name="a service"
+"$(dirname "$program")/astra-serve" -c "$work/model" --peers auto "${key[@]}" --listen "unix:$work/http" --threads 1 >"$work/out" 2>"$work/err" &
+service=$!
+for ((i = 0; i < 200; i++)); do ! grep -q "listening on" "$work/err" || break; sleep 0.1; done
+[ "$(grep -c "found worker .*:${address[a]##*:}$" "$work/err")" = 1 ] || report "$name does not find worker a"
+err "listening on"
+kill "$service"
+wait "$service" || report "$name ends with $?"
+until_free a b
+
 start_worker text 0.0.0.0:0 -c "$work/text" "${key[@]}" --announce --name "a text"
 announced text "a text"
 lead "another model" 0 -c "$work/model" --peers auto "${key[@]}" --json -v "$work/1.ppm"; err "another model"; err "going on without it"

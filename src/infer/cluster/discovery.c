@@ -63,6 +63,7 @@ typedef struct Announcer {
   AvahiClient *client;
   AvahiEntryGroup *group;
   AvahiIfIndex interface;
+  AvahiProtocol protocol;
   char *name; /* avahi_free */
   int told;   /* where the first result is written; -1: it was */
 } Announcer;
@@ -92,8 +93,8 @@ static void announce(Announcer *a) {
     return;
   }
   snprintf(text, sizeof text, "proof=%s", proof);
-  int error = avahi_entry_group_add_service(a->group, a->interface, AVAHI_PROTO_UNSPEC, 0, a->name, service_type, NULL, NULL, a->what->port,
-                                            text, NULL);
+  int error =
+      avahi_entry_group_add_service(a->group, a->interface, a->protocol, 0, a->name, service_type, NULL, NULL, a->what->port, text, NULL);
   if (error == AVAHI_OK) error = avahi_entry_group_commit(a->group);
   if (error == AVAHI_ERR_COLLISION) {
     char *other = avahi_alternative_service_name(a->name);
@@ -127,30 +128,32 @@ static void client_changed(AvahiClient *client, AvahiClientState state, void *co
   if (state == AVAHI_CLIENT_FAILURE) avahi_simple_poll_quit(a->poll);
 }
 
-/* The interface that has the number at which the worker listens. */
-static AvahiIfIndex interface_of(const Address *listen) {
+/* Where a worker is announced that listens at a number: on the interface that has it, and over its protocol. */
+static void choose_interface(Announcer *a) {
+  const Address *listen = a->what->listen;
   struct in6_addr wanted, any = IN6ADDR_ANY_INIT;
   struct ifaddrs *all = NULL;
-  AvahiIfIndex index = AVAHI_IF_UNSPEC;
+  a->interface = AVAHI_IF_UNSPEC;
   bool v4 = inet_pton(AF_INET, listen->name, &wanted) == 1, v6 = !v4 && inet_pton(AF_INET6, listen->name, &wanted) == 1;
-  if ((!v4 && !v6) || memcmp(&wanted, &any, v4 ? 4 : 16) == 0 || getifaddrs(&all) != 0) return index;
+  a->protocol = v4 ? AVAHI_PROTO_INET : v6 ? AVAHI_PROTO_INET6 : AVAHI_PROTO_UNSPEC;
+  if ((!v4 && !v6) || memcmp(&wanted, &any, v4 ? 4 : 16) == 0 || getifaddrs(&all) != 0) return;
   for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
     const struct sockaddr *at = one->ifa_addr;
     bool same = at && v4 && at->sa_family == AF_INET && memcmp(&((const struct sockaddr_in *)(const void *)at)->sin_addr, &wanted, 4) == 0;
     same |= at && v6 && at->sa_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr, &wanted, 16) == 0;
-    if (same) index = (AvahiIfIndex)if_nametoindex(one->ifa_name);
+    if (same) a->interface = (AvahiIfIndex)if_nametoindex(one->ifa_name);
   }
   freeifaddrs(all);
-  return index;
 }
 
 /* In the child. Ends by a signal, or when the daemon was not there to begin with. */
 static void run_announcer(const Announcement *what, int told) {
-  Announcer a = {.what = what, .told = told, .interface = interface_of(what->listen)};
+  Announcer a = {.what = what, .told = told};
   char name[NAME] = "";
   size_t length = strnlen(what->name, NAME - 1);
   while (length > 0 && length == NAME - 1 && ((unsigned char)what->name[length] & 0xc0) == 0x80) length--; /* no part of a character */
   memcpy(name, what->name, length);
+  choose_interface(&a);
   a.name = avahi_strdup(length ? name : "astra");
   for (int error, first = 1;; first = 0) {
     a.poll = avahi_simple_poll_new();
@@ -285,8 +288,8 @@ static void name_found(AvahiServiceBrowser *browser, AvahiIfIndex interface, Ava
   if (event == AVAHI_BROWSER_FAILURE) f->error = avahi_client_errno(f->client);
   if (event == AVAHI_BROWSER_ALL_FOR_NOW) f->all = true;
   if (event != AVAHI_BROWSER_NEW) return;
-  f->pending +=
-      avahi_service_resolver_new(f->client, interface, protocol, name, type, domain, AVAHI_PROTO_UNSPEC, 0, name_resolved, f) != NULL;
+  /* An address of the protocol over which it is announced: the worker may listen to one alone. */
+  f->pending += avahi_service_resolver_new(f->client, interface, protocol, name, type, domain, protocol, 0, name_resolved, f) != NULL;
 }
 
 static void finder_changed(AvahiClient *client, AvahiClientState state, void *context) {

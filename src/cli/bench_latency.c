@@ -29,7 +29,7 @@
 
 bool bench_latency_paper_applies(const PaperRun *run) {
   const LinkOptions *links = run->links;
-  bool model = run->width == 768 && run->blocks == 12 && run->heads == 12 && run->entries == 1024 && run->retained == 1;
+  bool model = run->width == 768 && run->blocks == 12 && run->heads == 12 && run->entries == 1024;
   bool plain = links->topology == LINK_MESH && links->latency == 0 && links->jitter == 0 && links->loss == 0;
   return model && plain && run->tokens == 1024 && fabs(run->single - 0.0999) < 1e-6;
 }
@@ -64,15 +64,28 @@ const char *bench_latency_paper_note(Strategy strategy, int groups, int devices,
   return doubtful ? "paper: its text; its table of speedups over baselines implies 0.09" : "";
 }
 
-double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit) {
-  static const struct {
-    int groups, entries;
-    double mbit, milliseconds;
-  } table[] = {{1, 1024, 200, 36.7},         {16, 1024, 200, 41.0},         {32, 1024, 200, 44.5},        {32, 256, 100, 38.81 + 2.62},
-               {32, 512, 100, 38.88 + 2.78}, {32, 1024, 100, 40.97 + 3.27}, {32, 2048, 100, 45.59 + 3.60}};
+typedef struct Milliseconds {
+  int groups, entries;
+  double mbit, computing, sending; /* sending 0: both are in computing */
+} Milliseconds;
+
+static const Milliseconds *milliseconds_of(int groups, int64_t entries, double mbit) {
+  static const Milliseconds table[] = {{1, 1024, 200, 36.7, 0},     {16, 1024, 200, 41.0, 0},    {32, 1024, 200, 44.5, 0},
+                                       {32, 256, 100, 38.81, 2.62}, {32, 512, 100, 38.88, 2.78}, {32, 1024, 100, 40.97, 3.27},
+                                       {32, 2048, 100, 45.59, 3.60}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    if (table[i].groups == groups && table[i].entries == entries && table[i].mbit == mbit) return table[i].milliseconds;
-  return 0;
+    if (table[i].groups == groups && table[i].entries == entries && table[i].mbit == mbit) return &table[i];
+  return NULL;
+}
+
+double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit) {
+  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
+  return found ? found->computing + found->sending : 0;
+}
+
+double bench_latency_paper_sending(int groups, int64_t entries, double mbit) {
+  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
+  return found ? found->sending : 0;
 }
 
 enum { RATES = 6 };
@@ -90,13 +103,32 @@ double bench_latency_paper_over(Strategy strategy, double mbit) {
   return 0;
 }
 
+double bench_latency_paper_llama(Strategy strategy, int groups, int retained, double mbit) {
+  static const struct {
+    Strategy strategy;
+    int groups, retained;
+    double seconds[RATES];
+  } table[] = {{STRATEGY_TP, 0, 0, {430.952, 216.291, 87.449, 44.499, 23.025, 10.140}},
+               {STRATEGY_SP, 0, 0, {28.256, 14.939, 6.888, 4.215, 2.857, 2.052}},
+               {STRATEGY_BP_AG, 0, 4, {4.642, 3.047, 2.085, 1.753, 1.586, 1.485}},
+               {STRATEGY_BP_AG, 0, 8, {8.011, 4.780, 2.773, 2.101, 1.762, 1.561}},
+               {STRATEGY_ASTRA, 1, 0, {1.563, 1.549, 1.547, 1.545, 1.541, 1.540}},
+               {STRATEGY_ASTRA, 16, 0, {1.661, 1.659, 1.595, 1.572, 1.559, 1.548}},
+               {STRATEGY_ASTRA, 32, 0, {1.940, 1.796, 1.661, 1.630, 1.603, 1.583}}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    for (int r = 0; r < RATES; r++)
+      if (table[i].strategy == strategy && table[i].groups == groups && table[i].retained == retained && rates[r] == mbit)
+        return 1e3 * table[i].seconds[r];
+  return 0;
+}
+
 /* ---- Figures ---- */
 
 /* Speedup against bandwidth, devices and tokens, where the time goes, codebook sizes, speedup over other strategies, and requests over a
  * link whose rate changes. Parts are chosen as a node would choose them, by prediction, not for having been the fastest of several
  * measurements. Everything is simulated twice: with computation as measured here, and calibrated. */
 
-#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace)
+#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace) X(llama)
 typedef enum LatencyFigure {
 #define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
   LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
@@ -112,8 +144,10 @@ typedef struct LatencyRow {
   double second;                         /* of a trace: the end of the ten seconds counted */
   double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share */
   double kilobytes;                      /* that it sent */
+  double sending;                        /* seconds in which packets were under way to this device, hidden or not */
   double value;                          /* what the figure draws: a speedup, milliseconds, requests */
   double paper;                          /* the same as the paper prints it; 0: it does not */
+  double paper_sending;                  /* milliseconds of that which it says are communication; 0: it does not */
   double single;                         /* seconds that one device takes for as many tokens */
   double share;                          /* of a core, the least that these measurements had */
   const char *note;                      /* about the paper's number; NULL */
@@ -125,8 +159,16 @@ typedef struct LatencyRows {
   size_t capacity;
 } LatencyRows;
 
+/* Strategies that codes are compared with. */
+typedef struct Baseline {
+  Strategy strategy;
+  int retained;
+} Baseline;
+
 typedef struct LatencyPlan {
   LatencyBench *bench;
+  Baseline others[6];
+  int other_count;
   double calibrated; /* scale of computation with which one device takes as long as asked for */
   double mbit;       /* of figures that draw something else than bandwidth */
   int64_t tokens;    /* likewise; 1,024 */
@@ -149,11 +191,13 @@ enum {
   ENTRIES = 4,
   ENTRIES_GROUPS = 32,
   ENTRIES_MBIT = 100,
-  FAST_MBIT = 200
+  FAST_MBIT = 200,
+  FEW_RETAINED = 1,
+  MANY_RETAINED = 4,
+  LLAMA_TOKENS = 1024,
+  LLAMA_MILLISECONDS = 4578 /* of one device of the paper */
 };
 static const int groups[GROUPS] = {1, 16, 32}, entries[ENTRIES] = {256, 512, 1024, 2048};
-static const Strategy others[] = {STRATEGY_TP, STRATEGY_SP, STRATEGY_BP_AG, STRATEGY_BP_SP};
-enum { OTHERS = sizeof others / sizeof *others };
 
 #define LATENCY_FIGURE_NAME(name) #name,
 static const char *const figure_names[] = {LATENCY_FIGURES(LATENCY_FIGURE_NAME)};
@@ -183,6 +227,7 @@ static Status simulate(const LatencyPlan *plan, const LatencyLink *link, Latency
   row->compute = result.device[last].compute;
   row->wait = result.device[last].wait;
   row->hidden = simulate_hidden(&result.device[last]);
+  row->sending = result.device[last].span;
   row->kilobytes = (double)result.device[last].bytes_sent / 1e3;
   row->single = scale * single;
   row->share = fmin(bench_latency_cases_share(plan->bench, &row->of), plan->bench->single.share);
@@ -200,7 +245,7 @@ static Status add_speedup(const LatencyPlan *plan, LatencyCase of, double mbit, 
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
     TRY(at_rate(plan, &row));
     row.value = row.single / row.latency;
-    if (plan->paper && row.calibrated) {
+    if (plan->paper && row.calibrated && of.retained <= FEW_RETAINED) {
       row.paper = bench_latency_paper_speedup(of.strategy, of.groups, of.devices, of.tokens, mbit);
       row.note = bench_latency_paper_note(of.strategy, of.groups, of.devices, of.tokens, mbit);
     }
@@ -217,8 +262,25 @@ static LatencyCase astra(const LatencyPlan *plan, int group_count) {
                        .tokens = plan->tokens};
 }
 
-static LatencyCase other(const LatencyPlan *plan, Strategy strategy) {
-  return (LatencyCase){.strategy = strategy, .devices = plan->devices, .parts = 1, .tokens = plan->tokens};
+static LatencyCase other(const LatencyPlan *plan, int which) {
+  const Baseline *of = &plan->others[which];
+  return (LatencyCase){.strategy = of->strategy, .devices = plan->devices, .retained = of->retained, .parts = 1, .tokens = plan->tokens};
+}
+
+/* What a figure compares: codes of 1, 16 and 32 groups, then the others; with `quick` codes of one group alone. */
+static int kinds_of(const LatencyPlan *plan) { return plan->quick ? ONE_GROUP : GROUPS + plan->other_count; }
+static LatencyCase kind(const LatencyPlan *plan, int which) {
+  return which < GROUPS ? astra(plan, groups[which]) : other(plan, which - GROUPS);
+}
+
+/* Speedup at all rates, and at the one asked for; with `quick` at this one and a fast one. */
+static Status add_rates(const LatencyPlan *plan, LatencyCase of, LatencyRows *rows) {
+  bool known = false;
+  for (int r = 0; r < RATES; r++) {
+    known = known || rates[r] == plan->mbit;
+    if (!plan->quick || rates[r] == plan->mbit || rates[r] == FAST_MBIT) TRY(add_speedup(plan, of, rates[r], rows));
+  }
+  return known ? STATUS_OK : add_speedup(plan, of, plan->mbit, rows);
 }
 
 /* ---- speedup against bandwidth, devices, tokens */
@@ -226,31 +288,28 @@ static LatencyCase other(const LatencyPlan *plan, Strategy strategy) {
 static Status run_bandwidth(const LatencyPlan *plan, LatencyRows *rows) {
   for (int g = 0; g < GROUPS; g++)
     for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, astra(plan, groups[g]), rates[r], rows));
-  for (int s = 0; s < OTHERS; s++)
-    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, other(plan, others[s]), rates[r], rows));
+  for (int s = 0; s < plan->other_count; s++)
+    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, other(plan, s), rates[r], rows));
   return STATUS_OK;
 }
 
 /* Other strategies on even numbers of devices alone: they take as long to measure. */
 static Status run_devices(const LatencyPlan *plan, LatencyRows *rows) {
-  for (int s = 0; s < (plan->quick ? ONE_GROUP : GROUPS + OTHERS); s++)
+  for (int s = 0; s < kinds_of(plan); s++)
     for (int devices = 2; devices <= 8; devices *= plan->quick ? 2 : 1, devices += !plan->quick) {
-      LatencyCase of = s < GROUPS ? astra(plan, groups[s]) : other(plan, others[s - GROUPS]);
+      LatencyCase of = kind(plan, s);
       of.devices = devices;
-      if (s < GROUPS || devices % 2 == 0) TRY(add_speedup(plan, of, plan->mbit, rows));
+      if (s < GROUPS || devices % 2 == 0) TRY(add_rates(plan, of, rows));
     }
   return STATUS_OK;
 }
 
-/* Each case at the rate asked for and at a fast one. */
 static Status run_tokens(const LatencyPlan *plan, LatencyRows *rows) {
-  const int sets = plan->quick ? ONE_GROUP : GROUPS;
-  for (int g = 0; g <= sets; g++)
+  for (int s = 0; s < kinds_of(plan); s++)
     for (int64_t tokens = plan->tokens / 4; tokens <= (plan->quick ? 1 : 4) * plan->tokens; tokens *= 2) {
-      LatencyCase of = g < sets ? astra(plan, groups[g]) : other(plan, STRATEGY_BP_AG);
+      LatencyCase of = kind(plan, s);
       of.tokens = tokens;
-      TRY(add_speedup(plan, of, plan->mbit, rows));
-      if (plan->mbit != FAST_MBIT) TRY(add_speedup(plan, of, FAST_MBIT, rows));
+      TRY(add_rates(plan, of, rows));
     }
   return STATUS_OK;
 }
@@ -264,18 +323,19 @@ static Status add_milliseconds(const LatencyPlan *plan, LatencyCase of, double m
     TRY(at_rate(plan, &row));
     row.value = 1e3 * row.latency;
     if (plan->paper && row.calibrated && of.devices == PAPER_DEVICES && of.tokens == PAPER_TOKENS && of.strategy == STRATEGY_ASTRA)
-      row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit);
+      row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit),
+      row.paper_sending = bench_latency_paper_sending(of.groups, of.entries, mbit);
     TRY(add(rows, &row));
   }
   return STATUS_OK;
 }
 
 static Status run_breakdown(const LatencyPlan *plan, LatencyRows *rows) {
-  static const Strategy by_blocks[] = {STRATEGY_BP_AG, STRATEGY_BP_SP};
   for (int g = 0; g < GROUPS; g++)
     for (int r = 0; r < RATES; r++) TRY(add_milliseconds(plan, astra(plan, groups[g]), rates[r], rows));
-  for (size_t s = 0; s < sizeof by_blocks / sizeof *by_blocks; s++)
-    for (int r = 0; r < RATES; r++) TRY(add_milliseconds(plan, other(plan, by_blocks[s]), rates[r], rows));
+  for (int s = 0; s < plan->other_count; s++)
+    for (int r = 0; r < RATES; r++)
+      if (plan->others[s].retained > 0) TRY(add_milliseconds(plan, other(plan, s), rates[r], rows));
   return STATUS_OK;
 }
 
@@ -291,17 +351,18 @@ static Status run_codebook(const LatencyPlan *plan, LatencyRows *rows) {
 /* ---- how many times as fast as another strategy */
 
 static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
-  for (int s = 0; s < OTHERS; s++)
+  for (int s = 0; s < plan->other_count; s++)
     for (int r = 0; r < RATES; r++)
       for (int form = FORMS - 1; form >= 0; form--) {
         LatencyRow ours = {.of = astra(plan, ONE_GROUP), .calibrated = form == 1, .mbit = rates[r]};
-        LatencyRow row = {.of = other(plan, others[s]), .calibrated = form == 1, .mbit = rates[r]};
+        LatencyRow row = {.of = other(plan, s), .calibrated = form == 1, .mbit = rates[r]};
         if (!bench_latency_cases_possible(plan->bench, &row.of)) continue;
         TRY(at_rate(plan, &ours));
         TRY(at_rate(plan, &row));
         row.value = row.latency / ours.latency;
         row.share = fmin(row.share, ours.share);
-        if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES) row.paper = bench_latency_paper_over(others[s], rates[r]);
+        if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES && row.of.retained <= FEW_RETAINED)
+          row.paper = bench_latency_paper_over(row.of.strategy, rates[r]);
         TRY(add(rows, &row));
       }
   return STATUS_OK;
@@ -342,11 +403,58 @@ static Status run_trace(const LatencyPlan *plan, LatencyRows *rows) {
     for (int g = 0; g < GROUPS && status == STATUS_OK; g++) status = run_requests(plan, &trace, astra(plan, groups[g]), form == 1, rows);
     LatencyCase one = {.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = plan->tokens};
     if (status == STATUS_OK) status = run_requests(plan, &trace, one, form == 1, rows);
-    const LatencyCase bp = other(plan, STRATEGY_BP_AG);
-    if (status == STATUS_OK && bench_latency_cases_possible(plan->bench, &bp)) status = run_requests(plan, &trace, bp, form == 1, rows);
+    for (int s = 0; s < plan->other_count && status == STATUS_OK; s++) {
+      const LatencyCase of = other(plan, s);
+      if (bench_latency_cases_possible(plan->bench, &of)) status = run_requests(plan, &trace, of, form == 1, rows);
+    }
   }
   link_trace_release(&trace);
   return status;
+}
+
+/* ---- Llama-3-8B: milliseconds until the first token, predicted; calibrated to the device of the paper */
+
+static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, double mbit, LatencyRows *rows) {
+  for (int form = FORMS - 1; form >= 0; form--) {
+    SimResult result;
+    LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit, .share = 1};
+    const double scale = row.calibrated ? LLAMA_MILLISECONDS / (1e3 * single) : 1;
+    int last = 0;
+    TRY(bench_latency_cases_predict(plan->bench, &row.of, &(LatencyLink){.bits_per_second = 1e6 * mbit}, scale, &result));
+    for (int d = 1; d < of.devices; d++) last = result.device[d].end > result.device[last].end ? d : last;
+    row.latency = result.latency, row.value = 1e3 * result.latency;
+    row.compute = result.device[last].compute, row.wait = result.device[last].wait;
+    row.hidden = simulate_hidden(&result.device[last]);
+    for (int d = 0; d < of.devices; d++) { /* of a text the last device hears all others and sends nothing */
+      row.sending = fmax(row.sending, result.device[d].span);
+      row.kilobytes = fmax(row.kilobytes, (double)result.device[d].bytes_sent / 1e3);
+    }
+    row.single = scale * single;
+    if (row.calibrated && plan->bench->links.topology == LINK_MESH && plan->bench->links.latency == 0 && plan->bench->links.loss == 0)
+      row.paper = bench_latency_paper_llama(of.strategy, of.groups, of.retained, mbit);
+    TRY(add(rows, &row));
+  }
+  return STATUS_OK;
+}
+
+static Status run_llama(const LatencyPlan *plan, LatencyRows *rows) {
+  static const Baseline compared[] = {{STRATEGY_TP, 0}, {STRATEGY_SP, 0}, {STRATEGY_BP_AG, 4}, {STRATEGY_BP_AG, 8}};
+  SimResult result;
+  LatencyCase of = {.strategy = STRATEGY_SINGLE, .devices = 1, .tokens = LLAMA_TOKENS};
+  TRY(bench_latency_cases_predict(plan->bench, &of, &(LatencyLink){.bits_per_second = 1e9}, 1, &result));
+  for (int r = 0; r < RATES; r++) {
+    for (int g = 0; g < GROUPS; g++) {
+      of =
+          (LatencyCase){.strategy = STRATEGY_ASTRA, .groups = groups[g], .entries = 1024, .devices = PAPER_DEVICES, .tokens = LLAMA_TOKENS};
+      TRY(add_llama(plan, of, result.latency, rates[r], rows));
+    }
+    for (size_t s = 0; s < sizeof compared / sizeof *compared; s++) {
+      of = (LatencyCase){
+          .strategy = compared[s].strategy, .devices = PAPER_DEVICES, .retained = compared[s].retained, .tokens = LLAMA_TOKENS};
+      TRY(add_llama(plan, of, result.latency, rates[r], rows));
+    }
+  }
+  return STATUS_OK;
 }
 
 /* Appends the figure's rows. */
@@ -359,7 +467,7 @@ static Status figure_rows(const LatencyPlan *plan, LatencyFigure figure, Latency
 
 /* ---- Files and tables ---- */
 
-enum { NAME_ROOM = 48, SERIES_MAX = 48, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
+enum { NAME_ROOM = 48, SERIES_MAX = 160, PANELS_MAX = 9, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
 
 typedef struct Look {
   const char *title, *x_label, *y_label;
@@ -381,10 +489,12 @@ static const Look looks[LATENCY_FIGURE_COUNT] = {
     [LATENCY_FIGURE_codebook] = {"G = 32 and the size of codebooks, 100 Mbit/s", "codewords of a group", "milliseconds", true, false,
                                  x_entries},
     [LATENCY_FIGURE_baselines] = {"Speedup of G = 1 over other strategies", "Mbit/s of a link", "times as fast", true, true, x_rate},
+    [LATENCY_FIGURE_llama] = {"Llama-3-8B until its first token, predicted", "Mbit/s of a link", "milliseconds", true, true, x_rate},
     [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
 };
 
-static bool at_one_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices; }
+/* Rows of all rates: a panel for each. */
+static bool by_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens; }
 
 /* ---- CSV */
 
@@ -411,7 +521,7 @@ static const char *note_of(const LatencyPlan *plan, const LatencyRow *row, char 
 
 static const char CSV_HEAD[] =
     "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,"
-    "hidden,kilobytes_sent,value,paper,single_ms,core_share,note\n";
+    "hidden,kilobytes_sent,value,paper,single_ms,core_share,note,retained,sending_ms,paper_sending\n";
 
 static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
   enum { LINE = 320 + NOTE };
@@ -422,14 +532,15 @@ static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const Late
   for (int i = 0; i < rows->count; i++) {
     const LatencyRow *row = &rows->list[i];
     const LatencyCase *of = &row->of;
-    char paper[24] = "", note[NOTE];
+    char paper[24] = "", sending[24] = "", note[NOTE];
     if (row->paper > 0) snprintf(paper, sizeof paper, "%.4g", row->paper);
-    used += (size_t)snprintf(text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%.4f,%.3f,%.4f,%s,%.4f,%.3f,%s\n",
-                             figure_names[figure], row->calibrated ? "calibrated" : "measured",
-                             network_options_topology(plan->bench->links.topology), strategy_facts(of->strategy)->name, of->groups,
-                             of->entries, of->devices, (long long)of->tokens, of->parts, row->mbit, row->second, 1e3 * row->latency,
-                             1e3 * row->compute, 1e3 * row->wait, row->hidden, row->kilobytes, row->value, paper, 1e3 * row->single,
-                             row->share, note_of(plan, row, note));
+    if (row->paper_sending > 0) snprintf(sending, sizeof sending, "%.4g", row->paper_sending);
+    used += (size_t)snprintf(
+        text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%.4f,%.3f,%.4f,%s,%.4f,%.3f,%s,%d,%.4f,%s\n",
+        figure_names[figure], row->calibrated ? "calibrated" : "measured", network_options_topology(plan->bench->links.topology),
+        strategy_facts(of->strategy)->name, of->groups, of->entries, of->devices, (long long)of->tokens, of->parts, row->mbit, row->second,
+        1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, row->hidden, row->kilobytes, row->value, paper, 1e3 * row->single,
+        row->share, note_of(plan, row, note), of->retained, 1e3 * row->sending, sending);
   }
   Status status = files_write(path, text, used);
   free(text);
@@ -445,29 +556,47 @@ typedef struct Lines {
   size_t used, count;
 } Lines;
 
-static const char *name_of(LatencyFigure figure, const LatencyRow *row, const char *suffix, char name[NAME_ROOM]) {
+/* named: with the rate, where rows of several are together. */
+static const char *name_of(LatencyFigure figure, const LatencyRow *row, bool named, const char *suffix, char name[NAME_ROOM]) {
   char way[20], rate[24] = "";
   if (row->of.groups)
     snprintf(way, sizeof way, "G = %d", row->of.groups);
+  else if (row->of.retained)
+    snprintf(way, sizeof way, "%s, %d", strategy_facts(row->of.strategy)->name, row->of.retained);
   else
     snprintf(way, sizeof way, "%s", strategy_facts(row->of.strategy)->name);
-  if (figure == LATENCY_FIGURE_tokens) snprintf(rate, sizeof rate, ", %g Mbit/s", row->mbit);
+  if (named && by_rate(figure)) snprintf(rate, sizeof rate, ", %g Mbit/s", row->mbit);
   snprintf(name, NAME_ROOM, "%s%s%s", way, rate, suffix);
   return name;
 }
 
-/* Points of one line. */
-static bool together(LatencyFigure figure, const LatencyRow *a, const LatencyRow *b) {
-  if (a->of.strategy != b->of.strategy || a->of.groups != b->of.groups || a->calibrated != b->calibrated) return false;
-  return figure != LATENCY_FIGURE_tokens || a->mbit == b->mbit;
+/* What a panel shows of a figure's rows: those of one form and, where there is such a function, of one value of it; against x. */
+typedef struct View {
+  LatencyFigure figure;
+  bool calibrated;
+  double (*by)(const LatencyRow *row);
+  double value;
+  double (*x)(const LatencyRow *row);
+} View;
+
+static bool shows(const View *view, const LatencyRow *row) {
+  return row->calibrated == view->calibrated && (view->by == NULL || view->by(row) == view->value);
 }
 
+/* Points of one line, of rows that a view shows. */
+static bool together(const LatencyRow *a, const LatencyRow *b) {
+  return a->of.strategy == b->of.strategy && a->of.groups == b->of.groups && a->of.retained == b->of.retained;
+}
+
+static double y_sending(const LatencyRow *row) { return 1e3 * row->sending; }
+static double y_paper_sending(const LatencyRow *row) { return row->paper_sending > 0 ? row->paper_sending : NAN; }
+static double y_paper_computing(const LatencyRow *row) { return row->paper_sending > 0 ? row->paper - row->paper_sending : NAN; }
 static double y_value(const LatencyRow *row) { return row->value; }
 static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
 static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
 
 /* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
-static void add_line(Lines *lines, const LatencyRows *rows, int first, LatencyFigure figure, double (*y)(const LatencyRow *),
+static void add_line(Lines *lines, const LatencyRows *rows, int first, const View *view, double (*y)(const LatencyRow *),
                      const char *suffix, PlotSeries how) {
   const LatencyRow *of = &rows->list[first];
   size_t begun = lines->used, count = 0;
@@ -475,13 +604,13 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, LatencyFi
   for (int i = 0; i < rows->count; i++) {
     const LatencyRow *row = &rows->list[i];
     /* Bars of blocks in parallel on slow links would leave nothing to see of the others: they are in the CSV alone. */
-    bool drawn = figure != LATENCY_FIGURE_breakdown || row->of.groups || row->mbit >= SLOWEST_DRAWN;
-    if (!drawn || !together(figure, row, of) || !isfinite(y(row))) continue;
-    x[count] = looks[figure].x(row);
+    bool drawn = view->figure != LATENCY_FIGURE_breakdown || row->of.groups || row->mbit >= SLOWEST_DRAWN;
+    if (!drawn || !shows(view, row) || !together(row, of) || !isfinite(y(row))) continue;
+    x[count] = view->x(row);
     values[count++] = y(row);
   }
   if (count == 0 || lines->count == SERIES_MAX) return;
-  how.name = name_of(figure, of, suffix, lines->name[lines->count]);
+  how.name = name_of(view->figure, of, false, suffix, lines->name[lines->count]);
   if (how.style == PLOT_MARK) { /* all look alike: one of them is named */
     how.name = "paper";
     for (size_t s = 0; s < lines->count; s++)
@@ -493,83 +622,137 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, LatencyFi
   lines->count++;
 }
 
-static bool first_of_its_kind(LatencyFigure figure, const LatencyRows *rows, int at) {
+static bool first_of_its_kind(const View *view, const LatencyRows *rows, int at) {
   for (int i = 0; i < at; i++)
-    if (together(figure, &rows->list[i], &rows->list[at])) return false;
+    if (shows(view, &rows->list[i]) && together(&rows->list[i], &rows->list[at])) return false;
   return true;
 }
 
-static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figure, bool calibrated) {
-  bool bars = figure == LATENCY_FIGURE_breakdown || figure == LATENCY_FIGURE_codebook, points = figure != LATENCY_FIGURE_trace;
+/* Codebook sizes: computing and sending beside each other, whatever of the latter computing hides. Elsewhere bars are computing and, on top
+ * of it, waiting. */
+static void add_panel(Lines *lines, const LatencyRows *rows, const View *view) {
+  const bool apart = view->figure == LATENCY_FIGURE_codebook, bars = view->figure == LATENCY_FIGURE_breakdown;
+  const bool points = view->figure != LATENCY_FIGURE_trace;
   for (int i = 0; i < rows->count; i++) {
-    if (rows->list[i].calibrated != calibrated || !first_of_its_kind(figure, rows, i)) continue;
-    if (bars) add_line(lines, rows, i, figure, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
-    add_line(lines, rows, i, figure, y_value, bars ? ", waiting" : "",
+    if (!shows(view, &rows->list[i]) || !first_of_its_kind(view, rows, i)) continue;
+    if (apart || bars) add_line(lines, rows, i, view, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
+    if (apart) {
+      add_line(lines, rows, i, view, y_paper_computing, "", (PlotSeries){.style = PLOT_MARK, .like_last = true});
+      add_line(lines, rows, i, view, y_sending, ", sending", (PlotSeries){.style = PLOT_BAR});
+      add_line(lines, rows, i, view, y_paper_sending, "", (PlotSeries){.style = PLOT_MARK, .like_last = true});
+      continue;
+    }
+    add_line(lines, rows, i, view, y_value, bars ? ", waiting" : "",
              (PlotSeries){.points = points, .style = bars ? PLOT_ON_BAR : PLOT_LINE});
-    add_line(lines, rows, i, figure, y_paper, ", paper",
+    add_line(lines, rows, i, view, y_paper, ", paper",
              (PlotSeries){.points = points, .style = bars ? PLOT_MARK : PLOT_DASHED, .like_last = true});
   }
 }
 
-static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
-  const Look *look = &looks[figure];
-  Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1))};
-  char title[192], measured[80], calibrated[80], rate[32] = "";
-  if (!lines.numbers) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
-  add_panel(&lines, rows, figure, true);
-  size_t first = lines.count;
-  add_panel(&lines, rows, figure, false);
-  if (at_one_rate(figure)) snprintf(rate, sizeof rate, "%g Mbit/s, ", plan->mbit);
-  snprintf(title, sizeof title, "%s; %s, %s%d devices, %lld tokens unless they vary", look->title,
-           network_options_topology(plan->bench->links.topology), rate, plan->devices, (long long)plan->tokens);
-  snprintf(calibrated, sizeof calibrated, "Computation calibrated (x %.4g)", plan->calibrated);
-  snprintf(measured, sizeof measured, "Computation as measured");
-  const PlotPanel panels[] = {
-      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y, true},
-      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y, true}};
-  Status status = plot_save(path, title, panels, 2, PANEL_WIDTH, PANEL_HEIGHT);
-  free(lines.numbers);
+/* A panel for each value of `by`, in rising order, calibrated; NULL: one calibrated, one as measured. */
+static int choose_views(LatencyFigure figure, const LatencyRows *rows, double (*by)(const LatencyRow *), double (*x)(const LatencyRow *),
+                        View views[PANELS_MAX]) {
+  int count = 0;
+  if (by == NULL) {
+    views[0] = (View){.figure = figure, .calibrated = true, .x = x};
+    views[1] = (View){.figure = figure, .calibrated = false, .x = x};
+    return 2;
+  }
+  for (double above = -INFINITY; count < PANELS_MAX; above = views[count++].value) {
+    double next = INFINITY;
+    for (int i = 0; i < rows->count; i++)
+      if (by(&rows->list[i]) > above) next = fmin(next, by(&rows->list[i]));
+    if (!isfinite(next)) break;
+    views[count] = (View){.figure = figure, .calibrated = true, .by = by, .value = next, .x = x};
+  }
+  return count;
+}
+
+/* against: the figure whose x axis it has. */
+static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, LatencyFigure against, const char *path) {
+  const Look *look = &looks[figure], *axis = &looks[against];
+  Lines *lines = calloc(1, sizeof *lines);
+  View views[PANELS_MAX];
+  PlotPanel panels[PANELS_MAX];
+  char title[192], panel[PANELS_MAX][80];
+  if (lines) lines->numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1));
+  Status status = lines && lines->numbers ? STATUS_OK : status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  const int count = choose_views(figure, rows, against != figure ? look->x : by_rate(figure) ? x_rate : NULL, axis->x, views);
+  for (int p = 0; p < count && status == STATUS_OK; p++) {
+    const size_t first = lines->count;
+    add_panel(lines, rows, &views[p]);
+    if (views[p].by == NULL && views[p].calibrated && figure == LATENCY_FIGURE_llama)
+      snprintf(panel[p], sizeof *panel, "Computation calibrated (one device: %d ms)", LLAMA_MILLISECONDS);
+    else if (views[p].by == NULL)
+      snprintf(panel[p], sizeof *panel, views[p].calibrated ? "Computation calibrated (x %.4g)" : "Computation as measured",
+               plan->calibrated);
+    else
+      snprintf(panel[p], sizeof *panel, "%g %s", views[p].value, against != figure ? look->x_label : "Mbit/s");
+    panels[p] =
+        (PlotPanel){panel[p], axis->x_label, axis->y_label, lines->series + first, lines->count - first, axis->log_x, axis->log_y, true};
+  }
+  if (figure == LATENCY_FIGURE_llama)
+    snprintf(title, sizeof title, "%s; %s, %d devices, %d tokens", look->title, network_options_topology(plan->bench->links.topology),
+             PAPER_DEVICES, LLAMA_TOKENS);
+  else
+    snprintf(title, sizeof title, "%s; %s, %d devices, %lld tokens unless they vary", look->title,
+             network_options_topology(plan->bench->links.topology), plan->devices, (long long)plan->tokens);
+  if (status == STATUS_OK) status = plot_save(path, title, panels, (size_t)count, PANEL_WIDTH, PANEL_HEIGHT);
+  if (lines) free(lines->numbers);
+  free(lines);
   return status;
 }
 
-/* DIR/latency-NAME.csv with every simulated case and DIR/latency-NAME.png; both written beside and renamed. */
+/* DIR/latency-NAME.csv with every simulated case, DIR/latency-NAME.png and, where rows are of all rates, DIR/latency-NAME-bandwidth.png
+ * against these; all written beside and renamed. */
 static Status save_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory) {
   char path[4096];
   if (snprintf(path, sizeof path, "%s/latency-%s.csv", directory, figure_names[figure]) >= (int)sizeof path)
     return status_set(STATUS_BAD_VALUE, "%s: the path is too long", directory);
   TRY(save_csv(plan, figure, rows, path));
   snprintf(path, sizeof path, "%s/latency-%s.png", directory, figure_names[figure]);
-  return save_chart(plan, figure, rows, path);
+  TRY(save_chart(plan, figure, rows, figure, path));
+  if (!by_rate(figure)) return STATUS_OK;
+  if (snprintf(path, sizeof path, "%s/latency-%s-bandwidth.png", directory, figure_names[figure]) >= (int)sizeof path)
+    return status_set(STATUS_BAD_VALUE, "%s: the path is too long", directory);
+  return save_chart(plan, figure, rows, LATENCY_FIGURE_bandwidth, path);
 }
 
 /* ---- text */
 
 static void print_trace(const LatencyRows *rows, bool calibrated) {
   const LatencyFigure figure = LATENCY_FIGURE_trace;
+  const View view = {.figure = figure, .calibrated = calibrated};
   for (int i = 0; i < rows->count; i++) {
     const LatencyRow *row = &rows->list[i];
     char name[NAME_ROOM];
     double sum = 0, min = INFINITY, max = 0;
     int count = 0;
-    if (row->calibrated != calibrated || !first_of_its_kind(figure, rows, i)) continue;
+    if (!shows(&view, row) || !first_of_its_kind(&view, rows, i)) continue;
     for (int j = i; j < rows->count; j++) {
       const LatencyRow *other = &rows->list[j];
-      if (!together(figure, other, row)) continue;
+      if (!shows(&view, other) || !together(other, row)) continue;
       sum += other->value, count++;
       min = fmin(min, other->value), max = fmax(max, other->value);
     }
-    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, "", name), sum / count, min, max);
+    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, false, "", name), sum / count, min, max);
   }
+}
+
+/* Of the rates of a figure that has all, the one asked for and a fast one are printed. */
+static bool is_printed(const LatencyPlan *plan, LatencyFigure figure, const LatencyRow *row) {
+  return !by_rate(figure) || row->mbit == plan->mbit || row->mbit == FAST_MBIT;
 }
 
 /* The figure's table; of a trace its means. Below it what is to be said about the paper's numbers, and about links that lose packets. */
 static void print_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows) {
   const Look *look = &looks[figure];
   printf("\n%s: %s", figure_names[figure], look->title);
-  if (at_one_rate(figure)) printf(", %g Mbit/s", plan->mbit);
   printf(" (%s)\n", network_options_topology(plan->bench->links.topology));
   for (int calibrated = 1; calibrated >= 0; calibrated--) {
-    if (calibrated)
+    if (calibrated && figure == LATENCY_FIGURE_llama)
+      printf("  calibrated: one device takes %d ms\n", LLAMA_MILLISECONDS);
+    else if (calibrated)
       printf("  calibrated: computation x %.4g\n", plan->calibrated);
     else
       printf("  as measured\n");
@@ -577,16 +760,16 @@ static void print_figure(const LatencyPlan *plan, LatencyFigure figure, const La
       print_trace(rows, calibrated);
       continue;
     }
-    printf("  %-17s %8s %5s %5s %13s %10s %10s %8s %10s %9s %8s\n", "", look->x_label, "nodes", "parts", "latency", "computing", "waiting",
-           "hidden", "kB sent", "value", "paper");
+    printf("  %-19s %8s %5s %5s %13s %10s %10s %8s %10s %10s %9s %8s\n", "", look->x_label, "nodes", "parts", "latency", "computing",
+           "waiting", "hidden", "sending", "kB sent", "value", "paper");
     for (int i = 0; i < rows->count; i++) {
       const LatencyRow *row = &rows->list[i];
       char name[NAME_ROOM], paper[16] = "-";
-      if (row->calibrated != calibrated) continue;
+      if (row->calibrated != calibrated || !is_printed(plan, figure, row)) continue;
       if (row->paper > 0) snprintf(paper, sizeof paper, "%.2f", row->paper);
-      printf("  %-17s %8g %5d %5d %10.2f ms %10.2f %10.2f %7.0f%% %10.1f %9.2f %8s%s\n", name_of(figure, row, "", name), look->x(row),
-             row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, 100 * row->hidden, row->kilobytes,
-             row->value, paper, row->share < whole_core ? "  shared core" : "");
+      printf("  %-19s %8g %5d %5d %10.2f ms %10.2f %10.2f %7.0f%% %10.2f %10.1f %9.2f %8s%s\n", name_of(figure, row, true, "", name),
+             look->x(row), row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, 100 * row->hidden,
+             1e3 * row->sending, row->kilobytes, row->value, paper, row->share < whole_core ? "  shared core" : "");
     }
   }
   bool streams = false;
@@ -628,8 +811,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
                         .heads = 12,
                         .entries = 1024,
                         .tokens = 1024,
-                        .nodes = 4,
-                        .retained = 1};
+                        .nodes = 4};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to draw"},
       {OPTION_CHOICE, "figure", 0, &c->figure, .choices = LATENCY_FIGURES(FIGURE_CHOICE) "all", .help = "which of the figures"},
@@ -642,7 +824,8 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
       {OPTION_INT, "codebook-size", 0, &c->entries, "K", .min = 2, .max = 65536, .help = "codewords per group"},
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 64, .max = 65536, .help = "input tokens, where not varied"},
       {OPTION_INT, "nodes", 'n', &c->nodes, "N", .min = 2, .max = WIRE_NODES, .help = "number of devices, where not varied"},
-      {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 128, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "retained", 0, &c->retained, "N", .min = 0, .max = 128,
+       .help = "blocks that bp-ag and bp-sp compute together; 0: 1 and 4"},
       {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS,
        .help = "parts of a block's codes; 0: the planner's choice of 1, 2, 4, 8"},
       {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "memory per device for keys and values of codewords"},
@@ -675,13 +858,14 @@ static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan,
   for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++) {
     const LatencyRow *row = &rows.list[i];
     char note[NOTE];
-    json_array_append_new(list, json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}",
-                                          "figure", figure_names[figure], "calibrated", row->calibrated, "strategy",
-                                          strategy_facts(row->of.strategy)->name, "groups", row->of.groups, "codewords", row->of.entries,
-                                          "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit",
-                                          row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
-                                          1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper", row->paper, "single_ms",
-                                          1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note)));
+    json_array_append_new(
+        list, json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:i, s:f, s:f}",
+                        "figure", figure_names[figure], "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name,
+                        "groups", row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens",
+                        (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency,
+                        "compute_ms", 1e3 * row->compute, "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper",
+                        row->paper, "single_ms", 1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note), "retained",
+                        row->of.retained, "sending_ms", 1e3 * row->sending, "paper_sending", row->paper_sending));
   }
   free(rows.list);
   return status;
@@ -759,7 +943,6 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
                           .min_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
-                          .retained = (int)(command->retained < command->blocks ? command->retained : command->blocks),
                           .quality = {.min_share = 1},
                           .progress = show_progress};
   bench->arena = arena_new(ARENA_BYTES);
@@ -774,6 +957,19 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
   return probe_compute(&coded, command->tokens, PROBE_BY_ITSELF, &bench->profile);
 }
 
+/* Blocks in parallel with few and with many of them retained, or with as many as were asked for. */
+static void choose_others(const LatencyCommand *command, LatencyPlan *plan) {
+  static const Strategy by_blocks[] = {STRATEGY_BP_AG, STRATEGY_BP_SP};
+  const int64_t few = command->retained > 0 ? command->retained : FEW_RETAINED;
+  const int64_t many = command->retained > 0 || command->quick ? few : MANY_RETAINED;
+  plan->others[plan->other_count++] = (Baseline){STRATEGY_TP, 0};
+  plan->others[plan->other_count++] = (Baseline){STRATEGY_SP, 0};
+  for (size_t s = 0; s < sizeof by_blocks / sizeof *by_blocks; s++)
+    for (int64_t retained = few; retained <= many; retained += many - few > 0 ? many - few : 1)
+      if (retained == few || retained < command->blocks)
+        plan->others[plan->other_count++] = (Baseline){by_blocks[s], (int)(retained < command->blocks ? retained : command->blocks)};
+}
+
 static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   Reliability reliability;
   double target = command->calibrate, single, begun = clock_now();
@@ -786,7 +982,6 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
                         .heads = command->heads,
                         .entries = command->entries,
                         .tokens = command->tokens,
-                        .retained = bench->retained,
                         .single = target,
                         .links = &bench->links};
   LatencyPlan plan = {.bench = bench,
@@ -798,6 +993,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
                       .quick = command->quick,
                       .paper = bench_latency_paper_applies(&run),
                       .seed = bench->links.seed};
+  choose_others(command, &plan);
   TRY(measure_figures(command, &plan, target));
   return run_figures(command, &plan, begun);
 }

@@ -111,12 +111,25 @@ typedef struct LatencyMeasured {
   double share; /* of a core, the least */
 } LatencyMeasured;
 
+/* A model without weights, and what this device takes for its products. */
+typedef struct LatencyPredicted {
+  ModelConfig config;
+  DeviceProfile profile;
+} LatencyPredicted;
+
+static void release_predicted(LatencyPredicted *predicted) {
+  if (predicted) config_release(&predicted->config);
+  free(predicted);
+}
+
 void bench_latency_cases_release(LatencyBench *bench) {
   for (int i = 0; i < bench->count; i++)
     for (int d = 0; d < WIRE_NODES; d++) timeline_release(&bench->list[i].device[d]);
   free(bench->list);
   bench_latency_model_close(&bench->model);
+  release_predicted(bench->predicted);
   arena_free(bench->arena);
+  bench->predicted = NULL;
   bench->arena = NULL;
   bench->list = NULL;
   bench->count = bench->capacity = 0;
@@ -124,7 +137,7 @@ void bench_latency_cases_release(LatencyBench *bench) {
 
 static bool same(const LatencyCase *a, const LatencyCase *b) {
   return a->strategy == b->strategy && a->groups == b->groups && a->entries == b->entries && a->devices == b->devices &&
-         a->parts == b->parts && a->tokens == b->tokens;
+         a->retained == b->retained && a->parts == b->parts && a->tokens == b->tokens;
 }
 
 static Status new_measured(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **measured) {
@@ -152,7 +165,7 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .tables = bench->model.tables,
                              .parts = wanted->parts,
                              .min_packets = bench->min_packets,
-                             .retained = bench->retained,
+                             .retained = wanted->retained,
                              .arena = bench->arena,
                              .warm = wanted->tokens <= bench->warm_tokens};
   TRY(measure_timeline(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
@@ -281,14 +294,27 @@ Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens) {
   return STATUS_OK;
 }
 
-/* ---- parts */
+/* ---- predictions, and parts */
+
+/* The fastest number of parts, predicted; *result: with these. Of other strategies than codes there is one. */
+static Status choose_parts(PlanCase *plan, SimResult *result) {
+  const int tried = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 ? PARTS_TRIED : 1;
+  int best = 0;
+  double least = INFINITY;
+  for (plan->parts = 1; plan->parts <= tried && plan->parts <= plan->counts[plan->devices - 1]; plan->parts *= 2) {
+    TRY(predict_latency(plan, result));
+    if (result->latency < least) least = result->latency, best = plan->parts;
+  }
+  plan->parts = best;
+  return STATUS_OK;
+}
 
 Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts) {
   DeviceProfile profiles[WIRE_NODES];
   ModelConfig config = bench->model.config;
   LinkOptions links = bench->links;
   int64_t counts[WIRE_NODES];
-  double best = INFINITY;
+  SimResult result;
   *parts = 1;
   if (of->strategy != STRATEGY_ASTRA || of->devices < 2) return STATUS_OK;
   config.astra.groups = of->groups, config.astra.codebook_size = of->entries;
@@ -305,16 +331,54 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
                    .links = &links,
                    .reliability = bench->reliability,
                    .min_packets = bench->min_packets,
-                   .retained = bench->retained,
+                   .retained = of->retained,
                    .work = &bench->work,
                    .scale = scale};
   plan.table_blocks = (int)kv_tables_room(&config, of->groups, of->entries, bench->table_bytes);
-  for (plan.parts = 1; plan.parts <= PARTS_TRIED && plan.parts <= counts[of->devices - 1]; plan.parts *= 2) {
-    SimResult result;
-    TRY(predict_latency(&plan, &result));
-    if (result.latency < best) best = result.latency, *parts = plan.parts;
-  }
+  TRY(choose_parts(&plan, &result));
+  *parts = plan.parts;
   return STATUS_OK;
+}
+
+static Status open_predicted(LatencyBench *bench, int64_t tokens) {
+  LatencyPredicted *predicted = calloc(1, sizeof *predicted);
+  if (predicted == NULL) return status_no_memory(NULL, "a prediction");
+  Status status = config_preset(&predicted->config, "llama-3-8b", 0);
+  predicted->config.astra.site = SITE_KV;
+  predicted->config.astra.groups = 1; /* whatever the number of groups, codes take as many operations */
+  if (status == STATUS_OK) status = probe_compute(&predicted->config, tokens, PROBE_BY_ITSELF, &predicted->profile);
+  if (status == STATUS_OK)
+    bench->predicted = predicted;
+  else
+    release_predicted(predicted);
+  return status;
+}
+
+Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result) {
+  DeviceProfile profiles[WIRE_NODES];
+  int64_t counts[WIRE_NODES];
+  LinkOptions links = bench->links;
+  if (bench->predicted == NULL) TRY(open_predicted(bench, wanted->tokens));
+  ModelConfig config = bench->predicted->config;
+  config.astra.groups = wanted->groups > 0 ? wanted->groups : 1;
+  links.bits_per_second = link->bits_per_second;
+  layout_even_counts(wanted->tokens, wanted->devices, counts);
+  for (int d = 0; d < wanted->devices; d++) profiles[d] = bench->predicted->profile;
+  PlanCase plan = {.config = &config,
+                   .strategy = wanted->strategy,
+                   .tokens = wanted->tokens,
+                   .devices = wanted->devices,
+                   .counts = counts,
+                   .profiles = profiles,
+                   .links = &links,
+                   .reliability = bench->reliability,
+                   .min_packets = bench->min_packets,
+                   .retained = wanted->retained,
+                   .work = &bench->work,
+                   .scale = scale};
+  TRY(choose_parts(&plan, result));
+  wanted->parts = plan.parts;
+  return predict_latency(&plan, result);
 }
 
 /* ---- all */

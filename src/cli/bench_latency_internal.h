@@ -30,9 +30,10 @@ Status bench_latency_model_open(LatencyModel *model, const LatencySize *size);
 
 typedef struct LatencyCase {
   Strategy strategy;
-  int groups;  /* 0 but for astra */
-  int entries; /* K, likewise */
-  int devices; /* 1 of single */
+  int groups;   /* 0 but for astra */
+  int entries;  /* K, likewise */
+  int devices;  /* 1 of single */
+  int retained; /* blocks of bp-ag and bp-sp that devices compute together; 0 of others */
   int parts;
   int64_t tokens;
 } LatencyCase;
@@ -52,12 +53,12 @@ typedef struct LatencyBench {
   DeviceProfile profile; /* by which parts are chosen */
   bool measure_all;      /* each device by itself, also those that are alike */
   double table_bytes;
-  const Reliability *reliability; /* of codes */
-  LinkOptions links;              /* rate and overhead are set for each simulation */
-  int retained;                   /* blocks of bp-* that devices compute together */
-  MeasureQuality quality;         /* the worst so far */
-  int measured;                   /* devices */
-  LatencySingle single;           /* at the number of tokens asked for first */
+  const Reliability *reliability;     /* of codes */
+  LinkOptions links;                  /* rate and overhead are set for each simulation */
+  struct LatencyPredicted *predicted; /* owned; NULL: nothing was predicted yet */
+  MeasureQuality quality;             /* the worst so far */
+  int measured;                       /* devices */
+  LatencySingle single;               /* at the number of tokens asked for first */
   int64_t warm_tokens; /* of the largest input that a single device was measured with: others take no more memory, and need no run
                         * for it to be touched */
   void (*progress)(const LatencyCase *wanted);
@@ -92,12 +93,16 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
 
 Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
 
+/* The same for llama-3-8b, whose weights are too many to measure whole blocks: predicted (predict.h) from the speed of this device at the
+ * products of its shapes. wanted->parts is chosen here, as of bench_latency_cases_parts. */
+Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
+
 /* Numbers that the paper prints about the encoder of 12 blocks and width 768, for charts beside ours. Mesh links; a GPU on which the single
  * device takes 99.9 ms for 1,024 tokens. */
 
 /* What was run. */
 typedef struct PaperRun {
-  int64_t width, blocks, heads, entries, tokens, retained;
+  int64_t width, blocks, heads, entries, tokens;
   double single; /* seconds that computation was scaled to */
   const LinkOptions *links;
 } PaperRun;
@@ -105,7 +110,7 @@ typedef struct PaperRun {
 /* Whether it is what the paper measured, so that its numbers may stand beside: everything but what each figure varies. */
 bool bench_latency_paper_applies(const PaperRun *run);
 
-/* Speedup over the single device; 0: not printed. */
+/* Of bp-* with one retained block. Speedup over the single device; 0: not printed. */
 double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
 
 /* What is to be said about that number; "": nothing. */
@@ -113,6 +118,12 @@ const char *bench_latency_paper_note(Strategy strategy, int groups, int devices,
 
 /* Milliseconds of ASTRA on four devices, 1,024 tokens, K codewords; 0: not printed. */
 double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit);
+
+/* What of these it prints as communication; 0: not printed. */
+double bench_latency_paper_sending(int groups, int64_t entries, double mbit);
+
+/* Milliseconds of Llama-3-8B on four devices, 1,024 tokens; retained: of bp-ag, 4 or 8; 0: not printed. */
+double bench_latency_paper_llama(Strategy strategy, int groups, int retained, double mbit);
 
 /* Speedup of ASTRA with one group over another strategy on four devices, 1,024 tokens; 0: not printed. */
 double bench_latency_paper_over(Strategy strategy, double mbit);

@@ -23,14 +23,14 @@ expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /de
 expect "all figures" 0 "${small[@]}" --out figures
 out "as measured"; out "calibrated: computation x"; out "devices measured one after another"; out "requests in ten seconds"
 out "each device was measured once"; out "one device: .* before everything else, .* behind it.*each measured once"; out "whatever computation is scaled by"
-for figure in bandwidth devices tokens breakdown codebook baselines trace; do
+for figure in bandwidth devices tokens breakdown codebook baselines trace llama; do
   csv=figures/latency-$figure.csv png=figures/latency-$figure.png
-  [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,single_ms,core_share,note" ] \
+  [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,single_ms,core_share,note,retained,sending_ms,paper_sending" ] \
     || report "$csv has other columns"
-  awk -F, 'NF != 21 { exit 1 }' "$csv" || report "$csv has a row that is not of 21 columns"
+  awk -F, 'NF != 24 { exit 1 }' "$csv" || report "$csv has a row that is not of 24 columns"
   [ "$(grep -c ",calibrated," "$csv")" = "$(grep -c ",measured," "$csv")" ] || report "$csv has not each row in both forms"
   [ "$(head -c 8 "$png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "$png is no PNG"
-  [ -z "$(awk -F, 'NR > 1 && $18 != ""' "$csv")" ] || report "$csv has the paper's numbers beside another model"
+  [ $figure = llama ] || [ -z "$(awk -F, 'NR > 1 && $18 != ""' "$csv")" ] || report "$csv has the paper's numbers beside another model"
 done
 name="rows of the figures"
 awk -F, 'NR > 1 && ($19 <= 0 || $20 <= 0 || ($20 < 0.9) != ($21 ~ /shared core/)) { exit 1 }' figures/latency-bandwidth.csv || report "no single device, or a core that others shared and no word of it"
@@ -38,6 +38,15 @@ awk -F, 'NR > 1 && ($19 <= 0 || $20 <= 0 || ($20 < 0.9) != ($21 ~ /shared core/)
 [ "$(tail -n +2 figures/latency-bandwidth.csv | wc -l)" = 84 ] || report "bandwidth: 7 strategies, 6 rates, 2 forms"
 [ "$(tail -n +2 figures/latency-devices.csv | cut -d, -f7 | sort -u | tr '\n' ' ')" = "2 4 8 " ] || report "devices: 2, 4 and 8"
 [ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f11 | sort -u | wc -l)" = 60 ] || report "trace: 60 times ten seconds"
+[ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f4 | sort -u | tr '\n' ' ')" = "astra bp-ag bp-sp single sp tp " ] || report "trace: every strategy"
+for png in figures/latency-devices-bandwidth.png figures/latency-tokens-bandwidth.png; do
+  [ "$(head -c 4 "$png" | tail -c 3)" = PNG ] || report "no $png"
+done
+awk -F, 'NR > 1 && $23 + 1e-6 < $14 { exit 1 }' figures/latency-codebook.csv || report "codebook: waiting for more than was sent"
+l=figures/latency-llama.csv
+[ "$(column $l paper calibrated astra 1 10)" = 1563 ] && [ "$(tail -n +2 $l | cut -d, -f22 | sort -nu | tr '\n' ' ')" = "0 4 8 " ] || report "llama: not the paper's rows"
+holds "$(column $l latency_ms calibrated astra 32 10) < $(column $l latency_ms calibrated sp 0 10) / 10"
+holds "$(column $l single_ms calibrated astra 1 10) == 4578"
 b=figures/latency-bandwidth.csv
 for strategy in "astra 16" "tp 0" "sp 0" "bp-ag 0" "bp-sp 0"; do
   read -r which groups <<<"$strategy"
@@ -51,6 +60,13 @@ holds "$(column $b kilobytes_sent measured astra 1 10) == $(awk -v packets=$((pa
 holds "$(column $b kilobytes_sent measured tp 0 10) > 3.9 * $(column $b kilobytes_sent measured sp 0 10)"
 holds "$(column figures/latency-baselines.csv value measured tp 0 10) > $(column figures/latency-baselines.csv value measured tp 0 500)"
 
+whole=(--width 64 --blocks 6 --heads 4 --codebook-size 64 --tokens 64 --repeats 1 --parts 1)
+expect "all rates, few and many retained blocks" 0 "${whole[@]}" --figure devices --bandwidth 30mbit --out rates
+[ "$(tail -n +2 rates/latency-devices.csv | cut -d, -f10 | sort -nu | tr '\n' ' ')" = "10 20 30 50 100 200 500 " ] || report "devices: not at all rates"
+[ "$(grep -E ',bp-(ag|sp),' rates/latency-devices.csv | cut -d, -f22 | sort -nu | tr '\n' ' ')" = "1 4 " ] || report "devices: not 1 and 4 retained blocks"
+out "^  bp-ag, 4, 30 Mbit/s  *2 "; ! grep -q ", 50 Mbit/s" "$work/out" || report "rows of all rates are printed"
+expect "so many retained blocks" 0 "${whole[@]}" --figure baselines --retained 2 --out retained
+[ "$(tail -n +2 retained/latency-baselines.csv | cut -d, -f22 | sort -nu | tr '\n' ' ')" = "0 2 " ] || report "baselines: 2 retained blocks"
 expect "one figure, switch" 0 "${small[@]}" --figure bandwidth --link-model switch --out switched
 [ ! -e switched/latency-trace.png ] || report "another figure was drawn too"
 holds "$(column switched/latency-bandwidth.csv latency_ms measured sp 0 10) > $(column $b latency_ms measured sp 0 10)"

@@ -5,8 +5,7 @@
 static const LinkOptions mesh = {.topology = LINK_MESH};
 
 static PaperRun the_papers(void) {
-  return (PaperRun){
-      .width = 768, .blocks = 12, .heads = 12, .entries = 1024, .tokens = 1024, .retained = 1, .single = 0.0999, .links = &mesh};
+  return (PaperRun){.width = 768, .blocks = 12, .heads = 12, .entries = 1024, .tokens = 1024, .single = 0.0999, .links = &mesh};
 }
 
 static void only_its_own_runs_count(void **state) {
@@ -18,7 +17,7 @@ static void only_its_own_runs_count(void **state) {
   PaperRun runs[12];
   for (int i = 0; i < 12; i++) runs[i] = the_papers();
   assert_true(bench_latency_paper_applies(&runs[0]));
-  runs[0].tokens = 512, runs[1].heads = 8, runs[2].entries = 512, runs[3].entries = 2048, runs[4].retained = 2, runs[5].single = 0.1;
+  runs[0].tokens = 512, runs[1].heads = 8, runs[2].entries = 512, runs[3].entries = 2048, runs[4].tokens = 2048, runs[5].single = 0.1;
   runs[6].width = 384, runs[7].blocks = 6;
   for (int i = 0; i < 4; i++) runs[8 + i].links = &others[i];
   for (int i = 0; i < 12; i++)
@@ -40,10 +39,20 @@ static void milliseconds_by_size_of_codebooks(void **state) {
   assert_float_equal(bench_latency_paper_milliseconds(32, 1024, 100), 44.24, 1e-9);
   assert_float_equal(bench_latency_paper_milliseconds(32, 256, 100), 41.43, 1e-9);
   assert_float_equal(bench_latency_paper_milliseconds(32, 256, 200), 0, 0);
+  assert_float_equal(bench_latency_paper_sending(32, 2048, 100), 3.60, 1e-9);
+  assert_float_equal(bench_latency_paper_sending(32, 1024, 200), 0, 0); /* printed together */
+}
+
+static void milliseconds_of_llama(void **state) {
+  (void)state;
+  assert_float_equal(bench_latency_paper_llama(STRATEGY_ASTRA, 16, 0, 20), 1659, 1e-9);
+  assert_float_equal(bench_latency_paper_llama(STRATEGY_BP_AG, 0, 8, 10), 8011, 1e-9);
+  assert_float_equal(bench_latency_paper_llama(STRATEGY_BP_AG, 0, 1, 10), 0, 0);
+  assert_float_equal(bench_latency_paper_llama(STRATEGY_TP, 0, 0, 30), 0, 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(only_its_own_runs_count), cmocka_unit_test(doubtful_numbers_are_noted),
-                                     cmocka_unit_test(milliseconds_by_size_of_codebooks)};
+                                     cmocka_unit_test(milliseconds_by_size_of_codebooks), cmocka_unit_test(milliseconds_of_llama)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

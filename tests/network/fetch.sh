@@ -63,6 +63,22 @@ lead "a plan" 0 plan -c "$work/model" --peers "${address[p]}" "${key[@]}"
 same_files "$work/p"
 stop_worker p
 
+# ---- a GGUF file, which may have any name
+"$build/tests/infer/make_gguf" tests/golden/stories260K "$work/stories.Q8_0.gguf" Q8_0 || report "make_gguf"
+start_worker q 127.0.0.1:0 --fetch "$work/q" "${key[@]}"
+text=(-c "$work/stories.Q8_0.gguf" --strategy single -p "Once upon" -m 9 --json)
+lead "a GGUF file by --nodes" 0 --nodes 2 "${text[@]}"
+answer_of "$work/out" >"$work/expected"
+lead "a GGUF file" 0 --peers "${address[q]}" "${key[@]}" "${text[@]}"
+answer_of "$work/out" >"$work/answer"
+[ -s "$work/answer" ] && cmp -s "$work/expected" "$work/answer" || report "$name: another text"
+cmp -s "$work/stories.Q8_0.gguf" "$work/q/model.gguf" || report "$name: another file"
+stop_worker q
+start_worker q "${address[q]}" --fetch "$work/q" "${key[@]}"
+lead "a GGUF file again" 0 --peers "${address[q]}" "${key[@]}" "${text[@]}"
+! grep -q fetch "$work/err" "$work/q.log" || report "$name: fetches again"
+stop_worker q
+
 # ---- ended in the middle: a worker that may write files of 16 MB at most, so that the process that fetches dies there, each time
 cp -r "$work/model" "$work/large"
 bytes=$((64 << 20))

@@ -14,9 +14,10 @@ typedef struct NodeSequence {
   int place;       /* in the pages */
   Sampler sampler; /* allocated with the first sequence of this place */
   int top;
-  int32_t *text; /* [setup->tokens_max + 1] prompt and new tokens; keys and values of the last one are computed next */
-  int64_t count; /* of text */
-  uint32_t made; /* new tokens, those of before it came here included */
+  int32_t *text;  /* [setup->tokens_max + 1] prompt and new tokens; keys and values of the last one are computed next */
+  int64_t count;  /* of text */
+  int64_t shared; /* of the prompt; 0 when it is told */
+  uint32_t made;  /* new tokens, those of before it came here included */
   uint32_t enough;
   bool stopped;
   SpeculationMode mode;
@@ -104,6 +105,7 @@ Status node_sequences_join(NodeSequences *q, uint32_t number, const SequenceOpti
   if (!s->text && !(s->text = malloc((size_t)(max + 1) * sizeof *s->text))) return status_no_memory(NULL, "the ids of a text");
   TRY(sampler_start(&s->sampler, sampling, ids, count));
   TRY(kv_pages_join(q->pages, ids, count, spans, room, &s->place, shared));
+  s->shared = *shared;
   memcpy(s->text, ids, (size_t)count * sizeof *ids);
   s->count = count;
   s->mode = options->speculation;
@@ -133,7 +135,8 @@ Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, 
 
 /* The next token of a sequence, which ends with it perhaps. Logits that are no numbers end this sequence alone. */
 static DecodedToken pick(NodeSequences *q, NodeSequence *s, const real *logits) {
-  DecodedToken token = {.sequence = s->number, .number = ++s->made, .logprob = NAN};
+  DecodedToken token = {.sequence = s->number, .number = ++s->made, .shared = s->shared, .logprob = NAN};
+  s->shared = 0;
   if (sampler_pick(&s->sampler, logits, &token.id) != STATUS_OK)
     token.end = SEQUENCE_NUMERIC;
   else if (sampler_ends(&s->sampler, token.id))

@@ -260,7 +260,7 @@ size_t request_decoded_max(const NodeSetup *setup) {
 }
 
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
- * 29 drafted u8 | 30 zero u16 | 32 (id i32, log-probability f32) [candidates] */
+ * 29 drafted u8 | 30 zero u16 | 32 shared u32 | 36 zero u32 | 40 (id i32, log-probability f32) [candidates] */
 size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
   wire_put_u32(bytes, t->sequence);
   wire_put_u32(bytes + 4, t->number);
@@ -269,9 +269,11 @@ size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
   wire_put_u64(bytes + 16, t->drawn);
   wire_pack_floats(&t->logprob, 1, bytes + 24);
   wire_put_u32(bytes + 28, (uint32_t)t->drafts | (uint32_t)t->drafted << 8);
+  wire_put_u32(bytes + 32, (uint32_t)t->shared);
+  wire_put_u32(bytes + 36, 0);
   for (int i = 0; i < t->top_count; i++) {
-    wire_put_u32(bytes + 32 + 8 * i, (uint32_t)t->top[i].id);
-    wire_pack_floats(&t->top[i].logprob, 1, bytes + 36 + 8 * i);
+    wire_put_u32(bytes + WIRE_DECODED_BYTES + 8 * i, (uint32_t)t->top[i].id);
+    wire_pack_floats(&t->top[i].logprob, 1, bytes + WIRE_DECODED_BYTES + 4 + 8 * i);
   }
   return WIRE_DECODED_BYTES + 8 * (size_t)t->top_count;
 }
@@ -288,12 +290,14 @@ Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t voc
                       .drawn = wire_get_u64(bytes + 16),
                       .drafts = drafts & UINT8_MAX,
                       .drafted = drafts >> 8 == 1,
+                      .shared = wire_get_u32(bytes + 32),
                       .logprob = (float)get_float(bytes + 24)};
   bool sound = ends < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
-               t->drawn <= 2 * (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 &&
+               t->drawn <= 2 * (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 && wire_get_u32(bytes + 36) == 0 &&
                end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
   for (int i = 0; sound && i < t->top_count; i++) {
-    t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + 32 + 8 * i), (float)get_float(bytes + 36 + 8 * i)};
+    t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + WIRE_DECODED_BYTES + 8 * i),
+                                   (float)get_float(bytes + WIRE_DECODED_BYTES + 4 + 8 * i)};
     sound = t->top[i].id >= 0 && t->top[i].id < vocabulary;
   }
   if (!sound) return status_set(STATUS_BAD_VALUE, "sent a token that is none");

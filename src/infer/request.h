@@ -91,6 +91,7 @@ typedef struct DecodedToken {
   uint64_t drawn;  /* random numbers so far (Sampler.drawn) */
   int drafts;      /* that were checked in its step; told with the first token of a step */
   bool drafted;    /* it is one of them */
+  int64_t shared;  /* tokens of the prompt whose keys and values were there already; told with the sequence's first new token */
   float logprob;   /* NAN where none was wanted */
   int top_count;
   SamplerCandidate top[SAMPLER_TOP];

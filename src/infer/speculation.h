@@ -9,7 +9,8 @@
  *
  *   p^i > v b        p: the share of this text's drafts that were right, lately
  *
- * Texts are the same with any number of drafts: a token is picked as without them (sampler_pick), and a draft counts where it equals it. */
+ * Texts are the same with any number of drafts, but for rounding (decode_batch.h): a token is picked as without them (sampler_pick), and a
+ * draft counts where it equals it. */
 #ifndef INFER_SPECULATION_H
 #define INFER_SPECULATION_H
 #include <stdbool.h>

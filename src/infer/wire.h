@@ -17,7 +17,7 @@ enum {
   WIRE_STATISTICS = 168,
   WIRE_TEXT = 512,
   WIRE_TOKEN_BYTES = 4,
-  WIRE_DECODED_BYTES = 32 /* of a token, at least */,
+  WIRE_DECODED_BYTES = 40 /* of a token, at least */,
   WIRE_OFFER_BYTES = 1 << 15,       /* most of an OFFER */
   WIRE_PIECE_BYTES = 8 + (1 << 18), /* most of a PIECE */
   WIRE_NODES = 64                   /* most nodes of a cluster */

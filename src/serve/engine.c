@@ -25,6 +25,7 @@ typedef struct Job {
   bool cancelled;      /* under the lock */
   double submitted, started, first;
   int64_t made; /* new tokens reported */
+  int64_t shared;
   /* Of a text that runs, the engine's thread's alone: */
   int32_t *ids; /* [count + max] job.ids: the prompt, and behind it the new tokens */
   uint32_t sequence;
@@ -68,6 +69,13 @@ struct Engine {
 
 /* ---- what operators see */
 
+/* Of keys and values in full. */
+static int64_t token_bytes(const EngineOptions *options) {
+  const ModelConfig *config = options->weights->config;
+  const int64_t number = options->weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
+  return 2 * config->blocks * config->kv_heads * (config->width / config->heads) * number;
+}
+
 /* By the engine's thread, or before it runs. */
 static void note_cluster(Engine *engine) {
   const LeaderSums *sums = leader_sums(engine->leader);
@@ -79,6 +87,14 @@ static void note_cluster(Engine *engine) {
   s->prefilling = leader_under_way(engine->leader);
   s->decoding = engine->count > s->prefilling ? engine->count - s->prefilling : 0;
   for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
+  int64_t held[WIRE_NODES] = {0};
+  s->cache_used = 0;
+  for (int i = 0; i < engine->count; i++) {
+    const Job *job = engine->running[i];
+    if (!job->text) continue;
+    held[job->device] += (job->job.count + job->made) * token_bytes(&engine->options);
+    if (s->cache_used < held[job->device]) s->cache_used = held[job->device];
+  }
   for (int d = 0; d < nodes; d++) {
     EngineDevice *device = &s->devices[d];
     const EngineDeviceState before = device->state;
@@ -126,6 +142,7 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   EngineResult result = {.end = end,
                          .message = end == ENGINE_FAILED ? message : NULL,
                          .prompt_tokens = job->text ? job->job.count : 0,
+                         .shared_tokens = job->shared,
                          .new_tokens = job->made,
                          .decoder = decoder,
                          .queued = (job->started > 0 ? job->started : now) - job->submitted,
@@ -288,6 +305,12 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
                                                      [SEQUENCE_CONTEXT] = ENGINE_CONTEXT,
                                                      [SEQUENCE_NUMERIC] = ENGINE_FAILED};
   measure_pace(engine, job->device, 1);
+  if (job->made == 0) {
+    job->shared = token->shared;
+    pthread_mutex_lock(&engine->lock);
+    engine->state.shared_tokens += (uint64_t)token->shared;
+    pthread_mutex_unlock(&engine->lock);
+  }
   if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END && job->made < job->job.sampling.max) report_token(engine, job, token);
   if (token->end == SEQUENCE_GOES_ON) return;
   engine->pace[job->device].left -= job->job.sampling.max - job->made;
@@ -592,10 +615,8 @@ void engine_cancel(Engine *engine, uint64_t ticket) {
 
 /* Sequences that a device has memory for, each as long as the longest. */
 static int sequences_each(const EngineOptions *options) {
-  const ModelConfig *config = options->weights->config;
-  const int64_t tokens = options->leader->tokens_max ? options->leader->tokens_max : config->context;
-  const int64_t number = options->weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
-  const int64_t each = 2 * config->blocks * config->kv_heads * (config->width / config->heads) * tokens * number;
+  const int64_t tokens = options->leader->tokens_max ? options->leader->tokens_max : options->weights->config->context;
+  const int64_t each = tokens * token_bytes(options);
   const ClusterOptions *cluster = options->leader->cluster;
   const int here = cluster ? cluster->local : options->split->nodes; /* that share this machine's memory */
   int64_t bytes = options->cache_bytes;
@@ -630,6 +651,7 @@ Status engine_new(Engine **out, const EngineOptions *options) {
     return status;
   }
   engine->state.ready = true;
+  if (options->split) engine->state.cache_bytes = leader.sequences * leader_tokens_max(engine->leader) * token_bytes(options);
   note_cluster(engine);
   *out = engine;
   return STATUS_OK;

@@ -108,8 +108,8 @@ typedef struct EngineState {
   int queued, prefilling, decoding;
   uint64_t submitted, finished, failed, cancelled, refused;
   uint64_t prompt_tokens, shared_tokens, new_tokens, images;
-  uint64_t drafts, drafted; /* tokens that were guessed; of these, that were right and are new tokens */
-  int64_t cache_bytes, cache_used;
+  uint64_t drafts, drafted;        /* tokens that were guessed; of these, that were right and are new tokens */
+  int64_t cache_bytes, cache_used; /* for keys and values: of each device; of it in use on the fullest one, as if none were codes */
   int nodes;
   EngineDevice devices[WIRE_NODES];
 } EngineState;

@@ -118,7 +118,7 @@ static void write_requests(ServiceMetrics *m, const ServiceGauges *g, FILE *out)
   X("drafted_tokens_total", "counter", "of these, right: new tokens", (double)s->drafted)                                                  \
   X("images_total", "counter", "images classified", (double)s->images)                                                                     \
   X("cache_bytes", "gauge", "of keys and values on each device", (double)s->cache_bytes)                                                   \
-  X("cache_used_bytes", "gauge", "of these, in use", (double)s->cache_used)
+  X("cache_used_bytes", "gauge", "of these, in use on the device with most", (double)s->cache_used)
 
 /* A number of each device. */
 #define DEVICE_NUMBERS(X)                                                                                                                  \

@@ -1,7 +1,7 @@
 /* Fuzz target: what a hostile leader may send to a node, and a hostile node to its leader: one message, a header and its payload, in a
  * cluster for texts and in one for images. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
  * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
- * that are accepted are possible by themselves, and pack to the same bytes. */
+ * that are accepted, and tokens of sequences, are possible by themselves, and pack to the same bytes. */
 #include "infer/patches.h"
 #include "infer/request.h"
 #include <math.h>
@@ -32,6 +32,14 @@ static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
   for (int i = 0; i < s.biases; i++) need(s.bias[i].id >= 0 && s.bias[i].id < VOCABULARY && isfinite((double)s.bias[i].add));
 }
 
+static void check_sequence(const uint8_t *bytes, const NodeSetup *setup) {
+  SequenceOptions options;
+  check_sampling(bytes, setup);
+  if (request_parse_sequence(bytes, setup, &options) != STATUS_OK) return;
+  need(options.sampling.max >= 1 && options.top >= -1 && options.top <= SAMPLER_TOP && options.speculation < SPECULATION_MODE_COUNT);
+  need(!options.echo || options.top >= 0);
+}
+
 /* In a buffer of the payload's own size, where one byte too many shows. */
 static void check_payload(const Request *request, const NodeSetup *setup, const uint8_t *payload, size_t size) {
   int64_t count = request->batch * request->tokens;
@@ -39,7 +47,8 @@ static void check_payload(const Request *request, const NodeSetup *setup, const 
   need(copy != NULL);
   memcpy(copy, payload, size);
   if (request->kind == WIRE_PROMPT) check_sampling(copy, setup);
-  check_ids(copy + (request->kind == WIRE_PROMPT ? REQUEST_SAMPLING : 0), count, 0);
+  if (request->kind == WIRE_SEQUENCE) check_sequence(copy, setup);
+  check_ids(copy + (request->kind == WIRE_PROMPT ? REQUEST_SAMPLING : request->kind == WIRE_SEQUENCE ? REQUEST_SEQUENCE : 0), count, 0);
   if (request->kind == WIRE_SCORE) {
     check_ids(copy + 4 * count, count, -1);
     need(request_labels(request, copy) <= (uint64_t)count);
@@ -102,6 +111,28 @@ static void check_answers(const uint8_t *data, size_t size) {
   }
 }
 
+/* Of one step, in a buffer of their own size. */
+static void check_decoded(const uint8_t *data, size_t size) {
+  uint8_t *copy = malloc(size + (size == 0)), again[DECODED_MAX];
+  need(copy != NULL);
+  if (size > 0) memcpy(copy, data, size);
+  const uint8_t *at = copy, *end = copy + size;
+  DecodedToken token;
+  while (at < end && request_parse_decoded(&at, end, VOCABULARY, &token) == STATUS_OK) {
+    need(at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT &&
+         token.drawn <= 2 * (uint64_t)token.number);
+    need(token.top_count >= 0 && token.top_count <= SAMPLER_TOP && token.drafts >= 0 && token.drafts <= SPECULATION_MAX);
+    bool numbers = !isnan(token.logprob);
+    for (int i = 0; i < token.top_count; i++) {
+      need(token.top[i].id >= 0 && token.top[i].id < VOCABULARY);
+      numbers &= !isnan(token.top[i].logprob);
+    }
+    const size_t bytes = request_pack_decoded(&token, again);
+    need(!numbers || REAL_IS_DOUBLE || memcmp(again, at - bytes, bytes) == 0);
+  }
+  free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ModelConfig classes = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2, .classes = 3},
               text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
@@ -112,10 +143,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Weights texts = {.config = &text, .books = &book, .book_count = 2}, images = {.config = &image, .books = &book, .book_count = 2};
   NodeSetup setup = {.weights = &texts, .batch_max = BATCH, .keep_codes = true, .split = &split, .tokens_max = TOKENS};
   check_request(&setup, data, size);
+  setup.sequences = 2;
+  check_request(&setup, data, size);
   texts.config = &classes;
   check_request(&setup, data, size);
   setup = (NodeSetup){.weights = &images, .partition = &partition, .batch_max = BATCH, .keep_codes = true};
   check_request(&setup, data, size);
   check_answers(data, size);
+  check_decoded(data, size);
   return 0;
 }

@@ -27,6 +27,7 @@ typedef struct Text {
   SequenceEnd end;
   DecodedToken last;
   int drafts, drafted;
+  int64_t shared;
   bool is_drafted[2 * CONTEXT];
 } Text;
 
@@ -63,6 +64,7 @@ static void take(void *context, const DecodedToken *token) {
     if (text->number != token->sequence || text->end != SEQUENCE_GOES_ON) continue;
     text->drafts += token->drafts;
     text->drafted += token->drafted;
+    text->shared += token->shared;
     text->is_drafted[text->count] = token->drafted;
     text->ids[text->count++] = token->id;
     assert_int_equal(token->number, text->count);
@@ -117,6 +119,14 @@ static void compare(Fixture *f, const Text *text, int64_t max, int device) {
   assert_int_equal(text->end, made == max ? SEQUENCE_LENGTH : SEQUENCE_CONTEXT);
 }
 
+/* Tokens of a prompt that are codes on the device that decodes it. */
+static int64_t remote_of(const Fixture *f, int64_t prompt, int device) {
+  int64_t counts[SAMPLE_NODES];
+  TokenSplit rotated;
+  token_split_rotate(&f->split, prompt, 1 + device, &rotated);
+  return prompt - counts[token_split_counts(&rotated, prompt, counts) - 1];
+}
+
 static void compare_homes(Fixture *f, const char *list) {
   const int64_t prompts[] = {13, 2, 1, CONTEXT - 4, CONTEXT}, max = 9;
   start(f, NODES, list);
@@ -127,6 +137,8 @@ static void compare_homes(Fixture *f, const char *list) {
     finish(f, &texts);
     for (int d = 0; d < NODES; d++) compare(f, &texts.text[d], max, d);
     compare(f, &texts.text[NODES], max, 1);
+    for (int d = 0; d < NODES; d++) assert_int_equal(texts.text[d].shared, 0);
+    assert_int_equal(texts.text[NODES].shared, remote_of(f, prompts[p], 1));
     for (int d = 0; d < NODES; d++) assert_int_equal(leader_sequences_on(f->leader, d), 0);
   }
   stop(f);

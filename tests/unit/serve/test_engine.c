@@ -29,14 +29,14 @@ typedef struct Client {
   EngineResult result;
   char message[256];
   real logits[64];
-  bool slow; /* takes 10 ms for each token */
-  int kills; /* a process that is killed at the second token; 0: none */
+  bool slow;        /* takes 10 ms for each token */
+  int kills, after; /* a process that is killed behind so many tokens; 0: none */
 } Client;
 
 static void take_token(void *context, const EngineToken *token) {
   Client *client = context;
   if (client->slow) usleep(10000);
-  if (client->kills && client->count == 1) kill(client->kills, SIGKILL);
+  if (client->kills && client->count == client->after) kill(client->kills, SIGKILL);
   pthread_mutex_lock(&client->lock);
   assert_int_equal(client->ends, 0);
   if (token->prompt) {
@@ -190,6 +190,7 @@ static void texts_are_the_leaders(void **state) {
   assert_int_equal(seen.submitted, JOBS);
   assert_int_equal(seen.finished, JOBS);
   assert_int_equal(seen.prompt_tokens, JOBS * PROMPT);
+  assert_true(seen.shared_tokens == 0 && seen.cache_used == 0 && seen.cache_bytes > 0);
   assert_int_equal(seen.queued + seen.decoding + seen.prefilling, 0);
   for (int d = 0; d < NODES; d++) assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
   close_fixture(&f);
@@ -363,7 +364,7 @@ static void prompts_are_rated(void **state) {
 
 /* Texts of clients that ask for random tokens, some with penalties, on a plain model that each device runs alone: where a text goes on, how
  * often it began, or how many of its tokens were guessed, does not show in it. */
-static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
+static void run_single(Fixture *f, int doomed, int after, Client clients[JOBS]) {
   const ClusterSetup network = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1};
   const ClusterOptions cluster = {.local = NODES, .on_failure = ON_FAILURE_RERUN};
   int32_t ids[PROMPT];
@@ -374,7 +375,7 @@ static void run_single(Fixture *f, int doomed, Client clients[JOBS]) {
   start_text(f, JOBS);
   clients_init(clients, JOBS);
   engine_state(f->engine, &seen);
-  if (doomed >= 0) clients[0].kills = seen.devices[doomed].pid;
+  if (doomed >= 0) clients[0].kills = seen.devices[doomed].pid, clients[0].after = after;
   for (int j = 0; j < JOBS; j++) {
     uint64_t ticket;
     EngineJob job = job_of(ids, &clients[j]);
@@ -419,12 +420,14 @@ static void a_lost_device_shows_in_no_text(void **state) {
   assert_int_equal(sample_config(&config, "tiny-llama", 0, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_open(&f.base, &config);
   f.speculation = SPECULATION_OFF;
-  run_single(&f, -1, expected);
+  run_single(&f, -1, 0, expected);
   f.speculation = SPECULATION_LOOKUP;
-  run_single(&f, NODES - 1, clients);
-  for (int j = 0; j < JOBS; j++) {
-    assert_memory_equal(clients[j].ids, expected[j].ids, 30 * sizeof(int32_t));
-    if (j % 2) assert_memory_not_equal(expected[j].ids, expected[j - 1].ids, 30 * sizeof(int32_t));
+  for (int doomed = NODES - 1; doomed >= 0; doomed--) {
+    run_single(&f, doomed, 1 + 9 * (NODES - 1 - doomed), clients); /* early, in the middle, late */
+    for (int j = 0; j < JOBS; j++) {
+      assert_memory_equal(clients[j].ids, expected[j].ids, 30 * sizeof(int32_t));
+      if (j % 2) assert_memory_not_equal(expected[j].ids, expected[j - 1].ids, 30 * sizeof(int32_t));
+    }
   }
   sample_fixture_close(&f.base);
 }

@@ -219,7 +219,7 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
   bool sound = s->max <= setup->tokens_max && s->vocabulary >= 1 && s->vocabulary <= vocabulary && isfinite(s->temperature) &&
                s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS && s->min_p >= 0 && s->min_p < 1 &&
                s->repetition_penalty >= 0 && is_penalty(s->repetition_penalty) && is_penalty(s->frequency_penalty) &&
-               is_penalty(s->presence_penalty) && s->made <= setup->tokens_max && s->drawn <= 2 * (uint64_t)s->made &&
+               is_penalty(s->presence_penalty) && s->made <= setup->tokens_max && s->drawn <= (uint64_t)s->made &&
                biases <= SAMPLING_BIASES;
   if (!sound) return status_set(STATUS_BAD_VALUE, "sent a prompt with settings out of range");
   s->ends = (int)ends;
@@ -293,7 +293,7 @@ Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t voc
                       .shared = wire_get_u32(bytes + 32),
                       .logprob = (float)get_float(bytes + 24)};
   bool sound = ends < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
-               t->drawn <= 2 * (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 && wire_get_u32(bytes + 36) == 0 &&
+               t->drawn <= (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 && wire_get_u32(bytes + 36) == 0 &&
                end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
   for (int i = 0; sound && i < t->top_count; i++) {
     t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + WIRE_DECODED_BYTES + 8 * i),

@@ -180,34 +180,6 @@ Status sampler_pick(Sampler *s, const real *logits, int32_t *id) {
   return STATUS_OK;
 }
 
-/* The weights become max(0, p - q). */
-static void subtract(Sampler *s, Candidates *from, int32_t draft, const real *q) {
-  double sum = 0;
-  for (int64_t i = from->first; i < from->first + from->count; i++) {
-    const int32_t j = s->order[i];
-    s->weight[j] = fmax(0, s->weight[j] / from->sum - (q ? (double)q[j] : j == draft));
-    sum += s->weight[j];
-  }
-  from->sum = sum;
-}
-
-Status sampler_check(Sampler *s, const real *logits, int32_t draft, const real *q, int32_t *id) {
-  Candidates from;
-  double p = 0;
-  TRY(find_candidates(s, logits, &from));
-  *id = s->order[0];
-  if (s->sampling.temperature > 0) {
-    for (int64_t i = from.first; i < from.first + from.count; i++) p += s->order[i] == draft ? s->weight[draft] / from.sum : 0;
-    *id = draft;
-    if (uniform(s) * (q ? (double)q[draft] : 1) >= p) {
-      subtract(s, &from, draft, q);
-      if (from.sum > 0) *id = draw(s, &from); /* else p and q are the same but for rounding */
-    }
-  }
-  note(s, *id);
-  return STATUS_OK;
-}
-
 Status sampler_distribution(Sampler *s, const real *logits, real *p) {
   Candidates from;
   TRY(find_candidates(s, logits, &from));

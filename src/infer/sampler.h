@@ -7,7 +7,7 @@
  *   min p        w_j = 0 where w_j < min_p, that is below min_p times the largest probability               (Nguyen et al., 2024)
  *   top k        the k likeliest
  *   top p        of these as many of the likeliest as make up the share p      (nucleus sampling; Holtzman et al., 2020)
- *   draw         j with probability w_j over the sum of those that are left: the distribution p that sampler_check keeps
+ *   draw         j with probability w_j over the sum of those that are left: the distribution p
  *
  * These are vLLM's definitions and its order; llama.cpp's are the same but for the temperature, which it applies last. A choice is a
  * function of the logits, the sampling, the tokens before and how many random numbers were drawn. Nothing is allocated after sampler_init.
@@ -43,7 +43,7 @@ typedef struct Sampling {
   int ends;
   /* A text that was begun elsewhere goes on as it would have gone on there: */
   int64_t made;   /* how many of the ids that come before are new tokens; 0: all are prompt */
-  uint64_t drawn; /* random numbers that these took (Sampler.drawn), at most two for each */
+  uint64_t drawn; /* random numbers that these took (Sampler.drawn), at most one for each */
 } Sampling;
 
 typedef struct Sampler {
@@ -67,15 +67,10 @@ void sampler_release(Sampler *sampler);       /* accepts a zeroed one */
  * sampling->vocabulary. BAD_VALUE: fewer ids than new tokens. */
 Status sampler_start(Sampler *sampler, const Sampling *sampling, const int32_t *ids, int64_t count);
 
-/* logits [vocabulary] -> *id, the lowest among equals, which is a new token from now on. NUMERIC when there is no largest finite logit. */
+/* logits [vocabulary] -> *id, the lowest among equals, which is a new token from now on, at most one random number later. A draft of
+ * the next token is right if it is this id: with the probability that rejection sampling accepts it with (docs/MATH.md). NUMERIC when there
+ * is no largest finite logit. */
 Status sampler_pick(Sampler *sampler, const real *logits, int32_t *id);
-
-/* The same, with the same distribution p, where a draft of the next token exists already (speculative decoding; Leviathan et al., 2023;
- * Chen et al., 2023). q [vocabulary] is the distribution from which the draft was drawn; NULL: the draft follows from the text alone
- * (prompt look-up, the likeliest token of a small model), q is 1 at the draft. *id is the draft with probability min(1, p / q), else drawn
- * from max(0, p - q) over its sum: never the draft then, so that *id == draft says that it was accepted and the next draft may be checked.
- * Without a temperature *id is the likeliest token whatever the draft is. */
-Status sampler_check(Sampler *sampler, const real *logits, int32_t draft, const real *q, int32_t *id);
 
 /* The distribution p [vocabulary] that sampler_pick would draw from, 1 at one id without a temperature. Draws nothing. */
 Status sampler_distribution(Sampler *sampler, const real *logits, real *p);

@@ -28,7 +28,7 @@ static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
   need(s.max >= 0 && s.max <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
   need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1 && s.min_p >= 0 && s.min_p < 1);
   need(isfinite(s.repetition_penalty) && s.repetition_penalty >= 0 && isfinite(s.frequency_penalty) && isfinite(s.presence_penalty));
-  need(s.made >= 0 && s.made <= TOKENS && s.drawn <= 2 * TOKENS && s.biases >= 0 && s.biases <= SAMPLING_BIASES);
+  need(s.made >= 0 && s.made <= TOKENS && s.drawn <= (uint64_t)s.made && s.biases >= 0 && s.biases <= SAMPLING_BIASES);
   for (int i = 0; i < s.biases; i++) need(s.bias[i].id >= 0 && s.bias[i].id < VOCABULARY && isfinite((double)s.bias[i].add));
 }
 
@@ -119,8 +119,7 @@ static void check_decoded(const uint8_t *data, size_t size) {
   const uint8_t *at = copy, *end = copy + size;
   DecodedToken token;
   while (at < end && request_parse_decoded(&at, end, VOCABULARY, &token) == STATUS_OK) {
-    need(at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT &&
-         token.drawn <= 2 * (uint64_t)token.number);
+    need(at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT && token.drawn <= token.number);
     need(token.top_count >= 0 && token.top_count <= SAMPLER_TOP && token.drafts >= 0 && token.drafts <= SPECULATION_MAX);
     bool numbers = !isnan(token.logprob);
     for (int i = 0; i < token.top_count; i++) {

@@ -1,6 +1,6 @@
 /* Drawing tokens: the likeliest without a temperature; with one as often as the probabilities say, among the likeliest k and the nucleus p
  * alone; the same for the same seed; logits that are no numbers; biases, penalties and min p against a plain computation of their
- * equations; a text that goes on elsewhere; drafts, whose distribution is enumerated; log-probabilities. */
+ * equations; a text that goes on elsewhere; log-probabilities. */
 #include "infer/sampler.h"
 #include <cmocka.h>
 #include <math.h>
@@ -317,109 +317,18 @@ static void a_text_goes_on_elsewhere(void **state) {
   assert_int_equal(sampler_start(&sampler, &how, ids, PROMPT), STATUS_OK);
   for (int i = 0; i < NEW; i++) {
     if (i == MOVED) how.drawn = sampler.drawn;
-    if (i % 3 == 1) /* a draft, which takes one or two numbers */
-      assert_int_equal(sampler_check(&sampler, logits[i], 5, NULL, &ids[PROMPT + i]), STATUS_OK);
-    else
-      assert_int_equal(sampler_pick(&sampler, logits[i], &ids[PROMPT + i]), STATUS_OK);
+    assert_int_equal(sampler_pick(&sampler, logits[i], &ids[PROMPT + i]), STATUS_OK);
   }
   sampler_release(&sampler);
   how.made = MOVED;
-  assert_true(how.drawn >= MOVED && how.drawn <= 2 * MOVED);
+  assert_true(how.drawn == MOVED);
   assert_int_equal(sampler_init(&sampler, WORDS), STATUS_OK);
   assert_int_equal(sampler_start(&sampler, &how, ids, PROMPT + MOVED), STATUS_OK);
   for (int i = MOVED; i < NEW; i++) {
-    if (i % 3 == 1)
-      assert_int_equal(sampler_check(&sampler, logits[i], 5, NULL, &id), STATUS_OK);
-    else
-      assert_int_equal(sampler_pick(&sampler, logits[i], &id), STATUS_OK);
+    assert_int_equal(sampler_pick(&sampler, logits[i], &id), STATUS_OK);
     assert_int_equal(id, ids[PROMPT + i]);
   }
   assert_int_equal(sampler_start(&sampler, &how, ids, MOVED - 1), STATUS_BAD_VALUE);
-  sampler_release(&sampler);
-}
-
-/* ---- drafts ---- */
-
-/* A generator whose next two numbers are a and b of [0, 1): its output is rotate(5 s1, 7) * 9, and s1 becomes s0 ^ s1 ^ s2. */
-static Rng rng_of(double a, double b) {
-  const uint64_t fifth = UINT64_C(0xcccccccccccccccd), ninth = UINT64_C(0x8e38e38e38e38e39); /* inverses modulo 2^64 */
-  uint64_t number[2] = {(uint64_t)(a * 0x1p64), (uint64_t)(b * 0x1p64)}, word[2];
-  for (int i = 0; i < 2; i++) {
-    const uint64_t turned = number[i] * ninth;
-    word[i] = (turned >> 7 | turned << 57) * fifth;
-  }
-  return (Rng){{word[0] ^ word[1], word[0], 0, 1}};
-}
-
-enum { STEPS = 600 }; /* of each random number: an interval's length is known to 2 / STEPS */
-
-/* How often each token comes after `draft`, over a grid of both random numbers. */
-static void enumerate(Sampler *sampler, const Sampling *how, const real *logits, int32_t draft, const real *q, double share_of[COUNT]) {
-  memset(share_of, 0, COUNT * sizeof *share_of);
-  assert_int_equal(sampler_start(sampler, how, NULL, 0), STATUS_OK);
-  for (int i = 0; i < STEPS; i++)
-    for (int j = 0; j < STEPS; j++) {
-      int32_t id;
-      sampler->rng = rng_of((i + 0.5) / STEPS, (j + 0.5) / STEPS);
-      assert_int_equal(sampler_check(sampler, logits, draft, q, &id), STATUS_OK);
-      share_of[id] += 1.0 / STEPS / STEPS;
-    }
-}
-
-static void drafts_leave_the_distribution_as_it_is(void **state) {
-  (void)state;
-  const real q[3][COUNT] = {{(real)0.1, (real)0.2, (real)0.3, (real)0.1, (real)0.2, (real)0.1},
-                            {(real)0.4, (real)0.05, (real)0.25, (real)0.15, (real)0.1, (real)0.05}, /* p itself, without filters */
-                            {0, 0, 0, (real)0.5, 0, (real)0.5}};
-  const Rng trial = rng_of(0.25, 0.75);
-  Rng copy = trial;
-  assert_true(fabs(rng_uniform(&copy) - 0.25) < 1e-9 && fabs(rng_uniform(&copy) - 0.75) < 1e-9);
-  Sampler sampler;
-  real logits[COUNT], p[COUNT];
-  double after[COUNT];
-  fill(logits);
-  assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
-  for (int filter = 0; filter < 2; filter++) {
-    Sampling how = usual();
-    if (filter) how.top_k = 3, how.temperature = 0.8;
-    assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
-    assert_int_equal(sampler_distribution(&sampler, logits, p), STATUS_OK);
-    for (int32_t draft = 0; draft < COUNT; draft++) { /* q a point mass: whatever the draft is */
-      enumerate(&sampler, &how, logits, draft, NULL, after);
-      for (int j = 0; j < COUNT; j++) assert_true(fabs(after[j] - (double)p[j]) < 4.0 / STEPS);
-    }
-    for (int i = 0; i < 3; i++) { /* the draft drawn from q */
-      double whole[COUNT] = {0}, accepted = 0, overlap = 0;
-      for (int32_t draft = 0; draft < COUNT; draft++) {
-        if (q[i][draft] == 0) continue;
-        enumerate(&sampler, &how, logits, draft, q[i], after);
-        for (int j = 0; j < COUNT; j++) whole[j] += (double)q[i][draft] * after[j];
-        accepted += (double)q[i][draft] * after[draft];
-        overlap += fmin((double)p[draft], (double)q[i][draft]);
-      }
-      for (int j = 0; j < COUNT; j++)
-        if (fabs(whole[j] - (double)p[j]) > 4.0 / STEPS) fail_msg("q %d: token %d comes %g, not %g", i, j, whole[j], (double)p[j]);
-      assert_true(fabs(accepted - overlap) < 4.0 / STEPS); /* as often as any method can accept */
-    }
-  }
-  sampler_release(&sampler);
-}
-
-static void a_greedy_draft_is_right_or_wrong(void **state) {
-  (void)state;
-  Sampler sampler;
-  Sampling how = usual();
-  real logits[COUNT];
-  int32_t id;
-  how.temperature = 0;
-  fill(logits);
-  assert_int_equal(sampler_init(&sampler, COUNT), STATUS_OK);
-  assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
-  for (int32_t draft = 0; draft < COUNT; draft++) {
-    assert_int_equal(sampler_check(&sampler, logits, draft, NULL, &id), STATUS_OK);
-    assert_int_equal(id, 0);
-  }
-  assert_int_equal(sampler.drawn, 0);
   sampler_release(&sampler);
 }
 
@@ -460,8 +369,6 @@ int main(void) {
                                      cmocka_unit_test(what_penalises_nothing_changes_nothing),
                                      cmocka_unit_test(draws_have_the_distribution),
                                      cmocka_unit_test(a_text_goes_on_elsewhere),
-                                     cmocka_unit_test(drafts_leave_the_distribution_as_it_is),
-                                     cmocka_unit_test(a_greedy_draft_is_right_or_wrong),
                                      cmocka_unit_test(log_probabilities_are_the_models)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

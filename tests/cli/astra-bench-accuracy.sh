@@ -1,6 +1,6 @@
 #!/bin/bash
 # astra-bench accuracy from outside: an experiment of two rows and two seeds, what is refused, and that an interrupted one goes on.
-# Usage: tests/cli/astra-bench-accuracy.sh; programs in $BUILD/bin (build/bin). limit: 180
+# Usage: tests/cli/astra-bench-accuracy.sh; programs in $BUILD/bin (build/bin). limit: 240
 . tests/cli/helpers.sh astra-bench accuracy
 mkdir tiny
 cat >tiny/config.json <<'END'
@@ -61,6 +61,15 @@ grep -qF -e "--layout 'a b\$(c)'\\''d' " "$work/out" || report "a command line t
 expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/plain is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
 for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
+  cat "$work/out" >>"$work/commands"
+done
+name="options of the experiments"
+for command in "astra-train" "astra-infer eval" "astra-kmeans eval" "astra-bench fpar" "astra-bench class-token"; do
+  # shellcheck disable=SC2086
+  { "$bin"/$command --help; "$bin/astra-infer" links --help; } | grep -oE -e '--(\[no-\])?[a-z0-9-]+' | sed 's/\[no-\]//' | sort -u >known
+  for option in $(grep "^$command " "$work/commands" | grep -oE -e ' --[a-z0-9-]+' | sort -u); do
+    grep -qxe "$option" known || report "$command has no option $option"
+  done
 done
 
 # The list of the paper's experiments: its commands and tables are there, it has all that come with the programs, and all that the paper shows.

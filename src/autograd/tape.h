@@ -140,7 +140,7 @@ void tape_note(Tape *tape, const char *name, TapePhase phase, double begun);
  *
  * The second run has the same inputs and does the same in the same order, so that gradients are the same bits as without segments. What a
  * segment does beside its outputs (statistics, draws) must be done only in the first run: tape_segment_again. */
-enum { TAPE_SEGMENT_ENDS = 2 };
+enum { TAPE_SEGMENT_ENDS = 3 };
 
 typedef struct TapeSegment {
   /* Fills output from input, entry by entry; NULL: there is none. Reads no other tensor that needs a gradient, except parameters, whose

@@ -341,6 +341,8 @@ static Status inherit(TrainCommand *command, const Option *table) {
     if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
     if (!given(table, "noise")) train->noise = astra->noise;
     if (!given(table, "site")) train->site = (int)astra->site;
+    train->rotation |= astra->rotation && train->site != SITE_KV;
+    train->prediction |= astra->prediction && train->site != SITE_KV;
     if (!given(table, "devices")) train->devices[0] = astra->devices_min, train->devices[1] = astra->devices;
   }
   config_release(&config);

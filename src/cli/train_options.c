@@ -44,6 +44,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto",
        .help = "quantised tensor: block input or keys and values; auto: kv for Llama"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups (site x)"},
+      {OPTION_FLAG, "prediction", 0, &t->prediction,
+       .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},

@@ -1,5 +1,6 @@
 /* Codes between nodes: contents of packets, partners, and memory. The transport moves the packets. */
 #include "infer/code_exchange.h"
+#include "autograd/ops/ops.h"
 #include "base/clock.h"
 #include "infer/transport/packet.h"
 #include "vq/pack.h"
@@ -20,6 +21,13 @@ static int64_t max_of_any(const CodeExchangeSetup *setup) {
   int64_t max = 0;
   for (int d = 0; d < setup->nodes; d++) max = max_of(setup, d) > max ? max_of(setup, d) : max;
   return max;
+}
+/* Tokens that a node has of the others at most. */
+static size_t max_of_others(const CodeExchangeSetup *setup) {
+  size_t sum = 0;
+  if (setup->tokens_max) return (size_t)max_of(setup, setup->self);
+  for (int d = 0; d < setup->nodes; d++) sum += d != setup->self ? (size_t)max_of(setup, d) : 0;
+  return sum;
 }
 static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
 static int node_of(const CodeExchange *ex, int span) { return (ex->request.first + span) % ex->setup.nodes; }
@@ -134,7 +142,64 @@ static void fill_rows(const CodeExchange *ex, const TokenLayout *layout, const P
   }
 }
 
-Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
+/* ---- predictions: both sides know the rows of the block before as receivers have them, and what is expected of the next ones */
+
+/* y^ [B, R, W] of the block before -> what is expected now. */
+static Tensor *expected_of(const CodeExchange *ex, Tape *tape, Tensor *before) {
+  const Exchange *exchange = &ex->exchange;
+  return op_widen(tape, op_linear(tape, before, exchange->predict_weight, exchange->predict_bias, ACTIVATION_NONE, NULL));
+}
+
+static void add_to(real *to, const real *from, int64_t count, real factor) {
+  for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
+}
+
+/* Codes of the gathered rows [tokens, W], of which those of one sample begin with the shared row `first`. */
+static Status assign(CodeExchange *ex, Tape *tape, const Codebook *book, int64_t first, int64_t tokens) {
+  real *own = ex->own ? ex->own + first * book->width : NULL; /* several samples are one part, and begin with 0 */
+  const int64_t numbers = tokens * book->width;
+  Tensor *expected = NULL;
+  if (own && ex->exchange.predict_weight) {
+    expected = expected_of(ex, tape, tape_constant(tape, 3, (int64_t[]){1, tokens, book->width}, own));
+    if (!expected) return tape_status(tape);
+    add_to(ex->gathered, expected->value, numbers, -1);
+  }
+  codebook_assign(book, ex->gathered, tokens, ex->codes, NULL, ex->scratch);
+  if (!own) return STATUS_OK;
+  codebook_lookup(book, ex->codes, tokens, own);
+  if (expected) add_to(own, expected->value, numbers, 1);
+  return STATUS_OK;
+}
+
+/* rows->x [B, R, W], codewords, becomes the tokens themselves, of which what was lost is as expected. lost [B, R]. */
+static Status complete(CodeExchange *ex, Tape *tape, const TokenLayout *layout, const ExchangeRows *rows, const uint8_t *lost) {
+  const int64_t count = rows->x->shape[1], width = tensor_width(rows->x), all = layout->remote;
+  Tensor *before = NULL, *expected = NULL;
+  if (ex->exchange.predict_weight) {
+    int64_t row = 0;
+    before = tape_tensor(tape, 3, rows->x->shape);
+    if (!before) return tape_status(tape);
+    for (int64_t b = 0; b < ex->request.batch; b++)
+      for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
+        memcpy(before->value + row * width, ex->remote + (b * all + rows->run[r].place) * width,
+               (size_t)(rows->run[r].count * width) * sizeof(real));
+    expected = expected_of(ex, tape, before);
+    if (!expected) return tape_status(tape);
+  }
+  for (int64_t row = 0; row < ex->request.batch * count; row++) {
+    real *x = rows->x->value + row * width;
+    if (lost[row]) memset(x, 0, (size_t)width * sizeof *x);
+    if (expected) add_to(x, expected->value + row * width, width, 1);
+  }
+  int64_t row = 0;
+  for (int64_t b = 0; b < ex->request.batch; b++)
+    for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
+      memcpy(ex->remote + (b * all + rows->run[r].place) * width, rows->x->value + row * width,
+             (size_t)(rows->run[r].count * width) * sizeof(real));
+  return STATUS_OK;
+}
+
+Status code_exchange_encode_part(CodeExchange *ex, Tape *tape, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
                                  const TransportPacket **packets, int *count) {
   /* The message's memory is free again `ring` blocks later. */
   uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + (uint64_t)block;
@@ -170,7 +235,7 @@ Status code_exchange_encode_part(CodeExchange *ex, const TokenLayout *layout, in
     int64_t row = layout->shared_row[at.first_shared + i % at.shared] - at.first;
     tensor_read(h, (i / at.shared * at.rows + row) * width, width, ex->gathered + i * width);
   }
-  codebook_assign(book_at(ex, block, site), ex->gathered, tokens, ex->codes, NULL, ex->scratch);
+  TRY(assign(ex, tape, book_at(ex, block, site), at.first_shared, tokens));
   if (ex->request.keep) keep(ex, layout, &at, block, site);
   reorder(ex, tokens, *count, false);
   fill_packets(ex, message, &of, tokens);
@@ -333,6 +398,7 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
     TRY(take_codes(ex, &peer, &arrivals[d], block, site, remote_begin(layout, span) + first, rows));
     peer.offset += peer.rows;
   }
+  if (ex->remote) TRY(complete(ex, tape, layout, rows, peer.lost));
   if (ex->statistics.masked > masked) rows->lost = peer.lost;
   return STATUS_OK;
 }
@@ -354,7 +420,6 @@ static Status look_around(void *context) {
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   CodeExchange *ex = (CodeExchange *)self;
   NodeStatistics *s = &ex->statistics;
-  (void)tape;
   if (ex->progress && part == 0) ex->progress(ex->progress_context, block);
   if (ex->cancelled && *ex->cancelled) return status_set(STATUS_INTERRUPTED, "the request was cancelled");
   s->parts++;
@@ -365,7 +430,7 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
     double start = clock_now();
     TRY(note_fault(ex, transport_thread_reserve(ex->setup.transport, key, look_around, ex)));
     double reserved = clock_now();
-    TRY(code_exchange_encode_part(ex, layout, block, site, part, h[site], &packets, &count));
+    TRY(code_exchange_encode_part(ex, tape, layout, block, site, part, h[site], &packets, &count));
     double encoded = clock_now();
     if (count) TRY(note_fault(ex, transport_thread_submit(ex->setup.transport, key, packets, count, ex->receivers)));
     s->wait += reserved - start;
@@ -461,6 +526,7 @@ size_t code_exchange_bytes(const CodeExchange *ex) {
   size_t bytes = message_count(ex) * (ex->message_bytes + (size_t)ex->max_packets * sizeof(TransportPacket));
   if (setup->whole_rows) return bytes + transport_thread_bytes(setup->transport);
   size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
+  if (setup->predicts) bytes += (own + max_of_others(setup)) * (size_t)setup->books[0].width * sizeof(real);
   bytes += 2 * max * groups * sizeof(int32_t) + max * ex->token_bytes + kept_bytes(setup, ex->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
   return bytes + transport_thread_bytes(setup->transport);
@@ -473,6 +539,8 @@ static bool allocate_codes(CodeExchange *ex) {
   return (ex->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
          (ex->codes = malloc(max * (size_t)book->groups * sizeof(int32_t))) &&
          (ex->ordered = malloc(max * (size_t)book->groups * sizeof(int32_t))) && (ex->aligned = malloc(max * ex->token_bytes)) &&
+         (!setup->predicts || ((ex->own = malloc(own * (size_t)book->width * sizeof(real) + 1)) &&
+                               (ex->remote = malloc(max_of_others(setup) * (size_t)book->width * sizeof(real) + 1)))) &&
          (ex->scratch = malloc(codebook_assign_scratch(book, (int64_t)own))) &&
          (!setup->keep_codes || (ex->kept = malloc(kept_bytes(setup, ex->token_bytes))));
 }
@@ -537,6 +605,8 @@ void code_exchange_release(CodeExchange *ex) {
   free(ex->part_rows);
   free(ex->arrivals);
   free(ex->gathered);
+  free(ex->own);
+  free(ex->remote);
   free(ex->codes);
   free(ex->ordered);
   free(ex->aligned);

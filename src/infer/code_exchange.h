@@ -30,6 +30,7 @@ typedef struct CodeExchangeSetup {
   bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
   int64_t width;              /* of a token at a site of these */
   bool keep_codes;            /* room to keep all packed codes of a request (CodeExchangeRequest.keep) */
+  bool predicts;              /* the model has predictions (AstraConfig.prediction) */
   bool causal;                /* codes go to the nodes of later spans alone */
   int64_t tokens_max;         /* of the longest sequence; 0: every request has the layout's tokens */
   TransportThread *transport; /* outlives the exchange's use, not the exchange; NULL: only encode and decode are called */
@@ -82,6 +83,7 @@ typedef struct CodeExchange {
   TransportArrival *arrivals; /* [nodes] */
   real *gathered;             /* [tokens of this node, W] */
   int32_t *codes, *ordered;   /* [max tokens of any node, G]: in the order of tokens, and of packets */
+  real *own, *remote;         /* with predictions, tokens of the block before as receivers know them: [B, own, W] and [B, remote, W] */
   uint8_t *aligned;           /* [max tokens of any node][token_bytes] */
   void *scratch;              /* of codebook_assign */
   uint8_t *kept;              /* [blocks * sites][batch, own tokens][token_bytes] */
@@ -101,8 +103,8 @@ size_t code_exchange_bytes(const CodeExchange *exchange); /* of memory, the tran
 
 /* One part of a block's site, for a caller that moves the packets itself. h [B, rows of the part, W];
  * packets are the exchange's until the message of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */
-Status code_exchange_encode_part(CodeExchange *exchange, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
-                                 const TransportPacket **packets, int *count);
+Status code_exchange_encode_part(CodeExchange *exchange, Tape *tape, const TokenLayout *layout, int block, int site, int part,
+                                 const Tensor *h, const TransportPacket **packets, int *count);
 
 /* The part's arrivals from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h).
  * BAD_VALUE names the node whose bytes are no codes. */

@@ -577,6 +577,7 @@ static CodeExchangeSetup exchange_setup(const Node *node) {
                              .batch_max = setup->batch_max,
                              .keep_codes = setup->keep_codes,
                              .causal = setup->split != NULL,
+                             .predicts = setup->weights->config->astra.prediction,
                              .tokens_max = setup->tokens_max,
                              .parts = setup->network ? setup->network->parts : 1,
                              .min_packets = setup->network ? setup->network->reliability.min_packets : 1,

@@ -1,6 +1,7 @@
 /* Reads the samples, runs them through the nodes, emulates the nodes with the codes that were sent, and compares. "Image" stands for texts
  * too. */
 #include "infer/selftest.h"
+#include "autograd/ops/ops.h"
 #include "autograd/tape.h"
 #include "base/arena.h"
 #include "infer/cluster/leader.h"
@@ -217,8 +218,8 @@ typedef struct Replay {
   ReplaySee *see;
   void *context;
   int64_t tokens;
-  Tensor *remote[2]; /* of each site, between begin and finish */
-  int32_t *own_code; /* [G] of the class token */
+  Tensor *remote[EXCHANGE_SITES]; /* of each site, of the last block that has begun */
+  int32_t *own_code;              /* [G] of the class token */
   void *scratch;
 } Replay;
 
@@ -226,30 +227,26 @@ static const size_t replay_arena_bytes = (size_t)1 << 36;
 
 static int32_t token_of(const TokenLayout *layout, int64_t shared) { return layout->row_token[layout->shared_row[shared]]; }
 
-static void look_up(const Replay *replay, const TokenLayout *layout, int set, int64_t sample, const Tensor *h, real *out) {
+/* rows [B, shared, W] -> their codewords. */
+static void look_up(const Replay *replay, const TokenLayout *layout, int set, const Tensor *rows, real *out) {
   const Codebook *book = &replay->weights->books[set];
-  const int32_t *codes = replay->codes + (int64_t)set * h->shape[0] * replay->tokens * book->groups;
-  for (int64_t i = 0; i < layout->shared; i++) {
-    int32_t token = token_of(layout, i);
-    const int32_t *code = token < 0 ? replay->own_code : codes + (sample * replay->tokens + token) * book->groups;
+  const int64_t batch = rows->shape[0];
+  const int32_t *codes = replay->codes + (int64_t)set * batch * replay->tokens * book->groups;
+  for (int64_t i = 0; i < batch * layout->shared; i++) {
+    const int32_t token = token_of(layout, i % layout->shared);
+    const int32_t *code = token < 0 ? replay->own_code : codes + (i / layout->shared * replay->tokens + token) * book->groups;
     if (token >= 0 && code[0] < 0) code = replay->own_code;
-    real *row = out + i * book->width;
-    if (code == replay->own_code) {
-      tensor_read(h, (sample * layout->rows + layout->shared_row[i]) * book->width, book->width, row);
-      codebook_assign(book, row, 1, replay->own_code, NULL, replay->scratch);
-    }
-    codebook_lookup(book, code, 1, row);
+    if (code == replay->own_code) codebook_assign(book, rows->value + i * book->width, 1, replay->own_code, NULL, replay->scratch);
+    codebook_lookup(book, code, 1, out + i * book->width);
   }
 }
 
-static void show_content(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *h, real *x) {
-  int64_t width = tensor_width(h);
-  for (int64_t b = 0; b < h->shape[0]; b++) {
-    for (int64_t i = 0; i < layout->shared; i++) {
-      int32_t token = token_of(layout, i);
-      if (token < 0) continue;
-      tensor_read(h, (b * layout->rows + layout->shared_row[i]) * width, width, x + (b * replay->tokens + token) * width);
-    }
+static void show_content(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *rows, real *x) {
+  const int64_t width = tensor_width(rows);
+  for (int64_t i = 0; i < rows->shape[0] * layout->shared; i++) {
+    const int32_t token = token_of(layout, i % layout->shared);
+    if (token >= 0)
+      memcpy(x + (i / layout->shared * replay->tokens + token) * width, rows->value + i * width, (size_t)width * sizeof(real));
   }
   replay->see(replay->context, block, site, x);
 }
@@ -260,13 +257,19 @@ static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout
   for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) {
     const int64_t batch = h[site]->shape[0], width = tensor_width(h[site]);
     const int64_t shape[3] = {batch, layout->shared, width}, content[3] = {batch, replay->tokens, width};
-    int set = block * config_sites(replay->weights->config) + site;
-    Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
-    if (!x || !remote) return tape_status(tape);
-    show_content(replay, layout, block, site, h[site], x->value);
-    for (int64_t b = 0; b < batch; b++) look_up(replay, layout, set, b, h[site], remote->value + b * layout->shared * width);
+    const int set = block * config_sites(replay->weights->config) + site;
+    Tensor *rows = op_gather_rows_wide(tape, h[site], layout->shared_row, layout->shared), *expected = NULL;
+    if (self->predict_weight) {
+      expected = op_widen(tape, op_linear(tape, replay->remote[site], self->predict_weight, self->predict_bias, ACTIVATION_NONE, NULL));
+      rows = op_add_scaled(tape, rows, expected, -1);
+    }
+    Tensor *x = tape_tensor(tape, 3, content), *remote = tape_tensor(tape, 3, shape);
+    if (!rows || !x || !remote) return tape_status(tape);
+    show_content(replay, layout, block, site, rows, x->value);
+    look_up(replay, layout, set, rows, remote->value);
+    replay->remote[site] = expected ? op_add(tape, remote, expected) : remote;
   }
-  return STATUS_OK;
+  return tape_status(tape);
 }
 
 static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {

@@ -271,6 +271,12 @@ static Exchange *exchange_of(const BlockContext *context) {
 /* Whether this exchange has rows in the basis that is quantised. */
 static bool rotates(const BlockParams *block, const Exchange *exchange) { return block->rotation.weight >= 0 && !exchange->whole_rows; }
 
+static void set_predictor(const BlockContext *context, const BlockParams *block, Exchange *exchange) {
+  const bool predicts = block->prediction.weight >= 0 && !exchange->whole_rows;
+  exchange->predict_weight = predicts ? block_param(context, block->prediction.weight) : NULL;
+  exchange->predict_bias = predicts ? block_param(context, block->prediction.bias) : NULL;
+}
+
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
@@ -288,6 +294,7 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
     if (told[i] == NULL) continue;
     Tensor *const rows = parts->kv ? part->k : rotates(block, told[i]) ? rotated : part->h;
     Tensor *const h[EXCHANGE_SITES] = {rows, parts->kv ? part->v : NULL};
+    set_predictor(context, block, told[i]);
     if (!block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
   }
   return true;
@@ -365,6 +372,7 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
   Tape *tape = parts->tape;
   Exchange *exchange = exchange_of(parts->context);
   ExchangeRows rows[EXCHANGE_SITES] = {{.runs = 0}, {.runs = 0}};
+  set_predictor(parts->context, block, exchange);
   if (!block_status(tape, exchange->finish(exchange, tape, layout, index, p, rows))) return false;
   for (int64_t r = 0; r < rows[0].runs; r++) {
     const int64_t place = rows[0].run[r].place, count = rows[0].run[r].count;
@@ -480,6 +488,8 @@ Tensor *block_forward(const BlockContext *context, const BlockParams *block, int
 /* ---- a block as a segment of the tape, so that its values need not be kept (autograd/tape.h): inputs and outputs are the rows and
  * what the exchange carries from block to block */
 
+_Static_assert(1 + EXCHANGE_CARRIED == TAPE_SEGMENT_ENDS, "the rows, and what is carried");
+
 typedef struct BlockRun {
   BlockContext context;
   const BlockParams *block;
@@ -492,12 +502,10 @@ static Tensor **carried_by(const BlockContext *context) { return context->exchan
 /* What is carried is exchanged for the segment's own while it runs. */
 static void run(Tape *tape, void *data, Tensor *const *input, Tensor **output) {
   BlockRun *job = data;
-  Tensor **carried = carried_by(&job->context), *before = carried ? *carried : NULL;
-  if (carried) *carried = input[1];
+  Tensor **carried = carried_by(&job->context), *before[EXCHANGE_CARRIED];
+  for (int i = 0; carried && i < EXCHANGE_CARRIED; i++) before[i] = carried[i], carried[i] = input[1 + i];
   output[0] = block_forward(&job->context, job->block, job->index, job->rows, tape, input[0]);
-  if (!carried) return;
-  output[1] = *carried;
-  *carried = before;
+  for (int i = 0; carried && i < EXCHANGE_CARRIED; i++) output[1 + i] = carried[i], carried[i] = before[i];
 }
 
 static Tensor *recompute_block(const BlockRun *block, Tape *tape, Tensor *x) {
@@ -505,8 +513,10 @@ static Tensor *recompute_block(const BlockRun *block, Tape *tape, Tensor *x) {
   Tensor **carried = carried_by(&block->context), *output[TAPE_SEGMENT_ENDS];
   if (job == NULL) return NULL;
   *job = *block;
-  tape_segment(tape, &(TapeSegment){.run = run, .context = job, .input = {x, carried ? *carried : NULL}}, output);
-  if (carried) *carried = output[1];
+  TapeSegment segment = {.run = run, .context = job, .input = {x}};
+  for (int i = 0; carried && i < EXCHANGE_CARRIED; i++) segment.input[1 + i] = carried[i];
+  tape_segment(tape, &segment, output);
+  for (int i = 0; carried && i < EXCHANGE_CARRIED; i++) carried[i] = output[1 + i];
   return output[0];
 }
 

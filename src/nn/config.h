@@ -22,6 +22,7 @@ typedef struct AstraConfig {
   double commitment_weight; /* beta */
   double noise;             /* lambda */
   bool rotation;            /* site x: tokens are mapped to another basis before they are quantised (BlockParams.rotation) */
+  bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 

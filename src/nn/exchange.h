@@ -7,7 +7,10 @@
 #include "nn/layout.h"
 #include <stdbool.h>
 
-enum { EXCHANGE_SITES = 2 }; /* maximum per block: only site 0 or, for `site kv`, 0 = k and 1 = v */
+enum {
+  EXCHANGE_SITES = 2,  /* maximum per block: only site 0 or, for `site kv`, 0 = k and 1 = v */
+  EXCHANGE_CARRIED = 2 /* tensors that an exchange may carry from block to block */
+};
 
 typedef struct Exchange Exchange;
 
@@ -39,8 +42,12 @@ struct Exchange {
   /* Number of parts of a block, so that codes of a part are sent while the next one is computed; 0 counts as 1. Several: one sample on a
    * node, where nothing is recorded. All processes have the same parts. */
   int parts;
-  /* A tensor that it carries from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */
+  /* [EXCHANGE_CARRIED] tensors that it carries from block to block (the commitment so far), for blocks that are computed twice; NULL: none.
+   */
   Tensor **carried;
+  /* Set by the block before it calls begin or finish: of the rows y^ of the block before, as receivers know them, y^ weight^T + bias is
+   * expected now, and what differs from that is quantised (AstraConfig.prediction). [W, W], [W]; NULL: nothing is expected. */
+  Tensor *predict_weight, *predict_bias;
   /* The marks of lost rows are [spans, B, remote]: each device of this process has losses of its own. One part without runs. */
   bool lost_of_spans;
   /* Rows after the first norm, or keys and values where they are fewer numbers, travel in full, whatever the model's site: sequence

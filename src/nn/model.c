@@ -102,11 +102,12 @@ static void describe_rotations(Model *model) {
   const bool rotates = c->astra.groups > 0 && c->astra.rotation;
   for (int64_t index = 0; index < c->blocks; index++) {
     BlockParams *block = &model->block[index];
-    block->rotation = block->remote_key = block->remote_value = absent();
+    block->rotation = block->prediction = block->remote_key = block->remote_value = absent();
     if (!rotates) continue;
     char prefix[64];
     snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
     block->rotation = add_linear(model, c->width, c->width, false, true, prefix, "rotation");
+    if (c->astra.prediction && index > 0) block->prediction = add_linear(model, c->width, c->width, false, true, prefix, "prediction");
     block->remote_key = add_linear(model, keys, c->width, false, true, prefix, "remote_key");
     block->remote_value = add_linear(model, keys, c->width, false, true, prefix, "remote_value");
   }

@@ -83,6 +83,11 @@ Status model_key_value_metric(Model *model, int64_t block, double *metric);
  * of x. All of them learn. */
 Status model_set_rotation(Model *model, int64_t block, const double *to, const double *from, const double *mean);
 
+/* Of a block with a prediction (AstraConfig.prediction; not the first): y^ weight^T + bias is expected of its y, where y^ are the rows of
+ * the block before as receivers know them. weight [D, D]; bias begins as 0. Both learn. */
+void model_set_prediction(Model *model, int64_t block, const double *weight);
+void model_expect(Model *model, int64_t block, const real *before, int64_t rows, real *expected); /* [rows, D] each */
+
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
  * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow
  * only from the seed: another one for each batch, of which the samples from `first` on are passed (0: all). What is exchanged with other

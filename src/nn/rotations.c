@@ -1,4 +1,5 @@
 /* The basis that tokens are quantised in, as parameters of the model: see model.h. */
+#include "autograd/kernels/matmul.h"
 #include "nn/model_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -97,4 +98,20 @@ Status model_set_rotation(Model *model, int64_t index, const double *to, const d
   }
   room_free(&room);
   return status;
+}
+
+void model_set_prediction(Model *model, int64_t index, const double *weight) {
+  const Projection *prediction = &model->block[index].prediction;
+  const int64_t n = model->config.width;
+  real *to = model_param(model, prediction->weight)->value;
+  for (int64_t i = 0; i < n * n; i++) to[i] = (real)weight[i];
+  memset(model_param(model, prediction->bias)->value, 0, (size_t)n * sizeof *to);
+}
+
+void model_expect(Model *model, int64_t index, const real *before, int64_t rows, real *expected) {
+  const Projection *prediction = &model->block[index].prediction;
+  const int64_t n = model->config.width;
+  const real *bias = model_param(model, prediction->bias)->value;
+  for (int64_t row = 0; row < rows; row++) memcpy(expected + row * n, bias, (size_t)n * sizeof *bias);
+  matmul(false, true, rows, n, n, 1, before, n, model_param(model, prediction->weight)->value, n, 1, expected, n);
 }

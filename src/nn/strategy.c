@@ -117,7 +117,9 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
   cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
   cost.sent_bits = shared * (config_bits_per_token(c) / (double)c->blocks);
   if (c->astra.rotation) cost.linear += rows->own * 2.0 * width * width;
+  if (c->astra.prediction) cost.linear += rows->own * 2.0 * width * width;
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
+  if (c->astra.prediction) cost.remote += rows->remote * 2.0 * width * width, cost.linear += rows->remote * 2.0 * width * width;
   if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
   if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;
   return cost;

@@ -10,6 +10,7 @@
 #include "train/ranks.h"
 #include "train/session.h"
 #include "vq/pack.h"
+#include "vq/regression.h"
 #include "vq/residual_moments.h"
 #include "vq/rotation.h"
 #include <math.h>
@@ -116,6 +117,8 @@ enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_SAMPLE = 64 };
 typedef struct Watcher {
   Exchange exchange; /* its begin is called with each site's activations */
   real *samples;     /* [sites, limit, width] */
+  real *before;      /* with predictions [limit, width]: of the block before, as receivers know them; else NULL */
+  real *expected;    /* likewise: what they tell of the block at work */
   int64_t limit, width, filled;
   int64_t per_sample;
   int64_t first;   /* row of a sample's first token: 1 behind a class token */
@@ -193,38 +196,81 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
   size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites), row = (size_t)watcher->width * sizeof(real);
   watcher->samples = malloc(sites * (size_t)limit * row);
   watcher->chosen = malloc((size_t)(session->options.batch * watcher->per_sample) * sizeof *watcher->chosen);
-  if (watcher->samples != NULL && watcher->chosen != NULL) return STATUS_OK;
+  const bool predicts = session->config->astra.prediction;
+  if (predicts) watcher->before = malloc((size_t)limit * row), watcher->expected = malloc((size_t)limit * row);
+  const bool memory = watcher->samples && watcher->chosen && (!predicts || (watcher->before && watcher->expected));
+  if (memory) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples", (long long)limit,
                     sites, sites * (size_t)limit * row >> 20);
 }
 
 static void watcher_close(Watcher *watcher) {
   free(watcher->samples);
+  free(watcher->before);
+  free(watcher->expected);
   free(watcher->chosen);
 }
 
-/* ---------------------------------------------------------------- rotations */
+/* ---------------------------------------------------------------- rotations and predictions */
 
-/* Fits the block's basis to its samples, and rotates these. */
+static real *samples_of(const Watcher *watcher, int index) { return watcher->samples + index * watcher->limit * watcher->width; }
+
+/* c = a b, [n, n] */
+static void multiply(int64_t n, const double *a, const double *b, double *c) {
+  memset(c, 0, (size_t)(n * n) * sizeof *c);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t k = 0; k < n; k++)
+      for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * n + k] * b[k * n + j];
+}
+
+/* Fits the block's basis to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the block
+ * before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: 3 n^2 + n doubles. */
+static Status fit_basis(Session *session, const Watcher *watcher, int block, double *room, Rotation *rotation) {
+  const int64_t n = watcher->width, count = watcher->limit;
+  double *metric = room, *weight = metric + n * n, *product = weight + n * n, *offset = product + n * n;
+  real *samples = samples_of(watcher, block);
+  const bool predicts = watcher->before != NULL && block > 0;
+  TRY(model_key_value_metric(session->model, block, metric));
+  if (predicts) TRY(regression_fit(watcher->before, samples, count, n, weight, offset));
+  TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
+  TRY(rotation_apply(rotation, samples, count));
+  for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
+  TRY(model_set_rotation(session->model, block, rotation->to, rotation->from, rotation->mean));
+  if (!predicts) return STATUS_OK;
+  multiply(n, rotation->to, weight, product);
+  model_set_prediction(session->model, block, product);
+  return STATUS_OK;
+}
+
 static Status rotate_block(Session *session, const Watcher *watcher, int block) {
-  const int64_t width = watcher->width;
-  real *samples = watcher->samples + block * watcher->limit * width;
+  const size_t n = (size_t)watcher->width;
   Rotation rotation = {0};
-  double *metric = malloc((size_t)(width * width) * sizeof *metric);
-  Status status = metric ? model_key_value_metric(session->model, block, metric) : status_no_memory(NULL, "a rotation");
-  if (status == STATUS_OK) status = rotation_fit(&rotation, samples, watcher->limit, width, metric, session->config->astra.groups);
-  if (status == STATUS_OK) status = model_set_rotation(session->model, block, rotation.to, rotation.from, rotation.mean);
-  if (status == STATUS_OK) status = rotation_apply(&rotation, samples, watcher->limit);
+  double *room = malloc((3 * n * n + n) * sizeof *room);
+  Status status = room ? fit_basis(session, watcher, block, room, &rotation) : status_no_memory(NULL, "a rotation");
   rotation_release(&rotation);
-  free(metric);
+  free(room);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
 }
 
-/* Every rank fits all of them, to the same samples. */
-static Status rotate_all(Session *session, const Watcher *watcher) {
-  if (!session->config->astra.rotation) return STATUS_OK;
-  for (int block = 0; block < session->emulation.blocks; block++) TRY(rotate_block(session, watcher, block));
-  param_refresh_shadows(model_params(session->model), false);
+/* What receivers expect of a block's tokens. */
+static void expect(const Session *session, const Watcher *watcher, int block) {
+  if (block > 0)
+    model_expect(session->model, block, watcher->before, watcher->limit, watcher->expected);
+  else
+    memset(watcher->expected, 0, (size_t)(watcher->limit * watcher->width) * sizeof *watcher->expected);
+}
+
+/* The samples of a block, of which expect has been taken away, as receivers know them. */
+static Status know(const Session *session, const Watcher *watcher, int block) {
+  const Codebook *book = &session->emulation.site[block].book;
+  const int64_t count = watcher->limit, numbers = count * watcher->width;
+  int32_t *codes = tape_alloc(session->tape, (size_t)(count * book->groups) * sizeof *codes);
+  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(book, count));
+  if (codes == NULL || scratch == NULL) return tape_status(session->tape);
+  codebook_assign(book, samples_of(watcher, block), count, codes, NULL, scratch);
+  codebook_lookup(book, codes, count, watcher->before);
+  for (int64_t i = 0; i < numbers; i++) watcher->before[i] += watcher->expected[i];
+  tape_clear(session->tape);
   return STATUS_OK;
 }
 
@@ -266,8 +312,7 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   progress_start(&progress, title, (int64_t)kmeans.iterations * kmeans.restarts, options->quiet);
   FitBar bar = {&progress, kmeans.iterations, (double)watcher->limit};
   if (progress.terminal) kmeans.report = show_iteration, kmeans.context = &bar;
-  Status status = kmeans_fit(&session->emulation.site[index].book, watcher->samples + index * watcher->limit * watcher->width,
-                             watcher->limit, &kmeans, &result);
+  Status status = kmeans_fit(&session->emulation.site[index].book, samples_of(watcher, index), watcher->limit, &kmeans, &result);
   progress_wipe(&progress);
   if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
   char duration[16], place[EMULATE_PLACE];
@@ -293,7 +338,7 @@ static double variance_of(const real *rows, int64_t count, int64_t width, double
 
 static Status check_site(Session *session, const Watcher *watcher, int index, bool moments, CodebookReport *report) {
   EmulateSite *site = &session->emulation.site[index];
-  const real *rows = watcher->samples + index * watcher->limit * watcher->width;
+  const real *rows = samples_of(watcher, index);
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
   void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book, watcher->limit));
   double *sums = tape_alloc(session->tape, (size_t)watcher->width * sizeof *sums), distortion;
@@ -308,6 +353,42 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
   Status status = moments ? residual_moments(&site->book, rows, codes, watcher->limit, &report->moments) : STATUS_OK;
   tape_clear(session->tape);
   return status;
+}
+
+/* ---------------------------------------------------------------- all blocks */
+
+/* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. */
+static Status fit_alone(Session *session, const Watcher *watcher, CodebookReport *reports) {
+  const int sites = session->emulation.blocks * session->emulation.sites;
+  for (int block = 0; session->config->astra.rotation && block < session->emulation.blocks; block++)
+    TRY(rotate_block(session, watcher, block));
+  for (int index = ranks_self(); index < sites; index += ranks_count()) {
+    TRY(fit_site(session, watcher, index));
+    if (reports != NULL) TRY(check_site(session, watcher, index, false, &reports[index]));
+  }
+  return STATUS_OK;
+}
+
+static void spread(Session *session, int index) {
+  Codebook *book = &session->emulation.site[index].book;
+  ranks_spread(index % ranks_count(), book->codewords, (size_t)(book->entries * book->width) * sizeof(real));
+  codebook_refresh(book);
+}
+
+/* With predictions a block begins with the codes of the one before. */
+static Status fit_chain(Session *session, const Watcher *watcher, CodebookReport *reports) {
+  for (int block = 0; block < session->emulation.blocks; block++) {
+    Status status = rotate_block(session, watcher, block);
+    if (status == STATUS_OK && block % ranks_count() == ranks_self()) {
+      status = fit_site(session, watcher, block);
+      if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, block, false, &reports[block]);
+    }
+    TRY(ranks_agree(status));
+    spread(session, block);
+    expect(session, watcher, block);
+    TRY(know(session, watcher, block));
+  }
+  return STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- what others call */
@@ -350,7 +431,8 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   const KmeansOptions kmeans = kmeans_options(&session->options, 0);
   double sites = session->emulation.blocks * session->emulation.sites;
   *plan = (CodebooksPlan){.count = sample_count(session)};
-  plan->samples = sites * (double)(plan->count * book->width) * sizeof(real);
+  const double kept = sites + 2 * session->config->astra.prediction; /* arrays of samples */
+  plan->samples = kept * (double)(plan->count * book->width) * sizeof(real);
   plan->work = (double)kmeans_bytes(book, plan->count, &kmeans);
   plan->kmeans_flops = sites * kmeans_flops(book, plan->count, &kmeans);
   tape_plan(session->tape, true);
@@ -378,18 +460,13 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
                         (long long)session->options.entries, (long long)watcher.limit);
   watcher.exchange.whole_rows = true; /* rows as they are before the rotation, which is fitted to them */
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
-  if (status == STATUS_OK) status = rotate_all(session, &watcher);
-  int sites = session->emulation.blocks * session->emulation.sites;
-  for (int index = ranks_self(); status == STATUS_OK && index < sites; index += ranks_count()) { /* the ranks of a job share them out */
-    status = fit_site(session, &watcher, index);
-    if (status == STATUS_OK && reports != NULL) status = check_site(session, &watcher, index, false, &reports[index]);
-  }
+  const bool chain = session->config->astra.prediction;
+  if (status == STATUS_OK) status = (chain ? fit_chain : fit_alone)(session, &watcher, reports);
   watcher_close(&watcher);
-  status = ranks_agree(status);
-  for (int index = 0; status == STATUS_OK && index < sites; index++) {
-    const Codebook *book = &session->emulation.site[index].book;
-    ranks_spread(index % ranks_count(), book->codewords, (size_t)(book->entries * book->width) * sizeof(real));
-  }
+  if (!chain) status = ranks_agree(status);
+  for (int index = 0; !chain && status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+    spread(session, index);
+  param_refresh_shadows(model_params(session->model), false);
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 
@@ -409,8 +486,15 @@ Status codebooks_evaluate(Session *session, int64_t samples, bool moments, Codeb
   Watcher watcher;
   Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
-  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
+    if (watcher.before) {
+      real *rows = samples_of(&watcher, index);
+      expect(session, &watcher, index);
+      for (int64_t i = 0; i < watcher.limit * watcher.width; i++) rows[i] -= watcher.expected[i];
+    }
     status = check_site(session, &watcher, index, moments, &reports[index]);
+    if (status == STATUS_OK && watcher.before) status = know(session, &watcher, index);
+  }
   watcher_close(&watcher);
   return status;
 }

@@ -211,7 +211,13 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
 
 /* Of one site, whose activations are h. */
 static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layout, EmulateSite *site, Tensor *h) {
-  Tensor *shared = op_gather_rows_wide(tape, h, layout->shared_row, layout->shared_rows);
+  const Exchange *exchange = &emulation->exchange;
+  Tensor *shared = op_gather_rows_wide(tape, h, layout->shared_row, layout->shared_rows), *expected = NULL;
+  if (exchange->predict_weight != NULL) {
+    Tensor *before = emulation->carried[EMULATE_REMOTE];
+    expected = op_widen(tape, op_linear(tape, before, exchange->predict_weight, exchange->predict_bias, ACTIVATION_NONE, NULL));
+    shared = op_add_scaled(tape, shared, expected, -1);
+  }
   if (shared == NULL) return tape_status(tape);
   int64_t rows = tensor_rows(shared);
   if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));
@@ -227,9 +233,13 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
   site->remote = op_quantise(tape, shared, &options, &commitment);
+  if (emulation->predicts) site->remote = op_widen(tape, site->remote);
+  if (expected != NULL) site->remote = op_add(tape, site->remote, expected);
+  if (emulation->predicts) emulation->carried[EMULATE_REMOTE] = site->remote;
   if (tape_status(tape) == STATUS_OK && !tape_planning(tape) && !tape_segment_again(tape))
     usage_add(&site->usage, site->codes, rows, distance);
-  emulation->commitment = emulation->commitment ? op_add(tape, emulation->commitment, commitment) : commitment;
+  Tensor **sum = &emulation->carried[EMULATE_COMMITMENT];
+  *sum = *sum ? op_add(tape, *sum, commitment) : commitment;
   return tape_status(tape);
 }
 
@@ -275,10 +285,11 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
-  *emulation = (Emulation){.exchange = {.begin = begin, .finish = finish, .carried = &emulation->commitment, .lost_of_spans = true},
+  *emulation = (Emulation){.exchange = {.begin = begin, .finish = finish, .carried = emulation->carried, .lost_of_spans = true},
                            .options = *options,
                            .blocks = (int)config->blocks,
-                           .sites = config_sites(config)};
+                           .sites = config_sites(config),
+                           .predicts = config->astra.prediction};
   size_t sites = (size_t)(emulation->blocks * emulation->sites);
   size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
   emulation->site = calloc(sites, sizeof *emulation->site);
@@ -325,7 +336,7 @@ void emulate_share(Emulation *emulation, int64_t first, int64_t samples) {
 void emulate_begin_step(Emulation *emulation, bool training) {
   if (!training) emulation->look++;
   emulation->training = training;
-  emulation->commitment = NULL;
+  memset(emulation->carried, 0, sizeof emulation->carried);
 }
 
 /* Noise moments are averages over a hundred steps, so of a large batch a part of the rows is enough, another part each step. It keeps to

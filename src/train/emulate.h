@@ -71,18 +71,24 @@ typedef struct EmulateSite {
   Tensor *remote;
 } EmulateSite;
 
+typedef enum EmulateCarried {
+  EMULATE_COMMITMENT, /* sum over sites so far */
+  EMULATE_REMOTE      /* with predictions: the tokens of the block before, [B, shared, W] */
+} EmulateCarried;
+
 typedef struct Emulation {
   Exchange exchange; /* give its address to model_encode */
   EmulateOptions options;
   int blocks, sites;
+  bool predicts;                 /* AstraConfig.prediction */
   EmulateSite *site;             /* [blocks * sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */
   uint64_t step;                 /* numbers noise and losses */
   uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; each begins with 0 and loses the same tokens */
   int64_t first_sample, samples; /* of a batch that is a rank's share: its place in the whole one and the samples of that; 0, 0: whole */
-  Tensor *commitment;            /* sum over sites of the step under way; NULL before the first site */
-  int64_t revived;               /* codewords since the last emulate_clear_usage */
-  real *codewords;               /* all codebooks in one block: [blocks * sites][G, K, W/G] */
+  Tensor *carried[EXCHANGE_CARRIED]; /* of the step under way, EmulateCarried; NULL before the first site */
+  int64_t revived;                   /* codewords since the last emulate_clear_usage */
+  real *codewords;                   /* all codebooks in one block: [blocks * sites][G, K, W/G] */
 } Emulation;
 
 /* An emulation must not be moved once it is initialised. */

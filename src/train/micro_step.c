@@ -73,7 +73,7 @@ Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) 
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
   Tensor *task = session->task->head->loss(session, batch, layout, exchange, &score), *loss = task;
-  Tensor *commitment = session_astra(session) ? session->emulation.commitment : NULL;
+  Tensor *commitment = session_astra(session) ? session->emulation.carried[EMULATE_COMMITMENT] : NULL;
   if (task != NULL && commitment != NULL) /* loss = task + beta * commitment (paper equation 2) */
     loss = op_add_scaled(tape, task, commitment, session->config->astra.commitment_weight);
   if (loss != NULL && !tape_planning(tape)) {

@@ -362,7 +362,10 @@ static Status read_config(Session *session, ModelConfig *config) {
   if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
     return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
-  config->astra.rotation = options->rotation;
+  config->astra.rotation = options->rotation || options->prediction;
+  config->astra.prediction = options->prediction;
+  if (options->prediction && (options->groups == 0 || config->astra.site != SITE_X))
+    return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised at site x: it needs --groups, and --site x");
   if (options->rotation && (options->groups == 0 || config->astra.site != SITE_X))
     return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised at site x: it needs --groups, and --site x");
   TRY(map_options_layout(session, config));

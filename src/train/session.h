@@ -69,7 +69,7 @@ typedef struct TrainOptions {
   int64_t groups, entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
-  bool rotation;                         /* of models that are quantised at site x (rotations.h) */
+  bool rotation, prediction;             /* AstraConfig */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
   const char *layout, *eval_layout;      /* names of token maps (nn/layout.h) or "trained"; of training NULL or "permuted": a new one for

@@ -249,7 +249,8 @@ static Status run_model(Case *test, const Inputs *inputs, Results *results) {
   TRY(tape_status(tape));
   *results = heads(test, inputs, encoded);
   results->loss = results->task;
-  if (exchange) results->loss = op_add_scaled(tape, results->task, test->emulation.commitment, test->config.astra.commitment_weight);
+  if (exchange)
+    results->loss = op_add_scaled(tape, results->task, test->emulation.carried[EMULATE_COMMITMENT], test->config.astra.commitment_weight);
   TRY(tape_status(tape));
   return tape_backward(tape, results->loss);
 }
@@ -264,7 +265,7 @@ static Status run_case(Case *test) {
   for (int index = 0; index < sites; index++) TRY(compare_codes(test, index, inputs.batch));
   TRY(compare(test, "logits", tensor_count(results.logits), results.logits->value));
   TRY(compare(test, "task_loss", 1, results.task->value));
-  if (is_astra(test)) TRY(compare(test, "commitment", 1, test->emulation.commitment->value));
+  if (is_astra(test)) TRY(compare(test, "commitment", 1, test->emulation.carried[EMULATE_COMMITMENT]->value));
   TRY(compare(test, "loss", 1, results.loss->value));
   TRY(compare_gradients(test));
   if (test->compared != test->expected.count)

@@ -352,13 +352,22 @@ static Status open_text(Leader *leader, const Request *request, const int32_t *i
   return open_request(leader, request, slot);
 }
 
-Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
-  LeaderRequest *slot = NULL;
+/* Whether a prompt can be gone on from. */
+static Status check_decodes(const Leader *leader) {
   const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
-  if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
   if (!strategy->decodes)
     return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
                       strategy->name);
+  if (leader->setup.strategy == STRATEGY_ASTRA && leader->setup.weights->config->astra.prediction)
+    return status_set(STATUS_UNSUPPORTED, "a model with predictions (--prediction) cannot generate text on several devices, which keep the "
+                                          "others' tokens as codes of single blocks; use one device");
+  return STATUS_OK;
+}
+
+Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
+  LeaderRequest *slot = NULL;
+  if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
+  TRY(check_decodes(leader));
   TRY(open_text(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
   leader->queue.made_count = leader->queue.taken = 0;
   request_pack_sampling(sampling, payload_of(slot));
@@ -448,9 +457,7 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
   LeaderRequest *slot = NULL;
   const bool room = leader_is_here(leader, device) && leader_sequences_on(leader, device) < leader->setup.sequences;
   if (q->lost || !room || !leader_takes_more(leader)) return status_set(STATUS_BUSY, "no room for another sequence");
-  if (!request_serves(&leader->setup, WIRE_SEQUENCE))
-    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
-                      strategy_facts(leader->setup.strategy)->name);
+  TRY(check_decodes(leader));
   TRY(open_text(leader, &(Request){.kind = WIRE_SEQUENCE, .batch = 1, .tokens = count}, ids, &slot));
   if (q->lost || !leader_is_here(leader, device)) return status_set(STATUS_BUSY, "the devices have changed");
   const int node = leader->membership.devices[device].node;

@@ -30,7 +30,7 @@ bool predict_uses_tables(const PlanCase *plan, int device) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
   double rows = KV_TABLES_ROWS, width = (double)config->width, kv = kv_width(config);
-  if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || plan->table_blocks < 1) return false;
+  if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || config->astra.prediction || plan->table_blocks < 1) return false;
   double numbers = (double)config->astra.groups * 2 * kv, flops = rows * 4 * width * kv;
   double product = flops * device_profile_rate(profile->linear, plan->tokens, rows) + rows * 2 * width * 4 * profile->byte;
   return kv_tables_pay(&(KvTablesCase){.groups = config->astra.groups,
@@ -61,7 +61,8 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
          others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
-  const double rotation = plan->strategy == STRATEGY_ASTRA && config->astra.rotation ? 2 * rows * width * width : 0;
+  const double basis = 2.0 * config->astra.rotation + 2.0 * config->astra.prediction; /* products by element of a D x D matrix */
+  const double rotation = plan->strategy == STRATEGY_ASTRA ? basis * rows * width * width : 0;
   DeviceCost rest = {
       .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);

@@ -107,15 +107,20 @@ static Status draw_all(ExchangeRecorder *recorder) {
 
 /* ---- the exchange */
 
+static void hand_on_predictor(ExchangeRecorder *recorder) {
+  recorder->network.exchange.predict_weight = recorder->exchange.predict_weight;
+  recorder->network.exchange.predict_bias = recorder->exchange.predict_bias;
+}
+
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   ExchangeRecorder *recorder = (ExchangeRecorder *)self;
   uint64_t to = partners(recorder, true);
-  (void)tape;
+  hand_on_predictor(recorder);
   for (int site = 0; to != 0 && site < recorder->setup.sites; site++) {
     const TransportPacket *packets;
     int count;
     uint32_t bytes = 0;
-    TRY(code_exchange_encode_part(&recorder->network, layout, block, site, part, h[site], &packets, &count));
+    TRY(code_exchange_encode_part(&recorder->network, tape, layout, block, site, part, h[site], &packets, &count));
     for (int f = 0; f < count; f++) bytes += (uint32_t)packets[f].bytes;
     /* Codes are sent in their packets, rows in a stream, which knows none. */
     MessageSize size = {.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
@@ -136,6 +141,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
     if (count > 0) from |= (uint64_t)1 << d;
   }
   from &= partners(recorder, false);
+  hand_on_predictor(recorder);
   TRY(note(recorder->timeline, recorder->since));
   for (int site = 0; from != 0 && site < recorder->setup.sites; site++) TRY(schedule_wait(recorder->timeline, block, site, part, from));
   recorder->since = clock_spent();
@@ -256,6 +262,7 @@ static Status open_exchange(Measurement *m) {
                                    .min_packets = device->min_packets,
                                    .keys = whole ? NULL : device->tables,
                                    .causal = config_is_decoder(config),
+                                   .predicts = config->astra.prediction,
                                    .whole_rows = whole,
                                    .width = config_whole_width(config),
                                    .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};

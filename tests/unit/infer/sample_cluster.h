@@ -2,6 +2,7 @@
  * any of src/infer's. Shared by the tests of src/infer and by make_sample. */
 #ifndef TESTS_SAMPLE_CLUSTER_H
 #define TESTS_SAMPLE_CLUSTER_H
+#include "autograd/ops/ops.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "vq/codebook.h"
@@ -141,10 +142,14 @@ static inline Status sample_quantise(SampleAnswer *answer, Tape *tape, const Tok
   real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
   int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
   void *scratch = malloc(codebook_assign_scratch(book, layout->shared));
+  Tensor *before = answer->remote[site], *expected = NULL;
+  if (answer->exchange.predict_weight)
+    expected = op_linear(tape, before, answer->exchange.predict_weight, answer->exchange.predict_bias, ACTIVATION_NONE, NULL);
   answer->remote[site] = tape_tensor(tape, 3, shape);
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t i = 0; i < layout->shared; i++)
       memcpy(x + i * width, h->value + (b * layout->rows + layout->shared_row[i]) * width, (size_t)width * sizeof(real));
+    for (int64_t i = 0; expected && i < layout->shared * width; i++) x[i] -= expected->value[b * layout->shared * width + i];
     if (answer->cluster->no_ties && status == STATUS_OK) status = sample_check_margins(book, x, layout->shared);
     codebook_assign(book, x, layout->shared, codes, NULL, scratch);
     codebook_lookup(book, codes, layout->shared, answer->remote[site]->value + b * layout->shared * width);
@@ -155,6 +160,7 @@ static inline Status sample_quantise(SampleAnswer *answer, Tape *tape, const Tok
              (size_t)book->groups * sizeof(int32_t));
     }
   }
+  for (int64_t i = 0; expected && i < tensor_count(expected); i++) answer->remote[site]->value[i] += expected->value[i];
   free(x);
   free(codes);
   free(scratch);

@@ -612,7 +612,7 @@ static size_t cut_bytes(int64_t groups, int64_t entries, int64_t tokens, int pac
   assert_int_equal(code_exchange_begin_request(&exchange, &(CodeExchangeRequest){.number = 1, .batch = 1}), STATUS_OK);
   real *rows = calloc((size_t)(layout.rows * groups), sizeof *rows);
   const Tensor h = {.dims = 3, .shape = {1, layout.rows, groups}, .value = rows};
-  assert_int_equal(code_exchange_encode_part(&exchange, &layout, 0, 0, 0, &h, &cut, &count), STATUS_OK);
+  assert_int_equal(code_exchange_encode_part(&exchange, NULL, &layout, 0, 0, 0, &h, &cut, &count), STATUS_OK);
   assert_int_equal(count, packets);
   for (int f = 0; f < count; f++) bytes += PACKET_HEADER + cut[f].bytes;
   free(rows);

@@ -76,7 +76,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->groups == y->groups && x->codebook_size == y->codebook_size && x->devices == y->devices && x->site == y->site);
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
-  assert_true(x->rotation == y->rotation);
+  assert_true(x->rotation == y->rotation && x->prediction == y->prediction);
 }
 
 static void test_round_trip(void **state) {
@@ -87,10 +87,11 @@ static void test_round_trip(void **state) {
   assert_int_equal(config_set_labels(&config, names, 4), STATUS_OK);
   config.resample = 3;
   config.activation = ACTIVATION_GELU_TANH;
-  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, false, {TOKEN_MAP_RANDOM, 9000000000000000}};
-  for (int range = 0; range < 3; range++) {
+  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, false, false, {TOKEN_MAP_RANDOM, 9000000000000000}};
+  for (int range = 0; range < 4; range++) {
     config.astra.devices_min = range ? 2 : 8;
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
+    if (range == 3) config.astra.prediction = true;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
     assert_equal(&config, &back);

@@ -178,14 +178,14 @@ static void a_step_goes_in_the_stated_order(void **state) {
   param_zero_grads(model_params(session.model));
   Tensor *logits = emulate(&session, &batch, &layout, true);
   Tensor *loss = op_add_scaled(session.tape, op_cross_entropy(session.tape, logits, &(CrossEntropy){.labels = batch.labels}),
-                               session.emulation.commitment, options.commitment_weight);
+                               session.emulation.carried[EMULATE_COMMITMENT], options.commitment_weight);
   double commitment = 0;
   for (int block = 0; block < TINY_BLOCKS; block++) {
     assert_int_equal(site_of(&session, block)->rows, 8 * TINY_TOKENS);
     remember_step(&before[block], site_of(&session, block));
     commitment += check_codes(&before[block], site_of(&session, block));
   }
-  assert_float_equal((double)session.emulation.commitment->value[0], commitment, 1e-5 * commitment);
+  assert_float_equal((double)session.emulation.carried[EMULATE_COMMITMENT]->value[0], commitment, 1e-5 * commitment);
   tiny_check(tape_backward(session.tape, loss));
   for (int block = 0; block < TINY_BLOCKS; block++) { /* nothing has moved so far */
     const Codebook *book = &site_of(&session, block)->book;

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 9 };
+enum { STEPS = 12, VARIANTS = 10 };
 
 /* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
@@ -54,6 +54,7 @@ static TrainOptions variant(int number) {
   }
   if (number == 7) options.optimizer.moments = OPTIMIZER_16_BITS;
   if (number == 8) options.rotation = true;
+  if (number == 9) options.prediction = true;
   return options;
 }
 

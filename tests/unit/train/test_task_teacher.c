@@ -73,7 +73,7 @@ static void teachers_that_do_not_fit_are_refused(void **state) {
   ModelConfig config;
   Model *model;
   tiny_config(&config);
-  config.classes = 7;
+  assert_int_equal(config_set_labels(&config, NULL, 7), STATUS_OK);
   assert_int_equal(model_new(&model, &config), STATUS_OK);
   assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
   assert_int_equal(checkpoint_save(model, tiny_path("seven"), NULL, NULL, SAFE_F32), STATUS_OK);

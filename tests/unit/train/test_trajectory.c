@@ -235,10 +235,10 @@ static void train_step(Trajectory *t, int64_t step) {
   tape_record(t->tape, true);
   emulate_begin_step(&t->emulation, true);
   Tensor *task = task_loss(t, step % t->batches);
-  Tensor *loss = op_add_scaled(t->tape, task, t->emulation.commitment, t->config.astra.commitment_weight);
+  Tensor *loss = op_add_scaled(t->tape, task, t->emulation.carried[EMULATE_COMMITMENT], t->config.astra.commitment_weight);
   check(tape_status(t->tape));
   compare_step(t, "task", step, (double)task->value[0]);
-  compare_step(t, "commitment", step, (double)t->emulation.commitment->value[0]);
+  compare_step(t, "commitment", step, (double)t->emulation.carried[EMULATE_COMMITMENT]->value[0]);
   compare_step(t, "loss", step, (double)loss->value[0]);
   check(tape_backward(t->tape, loss));
   emulate_clear_usage(&t->emulation);

@@ -21,7 +21,7 @@ enum { CLAIM_OPTIONS_MAX = 24, BINS = 5, COLUMNS = 24 };
 typedef struct ClaimCommand {
   TrainCommand shared;
   const char *checkpoint;
-  int64_t nodes;
+  int64_t nodes, draws;
   double concentration;
 } ClaimCommand;
 
@@ -37,6 +37,7 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
   Option table[TRAIN_OPTIONS_MAX];
   train_options_table(&command->shared, table);
   command->concentration = 1;
+  command->draws = 1;
   Option *to = options;
   *to++ = (Option){OPTION_GROUP, .help = "What to measure"};
   *to++ = (Option){OPTION_TEXT,          "checkpoint", 'c',
@@ -49,6 +50,9 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
     *to++ = (Option){
         OPTION_REAL, "concentration", 0,          &command->concentration,
         "A",         .min = 0.01,     .max = 1e6, .help = "concentration of the Dirichlet distribution of shares; smaller: more unequal"};
+  if (claim->shares)
+    *to++ = (Option){OPTION_INT, "draws",  0,           &command->draws,
+                     "N",        .min = 1, .max = 1000, .help = "passes over the samples, each with other shares"};
   *to++ = (Option){OPTION_GROUP, .help = "Running and results"};
   to += train_options_select(table, run, to);
   if (claim->shares)
@@ -166,7 +170,7 @@ static Status measure_fpar(const ClaimCommand *command, Session *session) {
   int64_t count;
   Status status = train->out ? files_make_dirs(train->out) : STATUS_OK;
   TRY(status);
-  status = claims_fpar(session, devices, command->concentration, train->eval_samples, &list, &count);
+  status = claims_fpar(session, devices, command->concentration, train->eval_samples, command->draws, &list, &count);
   if (status == STATUS_OK && train->out) status = save_batches(list, count, train->out);
   if (status == STATUS_OK && train->out) status = save_histogram(list, count, train->out);
   if (status == STATUS_OK) status = report_fpar(command, session, devices, list, count);

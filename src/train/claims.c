@@ -50,7 +50,7 @@ static int by_fpar(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, FparBatch **list, int64_t *count) {
+Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, int64_t draws, FparBatch **list, int64_t *count) {
   const DeviceMapOptions map = {.devices_min = devices,
                                 .devices_max = devices,
                                 .counts = COUNTS_DIRICHLET,
@@ -64,16 +64,18 @@ Status claims_fpar(Session *session, int devices, double concentration, int64_t 
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_SHARES);
   tape_record(session->tape, false);
   session->emulation.look = 0;
-  TRY(session->task->source->seek(session, TASK_TEST, 0, 0));
-  progress_start(&progress, "evaluating on unequal devices", samples, session->options.quiet);
+  progress_start(&progress, "evaluating on unequal devices", samples * draws, session->options.quiet);
   Status status = STATUS_OK;
-  for (int64_t done = 0; done < samples && status == STATUS_OK;) {
-    TaskBatch batch;
-    status = next_batch(session, done, samples, &batch);
-    if (status == STATUS_OK) status = ARRAY_RESERVE(*list, *count, 1, room, "batches");
-    if (status == STATUS_OK) status = fpar_batch(session, &batch, &map, &rng, &(*list)[(*count)++]);
-    if (status == STATUS_OK) done += batch.count;
-    if (progress.terminal) progress_update(&progress, done, NULL);
+  for (int64_t draw = 0; draw < draws && status == STATUS_OK; draw++) {
+    status = session->task->source->seek(session, TASK_TEST, 0, 0);
+    for (int64_t done = 0; done < samples && status == STATUS_OK;) {
+      TaskBatch batch;
+      status = next_batch(session, done, samples, &batch);
+      if (status == STATUS_OK) status = ARRAY_RESERVE(*list, *count, 1, room, "batches");
+      if (status == STATUS_OK) status = fpar_batch(session, &batch, &map, &rng, &(*list)[(*count)++]);
+      if (status == STATUS_OK) done += batch.count;
+      if (progress.terminal) progress_update(&progress, draw * samples + done, NULL);
+    }
   }
   progress_wipe(&progress);
   if (status == STATUS_OK) qsort(*list, (size_t)*count, sizeof **list, by_fpar);

@@ -12,10 +12,10 @@ typedef struct FparBatch {
   TaskScore score;
 } FparBatch;
 
-/* Each batch of the first `samples` (0: all) of the test part has shares of its own on `devices` devices, from a Dirichlet distribution
- * with this concentration, and of images a permutation of its own; both follow from options.seed. *list [*count] in ascending order of
- * their rates, the caller's to free, also after a failure. INTERRUPTED when a signal asked for it. */
-Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, FparBatch **list, int64_t *count);
+/* Each batch of the first `samples` (0: all) of the test part, which is gone through `draws` times, has shares of its own on `devices`
+ * devices, from a Dirichlet distribution with this concentration, and of images a permutation of its own; both follow from options.seed.
+ * *list [*count] in ascending order of their rates, the caller's to free, also after a failure. INTERRUPTED when a signal asked for it. */
+Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, int64_t draws, FparBatch **list, int64_t *count);
 
 /* Batches of one range of rates. */
 typedef struct FparBin {

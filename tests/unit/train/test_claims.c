@@ -33,8 +33,8 @@ static void shares_follow_from_the_seed(void **state) {
   FparBatch *list, *again;
   int64_t count, more;
   open_evaluated(&session);
-  tiny_check(claims_fpar(&session, 3, 1, 0, &list, &count));
-  tiny_check(claims_fpar(&session, 3, 1, 0, &again, &more));
+  tiny_check(claims_fpar(&session, 3, 1, 0, 1, &list, &count));
+  tiny_check(claims_fpar(&session, 3, 1, 0, 1, &again, &more));
   assert_int_equal(count, (TINY_TEST + 4) / 5), assert_int_equal(more, count);
   int64_t samples = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -46,11 +46,15 @@ static void shares_follow_from_the_seed(void **state) {
   assert_int_equal(samples, TINY_TEST);
   assert_true(list[count - 1].fpar > list[0].fpar);
   free(list), free(again);
-  tiny_check(claims_fpar(&session, 4, 1e6, 7, &list, &count)); /* shares that are as good as even */
+  tiny_check(claims_fpar(&session, 3, 1, 7, 2, &list, &count)); /* 5 and 2 samples, twice, each with other shares */
+  assert_int_equal(count, 4);
+  assert_false(list[0].fpar == list[1].fpar && list[2].fpar == list[3].fpar); /* as if both had the same */
+  free(list);
+  tiny_check(claims_fpar(&session, 4, 1e6, 7, 1, &list, &count)); /* shares that are as good as even */
   assert_int_equal(count, 2), assert_int_equal(list[0].score.samples + list[1].score.samples, 7);
   assert_true(list[0].fpar == 0.25 && list[1].fpar == 0.25);
   free(list);
-  tiny_check(claims_fpar(&session, 1, 1, 0, &list, &count)); /* a device alone is the plain model */
+  tiny_check(claims_fpar(&session, 1, 1, 0, 1, &list, &count)); /* a device alone is the plain model */
   Validation plain;
   tiny_check(validate_run(&session, 0, 0, &plain));
   double loss = 0;

@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* More than a token of any vocabulary stands for, and than JSON makes of a byte: longer texts are refused before they are cut into tokens.
+ */
+enum { TOKEN_BYTES = 512, JSON_ESCAPE = 6 };
+
 typedef struct WaitingToken {
   int32_t id;
   float logprob;
@@ -43,6 +47,7 @@ struct Completion {
   Service *service;
   const ServiceModel *model;
   json_t *root;
+  size_t body_bytes;
   CompletionRequest asked;
   ChoiceOptions options;
   const char *stops[REQUEST_STOPS + 1];
@@ -333,8 +338,15 @@ static void close_request(void *context, HttpRequest *request) {
 /* The ids of a prompt. `code` of an error: what OpenAI's clients know it by. */
 static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt, TokenList *ids, const char **code) {
   const Vocabulary *v = c->model->vocabulary;
+  if (!prompt && c->body_bytes / (JSON_ESCAPE * TOKEN_BYTES) > (size_t)c->model->tokens_max)
+    return *code = "context_length_exceeded",
+           status_set(STATUS_BAD_VALUE, "messages that fill a request of %zu bytes; the context has room for %lld tokens", c->body_bytes,
+                      (long long)c->model->tokens_max);
   if (!prompt)
     TRY(chat_template_encode(c->model->chat, v, c->asked.messages, true, ids));
+  else if (prompt->text && prompt->bytes / TOKEN_BYTES > (size_t)c->model->tokens_max)
+    return *code = "context_length_exceeded", status_set(STATUS_BAD_VALUE, "a text of %zu bytes; the context has room for %lld tokens",
+                                                         prompt->bytes, (long long)c->model->tokens_max);
   else if (prompt->text)
     TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, false, ids));
   else
@@ -410,6 +422,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   c->references = 1;
   c->service = service;
   c->root = root;
+  http_body(request, &c->body_bytes);
   snprintf(c->id, sizeof c->id, "%s-%s", chat ? "chatcmpl" : "cmpl", http_id(request));
   Status status = completion_request_read(&c->asked, root, chat, param);
   if (status != STATUS_OK) {

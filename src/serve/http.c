@@ -5,6 +5,7 @@
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 enum {
   POOL_SPARE = 16 << 10, /* of a connection's memory, for the head of the answer and for chunks */
   BODY_START = 16 << 10,
+  LARGE_BODY = 1 << 20,
   CONNECTIONS_SPARE = 32 /* that are being closed to make room */
 };
 
@@ -262,6 +264,8 @@ static bool check_body_head(HttpRequest *r) {
   size_t max = r->http->options.max_body;
   bool post = strcmp(r->method, "POST") == 0;
   if (post && !length && !coding) return http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed"), false;
+  if (coding && strcasecmp(coding, "chunked") != 0)
+    return http_reply_error(r, 501, NULL, NULL, "Transfer-Encoding: %.40s is not accepted; chunked is", coding), false;
   if (length && coding) /* of which a proxy may believe the other */
     return http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other"), false;
   if (length && strtoull(length, NULL, 10) > max)
@@ -421,10 +425,16 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
   if (http->options.log) write_log(r, seconds, whole);
   if (http->options.finished) http->options.finished(http->options.context, http_path(r), status, seconds);
   atomic_fetch_sub(&http->body_bytes, r->body_room);
+  bool large = r->body_room >= LARGE_BODY;
   pthread_mutex_destroy(&r->lock);
   json_decref(r->notes);
   free(r->body);
   free(r);
+#ifdef __GLIBC__
+  if (large) malloc_trim(0); /* what was made of it was many times as large, and would stay */
+#else
+  (void)large;
+#endif
 }
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what) {
@@ -447,6 +457,12 @@ static void on_library_log(void *context, const char *format, va_list arguments)
   log_detail("http: %s", text);
 }
 
+/* A NUL would end a path or an argument early: what has one stays as it came, and names nothing. */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text) {
+  (void)context, (void)connection;
+  return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 /* ---- start and end */
 
 static struct MHD_Daemon *start_daemon(Http *http, int socket) {
@@ -458,6 +474,12 @@ static struct MHD_Daemon *start_daemon(Http *http, int socket) {
   struct MHD_OptionItem items[16];
   int count = 0;
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_SOCKET, socket, NULL};
+  union {
+    size_t (*function)(void *context, struct MHD_Connection *connection, char *text);
+    intptr_t number;
+  } decode = {.function = unescape};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_UNESCAPE_CALLBACK, decode.number, NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL}; /* what a proxy in front may read otherwise */
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->max_header + POOL_SPARE), NULL};
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, o->connections + o->connections / 4 + CONNECTIONS_SPARE, NULL};
   if (o->per_address > 0) items[count++] = (struct MHD_OptionItem){MHD_OPTION_PER_IP_CONNECTION_LIMIT, o->per_address, NULL};

@@ -19,6 +19,7 @@ typedef struct HttpLink {
   HttpPhase phase;
   double since;         /* clock_now when the phase began */
   uint64_t seen;        /* bytes that had come when it began */
+  bool ended;           /* the watch saw that nothing more comes, though something is missing */
   HttpRequest *request; /* under way; NULL: none */
   struct HttpLink *newer, *older;
 } HttpLink;

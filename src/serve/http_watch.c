@@ -1,7 +1,7 @@
-/* What the library does not watch for: heads and bodies that come too slowly though they do come, clients that are gone while their answer
- * is computed (a suspended connection is not polled), and answers that take too long. One thread looks at all connections four times a
- * second. It touches sockets only between http_watch_open and http_watch_close, in which they are open, and ends a connection by shutting
- * its socket down, which the library notices like any other end. */
+/* What the library does not watch for: heads and bodies that come too slowly though they do come, or end in the middle, clients that are
+ * gone while their answer is computed (a suspended connection is not polled), and answers that take too long. One thread looks at all
+ * connections four times a second. It touches sockets only between http_watch_open and http_watch_close, in which they are open, and ends a
+ * connection by shutting its socket down, which the library notices like any other end. */
 #include "base/clock.h"
 #include "serve/http_internal.h"
 #include <linux/tcp.h>
@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -101,11 +102,22 @@ static bool client_gone(int fd) {
   return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
 }
 
+/* The client has closed, and all that it sent was read. */
+static bool input_over(int fd) {
+  int unread;
+  return client_gone(fd) && ioctl(fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
 static void look_at(const Http *http, HttpLink *link, double now) {
   const HttpOptions *o = &http->options;
   HttpRequest *request = link->request;
   if (link->phase == HTTP_HEAD && now - link->since > o->head_seconds) cut(http, link);
   if (link->phase == HTTP_BODY && now - link->since > o->body_seconds) cut(http, link);
+  /* Where the end comes together with the last bytes, the library, which waits for the next ones, does not notice it. Twice, because what
+   * it has just read may have been all. */
+  bool over_early = (link->phase == HTTP_HEAD || link->phase == HTTP_BODY) && input_over(link->fd);
+  if (over_early && link->ended) shutdown(link->fd, SHUT_RDWR);
+  link->ended = over_early;
   if (atomic_load(&http->stopping)) shutdown(link->fd, SHUT_RDWR);
   if (link->phase != HTTP_ANSWER || !request) return;
   bool over = atomic_load(&http->expired) || (o->request_seconds > 0 && now - request->begun > o->request_seconds);

@@ -130,7 +130,15 @@ static void numbers(void *context, HttpRequest *request) {
 
 static void nothing(void *context, HttpRequest *request) { (void)context, (void)request; }
 
-static const HttpRoute routes[] = {{"POST", "/echo", HTTP_WORK, echo},
+/* Nobody else's request is read meanwhile, where there is one thread. */
+static void busy(void *context, HttpRequest *request) {
+  (void)context;
+  client_sleep(0.5);
+  http_reply_static(request, 200, "text/plain", "done", 4);
+}
+
+static const HttpRoute routes[] = {{"GET", "/busy", 0, busy},
+                                   {"POST", "/echo", HTTP_WORK, echo},
                                    {"POST", "/json", HTTP_WORK | HTTP_JSON_BODY, echo},
                                    {"GET", "/hello", 0, hello},
                                    {"GET", "/open", HTTP_OPEN, hello},
@@ -283,6 +291,30 @@ static void ends_slow_requests(void **state) {
   while (clock_now() < begun + 3 && send(fd, "x", 1, MSG_NOSIGNAL) == 1) client_sleep(0.05);
   assert_true(clock_now() < begun + 2.9);
   close(fd);
+  finish(f);
+}
+
+static void one_thread(HttpOptions *options) { options->threads = 1; }
+
+/* The end comes together with the bytes before it, so that there is no other event to notice it by. */
+static void notices_requests_that_end_early(void **state) {
+  (void)state;
+  static const char *const begins[] = {"GET /hello HTTP/1.1\r\nX: ", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"};
+  Fixture *f = start(one_thread, NULL, 0);
+  int occupied = client_connect(f->port, 0);
+  client_send(occupied, "GET /busy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  client_sleep(0.2);
+  for (int i = 0; i < 20; i++) {
+    int fd = client_connect(f->port, 0);
+    client_send(fd, begins[i % 2]);
+    close(fd);
+  }
+  client_sleep(0.5);
+  close(occupied);
+  double begun = clock_now();
+  while (http_connections(f->http) > 0 && clock_now() < begun + 5) client_sleep(0.05);
+  assert_int_equal(http_connections(f->http), 0);
+  assert_int_equal(http_requests(f->http), 0);
   finish(f);
 }
 
@@ -496,13 +528,21 @@ static void stops_amid_everything(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),         cmocka_unit_test(limits_bodies),
-                                     cmocka_unit_test(ends_slow_requests),   cmocka_unit_test(ends_readers_that_stall),
-                                     cmocka_unit_test(limits_connections),   cmocka_unit_test(closes_idle_connections),
-                                     cmocka_unit_test(asks_for_keys),        cmocka_unit_test(refuses_key_files),
-                                     cmocka_unit_test(fills_rates_again),    cmocka_unit_test(answers_other_origins),
-                                     cmocka_unit_test(waits_and_wakes),      cmocka_unit_test(notices_clients_that_leave),
-                                     cmocka_unit_test(tells_what_is_late),   cmocka_unit_test(streams_lose_no_wake),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
+                                     cmocka_unit_test(limits_bodies),
+                                     cmocka_unit_test(ends_slow_requests),
+                                     cmocka_unit_test(notices_requests_that_end_early),
+                                     cmocka_unit_test(ends_readers_that_stall),
+                                     cmocka_unit_test(limits_connections),
+                                     cmocka_unit_test(closes_idle_connections),
+                                     cmocka_unit_test(asks_for_keys),
+                                     cmocka_unit_test(refuses_key_files),
+                                     cmocka_unit_test(fills_rates_again),
+                                     cmocka_unit_test(answers_other_origins),
+                                     cmocka_unit_test(waits_and_wakes),
+                                     cmocka_unit_test(notices_clients_that_leave),
+                                     cmocka_unit_test(tells_what_is_late),
+                                     cmocka_unit_test(streams_lose_no_wake),
                                      cmocka_unit_test(stops_amid_everything)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

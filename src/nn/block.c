@@ -189,10 +189,10 @@ static Tensor *decode(const BlockContext *context, const BlockParams *block, int
                              .rope = table ? &rope : NULL};
   if (cache->remote == 0) return op_decode_attention(tape, q, &options);
   options.positions = cache->positions;
-  if (config->astra.site == SITE_KV)
-    return read_codes(context, index, 0, tape, &options.k) && read_codes(context, index, 1, tape, &options.v)
-               ? op_decode_attention(tape, q, &options)
-               : NULL;
+  const bool site_kv = config->astra.site == SITE_KV;
+  if (!read_codes(context, index, 0, tape, site_kv ? &options.k : &options.x)) return NULL;
+  if (site_kv && !read_codes(context, index, 1, tape, &options.v)) return NULL;
+  if (site_kv && block->rotation.weight < 0) return op_decode_attention(tape, q, &options);
   const Projection *key = block_remote_key(block), *value = block_remote_value(block);
   if (key->lora_a >= 0 || value->lora_a >= 0) {
     tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first");
@@ -200,7 +200,7 @@ static Tensor *decode(const BlockContext *context, const BlockParams *block, int
   }
   options.key = (DecodeProjection){block_param(context, key->weight), block_param(context, key->bias), key->part};
   options.value = (DecodeProjection){block_param(context, value->weight), block_param(context, value->bias), value->part};
-  return read_codes(context, index, 0, tape, &options.x) ? op_decode_attention(tape, q, &options) : NULL;
+  return op_decode_attention(tape, q, &options);
 }
 
 /* ---- rows in one piece and in parts */
@@ -281,19 +281,22 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
   Exchange *const told[] = {context->watch, exchange_of(context)};
-  Tensor *rotated = NULL;
+  Tensor *rotated[EXCHANGE_SITES] = {NULL, NULL};
   part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
   if (part->h != NULL && parts->kv) {
     BlockKeys keys = block_keys(context, block, parts->tape, part->h);
     part->k = keys.k, part->v = keys.v;
   }
-  for (int i = 0; i < 2 && !parts->kv; i++)
-    if (told[i] != NULL && rotates(block, told[i]) && rotated == NULL) rotated = block_map(context, parts->tape, part->h, &block->rotation);
+  Tensor *const rows[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
+  for (int i = 0; i < 2; i++) {
+    if (told[i] == NULL || !rotates(block, told[i]) || rotated[0] != NULL) continue;
+    rotated[0] = block_map(context, parts->tape, rows[0], &block->rotation);
+    if (parts->kv) rotated[1] = block_map(context, parts->tape, rows[1], &block->rotation_value);
+  }
   if (tape_status(parts->tape) != STATUS_OK) return false;
   for (int i = 0; i < 2; i++) {
     if (told[i] == NULL) continue;
-    Tensor *const rows = parts->kv ? part->k : rotates(block, told[i]) ? rotated : part->h;
-    Tensor *const h[EXCHANGE_SITES] = {rows, parts->kv ? part->v : NULL};
+    Tensor *const *h = rotates(block, told[i]) ? rotated : rows;
     set_predictor(context, block, told[i]);
     if (!block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
   }
@@ -366,7 +369,8 @@ static bool take_lost(const Parts *parts, const ExchangeRows rows[EXCHANGE_SITES
   return true;
 }
 
-/* K and V of what arrived of a part go into their places; at site kv the two sites are keys and values already. */
+/* K and V of what arrived of a part go into their places; at site kv the two sites are keys and values already, unless they are in another
+ * basis. */
 static bool finish_part(const Parts *parts, const BlockParams *block, int index, int p, Arrived *arrived) {
   const TokenLayout *layout = parts->context->layout;
   Tape *tape = parts->tape;
@@ -382,13 +386,13 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
   }
   if (rows[0].run != NULL && count_runs(&rows[0]) == 0) return true;
   BlockKeys keys = {rows[0].k, rows[0].v};
-  if (parts->kv)
+  if (parts->kv && !rotates(block, exchange))
     keys = (BlockKeys){rows[0].x, rows[1].x};
   else if (rows[0].x != NULL && exchange->whole_rows)
     keys = block_keys(parts->context, block, tape, rows[0].x);
   else if (rows[0].x != NULL) {
     keys.k = block_map(parts->context, tape, rows[0].x, block_remote_key(block));
-    keys.v = block_map(parts->context, tape, rows[0].x, block_remote_value(block));
+    keys.v = block_map(parts->context, tape, rows[parts->kv ? 1 : 0].x, block_remote_value(block));
   }
   if (tape_status(tape) != STATUS_OK) return false;
   if (keys.k == NULL || keys.v == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;

@@ -27,9 +27,11 @@ typedef struct Projection {
 typedef struct BlockParams {
   int norm1_weight, norm1_bias, norm2_weight, norm2_bias; /* [D]; bias -1: RMSNorm */
   Projection query, key, value, output;                   /* D -> D, kv width, kv width; D -> D */
-  Projection rotation;                 /* D -> D: what is quantised, of the rows after the first norm; weight -1: these */
+  Projection rotation;                 /* site width W -> W: what is quantised, of the rows after the first norm or (site kv) of keys;
+                                        * weight -1: these */
+  Projection rotation_value;           /* site kv: of values */
   Projection prediction;               /* D -> D: what is expected of them, from those of the block before; weight -1: nothing */
-  Projection remote_key, remote_value; /* with a rotation, D -> kv width: keys and values of quantised rows */
+  Projection remote_key, remote_value; /* with a rotation, W -> kv width: keys and values of quantised rows */
   Projection gate, up, down;           /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */
 } BlockParams;
 

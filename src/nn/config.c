@@ -207,9 +207,8 @@ static Status check_astra(const ModelConfig *config) {
   if (decoder && astra->layout.kind != TOKEN_MAP_RASTER)
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
-  if (astra->rotation && astra->site != SITE_X)
-    return status_set(STATUS_UNSUPPORTED, "astra.rotation is for site x: keys and values travel as they are");
-  if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
+  if (astra->prediction && (!astra->rotation || astra->site != SITE_X))
+    return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation at site x");
   TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
   if (astra->devices > config_tokens(config))
     return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,

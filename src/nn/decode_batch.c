@@ -121,9 +121,11 @@ static Tensor *attend(Step *step, const BlockParams *block, int index, Tensor *q
     options.k = book_of(&setup->cache, index, 0);
     options.v = book_of(&setup->cache, index, 1);
   } else if (setup->cache.sites > 0) {
+    options.x = book_of(&setup->cache, index, 0);
+  }
+  if (setup->cache.sites > 0 && (!site_kv || block->rotation.weight >= 0)) {
     if (key->lora_a >= 0 || value->lora_a >= 0)
       return tape_fail(step->tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first"), NULL;
-    options.x = book_of(&setup->cache, index, 0);
     options.key = (DecodeProjection){block_param(context, key->weight), block_param(context, key->bias), key->part};
     options.value = (DecodeProjection){block_param(context, value->weight), block_param(context, value->bias), value->part};
   }

@@ -94,7 +94,8 @@ static void vit_describe(Model *model) {
 /* ---- Rotations ---- */
 
 /* Tokens are quantised in another basis, in which groups of numbers are independent and equally hard: y = T (h - mean). Receivers make keys
- * and values of y with projections of their own, which begin as key and value after the inverse of T (train/codebooks.c). */
+ * and values of y with projections of their own, which begin as key and value after the inverse of T (train/codebooks.c). At site kv keys
+ * and values have a basis each, and receivers begin with its inverse. */
 static void describe_rotations(Model *model) {
   const ModelConfig *c = &model->config;
   const int64_t keys = c->width / c->heads * c->kv_heads;
@@ -102,14 +103,17 @@ static void describe_rotations(Model *model) {
   const bool rotates = c->astra.groups > 0 && c->astra.rotation;
   for (int64_t index = 0; index < c->blocks; index++) {
     BlockParams *block = &model->block[index];
-    block->rotation = block->prediction = block->remote_key = block->remote_value = absent();
+    block->rotation = block->rotation_value = block->prediction = block->remote_key = block->remote_value = absent();
     if (!rotates) continue;
     char prefix[64];
     snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
-    block->rotation = add_linear(model, c->width, c->width, false, true, prefix, "rotation");
-    if (c->astra.prediction && index > 0) block->prediction = add_linear(model, c->width, c->width, false, true, prefix, "prediction");
-    block->remote_key = add_linear(model, keys, c->width, false, true, prefix, "remote_key");
-    block->remote_value = add_linear(model, keys, c->width, false, true, prefix, "remote_value");
+    const int64_t width = config_site_width(c);
+    const bool two = config_sites(c) == 2;
+    block->rotation = add_linear(model, width, width, false, true, prefix, two ? "rotation_key" : "rotation");
+    if (two) block->rotation_value = add_linear(model, width, width, false, true, prefix, "rotation_value");
+    if (c->astra.prediction && index > 0) block->prediction = add_linear(model, width, width, false, true, prefix, "prediction");
+    block->remote_key = add_linear(model, keys, width, false, true, prefix, "remote_key");
+    block->remote_value = add_linear(model, keys, width, false, true, prefix, "remote_value");
   }
   for (size_t i = first; i < model->params.count; i++) model->params.list[i].fitted = true;
 }

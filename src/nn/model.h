@@ -76,12 +76,18 @@ Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabL
 
 /* ---- The basis that tokens are quantised in (AstraConfig.rotation; vq/rotation.h) */
 
-/* M = Wk^T Wk + Wv^T Wv [D, D] of a block: the squared error of keys and values for an error e of its quantised input is e^T M e. */
-Status model_key_value_metric(Model *model, int64_t block, double *metric);
+/* metric M [W, W], W = config_site_width: what an error e of a row that is quantised costs is e^T M e.
+ *   site x: M = Wk^T Wk + Wv^T Wv [D, D]: the squared error of keys and values.
+ *   site kv, by kv head and zero between them, with the query heads h that share it:
+ *     site 0, keys: sum_h E[q_h q_h^T], the squared error of scores before scaling, where q = Wq x + bq of the norm's output x = g n + b
+ *       with E[n n^T] = I. Rotary positions turn each pair of numbers by angles that are taken to be uniform: M then is the diagonal, alike
+ *       for both numbers of a pair.
+ *     site 1, values: sum_h Wo_h^T Wo_h: that of the output projection where a head attends to this token alone. */
+Status model_rotation_metric(Model *model, int64_t block, int site, double *metric);
 
-/* y = to (x - mean), x = from y + mean: sets the block's rotation, and its projections of remote rows so that they give the keys and values
- * of x. All of them learn. */
-Status model_set_rotation(Model *model, int64_t block, const double *to, const double *from, const double *mean);
+/* y = to (x - mean), x = from y + mean: sets the rotation of a block's site, and its projections of remote rows so that they give the keys
+ * and values of x; at site kv that of keys (site 0) or values (1) alone. All of them learn. */
+Status model_set_rotation(Model *model, int64_t block, int site, const double *to, const double *from, const double *mean);
 
 /* Of a block with a prediction (AstraConfig.prediction; not the first): y^ weight^T + bias is expected of its y, where y^ are the rows of
  * the block before as receivers know them. weight [D, D]; bias begins as 0. Both learn. */

@@ -21,17 +21,20 @@ static void read_projection(Model *model, const Projection *projection, int64_t 
   for (int64_t i = 0; i < part->count; i++) bias[i] = (double)row[i];
 }
 
-/* Room for one projection of `kv` outputs, and a row of either side. */
+/* Room for one projection, and a row of either side. */
 typedef struct Room {
-  double *weight, *bias; /* [kv, D], [kv] */
+  double *weight, *bias; /* [outputs, inputs], [outputs] */
   real *row;
-  int64_t width, kv;
+  int64_t outputs, inputs;
 } Room;
 
-static Status room_new(Room *room, const ModelConfig *config) {
-  const int64_t width = config->width, kv = width / config->heads * config->kv_heads;
-  *room = (Room){malloc((size_t)(kv * width) * sizeof(double)), malloc((size_t)kv * sizeof(double)), malloc((size_t)width * sizeof(real)),
-                 width, kv};
+static Status room_new(Room *room, int64_t outputs, int64_t inputs) {
+  const int64_t longest = outputs > inputs ? outputs : inputs;
+  *room = (Room){.weight = malloc((size_t)(outputs * inputs) * sizeof(double)),
+                 .bias = malloc((size_t)outputs * sizeof(double)),
+                 .row = malloc((size_t)longest * sizeof(real)),
+                 .outputs = outputs,
+                 .inputs = inputs};
   return room->weight && room->bias && room->row ? STATUS_OK : status_no_memory(NULL, "a rotation");
 }
 
@@ -41,29 +44,97 @@ static void room_free(Room *room) {
   free(room->row);
 }
 
-Status model_key_value_metric(Model *model, int64_t block, double *metric) {
-  const Projection *const sides[] = {&model->block[block].key, &model->block[block].value};
+static int64_t kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
+
+/* metric [n, n] += w w^T */
+static void add_outer(int64_t n, const double *w, double *metric, int64_t stride) {
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < n; j++) metric[i * stride + j] += w[i] * w[j];
+}
+
+static Status input_metric(Model *model, const BlockParams *block, double *metric) {
+  const Projection *const sides[] = {&block->key, &block->value};
+  const int64_t n = model->config.width, outputs = kv_width(&model->config);
   Room room;
-  Status status = room_new(&room, &model->config);
-  const int64_t n = model->config.width;
-  memset(metric, 0, (size_t)(n * n) * sizeof *metric);
+  Status status = room_new(&room, outputs, n);
   for (int side = 0; side < 2 && status == STATUS_OK; side++) {
     read_projection(model, sides[side], n, room.row, room.weight, room.bias);
-    for (int64_t o = 0; o < room.kv; o++) {
-      const double *w = room.weight + o * n;
-      for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) metric[i * n + j] += w[i] * w[j];
-    }
+    for (int64_t o = 0; o < outputs; o++) add_outer(n, room.weight + o * n, metric, n);
   }
   room_free(&room);
   return status;
 }
 
+/* Second moments of queries, [d, d] for each kv head on the diagonal of metric. */
+static Status key_metric(Model *model, const BlockParams *block, double *metric) {
+  const ModelConfig *c = &model->config;
+  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = kv_width(c);
+  const Tensor *scale = model_param(model, block->norm1_weight), *shift = model_param(model, block->norm1_bias);
+  Room room;
+  double *column = malloc((size_t)d * sizeof *column);
+  Status status = room_new(&room, n, n);
+  if (column == NULL && status == STATUS_OK) status = status_no_memory(NULL, "a rotation");
+  if (status == STATUS_OK) read_projection(model, &block->query, n, room.row, room.weight, room.bias);
+  for (int64_t h = 0; h < c->heads && status == STATUS_OK; h++) {
+    const int64_t first = h * d;
+    double *of_head = metric + h / shared * d * (stride + 1);
+    for (int64_t i = 0; i < n; i++) {
+      real factor, offset = 0;
+      tensor_read(scale, i, 1, &factor);
+      if (shift != NULL) tensor_read(shift, i, 1, &offset);
+      for (int64_t o = 0; o < d; o++) {
+        column[o] = room.weight[(first + o) * n + i] * (double)factor;
+        room.bias[first + o] += room.weight[(first + o) * n + i] * (double)offset;
+      }
+      add_outer(d, column, of_head, stride);
+    }
+    add_outer(d, room.bias + first, of_head, stride);
+  }
+  free(column);
+  room_free(&room);
+  return status;
+}
+
+/* Their mean over all angles by which rotary positions turn numbers i and i + d / 2 of each head. */
+static void turn_metric(const ModelConfig *c, double *metric) {
+  const int64_t d = c->width / c->heads, n = kv_width(c);
+  for (int64_t i = 0; i < n * n; i++)
+    if (i / n != i % n) metric[i] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (i % d >= d / 2) continue;
+    double *one = metric + i * (n + 1), *other = metric + (i + d / 2) * (n + 1);
+    *one = *other = (*one + *other) / 2;
+  }
+}
+
+static Status value_metric(Model *model, const BlockParams *block, double *metric) {
+  const ModelConfig *c = &model->config;
+  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = kv_width(c);
+  Room room;
+  Status status = room_new(&room, n, n);
+  if (status == STATUS_OK) read_projection(model, &block->output, n, room.row, room.weight, room.bias);
+  for (int64_t h = 0; h < c->heads && status == STATUS_OK; h++)
+    for (int64_t o = 0; o < n; o++) add_outer(d, room.weight + o * n + h * d, metric + h / shared * d * (stride + 1), stride);
+  room_free(&room);
+  return status;
+}
+
+Status model_rotation_metric(Model *model, int64_t block, int site, double *metric) {
+  const BlockParams *params = &model->block[block];
+  const int64_t width = config_site_width(&model->config);
+  memset(metric, 0, (size_t)(width * width) * sizeof *metric);
+  if (model->config.astra.site == SITE_X) return input_metric(model, params, metric);
+  if (site == 1) return value_metric(model, params, metric);
+  TRY(key_metric(model, params, metric));
+  if (model->rope.cosine != NULL) turn_metric(&model->config, metric);
+  return STATUS_OK;
+}
+
 /* to <- the projection behind x = from y + mean: W from, and W mean + b. */
 static void fold(Model *model, const Room *room, const double *from, const double *mean, const Projection *to) {
-  const int64_t n = room->width;
+  const int64_t n = room->inputs;
   real *weight = model_param(model, to->weight)->value, *bias = model_param(model, to->bias)->value;
-  for (int64_t o = 0; o < room->kv; o++) {
+  for (int64_t o = 0; o < room->outputs; o++) {
     const double *w = room->weight + o * n;
     double sum = room->bias[o];
     for (int64_t i = 0; i < n; i++) sum += w[i] * mean[i];
@@ -76,12 +147,15 @@ static void fold(Model *model, const Room *room, const double *from, const doubl
   }
 }
 
-Status model_set_rotation(Model *model, int64_t index, const double *to, const double *from, const double *mean) {
+Status model_set_rotation(Model *model, int64_t index, int site, const double *to, const double *from, const double *mean) {
   const BlockParams *block = &model->block[index];
+  const bool site_x = model->config.astra.site == SITE_X;
+  const int64_t n = config_site_width(&model->config);
+  const Projection *rotation = site == 0 ? &block->rotation : &block->rotation_value;
+  const Projection *const plain[] = {&block->key, &block->value}, *const remote[] = {&block->remote_key, &block->remote_value};
+  real *weight = model_param(model, rotation->weight)->value, *bias = model_param(model, rotation->bias)->value;
   Room room;
-  Status status = room_new(&room, &model->config);
-  const int64_t n = model->config.width;
-  real *weight = model_param(model, block->rotation.weight)->value, *bias = model_param(model, block->rotation.bias)->value;
+  Status status = room_new(&room, kv_width(&model->config), n);
   for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
     double sum = 0;
     for (int64_t j = 0; j < n; j++) {
@@ -90,11 +164,15 @@ Status model_set_rotation(Model *model, int64_t index, const double *to, const d
     }
     bias[i] = (real)sum;
   }
-  if (status == STATUS_OK) {
-    read_projection(model, &block->key, n, room.row, room.weight, room.bias);
-    fold(model, &room, from, mean, &block->remote_key);
-    read_projection(model, &block->value, n, room.row, room.weight, room.bias);
-    fold(model, &room, from, mean, &block->remote_value);
+  for (int side = 0; side < 2 && status == STATUS_OK; side++) {
+    if (!site_x && side != site) continue;
+    if (site_x) {
+      read_projection(model, plain[side], n, room.row, room.weight, room.bias);
+    } else { /* what is rotated are keys or values already: W = 1 */
+      memset(room.bias, 0, (size_t)n * sizeof *room.bias);
+      for (int64_t i = 0; i < n * n; i++) room.weight[i] = i / n == i % n;
+    }
+    fold(model, &room, from, mean, remote[side]);
   }
   room_free(&room);
   return status;

@@ -113,11 +113,15 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
   DeviceCost cost = block(c, rows);
   double sites = config_sites(c), width = (double)config_site_width(c);
   double shared = (double)share->own + (has_one_class_row(c, STRATEGY_ASTRA) && share->device == 0);
-  bool projected = c->astra.site == SITE_X && !tables;
+  bool projected = c->astra.site == SITE_X ? !tables : c->astra.rotation;
   cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
   cost.sent_bits = shared * (config_bits_per_token(c) / (double)c->blocks);
-  if (c->astra.rotation) cost.linear += rows->own * 2.0 * width * width;
+  if (c->astra.rotation) cost.linear += rows->own * sites * 2.0 * width * width;
   if (c->astra.prediction) cost.linear += rows->own * 2.0 * width * width;
+  if (projected && c->astra.site == SITE_KV) {
+    const double remote = rows->remote * sites * 2.0 * width * width;
+    cost.linear += remote - cost.remote, cost.remote = remote;
+  }
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
   if (c->astra.prediction) cost.remote += rows->remote * 2.0 * width * width, cost.linear += rows->remote * 2.0 * width * width;
   if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;

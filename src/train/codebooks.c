@@ -223,33 +223,34 @@ static void multiply(int64_t n, const double *a, const double *b, double *c) {
       for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * n + k] * b[k * n + j];
 }
 
-/* Fits the block's basis to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the block
- * before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: 3 n^2 + n doubles. */
-static Status fit_basis(Session *session, const Watcher *watcher, int block, double *room, Rotation *rotation) {
+/* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
+ * block before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: 3 n^2 + n doubles. */
+static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, Rotation *rotation) {
+  const int block = index / watcher->sites, site = index % watcher->sites;
   const int64_t n = watcher->width, count = watcher->limit;
   double *metric = room, *weight = metric + n * n, *product = weight + n * n, *offset = product + n * n;
-  real *samples = samples_of(watcher, block);
+  real *samples = samples_of(watcher, index);
   const bool predicts = watcher->before != NULL && block > 0;
-  TRY(model_key_value_metric(session->model, block, metric));
+  TRY(model_rotation_metric(session->model, block, site, metric));
   if (predicts) TRY(regression_fit(watcher->before, samples, count, n, weight, offset));
   TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
   TRY(rotation_apply(rotation, samples, count));
   for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
-  TRY(model_set_rotation(session->model, block, rotation->to, rotation->from, rotation->mean));
+  TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
   multiply(n, rotation->to, weight, product);
   model_set_prediction(session->model, block, product);
   return STATUS_OK;
 }
 
-static Status rotate_block(Session *session, const Watcher *watcher, int block) {
+static Status rotate_site(Session *session, const Watcher *watcher, int index) {
   const size_t n = (size_t)watcher->width;
   Rotation rotation = {0};
   double *room = malloc((3 * n * n + n) * sizeof *room);
-  Status status = room ? fit_basis(session, watcher, block, room, &rotation) : status_no_memory(NULL, "a rotation");
+  Status status = room ? fit_basis(session, watcher, index, room, &rotation) : status_no_memory(NULL, "a rotation");
   rotation_release(&rotation);
   free(room);
-  return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
+  return status == STATUS_OK ? status : status_wrap(status, "block %d", index / watcher->sites);
 }
 
 /* What receivers expect of a block's tokens. */
@@ -360,8 +361,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 /* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. */
 static Status fit_alone(Session *session, const Watcher *watcher, CodebookReport *reports) {
   const int sites = session->emulation.blocks * session->emulation.sites;
-  for (int block = 0; session->config->astra.rotation && block < session->emulation.blocks; block++)
-    TRY(rotate_block(session, watcher, block));
+  for (int index = 0; session->config->astra.rotation && index < sites; index++) TRY(rotate_site(session, watcher, index));
   for (int index = ranks_self(); index < sites; index += ranks_count()) {
     TRY(fit_site(session, watcher, index));
     if (reports != NULL) TRY(check_site(session, watcher, index, false, &reports[index]));
@@ -378,7 +378,7 @@ static void spread(Session *session, int index) {
 /* With predictions a block begins with the codes of the one before. */
 static Status fit_chain(Session *session, const Watcher *watcher, CodebookReport *reports) {
   for (int block = 0; block < session->emulation.blocks; block++) {
-    Status status = rotate_block(session, watcher, block);
+    Status status = rotate_site(session, watcher, block); /* predictions: one site */
     if (status == STATUS_OK && block % ranks_count() == ranks_self()) {
       status = fit_site(session, watcher, block);
       if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, block, false, &reports[block]);

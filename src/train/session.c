@@ -366,8 +366,8 @@ static Status read_config(Session *session, ModelConfig *config) {
   config->astra.prediction = options->prediction;
   if (options->prediction && (options->groups == 0 || config->astra.site != SITE_X))
     return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised at site x: it needs --groups, and --site x");
-  if (options->rotation && (options->groups == 0 || config->astra.site != SITE_X))
-    return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised at site x: it needs --groups, and --site x");
+  if (options->rotation && options->groups == 0)
+    return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised: it needs --groups");
   TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,

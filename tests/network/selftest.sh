@@ -28,6 +28,8 @@ make_checkpoint "$work/predicted" tiny 4rp 50 4
 check "tiny with predictions on 4 nodes" --checkpoint "$work/predicted"
 make_checkpoint "$work/predicted-gpt2" tiny-gpt2 4rp 50 3
 check "tiny GPT-2 with predictions on 3 nodes" --checkpoint "$work/predicted-gpt2"
+make_checkpoint "$work/rotated-llama" tiny-llama 2r 64 4
+check "tiny Llama, keys and values in another basis" --checkpoint "$work/rotated-llama"
 for case in tests/golden/gpt2-* tests/golden/llama-*; do
   check "$case" --checkpoint "$case" --file "$case/expected.safetensors"
   grep -q '^mean loss of the labels' "$work/out" || report "$case: no loss was compared"

@@ -43,9 +43,11 @@ typedef struct Decode {
   int64_t tile_numbers;
 } Decode;
 
-static bool is_site_x(const Decode *job) { return job->remote > 0 && job->options.key.weight != NULL; }
+/* Keys and values of remote rows are projections of what the codes say: at site x, and at site kv of rows in another basis. */
+static bool is_projected(const Decode *job) { return job->remote > 0 && job->options.key.weight != NULL; }
+static bool is_site_x(const DecodeBatch *options) { return options->x.codebook != NULL || options->x.narrow != NULL; }
 /* Remote keys are computed, tile by tile; otherwise the key projection was applied to the query (`query`). */
-static bool projects_keys(const Decode *job) { return is_site_x(job) && job->options.rope != NULL; }
+static bool projects_keys(const Decode *job) { return is_projected(job) && job->options.rope != NULL; }
 static real *tile_of(const Decode *job, int thread) { return job->tile + thread * job->tile_numbers; }
 static int64_t tiles_of(int64_t remote) { return (remote + TILE - 1) / TILE; }
 static const real *queries_of(const Decode *job, const Unit *unit, int64_t head) {
@@ -192,7 +194,7 @@ static void own_body(void *context, int64_t begin, int64_t end, int thread) {
   for (int64_t item = begin; item < end; item++) {
     const int64_t kv = item / (job->units + 1), number = item % (job->units + 1) - 1;
     if (number < 0) {
-      if (is_site_x(job) && !projects_keys(job)) bring_queries(job, kv);
+      if (is_projected(job) && !projects_keys(job)) bring_queries(job, kv);
       continue;
     }
     const Unit *unit = &job->unit[number];
@@ -230,14 +232,23 @@ static void look_up(const DecodeBook *book, const int32_t *codes, int64_t width,
   }
 }
 
+/* Rows that are projected to keys (side 0) or values (1): at site x the same. */
+static void look_up_side(const Decode *job, const Unit *unit, int side, int64_t first, int64_t count, int64_t column, int64_t columns,
+                         real *rows) {
+  const DecodeBatch *options = &job->options;
+  const DecodeBook *book = is_site_x(options) ? &options->x : side == 0 ? &options->k : &options->v;
+  const int32_t *codes = is_site_x(options) ? unit->of->x : side == 0 ? unit->of->k : unit->of->v;
+  look_up(book, codes, job->in, first, count, column, columns, rows);
+}
+
 /* Keys [count, KV d] of remote rows from `first` on, turned. */
 static const real *remote_keys(const Decode *job, const Unit *unit, int64_t first, int64_t count, real *tile) {
   const DecodeBatch *options = &job->options;
   real *keys = tile;
-  if (is_site_x(job)) {
+  if (is_projected(job)) {
     const real *bias = bias_of(&options->key);
     keys += TILE * job->in;
-    look_up(&options->x, unit->of->x, job->in, first, count, 0, job->in, tile);
+    look_up_side(job, unit, 0, first, count, 0, job->in, tile);
     for (int64_t r = 0; bias && r < count; r++) memcpy(keys + r * job->kv_width, bias, (size_t)job->kv_width * sizeof *keys);
     multiply(job, &options->key, true, count, 0, job->kv_width, tile, job->in, bias != NULL, keys, job->kv_width);
   } else {
@@ -256,8 +267,8 @@ static const real *remote_keys(const Decode *job, const Unit *unit, int64_t firs
 static void score_remote(const Decode *job, const Unit *unit, int64_t first, int thread) {
   const int64_t count = matmul_lesser(TILE, unit->of->remote - first), heads = unit->rows * job->heads;
   real *tile = tile_of(job, thread);
-  if (is_site_x(job) && !projects_keys(job)) {
-    look_up(&job->options.x, unit->of->x, job->in, first, count, 0, job->in, tile);
+  if (is_projected(job) && !projects_keys(job)) {
+    look_up_side(job, unit, 0, first, count, 0, job->in, tile);
     for (int64_t h = 0; h < heads; h++)
       for (int64_t r = 0; r < count; r++) unit->scores[h * unit->keys + first + r] = job->offset[unit->first * job->heads + h];
     matmul_single(false, true, heads, count, job->in, 1, job->query + unit->first * job->heads * job->in, job->in, tile, job->in, 1,
@@ -288,7 +299,7 @@ static void sum_rows(const Decode *job, const Unit *unit, int64_t column, int64_
   real *tile = tile_of(job, thread);
   for (int64_t first = 0, count; first < unit->of->remote; first += count) {
     count = matmul_lesser(TILE, unit->of->remote - first);
-    look_up(&job->options.x, unit->of->x, job->in, first, count, column, columns, tile);
+    look_up_side(job, unit, 1, first, count, column, columns, tile);
     matmul_single(false, false, unit->rows * job->heads, columns, count, 1, unit->scores + first, unit->keys, tile, columns, first > 0,
                   job->sum + unit->first * job->heads * job->in + column, job->in);
   }
@@ -307,7 +318,7 @@ static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, i
 
 /* Of the columns of a unit's remote rows: one for each thread that would be without a unit. */
 static int64_t slices_of(const Decode *job) {
-  if (!is_site_x(job)) return job->kv_heads;
+  if (!is_projected(job)) return job->kv_heads;
   return job->units >= threads_count() ? 1 : matmul_lesser(threads_count(), job->in);
 }
 
@@ -317,7 +328,7 @@ static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   for (int64_t item = begin; item < end; item++) {
     const Unit *unit = &job->unit[item / slices];
     const int64_t slice = item % slices, column = job->in * slice / slices;
-    if (unit->scores && is_site_x(job))
+    if (unit->scores && is_projected(job))
       sum_rows(job, unit, column, job->in * (slice + 1) / slices - column, thread);
     else if (unit->scores)
       sum_remote_values(job, unit, slice, thread);
@@ -351,14 +362,14 @@ static void count_products(const Decode *job, bool planning) {
   const int64_t d = job->head_width;
   for (const Unit *unit = job->unit; unit < job->unit + job->units; unit++) {
     const int64_t heads = unit->rows * job->heads, remote = unit->of->remote;
-    for (int side = 0; side < 2; side++) matmul_count_only(heads, unit->own + (is_site_x(job) ? 0 : remote), d);
-    if (remote == 0 || !is_site_x(job)) continue;
+    for (int side = 0; side < 2; side++) matmul_count_only(heads, unit->own + (is_projected(job) ? 0 : remote), d);
+    if (remote == 0 || !is_projected(job)) continue;
     if (projects_keys(job)) matmul_count_only(heads, remote, d);
     if (!planning) continue;
     matmul_count_only(heads, remote, job->in); /* the sum */
     matmul_count_only(projects_keys(job) ? remote : heads, projects_keys(job) ? job->kv_width : remote, job->in);
   }
-  if (!planning || !is_site_x(job)) return;
+  if (!planning || !is_projected(job)) return;
   for (int side = projects_keys(job); side < 2; side++) matmul_count_only(job->rows * job->heads, d, job->in);
 }
 
@@ -367,11 +378,11 @@ static bool is_widened(const Tensor *weight) { return weight->narrow_kind != NAR
 static bool allocate(Tape *tape, Decode *job) {
   const DecodeBatch *options = &job->options;
   const int64_t threads = threads_count(), by_thread = threads * UNIT * job->per_kv * job->largest, rows = job->rows * job->heads;
-  const int64_t width = is_site_x(job) ? job->in : 0;
+  const int64_t width = is_projected(job) ? job->in : 0;
   job->tile_numbers = TILE * (job->remote > 0 ? width + job->kv_width : options->kind != NARROW_NONE ? job->head_width : 0);
   job->scores = tape_alloc(tape, (size_t)(job->score_count + by_thread) * sizeof(real));
   job->tile = tape_alloc(tape, (size_t)(threads * job->tile_numbers) * sizeof(real));
-  if (!is_site_x(job)) return tape_status(tape) == STATUS_OK;
+  if (!is_projected(job)) return tape_status(tape) == STATUS_OK;
   if (is_widened(options->key.weight) || is_widened(options->value.weight))
     job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
   job->offset = tape_alloc(tape, (size_t)rows * sizeof(real));
@@ -395,9 +406,9 @@ static void decode_forward(Tape *tape, void *record) {
     threads_for((job->units + 1) * job->kv_heads, 1, own_body, job);
     threads_for(job->tiles, 1, score_body, job);
     if (job->tiles > 0) threads_for(job->units * job->kv_heads, 1, weigh_body, job);
-    if (is_site_x(job)) memset(job->sum, 0, (size_t)(job->rows * job->heads * job->in) * sizeof *job->sum); /* of units without */
+    if (is_projected(job)) memset(job->sum, 0, (size_t)(job->rows * job->heads * job->in) * sizeof *job->sum); /* of units without */
     if (job->tiles > 0) threads_for(job->units * slices_of(job), 1, sum_body, job);
-    if (is_site_x(job)) threads_for(job->kv_heads, 1, project_body, job);
+    if (is_projected(job)) threads_for(job->kv_heads, 1, project_body, job);
   }
   tape_scratch_end(tape, mark);
 }
@@ -426,7 +437,7 @@ static bool projection_fits(const DecodeProjection *side, int64_t outputs, int64
 static Status check_remote(Tape *tape, const Decode *job) {
   const DecodeBatch *options = &job->options;
   const bool planning = tape_planning(tape);
-  bool fit = !is_site_x(job) ||
+  bool fit = !is_projected(job) ||
              (projection_fits(&options->key, job->kv_width, job->in) && projection_fits(&options->value, job->kv_width, job->in));
   for (int64_t r = 0; !planning && options->rope && r < job->remote; r++)
     if (options->positions == NULL || options->positions[r] < 0 || options->positions[r] >= options->rope->count)
@@ -434,11 +445,11 @@ static Status check_remote(Tape *tape, const Decode *job) {
   if (options->rope && job->head_width % 2) return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: heads of odd width do not turn");
   for (const DecodeSequence *s = options->sequence; fit && s < options->sequence + options->count; s++) {
     if (s->remote == 0) continue;
-    if (is_site_x(job))
+    if (is_projected(job) && is_site_x(options))
       fit = codes_fit(&options->x, s->x, s->remote, job->in, planning);
     else
-      fit = codes_fit(&options->k, s->k, s->remote, job->kv_width, planning) &&
-            codes_fit(&options->v, s->v, s->remote, job->kv_width, planning);
+      fit = codes_fit(&options->k, s->k, s->remote, is_projected(job) ? job->in : job->kv_width, planning) &&
+            codes_fit(&options->v, s->v, s->remote, is_projected(job) ? job->in : job->kv_width, planning);
   }
   if (fit) return STATUS_OK;
   return tape_fail(tape, STATUS_BAD_VALUE, "decode_attention: a code is outside its codebook, or the codebooks and weights do not fit");
@@ -489,7 +500,7 @@ Tensor *op_decode_batch(Tape *tape, Tensor *q, const DecodeBatch *options) {
   job->remote = remote;
   job->head_width = width / heads;
   job->kv_width = kv_heads * job->head_width;
-  if (is_site_x(job)) job->in = options->key.weight->shape[options->key.part.transposed ? 0 : 1];
+  if (is_projected(job)) job->in = options->key.weight->shape[options->key.part.transposed ? 0 : 1];
   if (remote > 0 && check_remote(tape, job) != STATUS_OK) return NULL;
   if (!divide(tape, job)) return NULL;
   tape_apply(tape, &DECODE_ATTENTION, job, y);

@@ -40,7 +40,8 @@ typedef struct DecodeBook {
   int64_t groups, entries;
 } DecodeBook;
 
-/* Site x: `x` (W = D) with `key` and `value`. Site kv: `k` and `v` (W = kv_heads d), and no weights. Arrays outlive the call. */
+/* Site x: `x` (W = D) with `key` and `value`. Site kv: `k` and `v` (W = kv_heads d), and no weights, unless these rows are in another
+ * basis: then `key` makes keys of those of `k`, and `value` values of those of `v`. Arrays outlive the call. */
 typedef struct DecodeBatch {
   int heads, kv_heads;            /* kv_heads divides heads */
   NarrowKind kind;                /* of keys and values; NARROW_NONE: reals */
@@ -55,9 +56,10 @@ typedef struct DecodeBatch {
 } DecodeBatch;
 
 /* softmax(q [K^ | keys]^T / sqrt(d)) [V^ | values] for q [1, rows, heads d], the queries of one sequence after another -> the same shape,
- * with site x: K^ = X^ Wk^T + bk and V^ = X^ Wv^T + bv for the rows X^ [R, D], K^ turned by rope; site kv: K^, turned, and V^ are the rows.
+ * with site x: K^ = X^ Wk^T + bk and V^ = X^ Wv^T + bv for the rows X^ [R, D], K^ turned by rope; site kv: K^, turned, and V^ are the rows,
+ * or with weights their products alike.
  *
- * Without rope, site x projects no row: q.(Wk X^_r + bk) = (Wk^T q).X^_r + q.bk, and sum_r a_r (Wv X^_r + bv) = Wv (sum_r a_r X^_r) +
+ * Without rope no row is projected: q.(Wk X^_r + bk) = (Wk^T q).X^_r + q.bk, and sum_r a_r (Wv X^_r + bv) = Wv (sum_r a_r X^_r) +
  * (sum_r a_r) bv, so a head costs 2 R D multiply-adds. With rope a key depends on its row's place, so keys are projected, tile by tile.
  * Only on a tape that does not record. A code or position outside of its table fails the tape. */
 Tensor *op_decode_batch(Tape *tape, Tensor *q, const DecodeBatch *options);

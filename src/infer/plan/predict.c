@@ -61,14 +61,15 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
          others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
-  const double basis = 2.0 * config->astra.rotation + 2.0 * config->astra.prediction; /* products by element of a D x D matrix */
-  const double rotation = plan->strategy == STRATEGY_ASTRA ? basis * rows * width * width : 0;
+  /* Products by element of a W x W matrix: W is the width of a site. */
+  const double basis = config_sites(config) * 2.0 * config->astra.rotation + 2.0 * config->astra.prediction,
+               side = (double)config_site_width(config);
+  const double rotation = plan->strategy == STRATEGY_ASTRA ? basis * rows * side * side : 0;
   DeviceCost rest = {
       .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);
   BlockCost times;
-  times.before = site_kv ? linear_seconds(plan, device, 4 * rows * width * kv_width(config), rows / plan->parts)
-                         : linear_seconds(plan, device, rotation, rows / plan->parts);
+  times.before = linear_seconds(plan, device, rotation + (site_kv ? 4 * rows * width * kv_width(config) : 0), rows / plan->parts);
   times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
   times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
   times.rest = device_profile_seconds(profile, &rest, plan->tokens, height);

@@ -116,7 +116,8 @@ static const Case cases[] = {
     {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false, false},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false, false},
     {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, false},
     {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true, false},      {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true},
-    {MODEL_GPT2, SITE_X, CLASS_NONE, 4, 1, false, true},
+    {MODEL_GPT2, SITE_X, CLASS_NONE, 4, 1, false, true},        {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, false, true},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, true, true},
 };
 
 static void several_parts_equal_the_emulation(void **state) {

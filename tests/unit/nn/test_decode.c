@@ -55,13 +55,13 @@ static void steps_equal_passes(void **state) {
     Model *model = small_decoder((ModelKind)kind, false);
     assert_steps_equal_passes(model, model_config(model), NULL);
     model_free(model);
-    for (int variant = 0; variant < 3; variant++) { /* site x, site kv, site x in another basis */
+    for (int variant = 0; variant < 4; variant++) { /* site x, site kv, both in another basis */
       ModelConfig config;
       Sent sent;
       small_config(&config, (ModelKind)kind, 0);
       config.astra.groups = GROUPS;
-      config.astra.site = variant == 1 ? SITE_KV : SITE_X;
-      config.astra.rotation = variant == 2;
+      config.astra.site = variant % 2 ? SITE_KV : SITE_X;
+      config.astra.rotation = variant >= 2;
       model = small_model(&config, false);
       sent_init(&sent, &config);
       assert_steps_equal_passes(model, &config, &sent);

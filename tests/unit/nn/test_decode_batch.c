@@ -126,13 +126,13 @@ static void as_one_by_one(void **state) {
       Model *model = small_decoder((ModelKind)kind, false);
       for (NarrowKind narrow = NARROW_NONE; narrow <= NARROW_BF16; narrow++) compare(model, NULL, narrow, close_of(narrow), false);
       model_free(model);
-      for (int variant = 0; variant < 3; variant++) { /* site x, site kv, site x in another basis */
+      for (int variant = 0; variant < 4; variant++) { /* site x, site kv, both in another basis */
         ModelConfig config;
         Sent sent;
         small_config(&config, (ModelKind)kind, 0);
         config.astra.groups = GROUPS;
-        config.astra.site = variant == 1 ? SITE_KV : SITE_X;
-        config.astra.rotation = variant == 2;
+        config.astra.site = variant % 2 ? SITE_KV : SITE_X;
+        config.astra.rotation = variant >= 2;
         model = small_model(&config, false);
         sent_init(&sent, &config);
         for (NarrowKind narrow = NARROW_NONE; narrow <= NARROW_BF16; narrow++) compare(model, &sent, narrow, close_of(narrow), false);

@@ -1,29 +1,30 @@
 /* A model whose tokens are exchanged in another basis: as long as nothing is quantised it computes what the plain one does. */
 #include "unit/nn/small_decoder.h"
+#include <math.h>
 
 enum { TOKENS = 14, DEVICES = 3 };
 
 /* Hands over what was shared, as it is. */
 typedef struct Mirror {
   Exchange exchange; /* first */
-  Tensor *shared[SMALL_BLOCKS];
+  Tensor *shared[SMALL_BLOCKS][EXCHANGE_SITES];
 } Mirror;
 
 static Status mirror_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   (void)part;
-  ((Mirror *)self)->shared[block] = op_gather_rows(tape, h[0], layout->shared_row, layout->shared_rows);
+  for (int site = 0; site < EXCHANGE_SITES; site++)
+    ((Mirror *)self)->shared[block][site] = h[site] ? op_gather_rows(tape, h[site], layout->shared_row, layout->shared_rows) : NULL;
   return tape_status(tape);
 }
 
 static Status mirror_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   (void)layout, (void)part;
-  rows[0].x = ((Mirror *)self)->shared[block];
+  for (int site = 0; site < EXCHANGE_SITES; site++) rows[site].x = ((Mirror *)self)->shared[block][site];
   return tape_status(tape);
 }
 
 /* to and its inverse: a product of shears, so that both are exact. */
-static void make_basis(double *to, double *from, double *mean) {
-  const int n = SMALL_WIDTH;
+static void make_basis(int n, double *to, double *from, double *mean) {
   for (int i = 0; i < n * n; i++) to[i] = from[i] = i / n == i % n;
   for (int i = 0; i + 1 < n; i++) /* row i + 1 gains half of row i; undone in the opposite order */
     for (int j = 0; j < n; j++) to[(i + 1) * n + j] += 0.5 * to[i * n + j];
@@ -47,7 +48,8 @@ static Tensor *encode(Model *model, SmallRun *run, int devices, Exchange *exchan
 
 static void it_computes_the_same(void **state) {
   (void)state;
-  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+  for (int variant = 0; variant < 4; variant++) {
+    const ModelKind kind = variant % 2 ? MODEL_LLAMA : MODEL_GPT2;
     ModelConfig config;
     SmallRun run;
     Mirror mirror = {.exchange = {.begin = mirror_begin, .finish = mirror_finish}};
@@ -55,23 +57,26 @@ static void it_computes_the_same(void **state) {
     int32_t ids[TOKENS];
     small_config(&config, kind, 0);
     config.astra.groups = 4;
-    config.astra.site = SITE_X;
+    config.astra.site = variant < 2 ? SITE_X : SITE_KV;
     config.astra.rotation = true;
     Model *model = small_model(&config, false);
-    make_basis(to, from, mean);
-    for (int i = 0; i < SMALL_WIDTH; i++)
-      for (int j = 0; j < SMALL_WIDTH; j++) {
+    const int n = (int)config_site_width(&config);
+    make_basis(n, to, from, mean);
+    for (int i = 0; i < n; i++)
+      for (int j = 0; j < n; j++) {
         double product = 0;
-        for (int k = 0; k < SMALL_WIDTH; k++) product += from[i * SMALL_WIDTH + k] * to[k * SMALL_WIDTH + j];
+        for (int k = 0; k < n; k++) product += from[i * n + k] * to[k * n + j];
         assert_float_equal(product, i == j, 1e-12);
       }
-    for (int block = 0; block < SMALL_BLOCKS; block++) assert_int_equal(model_set_rotation(model, block, to, from, mean), STATUS_OK);
+    for (int block = 0; block < SMALL_BLOCKS; block++)
+      for (int site = 0; site < config_sites(&config); site++)
+        assert_int_equal(model_set_rotation(model, block, site, to, from, mean), STATUS_OK);
     small_open(&run);
     small_ids(ids, TOKENS);
     const Tensor *plain = encode(model, &run, 1, NULL, ids), *rotated = encode(model, &run, DEVICES, &mirror.exchange, ids);
     small_assert_close(rotated->value, plain->value, TOKENS * SMALL_WIDTH, REAL_IS_DOUBLE ? 1e-11 : 2e-4);
     double differ = 0;
-    for (int i = 0; i < TOKENS * SMALL_WIDTH; i++) differ += (double)(mirror.shared[0]->value[i] != 0);
+    for (int i = 0; i < TOKENS * n; i++) differ += (double)(mirror.shared[0][0]->value[i] != 0);
     assert_true(differ > 0);
     small_close(&run);
     model_free(model);
@@ -86,7 +91,7 @@ static void the_metric_is_that_of_keys_and_values(void **state) {
   small_config(&config, MODEL_GPT2, 0);
   Model *model = small_model(&config, false);
   double metric[SMALL_WIDTH * SMALL_WIDTH], sum = 0, want = 0, e[SMALL_WIDTH];
-  assert_int_equal(model_key_value_metric(model, 1, metric), STATUS_OK);
+  assert_int_equal(model_rotation_metric(model, 1, 0, metric), STATUS_OK);
   for (int i = 0; i < SMALL_WIDTH; i++) e[i] = 0.3 * i - 2;
   for (int i = 0; i < SMALL_WIDTH * SMALL_WIDTH; i++) sum += e[i / SMALL_WIDTH] * metric[i] * e[i % SMALL_WIDTH];
   ParamSet *set = model_params(model);
@@ -104,7 +109,63 @@ static void the_metric_is_that_of_keys_and_values(void **state) {
   config_release(&config);
 }
 
+static const real *weight_of(Model *model, const char *name) {
+  ParamSet *set = model_params(model);
+  for (size_t i = 0; i < set->count; i++)
+    if (strcmp(set->list[i].name, name) == 0) return set->list[i].tensor.value;
+  fail_msg("no parameter %s", name);
+  return NULL;
+}
+
+/* Site kv of a Llama with grouped queries: M of values is the squared change of the output projection's inputs; of keys the mean, over
+ * angles of the rotary positions, of the squared change of scores. */
+static void the_metrics_of_keys_and_values_that_travel(void **state) {
+  (void)state;
+  enum { HEADS = 6, SHARED = 3, HEAD = SMALL_WIDTH / HEADS, KV = SMALL_WIDTH / SHARED, ANGLES = 16 };
+  ModelConfig config;
+  small_config(&config, MODEL_LLAMA, 0);
+  config.astra.groups = 4;
+  config.astra.site = SITE_KV;
+  Model *model = small_model(&config, false);
+  assert_int_equal(config_site_width(&config), KV);
+  double metric[KV * KV], sum = 0, want = 0, e[KV];
+  for (int i = 0; i < KV; i++) e[i] = 0.3 * i - 1 + (i % 3);
+  assert_int_equal(model_rotation_metric(model, 1, 1, metric), STATUS_OK);
+  for (int i = 0; i < KV * KV; i++) sum += e[i / KV] * metric[i] * e[i % KV];
+  const real *output = weight_of(model, "model.layers.1.self_attn.o_proj.weight"); /* [D, heads d] */
+  for (int h = 0; h < HEADS; h++)
+    for (int o = 0; o < SMALL_WIDTH; o++) {
+      double change = 0;
+      for (int i = 0; i < HEAD; i++) change += (double)output[o * SMALL_WIDTH + h * HEAD + i] * e[h / SHARED * HEAD + i];
+      want += change * change;
+    }
+  assert_float_equal(sum, want, 1e-5 * want);
+
+  assert_int_equal(model_rotation_metric(model, 1, 0, metric), STATUS_OK);
+  sum = want = 0;
+  for (int i = 0; i < KV * KV; i++) sum += e[i / KV] * metric[i] * e[i % KV];
+  const real *query = weight_of(model, "model.layers.1.self_attn.q_proj.weight"), /* [heads d, D] */
+      *norm = weight_of(model, "model.layers.1.input_layernorm.weight");
+  for (int a = 0; a < ANGLES * ANGLES; a++) /* an angle for each of a head's two pairs */
+    for (int h = 0; h < HEADS; h++)
+      for (int n = 0; n < SMALL_WIDTH; n++) {
+        double change = 0;
+        for (int i = 0; i < HEAD / 2; i++) {
+          const double angle = 6.283185307179586 * (i == 0 ? a / ANGLES : a % ANGLES) / ANGLES;
+          const double x = e[h / SHARED * HEAD + i], y = e[h / SHARED * HEAD + i + HEAD / 2];
+          change += (double)query[(h * HEAD + i) * SMALL_WIDTH + n] * (cos(angle) * x - sin(angle) * y);
+          change += (double)query[(h * HEAD + i + HEAD / 2) * SMALL_WIDTH + n] * (sin(angle) * x + cos(angle) * y);
+        }
+        change *= (double)norm[n];
+        want += change * change / (ANGLES * ANGLES);
+      }
+  assert_float_equal(sum, want, 1e-5 * want);
+  model_free(model);
+  config_release(&config);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(it_computes_the_same), cmocka_unit_test(the_metric_is_that_of_keys_and_values)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(it_computes_the_same), cmocka_unit_test(the_metric_is_that_of_keys_and_values),
+                                     cmocka_unit_test(the_metrics_of_keys_and_values_that_travel)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,54 @@
+#!/bin/bash
+# limit: 240
+# astra-serve and clients as they are: the openai package of npm (serve_openai.mjs, where OPENAI_NODE_MODULES names the node_modules that has it), what lm-eval's
+# local-completions asks for, and far more clients than there are places: they are refused with Retry-After, and those that are taken wait no longer
+# than the queue is long.
+. tests/network/helpers.sh
+command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
+serve=$(realpath "$build/bin/astra-serve") server=
+trap '[ -z "$server" ] || kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
+"$serve" -c tests/golden/stories260K --nodes 1 --listen 127.0.0.1:0 --sequences 4 --queue 8 --max-connections-per-address 0 >/dev/null 2>"$work/log" &
+server=$!
+for ((i = 0; i < 600; i++)); do
+  base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/log")
+  [ -z "$base" ] || break
+  running $server || break
+  sleep 0.1
+done
+[ -n "$base" ] || { cp "$work/log" "$work/err"; report "it does not listen"; exit 1; }
+ask() { curl -sS -m 60 "$base$1" -H 'Content-Type: application/json' -d "$2" >"$work/out" 2>"$work/err"; } # PATH JSON
+
+# ---- as lm-eval does it: prompts are lists of ids, several at a time, echoed with log-probabilities and one token more
+name="lm-eval"
+ask /tokenize '{"prompt": "Once upon a time, there was a little girl"}'
+ids=$(field .tokens) count=$(field .count)
+ask /v1/completions "{\"model\": \"stories260K\", \"prompt\": [$ids, ${ids/%,*/]}], \"max_tokens\": 1, \"temperature\": 0, \"logprobs\": 1, \"echo\": true, \"seed\": 1234}"
+holds '.choices | length == 2'
+holds ".choices[0].logprobs | (.token_logprobs | length) == $count + 1 and .token_logprobs[0] == null and (.token_logprobs[1:] | all(. <= 0)) and
+  (.tokens | length) == $count + 1 and (.top_logprobs | length) == $count + 1"
+holds '[.choices[0].logprobs | range(1; .token_logprobs | length) as $i | .token_logprobs[$i] <= ([.top_logprobs[$i][]] | max) + 1e-4] | all'
+echoed=$(field '.choices[0].logprobs.token_logprobs[:-1]')
+ask /v1/completions "{\"prompt\": $ids, \"max_tokens\": 0, \"temperature\": 0, \"logprobs\": 1, \"echo\": true}"
+holds ".choices[0].logprobs.token_logprobs as \$l | (\$l | length) == $count and ([range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all)"
+
+# ---- beyond capacity: twelve have a place or wait for one; a hundred keep asking
+clients=$build/tests/serve/make_clients
+jq -n --arg url "$base/v1/completions" '[{kind: "text", url: $url, status: 200, body: {prompt: "Once upon a time", max_tokens: 60, temperature: 0}}]' >"$work/cases"
+"$clients" "$work/cases" 200 12 1 calm >"$work/full" 2>"$work/err" || report "as many as there are places: $(tail -1 "$work/full")"
+"$clients" "$work/cases" 3000 100 2 calm 20 >"$work/over" 2>"$work/err" || report "far more: $(tail -1 "$work/over")"
+echo "12 clients: $(tail -1 "$work/full")"
+echo "100 clients: $(tail -1 "$work/over")"
+tail -1 "$work/over" | jq -e '.refused > 100 and .right > 100 and .without_retry_after == 0' >/dev/null || report "nobody was refused, or nobody taken"
+# Of those that are taken nobody waits for more than the queue; a refusal costs the others some time.
+jq -es '.[1].p99_ms < 6 * .[0].p99_ms + 500' <(tail -1 "$work/full") <(tail -1 "$work/over") >/dev/null || report "who is taken waits without bound"
+ask /v1/completions '{"prompt": "Once", "max_tokens": 2}'
+holds '.choices[0].text | length > 0'
+
+# ---- the openai package
+if command -v node >/dev/null && [ -e "${OPENAI_NODE_MODULES:-nowhere}/openai/package.json" ]; then
+  node tests/network/serve_openai.mjs "$OPENAI_NODE_MODULES" "$base/v1" >"$work/out" 2>"$work/err" || report "the openai package"
+  cat "$work/out"
+else
+  echo "skipped: the openai package: OPENAI_NODE_MODULES names no node_modules with openai in it (npm install openai), or there is no node"
+fi
+exit $failed

@@ -1,6 +1,8 @@
 #!/bin/bash
 # The numeric tests with each of OpenBLAS's kernels and each of ours that this processor can run: no test may rest on the last bit of one.
 #   tests/kernels.sh PROGRAM|SCRIPT...      (from the repository root; `make test-kernels` calls it)
+# The kernels that OpenBLAS chooses by itself run beside each of ours, the others beside one of ours, in turn: every kernel runs every test, but
+# not every pair of kernels, which share no code. PAIRS=all runs all pairs.
 # Which kernels really run is asked of the library: a combination that falls back to other ones is reported and counted as skipped. Builds
 # in double have portable kernels alone, and run once with each of OpenBLAS's.
 set -u
@@ -50,8 +52,9 @@ combination() { # LOG CORE KERNELS TEST...
 }
 
 # Starts the combinations of one core, when there is room for them.
+turn=0
 test_core() { # CORE
-  local core=$1 kernels got tests once=("${double[@]}")
+  local core=$1 kernels got tests usable=() once=("${double[@]}")
   for kernels in portable avx2 avx512; do
     got=$(with "$core" "$kernels" "$say_kernels" 2>/dev/null)
     if [ "${got#* }" != "$kernels" ]; then
@@ -59,11 +62,16 @@ test_core() { # CORE
     elif [ "${got% *}" != "$core" ]; then
       skip "$core x $kernels" "OpenBLAS runs ${got% *} instead of it"
     else
-      tests=("${float[@]}" "${once[@]}") once=()
-      [ ${#tests[@]} -gt 0 ] || continue
-      while [ "$(jobs -rp | wc -l)" -ge "$workers" ]; do wait -n; done
-      combination "$work/$core.$kernels" "$core" "$kernels" "${tests[@]}" &
+      usable+=("$kernels")
     fi
+  done
+  [ ${#usable[@]} -gt 0 ] || return
+  [ "$core" = "$own" ] || [ "${PAIRS:-}" = all ] || { usable=("${usable[turn % ${#usable[@]}]}"); turn=$((turn + 1)); }
+  for kernels in "${usable[@]}"; do
+    tests=("${float[@]}" "${once[@]}") once=()
+    [ ${#tests[@]} -gt 0 ] || continue
+    while [ "$(jobs -rp | wc -l)" -ge "$workers" ]; do wait -n; done
+    combination "$work/$core.$kernels" "$core" "$kernels" "${tests[@]}" &
   done
 }
 

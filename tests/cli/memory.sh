@@ -7,7 +7,7 @@
 
 pictures=(--dataset cifar100-sample --data-dir "$root/datasets")
 texts=(--dataset "text:$root/datasets/enwiki-sample" --context 256)
-short=(--init random --threads 2 --max-steps 2 --eval-samples 8 --kmeans-iterations 1 --codebook-size 256)
+short=(--init random --threads 2 --max-steps 1 --eval-samples 8 --kmeans-iterations 1 --codebook-size 256)
 
 takes() { # NAME OPTIONS...
   name=$1
@@ -17,9 +17,9 @@ takes() { # NAME OPTIONS...
     report "--dry-run printed $((printed >> 20)) MiB, the run took $((used >> 20)) MiB: $(tail -n 1 "$work/log")"
 }
 
-takes "a step of vit-cifar" --model vit-cifar "${pictures[@]}" --groups 8 --batch 32 --kmeans-samples 1024
+takes "two steps of vit-cifar" --max-steps 2 --model vit-cifar "${pictures[@]}" --groups 8 --batch 32 --kmeans-samples 1024
 takes "a plain step" --model vit-cifar "${pictures[@]}" --groups 0 --batch 32
-takes "K-means of many samples" --model vit-cifar "${pictures[@]}" --groups 8 --batch 16 --kmeans-samples 49152
+takes "K-means of many samples" --model vit-cifar "${pictures[@]}" --groups 8 --batch 16 --kmeans-samples 24576
 takes "a step of vit-tiny, exported in 16 bits" --model vit-tiny "${pictures[@]}" --groups 32 --batch 4 --kmeans-samples 1024 --dtype bf16
 takes "a step of gpt2-mini" --model gpt2-mini --tokenizer "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \
   --kmeans-samples 1024

@@ -70,11 +70,12 @@ static void dim032(void **state) {
   reaches("dim032", 16, 10, 232535.109, 1e-5);
 }
 
-/* 50 clusters are too many for any start to find at once: the best of 100 misses at most two, and k-means++ is far better than random. */
+/* 50 clusters are too many for any start to find at once: the best of 100 (of 40 in double, which is slow) misses at most two, and
+ * k-means++ is far better than random. */
 static void a3(void **state) {
   (void)state;
   const double known = 2.89374151e10;
-  reaches("a3", 50, 100, known, 0.12);
+  reaches("a3", 50, REAL_IS_DOUBLE ? 40 : 100, known, 0.12);
   double mean[2] = {0, 0};
   for (int i = 0; i < 20; i++)
     for (int start = 0; start < 2; start++) {

@@ -54,7 +54,11 @@ static void check(const Case *c) {
   uint16_t *a = random_numbers((c->transpose_a ? k : m) * lda, &rng), *b = random_numbers((c->transpose_b ? n : k) * ldb, &rng);
   uint16_t *narrow = random_numbers(m * ldc, &rng), *before = malloc((size_t)(m * ldc) * sizeof *before);
   real *wide = malloc((size_t)(m * ldc) * sizeof *wide), *bias = malloc((size_t)n * sizeof *bias);
-  assert_true(before && wide && bias);
+  double *columns = malloc((size_t)(k * n) * sizeof *columns), *sums = malloc((size_t)n * sizeof *sums),
+         *sizes = malloc((size_t)n * sizeof *sizes);
+  assert_true(before && wide && bias && columns && sums && sizes);
+  for (int64_t x = 0; x < k; x++)
+    for (int64_t j = 0; j < n; j++) columns[x * n + j] = number(b[c->transpose_b ? j * ldb + x : x * ldb + j]);
   memcpy(before, narrow, (size_t)(m * ldc) * sizeof *before);
   for (int64_t i = 0; i < m * ldc; i++) wide[i] = (real)number(narrow[i]);
   for (int64_t i = 0; i < n; i++) bias[i] = (real)rng_normal(&rng);
@@ -64,7 +68,12 @@ static void check(const Case *c) {
     threads_for(1, 1, multiply, &call); /* inside a body: on one thread */
   else
     multiply(&call, 0, 1, 0);
-  for (int64_t i = 0; i < m; i++)
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t j = 0; j < n; j++) sums[j] = c->bias ? (double)bias[j] : 0, sizes[j] = fabs(sums[j]);
+    for (int64_t x = 0; x < k; x++) {
+      const double left = number(a[c->transpose_a ? x * lda + i : i * lda + x]), *row = columns + x * n;
+      for (int64_t j = 0; j < n; j++) sums[j] += left * row[j], sizes[j] += fabs(left * row[j]);
+    }
     for (int64_t j = 0; j < ldc; j++) {
       const double old = number(before[i * ldc + j]);
       const double found = c->narrow ? number(narrow[i * ldc + j]) : (double)wide[i * ldc + j];
@@ -72,19 +81,14 @@ static void check(const Case *c) {
         assert_true(found == old); /* what lies between the rows stays */
         continue;
       }
-      double sum = c->bias ? (double)bias[j] : 0, size = fabs(sum);
-      if (c->add) sum += old, size += fabs(old);
-      for (int64_t x = 0; x < k; x++) {
-        const double product =
-            number(a[c->transpose_a ? x * lda + i : i * lda + x]) * number(b[c->transpose_b ? j * ldb + x : x * ldb + j]);
-        sum += product, size += fabs(product);
-      }
+      const double sum = sums[j] + (c->add ? old : 0), size = sizes[j] + (c->add ? fabs(old) : 0);
       const double allowed = size * 1e-6 + (c->narrow ? fabs(sum) / 256 : 0);
       if (!(fabs(found - sum) <= allowed))
         fail_msg("[%lld, %lld, %lld] at %lld, %lld: %g instead of %g", (long long)m, (long long)n, (long long)k, (long long)i, (long long)j,
                  found, sum);
     }
-  free(a), free(b), free(narrow), free(before), free(wide), free(bias);
+  }
+  free(a), free(b), free(narrow), free(before), free(wide), free(bias), free(columns), free(sums), free(sizes);
 }
 
 static void check_all(void) {

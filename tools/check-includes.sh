@@ -72,11 +72,12 @@ done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include' src --include='*.[ch]')
 # NAME.c and NAME.h of one folder are a pair; the same NAME in two folders is a breach.
 declare -A home=()
 while read -r file; do
-  stem=$(basename "${file%.*}")
-  if [ "${home[$stem]:-$(dirname "$file")}" != "$(dirname "$file")" ]; then
+  folder=${file%/*} stem=${file##*/}
+  stem=${stem%.*}
+  if [ "${home[$stem]:-$folder}" != "$folder" ]; then
     breach "$file" "there is also a $stem in ${home[$stem]}; file names are unique"
   fi
-  home[$stem]=$(dirname "$file")
+  home[$stem]=$folder
 done < <(find src -name '*.[ch]' | sort)
 
 [ $breaches -eq 0 ] || { echo "check-includes: $breaches breach(es)" >&2; exit 1; }

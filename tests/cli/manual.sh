@@ -12,9 +12,8 @@ options() { grep -oE -e '^ +(-[a-zA-Z], )?--(\[no-\])?[a-z][a-z0-9-]*' | grep -o
 check() { # PROGRAM [COMMAND]
   local page=$pages/$1.1 option
   [ -f "$page" ] || { report "$1 has no manual page"; return; }
-  for option in $("$bin/$1" ${2:+"$2"} --help | options); do
-    sed 's/\\-/-/g' "$page" | grep -q -e "$option\b" || report "$page: $option of $* is missing"
-  done
+  while read -r option; do report "$page: $option of $* is missing"; done < <(
+    comm -23 <("$bin/$1" ${2:+"$2"} --help | options | sort -u) <(sed 's/\\-/-/g' "$page" | grep -oE -e '--[a-z][a-z0-9-]*' | sort -u))
 }
 
 for program in "$bin"/astra-*; do

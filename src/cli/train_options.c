@@ -347,6 +347,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   options->entries = config.astra.codebook_size;
   options->site = (int)config.astra.site;
   options->rotation = config.astra.rotation;
+  options->prediction = config.astra.prediction;
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
   config_release(&config);

@@ -22,7 +22,7 @@ typedef struct NodeSequence {
   bool stopped;
   SpeculationMode mode;
   SpeculationRecord record;
-  int drafts;
+  int drafts, length;                /* of a step: tokens behind the last one, and of the occurrence that they followed */
   int32_t next[1 + SPECULATION_MAX]; /* of a step: the last token, and drafts of what follows it */
 } NodeSequence;
 
@@ -209,8 +209,8 @@ static DecodeRows rows_of(NodeSequences *q, NodeSequence *s) {
   const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, least = wanted < room ? wanted : room;
   const int most = least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
   s->next[0] = s->text[s->count - 1];
-  s->drafts = s->mode == SPECULATION_OFF ? 0 : speculation_look_up(s->text, s->count, most, s->next + 1);
-  if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->drafts);
+  s->drafts = s->mode == SPECULATION_OFF ? 0 : speculation_look_up(s->text, s->count, most, s->next + 1, &s->length);
+  if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->length, s->drafts);
   return (DecodeRows){.sequence = s->place, .ids = s->next, .count = 1 + s->drafts, .logits = 1 + s->drafts};
 }
 
@@ -226,7 +226,7 @@ static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, uint
     token.drafted = count < drafts && token.end != SEQUENCE_NUMERIC && token.id == s->next[1 + count];
     *at += request_pack_decoded(&token, *at);
     more = token.drafted && token.end == SEQUENCE_GOES_ON;
-    if (!more) speculation_note(&s->record, drafts, count + token.drafted);
+    if (!more) speculation_note(&s->record, s->length, drafts, count + token.drafted);
   }
   return count;
 }

@@ -7,7 +7,7 @@
  * worth its time where it gives more tokens than that time would otherwise: the i-th draft, which counts only if all before it are right,
  * if
  *
- *   p^i > v b        p: the share of this text's drafts that were right, lately
+ *   p^i > v b        p: the share of this text's drafts that were right, lately, after occurrences as long as this one
  *
  * Texts are the same with any number of drafts, but for rounding (decode_batch.h): a token is picked as without them (sampler_pick), and a
  * draft counts where it equals it. */
@@ -30,8 +30,8 @@ typedef enum SpeculationMode {
 } SpeculationMode;
 
 /* Of a text ids [count] at most `most` drafts of what follows -> their number. They follow the latest of the longest earlier occurrences of
- * the text's end, of at least two tokens; one that reaches the end goes on periodically. */
-int speculation_look_up(const int32_t *ids, int64_t count, int most, int32_t *drafts);
+ * the text's end, of *length tokens, at least two; one that reaches the end goes on periodically. */
+int speculation_look_up(const int32_t *ids, int64_t count, int most, int32_t *drafts, int *length);
 
 /* What a device's steps take: moving sums, zeroed at the beginning. */
 typedef struct SpeculationCosts {
@@ -42,15 +42,17 @@ typedef struct SpeculationCosts {
 /* A step of `rows` rows that made `tokens` tokens. */
 void speculation_measure(SpeculationCosts *costs, int rows, int tokens, double seconds);
 
-/* How a text's drafts fared; zeroed at its beginning. */
+/* How a text's drafts fared, by the length of what had occurred before: 2 and 3 tokens, 4 to 7, more. Zeroed at its beginning. */
+enum { SPECULATION_LENGTHS = 3 };
 typedef struct SpeculationRecord {
-  double right, checked; /* moving sums; of those checked, all but the last were right, or all */
-  int steps;             /* without drafts, since the last ones */
+  double right[SPECULATION_LENGTHS],
+      checked[SPECULATION_LENGTHS]; /* moving sums; checked: those that were right, and the first wrong one */
+  int steps;                        /* without drafts, since the last ones */
 } SpeculationRecord;
 
-void speculation_note(SpeculationRecord *record, int drafts, int right);
+void speculation_note(SpeculationRecord *record, int length, int drafts, int right);
 
 /* Of `found` drafts how many are to be checked. Some are tried now and then where they do not pay, so that a change is noticed. */
-int speculation_worth(const SpeculationCosts *costs, SpeculationRecord *record, int found);
+int speculation_worth(const SpeculationCosts *costs, const SpeculationRecord *record, int length, int found);
 
 #endif

@@ -60,11 +60,12 @@ for _ in $(seq 12); do printf 'Once upon a time\n/reset\n'; done >many
 echo "/save $work/last.json" >>many
 for partner in "-c $stories -n 1" "-u unix:$work/socket"; do
   name="SIGINT with $partner"
-  for _ in 1 2 3 4 5; do
+  for try in 1 2 3 4 5 6 7 8 9; do
     # shellcheck disable=SC2086
     "$program" $partner --temperature 0 --max-new-tokens 400 <many >out 2>err &
     chat=$!
     for _ in $(seq 200); do [ -s out ] && break; sleep 0.05; done
+    sleep 0.0$try # not always as an answer ends
     kill -INT $chat
     wait $chat; code=$?
     grep -q 'astra-chat: stopped' err && break

@@ -38,7 +38,7 @@ events() { sed -n 's/^data: {/{/p' "$work/out"; }
 raw() {
   local start=$EPOCHREALTIME
   exec 3<>"/dev/tcp/127.0.0.1/$port"
-  printf "$1" >&3
+  (printf "$1" >&3) # in a process of its own: a server that has closed the connection ends it by SIGPIPE
   timeout "$2" cat <&3 >"$work/out" 2>/dev/null
   exec 3<&- 3>&-
   took=$(awk "BEGIN { print $EPOCHREALTIME - $start }")

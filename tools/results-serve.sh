@@ -1,0 +1,277 @@
+#!/bin/bash
+# Speed of astra-serve and of decoding: measures the figures of docs/results/serve.md and writes its table there.
+#   tools/results-serve.sh [SECTION...]        default: all of
+#     devices    16 concurrent texts on two devices, which a link of RATE joins, against one device
+#     batching   16 concurrent texts against one, on one device; and steps of 16 sequences against steps of one, by precision
+#     bandwidth  share of the memory's read rate that decoding of one text uses, by precision
+#     lookup     --speculate lookup against off, one text at a time
+#     prefix     16 texts with a common beginning of 300 tokens against 16 without, on one device
+# Model: the shape of GPT-2 small with random weights (and 32 groups of 1,024 codewords), which do not change the speed of a step. Every device
+# has one thread on a core of its own; with `devices` leader and worker live in a network namespace each, and the link is the kernel's: a pair of
+# veth with a token bucket (tbf) on either side. Ways that are compared take turns. Needs two quiet cores, curl, jq, `make`, and for `devices` the
+# right to make network namespaces. About 12 minutes.
+#   TURNS=5 TEXTS=16 PROMPT=512 NEW=128 RATE=20mbit WEIGHTS=file REPEATS=50; CSV, DOCUMENT: what is written; MODEL: a folder for the model, which
+#   is kept; BUILD
+# CSV lines: section, case, turn, tokens, seconds. A section that is measured again replaces its lines.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+turns=${TURNS:-5} texts=${TEXTS:-16} prompt=${PROMPT:-512} new=${NEW:-128} rate=${RATE:-20mbit} weights=${WEIGHTS:-file} repeats=${REPEATS:-50}
+csv=${CSV:-docs/results/serve.csv} document=${DOCUMENT:-docs/results/serve.md} build=${BUILD:-build}
+bin=$(realpath "$build/bin") work=$(mktemp -d)
+model=${MODEL:-$work/model}
+a=astra-a-$$ b=astra-b-$$ processes=()
+
+finish() {
+  for pid in "${processes[@]}"; do { kill "$pid" && wait "$pid"; } 2>/dev/null || true; done
+  ip netns del "$a" 2>/dev/null || true
+  ip netns del "$b" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+# Prompts are token ids; the tokenizer only has to be as large as the model's vocabulary.
+make_model() {
+  [ ! -f "$model/tokenizer.json" ] || return 0
+  make --no-print-directory "$build/tests/infer/make_sample" >/dev/null
+  "$build/tests/infer/make_sample" "$model" gpt2 32 1024 2 0 0
+  jq -c '.model.vocab += (reduce range(4096; 50257) as $i ({}; .["<unused-\($i)>"] = $i))' checkpoints/gpt2-mini/tokenizer.json >"$work/tokenizer"
+  mv "$work/tokenizer" "$model/tokenizer.json"
+}
+
+# ---- services
+
+# wait_for FILE PATTERN PID: what the pattern's group is in a line of the log
+wait_for() {
+  local found=
+  while [ -z "$found" ]; do
+    kill -0 "$3" 2>/dev/null || { cat "$1" >&2; exit 1; }
+    sleep 0.2
+    found=$(sed -nE "s/$2/\1/p" "$1" | head -n 1)
+  done
+  echo "$found"
+}
+
+# serve NAME PREFIX... -- OPTION...: a service behind the socket $work/NAME
+serve() {
+  local name=$1 prefix=()
+  shift
+  while [ "$1" != -- ]; do prefix+=("$1") && shift; done
+  shift
+  "${prefix[@]}" "$bin/astra-serve" --checkpoint gpt2="$model" --listen "unix:$work/$name" --threads 1 --http-threads 1 --sequences "$texts" --queue 256 \
+    --cache-memory 2G --weights "$weights" --no-log "$@" >"$work/$name.out" 2>"$work/$name.log" &
+  processes+=($!)
+  wait_for "$work/$name.log" '.*(listening on).*' "$!" >/dev/null
+}
+
+stop_all() {
+  for pid in "${processes[@]}"; do { kill "$pid" && wait "$pid"; } 2>/dev/null || true; done
+  processes=()
+}
+
+seed=0
+# requests COUNT TOKENS NEW COMMON: files of so many different texts, the first COMMON tokens the same
+requests() {
+  seed=$((seed + 1))
+  awk -v count="$1" -v tokens="$2" -v new="$3" -v common="$4" -v seed="$seed" -v to="$work/request" 'BEGIN {
+    srand(seed)
+    for (i = 0; i < common; i++) shared = shared int(4000 * rand()) ","
+    for (r = 0; r < count; r++) {
+      ids = shared
+      for (i = common; i < tokens; i++) ids = ids int(4000 * rand()) (i + 1 < tokens ? "," : "")
+      printf "{\"model\": \"gpt2\", \"temperature\": 0, \"max_tokens\": %d, \"prompt\": [%s]}", new, ids >(to "-" r)
+      close(to "-" r)
+    }
+  }'
+}
+
+# ask NAME COUNT: all requests at once -> "TOKENS SECONDS", new tokens of all
+ask() {
+  local start=$EPOCHREALTIME clients=() r
+  for ((r = 0; r < $2; r++)); do
+    curl -sS --fail-with-body -m 600 --unix-socket "$work/$1" -H 'Content-Type: application/json' -d @"$work/request-$r" \
+      http://localhost/v1/completions -o "$work/answer-$r" &
+    clients+=($!)
+  done
+  for r in "${clients[@]}"; do wait "$r" || { cat "$work"/answer-* "$work/$1.log" >&2; exit 1; }; done
+  local end=$EPOCHREALTIME answers=()
+  for ((r = 0; r < $2; r++)); do answers+=("$work/answer-$r"); done
+  echo "$(jq -s 'map(.usage.completion_tokens) | add' "${answers[@]}") $(awk "BEGIN {print $end - $start}")"
+}
+
+# note SECTION CASE TURN TOKENS SECONDS
+note() { printf '%s,%s,%s,%s,%s\n' "$@" | tee -a "$csv"; }
+metric() { curl -sS --unix-socket "$work/$1" http://localhost/metrics | awk -v name="$2" '$1 ~ "^" name "($|[{])" {sum += $2} END {print sum + 0}'; }
+
+# ---- sections
+
+make_network() {
+  ip netns add "$a"
+  ip netns add "$b"
+  ip link add veth0 netns "$a" type veth peer name veth0 netns "$b"
+  ip -n "$a" address add 10.77.0.1/24 dev veth0
+  ip -n "$b" address add 10.77.0.2/24 dev veth0
+  for space in "$a" "$b"; do
+    ip -n "$space" link set lo up
+    ip -n "$space" link set veth0 up
+    tc -n "$space" qdisc add dev veth0 root tbf rate "$rate" burst 3000 latency 1s
+  done
+}
+
+section_devices() {
+  local address turn
+  make_network
+  "$bin/astra-infer" keygen "$work/key" 2>/dev/null
+  ip netns exec "$b" taskset -c 1 "$bin/astra-infer" worker -c "$model" --listen 10.77.0.2:0 --key-file "$work/key" --threads 1 --weights "$weights" \
+    2>"$work/worker.log" &
+  processes+=($!)
+  address=$(wait_for "$work/worker.log" '.*listening on (.*)' "$!")
+  serve two ip netns exec "$a" taskset -c 0 -- --peers "$address" --key-file "$work/key"
+  serve one taskset -c 0 -- --nodes 1
+  for ((turn = 0; turn <= turns; turn++)); do # the first one warms up
+    for name in one two; do
+      requests "$texts" "$prompt" "$([ "$turn" = 0 ] && echo 8 || echo "$new")" 0
+      read -r tokens seconds < <(ask "$name" "$texts")
+      [ "$turn" = 0 ] || note devices "$name" "$turn" "$tokens" "$seconds"
+    done
+  done
+  stop_all
+}
+
+section_batching() {
+  local turn kind
+  serve one taskset -c 0 -- --nodes 1
+  for ((turn = 0; turn <= turns; turn++)); do
+    for count in 1 "$texts"; do
+      requests "$count" 32 "$([ "$turn" = 0 ] && echo 8 || echo "$new")" 0
+      read -r tokens seconds < <(ask one "$count")
+      [ "$turn" = 0 ] || note batching "service-$([ "$count" = 1 ] && echo one || echo all)" "$turn" "$tokens" "$seconds"
+    done
+  done
+  stop_all
+  for kind in "fp32 fp32" "bf16 fp32" "fp32 int8" "fp32 int4"; do steps $kind; done
+}
+
+# steps PRECISION WEIGHTS: of 1 and of all sequences, with PROMPT tokens before
+steps() {
+  local name=$([ "$2" = fp32 ] && echo "$1" || echo "$2")
+  taskset -c 0 "$bin/astra-bench" decode --model gpt2 --sequences "$texts" --length "$prompt" --precision "$1" --weights "$2" --threads 1 --repeats "$repeats" --json |
+    tail -n 1 | jq -r '.batches | first, last | "\(.sequences) \(.sequences / .tokens_per_second)"' |
+    while read -r sequences seconds; do note batching "step-$name-$([ "$sequences" = 1 ] && echo one || echo all)" 1 "$sequences" "$seconds"; done
+}
+
+# Bytes of all matrices: 12 blocks of 12 width^2 and the token table of 50,257 rows, which the logits read; int8 and int4 have scales beside.
+section_bandwidth() {
+  local kind precision width
+  for kind in "fp32 fp32 4" "bf16 fp32 2" "fp32 int8 1.0625" "fp32 int4 0.5625"; do
+    read -r precision name width <<<"$kind"
+    [ "$name" != fp32 ] || name=$precision
+    taskset -c 0 "$bin/astra-bench" decode --model gpt2 --sequences 1 --length 32 --precision "$precision" --weights "$(echo "$kind" | cut -d' ' -f2)" --threads 1 \
+      --repeats "$repeats" --json | tail -n 1 >"$work/decode.json"
+    note bandwidth "$name" 1 "$(jq -r '.batches[0].tokens_per_second' "$work/decode.json")" 1
+    note bandwidth "$name-read-GB" 1 "$(awk -v w="$width" -v t="$(jq -r '.batches[0].tokens_per_second' "$work/decode.json")" \
+      'BEGIN {print t * w * (12 * 12 * 768 * 768 + 50257 * 768) / 1e9}')" 1
+  done
+  taskset -c 0 "$bin/astra-bench" peak --threads 1 | tee "$work/peak" >&2
+  note bandwidth memory-read-GB 1 "$(sed -nE 's/^memory: *read ([0-9.]+) GB.*/\1/p' "$work/peak")" 1
+}
+
+# A trained model, since random weights quote nothing: a passage, and its first third again to go on from.
+section_lookup() {
+  local turn model=checkpoints/gpt2-mini
+  serve off taskset -c 0 -- --nodes 1 --speculate off
+  serve lookup taskset -c 0 -- --nodes 1 --speculate lookup
+  for ((turn = 0; turn <= turns; turn++)); do
+    head -c $((10000 + turn * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
+    { cat "$work/passage" && printf '\n\n' && head -c 250 "$work/passage"; } >"$work/quote"
+    jq -n --rawfile prompt "$work/quote" --argjson new "$((new < 96 ? new : 96))" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: $prompt}' >"$work/request-0"
+    for name in off lookup; do
+      read -r tokens seconds < <(ask "$name" 1)
+      jq -r '.choices[0].text' "$work/answer-0" >"$work/text-$name"
+      [ "$turn" = 0 ] || note lookup "$name" "$turn" "$tokens" "$seconds"
+    done
+    cmp "$work/text-off" "$work/text-lookup"
+  done
+  note lookup drafts 1 "$(metric lookup astra_drafts_total)" 1
+  note lookup drafted 1 "$(metric lookup astra_drafted_tokens_total)" 1
+  stop_all
+}
+
+section_prefix() {
+  local turn
+  serve one taskset -c 0 -- --nodes 1
+  for ((turn = 0; turn <= turns; turn++)); do
+    for common in 0 300; do
+      requests "$texts" 332 "$([ "$turn" = 0 ] && echo 2 || echo 8)" "$common"
+      before=$(metric one astra_shared_tokens_total)
+      read -r tokens seconds < <(ask one "$texts")
+      [ "$turn" = 0 ] || note prefix "common-$common" "$turn" "$tokens" "$seconds"
+      [ "$turn" = 0 ] || note prefix "shared-$common" "$turn" $(($(metric one astra_shared_tokens_total) - before)) 1
+    done
+  done
+  stop_all
+}
+
+# ---- the table
+
+# ratio LABEL SECTION OLD NEW AIM: tokens/s of NEW over those of OLD within each turn
+ratio() {
+  awk -F, -v label="$1" -v section="$2" -v old="$3" -v new="$4" -v aim="$5" '
+    function median(v, n,   i, j, t) {
+      for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] < v[j - 1]; j--) { t = v[j]; v[j] = v[j - 1]; v[j - 1] = t }
+      return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+    }
+    $1 == section && $2 == old { o[$3] = $4 / $5 }
+    $1 == section && $2 == new { w[$3] = $4 / $5 }
+    END {
+      for (t in o) if (t in w) { n++; r[n] = w[t] / o[t]; a[n] = o[t]; b[n] = w[t] }
+      if (n == 0) exit
+      m = median(r, n)
+      met = m >= aim + 0 ? "yes" : "no"
+      printf("| %s | %.1f | %.1f | %.2f (%.2f-%.2f) | %s | %s |\n", label, median(a, n), median(b, n), m, r[1], r[n],
+        (aim == "" ? "" : ">= " aim), (aim == "" ? "" : met))
+    }' "$csv"
+}
+
+value() { awk -F, -v section="$1" -v name="$2" '$1 == section && $2 == name {sum += $4; n++} END {print n ? sum / n : 0}' "$csv"; }
+
+table() {
+  echo "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1), $(nproc) cores; $(date +%F); weights $weights, prompts of $prompt, $new new tokens."
+  echo
+  echo "| figure | tokens/s, first | tokens/s, second | ratio: median (range) | aim | met |"
+  echo "|---|---|---|---|---|---|"
+  ratio "$texts texts at once: two devices at $rate against one" devices one two 1.8
+  ratio "service on one device, prompts of 32: $texts texts at once against one" batching service-one service-all 4
+  for name in fp32 bf16 int8 int4; do
+    ratio "step of $texts sequences against one, $prompt tokens before, $name" batching "step-$name-one" "step-$name-all" 4
+  done
+  ratio "gpt2-mini that quotes, greedy: --speculate lookup against off; $(value lookup drafted) of $(value lookup drafts) drafts were right" lookup off lookup 1.5
+  ratio "$texts prompts of 332 tokens on one device: 300 of them common ($(value prefix shared-300) shared) against none" prefix common-0 common-300 ""
+  grep -q '^bandwidth,' "$csv" || return 0
+  echo
+  echo "| weights | tokens/s of one text | GB/s of weights read | share of the memory's $(value bandwidth memory-read-GB) GB/s |"
+  echo "|---|---|---|---|"
+  for name in fp32 bf16 int8 int4; do
+    awk -v name="$name" -v t="$(value bandwidth "$name")" -v g="$(value bandwidth "$name-read-GB")" -v m="$(value bandwidth memory-read-GB)" \
+      'BEGIN {printf "| %s | %.1f | %.1f | %.0f%% |\n", name, t, g, 100 * g / m}'
+  done
+}
+
+sections=("$@")
+[ $# -gt 0 ] || sections=(devices batching bandwidth lookup prefix)
+for section in "${sections[@]}"; do
+  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, prefix" >&2; exit 2; }
+done
+make_model
+[ -f "$csv" ] || echo "section,case,turn,tokens,seconds" >"$csv"
+for section in "${sections[@]}"; do
+  grep -v "^$section," "$csv" >"$work/csv" || true
+  cp "$work/csv" "$csv"
+  "section_$section"
+done
+table >"$work/table"
+awk -v table="$work/table" '
+  /^<!-- end: results-serve -->/ { on = 0 }
+  !on { print }
+  /^<!-- begin: results-serve -->/ { on = 1; while ((getline line <table) > 0) print line }' "$document" >"$work/document"
+cp "$work/document" "$document"
+echo "results-serve: the table is in $document"

@@ -418,6 +418,7 @@ static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
   train->entries = config->astra.codebook_size;
   train->site = (int)config->astra.site;
   train->rotation = config->astra.rotation;
+  train->prediction = config->astra.prediction;
 }
 
 static Status run_eval(int argc, char **argv) {

@@ -334,15 +334,16 @@ static Status inherit(TrainCommand *command, const Option *table) {
   const AstraConfig *astra = &config.astra;
   if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
     if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
-    if (!given(table, "rotation") && train->codebooks == train->model) train->rotation = astra->rotation; /* that its codebooks are of */
+    if (train->codebooks == train->model) { /* what its codebooks are of */
+      if (!given(table, "rotation")) train->rotation = astra->rotation;
+      if (!given(table, "prediction")) train->prediction = astra->prediction;
+    }
     if (!given(table, "groups")) train->groups = astra->groups;
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
     if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
     if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
     if (!given(table, "noise")) train->noise = astra->noise;
     if (!given(table, "site")) train->site = (int)astra->site;
-    train->rotation |= astra->rotation && train->site != SITE_KV;
-    train->prediction |= astra->prediction && train->site != SITE_KV;
     if (!given(table, "devices")) train->devices[0] = astra->devices_min, train->devices[1] = astra->devices;
   }
   config_release(&config);

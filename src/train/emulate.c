@@ -209,6 +209,22 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
   return STATUS_OK;
 }
 
+/* With predictions the site's rows are what is expected and the codewords. The next block's are expected of rows without noise: those that
+ * devices have. */
+static Status chain(Emulation *emulation, Tape *tape, EmulateSite *site, Tensor *shared, Tensor *expected, const Quantise *options) {
+  Quantise exact = *options;
+  Tensor *rows = site->remote, *counted = NULL;
+  exact.noise = NULL, exact.distance = NULL;
+  if (options->noise != NULL) {
+    rows = op_quantise(tape, shared, &exact, &counted);
+    if (expected != NULL) site->remote = op_add(tape, op_widen(tape, site->remote), expected);
+  }
+  if (expected != NULL) rows = op_add(tape, op_widen(tape, rows), expected);
+  if (options->noise == NULL) site->remote = rows;
+  emulation->carried[EMULATE_REMOTE] = op_widen(tape, rows);
+  return tape_status(tape);
+}
+
 /* Of one site, whose activations are h. */
 static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layout, EmulateSite *site, Tensor *h) {
   const Exchange *exchange = &emulation->exchange;
@@ -233,9 +249,7 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
   site->remote = op_quantise(tape, shared, &options, &commitment);
-  if (emulation->predicts) site->remote = op_widen(tape, site->remote);
-  if (expected != NULL) site->remote = op_add(tape, site->remote, expected);
-  if (emulation->predicts) emulation->carried[EMULATE_REMOTE] = site->remote;
+  if (emulation->predicts) TRY(chain(emulation, tape, site, shared, expected, &options));
   if (tape_status(tape) == STATUS_OK && !tape_planning(tape) && !tape_segment_again(tape))
     usage_add(&site->usage, site->codes, rows, distance);
   Tensor **sum = &emulation->carried[EMULATE_COMMITMENT];

@@ -38,13 +38,15 @@ jq -e '(.devices | length) == 2 and ([.devices[].nodes] == [2, 3]) and ([.device
   (.devices[0].blocks | length) == 6 and .devices[0].blocks[0].one == 0' <"$work/out" >/dev/null || report "other errors"
 
 # What training evaluated at its end, by other commands of the same checkpoint.
-run "a rotated model" 0 "$bin/astra-train" --model "$root/checkpoints/vit-cifar" --dataset cifar100-sample --data-dir "$root/datasets" --groups 8 \
-  --codebook-size 64 --rotation --max-steps 2 --batch 16 --kmeans-samples 1024 --kmeans-iterations 4 --eval-samples 100 --threads 1 --out rotated --json
-trained=$(jq .accuracy "$work/out")
-run "evaluated again" 0 "$bin/astra-train" --model rotated --dataset cifar100-sample --data-dir "$root/datasets" --eval-only --eval-samples 100 --threads 1 --json
-holds "$(jq .accuracy "$work/out") == $trained"
-run "its codebooks" 0 "$bin/astra-kmeans" eval --codebooks rotated --dataset cifar100-sample --data-dir "$root/datasets" --eval-samples 50 --threads 1 --json -q
-holds "$(jq .mean.relative_distortion "$work/out") < 0.7"
+for kind in rotation prediction; do
+  run "a model with --$kind" 0 "$bin/astra-train" --model "$root/checkpoints/vit-cifar" --dataset cifar100-sample --data-dir "$root/datasets" --groups 8 \
+    --codebook-size 64 --$kind --max-steps 2 --batch 16 --kmeans-samples 1024 --kmeans-iterations 4 --eval-samples 100 --threads 1 --out "$kind" --json
+  trained=$(jq .accuracy "$work/out")
+  run "$kind evaluated again" 0 "$bin/astra-train" --model "$kind" --dataset cifar100-sample --data-dir "$root/datasets" --eval-only --eval-samples 100 --threads 1 --json
+  holds "$(jq .accuracy "$work/out") == $trained"
+  run "codebooks with --$kind" 0 "$bin/astra-kmeans" eval --codebooks "$kind" --dataset cifar100-sample --data-dir "$root/datasets" --eval-samples 50 --threads 1 --json -q
+  holds "$(jq .mean.relative_distortion "$work/out") < 0.7"
+done
 
 [ $failed = 0 ] && echo "astra-bench fpar, class-token: measure and refuse"
 exit $failed

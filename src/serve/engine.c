@@ -85,16 +85,18 @@ static void note_cluster(Engine *engine) {
   EngineState *s = &engine->state;
   s->nodes = nodes;
   s->prefilling = leader_under_way(engine->leader);
-  s->decoding = engine->count > s->prefilling ? engine->count - s->prefilling : 0;
   for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
   int64_t held[WIRE_NODES] = {0};
+  int texts = 0;
   s->cache_used = 0;
   for (int i = 0; i < engine->count; i++) {
     const Job *job = engine->running[i];
     if (!job->text) continue;
+    texts++;
     held[job->device] += (job->job.count + job->made) * token_bytes(&engine->options);
     if (s->cache_used < held[job->device]) s->cache_used = held[job->device];
   }
+  s->decoding = texts > s->prefilling ? texts - s->prefilling : 0;
   for (int d = 0; d < nodes; d++) {
     EngineDevice *device = &s->devices[d];
     const EngineDeviceState before = device->state;

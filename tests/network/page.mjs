@@ -108,7 +108,7 @@ async function chatAnswers(server) {
   await browser.value("document.getElementById('form').dispatchEvent(new Event('change'))");
 }
 
-async function answersAreStopped() {
+async function answersAreStopped(server) {
   const before = await browser.value(notes);
   await set("max-tokens", "400");
   await say("Tell me more");
@@ -120,6 +120,16 @@ async function answersAreStopped() {
   await set("max-tokens", "24");
   await browser.value("document.getElementById('new-chat').click()");
   check(await browser.value("document.querySelectorAll('#messages li').length") === 0, "a new chat is empty");
+  await set("max-tokens", "400");
+  await say("Tell me more");
+  await browser.until(`${lastAnswer}.length > 3`, "the beginning of another long answer", 30 * slow);
+  await browser.value("document.getElementById('new-chat').click()");
+  await browser.until("document.getElementById('send').textContent === 'Send'", "the end of an answer that a new chat stops");
+  await set("max-tokens", "24");
+  const fresh = await chat("Once upon a time");
+  const alone = await server.post("/v1/chat/completions", JSON.stringify({ messages: [{ role: "user", content: "Once upon a time" }], temperature: 0, max_tokens: 24, top_p: 0.95 }));
+  check(fresh === alone.choices[0].message.content, `after a new chat "${fresh}", the service says "${alone.choices[0].message.content}"`);
+  await browser.value("document.getElementById('new-chat').click()");
 }
 
 // A device dies while it computes an answer, the one that decodes it or another: the answer comes all the same, as does the next one, and the
@@ -233,7 +243,7 @@ async function run() {
   let server = await Server.start(port, ...options);
   await chatAnswers(server);
   await shots("chat");
-  await answersAreStopped();
+  await answersAreStopped(server);
   await keyboardIsEnough();
   await phoneFits();
   await deviceIsKilled(server);

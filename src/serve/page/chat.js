@@ -52,7 +52,6 @@ function body(text) {
   number("max-tokens", "max_tokens");
   number("temperature", "temperature");
   number("top-p", "top_p");
-  if (!$("groups-label").hidden) sampling.groups = Number($("groups").value);
   if (plain()) return { ...sampling, prompt: text };
   const system = $("system").value.trim();
   return { ...sampling, messages: [...(system ? [{ role: "system", content: system }] : []), ...turns] };
@@ -88,6 +87,7 @@ async function readAnswer(item, response, begun) {
 }
 
 async function answer(text) {
+  const talk = turns; // "New chat" may come before the answer's end
   addMessage("user", text);
   if (!plain()) turns.push({ role: "user", content: text });
   const item = addMessage("assistant", "");
@@ -98,14 +98,15 @@ async function answer(text) {
   try {
     const response = await postJson(plain() ? "/v1/completions" : "/v1/chat/completions", body(text), stopper.signal);
     const whole = await readAnswer(item, response, begun);
-    if (!plain()) turns.push({ role: "assistant", content: whole });
+    if (!plain()) talk.push({ role: "assistant", content: whole });
   } catch (error) {
     const shown = item.querySelector(".text");
     if (error.name === "AbortError") {
       note(item, "Stopped.");
-      if (!plain()) turns.push({ role: "assistant", content: shown.textContent });
+      if (!plain() && shown.textContent) talk.push({ role: "assistant", content: shown.textContent });
+      else if (!plain()) talk.pop();
     } else {
-      if (!plain()) turns.pop();
+      if (!plain()) talk.pop();
       item.classList.add("failed");
       note(item, "");
       item.lastChild.className = "text";
@@ -153,7 +154,4 @@ export function startChat() {
 
 export function useChatModel(chosen) {
   model = chosen;
-  const groups = chosen.groups ?? [];
-  $("groups-label").hidden = groups.length < 2;
-  $("groups").replaceChildren(...groups.map((count) => new Option(String(count), String(count))));
 }

@@ -63,6 +63,8 @@ export function startPictures() {
   whole.addEventListener("dragover", over(true));
   whole.addEventListener("dragleave", over(false));
   whole.addEventListener("drop", (event) => { over(false)(event); take(event.dataTransfer.files); });
+  // Dropped beside it an image would be opened in the page's place.
+  for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
   document.addEventListener("paste", (event) => { if (!whole.hidden) take(event.clipboardData.files); });
 }
 

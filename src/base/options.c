@@ -424,7 +424,7 @@ void options_help(const Option *options, const char *usage, const char *about, F
   fprintf(stream, "usage: %s\n", usage);
   if (about) fprintf(stream, "%s\n", about);
   for (const Option *option = options; option->kind != OPTION_GROUP || option->help; option++) {
-    if (option->kind == OPTION_REMOVED) continue;
+    if (option->kind == OPTION_REMOVED || !option->help) continue;
     if (option->kind == OPTION_GROUP)
       fprintf(stream, "\n%s\n", option->help);
     else

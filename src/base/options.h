@@ -38,7 +38,7 @@ typedef struct Option {
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
   double min, max;     /* numbers only; min == max == 0 means any (finite) value */
-  const char *help;    /* one line; the default is added by options_help */
+  const char *help;    /* one line; the default is added by options_help. NULL: on the manual page alone */
   bool given;          /* out: was on the command line */
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */
   const char *bare, *off;

@@ -95,7 +95,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .min = 0, .max = 10, .help = "decoupled weight decay (AdamW); 0: Adam"},
       {OPTION_REAL, "beta1", 0, &o->beta1, "B", .min = 0, .max = 0.999999, .help = "decay of Adam's first moment"},
       {OPTION_REAL, "beta2", 0, &o->beta2, "B", .min = 0, .max = 0.999999, .help = "decay of Adam's second moment"},
-      {OPTION_REAL, "epsilon", 0, &o->eps, "E", .min = 1e-30, .max = 1, .help = "Adam's epsilon"},
+      {OPTION_REAL, "epsilon", 0, &o->eps, "E", .min = 1e-30, .max = 1},
       {OPTION_CHOICE, "optimizer-bits", 0, &o->moments, .choices = "32|16|8",
        .help = "bits of each of Adam's two moments per weight; fewer: less memory"},
       {OPTION_REAL, "clip", 0, &o->clip, "NORM", .min = 0, .max = 1e9, .help = "maximum gradient norm; 0: no clipping"},

@@ -57,6 +57,8 @@ one "decoding" astra-bench forward --model gpt2-mini --length 8 --decode 2 --rep
 one "steps of several sequences" astra-bench decode --model gpt2-mini --sequences 2 --length 8 --repeats 1
 one "operations" astra-bench op --rows 8 --width 8 --outputs 8 --tokens 4 --heads 2 --groups 2 --entries 4 --vocabulary 8 --repeats 1
 one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations 2
+one "accuracy by shares" astra-bench fpar -c run "${data[@]:0:4}" --samples 16
+one "class tokens" astra-bench class-token -c run "${data[@]:0:4}" --samples 8 --nodes 2
 one "peak rates" astra-bench peak --threads 1
 one "widths of weights" astra-bench quantize -c run "${data[@]:0:4}" --samples 8 --repeats 1
 echo '{"title": "A look", "figure": "top1", "seeds": [1], "rows": [{"name": "as-it-is", "model": "run", "eval": {"dataset": "cifar100-sample", "nodes": 1, "samples": 8}}]}' >look.json

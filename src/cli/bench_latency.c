@@ -1,6 +1,6 @@
 /* The command latency: the paper's figures. Each device's computation is measured alone on one core, one after the other, and the exchange
- * is simulated: so any number of devices is measured honestly on a machine of few cores. The measuring is in bench_latency_cases.c; here
- * are the paper's numbers, the cases that each figure shows, its table, CSV and chart, and the command. */
+ * is simulated: so any number of devices is measured honestly on a machine of few cores. The measuring is in bench_latency_cases.c, the
+ * paper's numbers are in bench_latency_paper.c; here are the cases that each figure shows, its table, CSV and chart, and the command. */
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -21,106 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Numbers of the paper ---- */
-
-/* Its figures of speedup where the text names a value, its tables of milliseconds at 200 Mbit/s and of codebook sizes (computing plus
- * communicating), and that of speedups over baselines. */
-
-bool bench_latency_paper_applies(const PaperRun *run) {
-  const LinkOptions *links = run->links;
-  bool model = run->width == 768 && run->blocks == 12 && run->heads == 12 && run->entries == 1024;
-  bool plain = links->topology == LINK_MESH && links->latency == 0 && links->jitter == 0 && links->loss == 0;
-  return model && plain && run->tokens == 1024 && fabs(run->single - 0.0999) < 1e-6;
-}
-
-typedef struct Printed {
-  Strategy strategy;
-  int groups, devices;
-  int64_t tokens;
-  double mbit, speedup;
-} Printed;
-
-static const Printed printed[] = {
-    {STRATEGY_ASTRA, 1, 4, 1024, 10, 2.65},          {STRATEGY_ASTRA, 16, 4, 1024, 10, 1.26},
-    {STRATEGY_BP_SP, 0, 4, 1024, 10, 0.17},          {STRATEGY_ASTRA, 1, 4, 1024, 20, 2.74},
-    {STRATEGY_ASTRA, 32, 4, 1024, 20, 1.27},         {STRATEGY_ASTRA, 1, 4, 1024, 200, 99.9 / 36.7},
-    {STRATEGY_ASTRA, 16, 4, 1024, 200, 99.9 / 41.0}, {STRATEGY_ASTRA, 32, 4, 1024, 200, 99.9 / 44.5},
-    {STRATEGY_ASTRA, 1, 2, 1024, 20, 1.72},          {STRATEGY_ASTRA, 1, 8, 1024, 20, 3.69},
-    {STRATEGY_ASTRA, 1, 4, 512, 20, 1.98},           {STRATEGY_BP_AG, 0, 4, 512, 20, 0.25},
-};
-
-double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
-  for (size_t i = 0; i < sizeof printed / sizeof *printed; i++) {
-    const Printed *p = &printed[i];
-    if (p->strategy == strategy && p->groups == groups && p->devices == devices && p->tokens == tokens && p->mbit == mbit)
-      return p->speedup;
-  }
-  return 0;
-}
-
-const char *bench_latency_paper_note(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
-  bool doubtful = strategy == STRATEGY_BP_SP && mbit == 10 && bench_latency_paper_speedup(strategy, groups, devices, tokens, mbit) > 0;
-  return doubtful ? "paper: its text; its table of speedups over baselines implies 0.09" : "";
-}
-
-typedef struct Milliseconds {
-  int groups, entries;
-  double mbit, computing, sending; /* sending 0: both are in computing */
-} Milliseconds;
-
-static const Milliseconds *milliseconds_of(int groups, int64_t entries, double mbit) {
-  static const Milliseconds table[] = {{1, 1024, 200, 36.7, 0},     {16, 1024, 200, 41.0, 0},    {32, 1024, 200, 44.5, 0},
-                                       {32, 256, 100, 38.81, 2.62}, {32, 512, 100, 38.88, 2.78}, {32, 1024, 100, 40.97, 3.27},
-                                       {32, 2048, 100, 45.59, 3.60}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    if (table[i].groups == groups && table[i].entries == entries && table[i].mbit == mbit) return &table[i];
-  return NULL;
-}
-
-double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit) {
-  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
-  return found ? found->computing + found->sending : 0;
-}
-
-double bench_latency_paper_sending(int groups, int64_t entries, double mbit) {
-  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
-  return found ? found->sending : 0;
-}
-
-enum { RATES = 6 };
-static const double rates[RATES] = {10, 20, 50, 100, 200, 500}; /* Mbit/s */
-static const double over[STRATEGY_COUNT][RATES] = {
-    [STRATEGY_TP] = {342.74, 177.89, 73.14, 37.19, 19.02, 8.05},
-    [STRATEGY_SP] = {171.82, 89.41, 37.05, 19.08, 9.99, 4.51},
-    [STRATEGY_BP_AG] = {15.25, 8.41, 4.07, 2.58, 1.83, 1.37},
-    [STRATEGY_BP_SP] = {29.37, 15.66, 6.95, 3.96, 2.45, 1.53},
-};
-
-double bench_latency_paper_over(Strategy strategy, double mbit) {
-  for (int i = 0; i < RATES; i++)
-    if (rates[i] == mbit) return over[strategy][i];
-  return 0;
-}
-
-double bench_latency_paper_llama(Strategy strategy, int groups, int retained, double mbit) {
-  static const struct {
-    Strategy strategy;
-    int groups, retained;
-    double seconds[RATES];
-  } table[] = {{STRATEGY_TP, 0, 0, {430.952, 216.291, 87.449, 44.499, 23.025, 10.140}},
-               {STRATEGY_SP, 0, 0, {28.256, 14.939, 6.888, 4.215, 2.857, 2.052}},
-               {STRATEGY_BP_AG, 0, 4, {4.642, 3.047, 2.085, 1.753, 1.586, 1.485}},
-               {STRATEGY_BP_AG, 0, 8, {8.011, 4.780, 2.773, 2.101, 1.762, 1.561}},
-               {STRATEGY_ASTRA, 1, 0, {1.563, 1.549, 1.547, 1.545, 1.541, 1.540}},
-               {STRATEGY_ASTRA, 16, 0, {1.661, 1.659, 1.595, 1.572, 1.559, 1.548}},
-               {STRATEGY_ASTRA, 32, 0, {1.940, 1.796, 1.661, 1.630, 1.603, 1.583}}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    for (int r = 0; r < RATES; r++)
-      if (table[i].strategy == strategy && table[i].groups == groups && table[i].retained == retained && rates[r] == mbit)
-        return 1e3 * table[i].seconds[r];
-  return 0;
-}
 
 /* ---- Figures ---- */
 
@@ -276,9 +176,10 @@ static LatencyCase kind(const LatencyPlan *plan, int which) {
 /* Speedup at all rates, and at the one asked for; with `quick` at this one and a fast one. */
 static Status add_rates(const LatencyPlan *plan, LatencyCase of, LatencyRows *rows) {
   bool known = false;
-  for (int r = 0; r < RATES; r++) {
-    known = known || rates[r] == plan->mbit;
-    if (!plan->quick || rates[r] == plan->mbit || rates[r] == FAST_MBIT) TRY(add_speedup(plan, of, rates[r], rows));
+  for (int r = 0; r < LATENCY_RATES; r++) {
+    known = known || bench_latency_rates[r] == plan->mbit;
+    if (!plan->quick || bench_latency_rates[r] == plan->mbit || bench_latency_rates[r] == FAST_MBIT)
+      TRY(add_speedup(plan, of, bench_latency_rates[r], rows));
   }
   return known ? STATUS_OK : add_speedup(plan, of, plan->mbit, rows);
 }
@@ -287,9 +188,9 @@ static Status add_rates(const LatencyPlan *plan, LatencyCase of, LatencyRows *ro
 
 static Status run_bandwidth(const LatencyPlan *plan, LatencyRows *rows) {
   for (int g = 0; g < GROUPS; g++)
-    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, astra(plan, groups[g]), rates[r], rows));
+    for (int r = 0; r < LATENCY_RATES; r++) TRY(add_speedup(plan, astra(plan, groups[g]), bench_latency_rates[r], rows));
   for (int s = 0; s < plan->other_count; s++)
-    for (int r = 0; r < RATES; r++) TRY(add_speedup(plan, other(plan, s), rates[r], rows));
+    for (int r = 0; r < LATENCY_RATES; r++) TRY(add_speedup(plan, other(plan, s), bench_latency_rates[r], rows));
   return STATUS_OK;
 }
 
@@ -332,10 +233,10 @@ static Status add_milliseconds(const LatencyPlan *plan, LatencyCase of, double m
 
 static Status run_breakdown(const LatencyPlan *plan, LatencyRows *rows) {
   for (int g = 0; g < GROUPS; g++)
-    for (int r = 0; r < RATES; r++) TRY(add_milliseconds(plan, astra(plan, groups[g]), rates[r], rows));
+    for (int r = 0; r < LATENCY_RATES; r++) TRY(add_milliseconds(plan, astra(plan, groups[g]), bench_latency_rates[r], rows));
   for (int s = 0; s < plan->other_count; s++)
-    for (int r = 0; r < RATES; r++)
-      if (plan->others[s].retained > 0) TRY(add_milliseconds(plan, other(plan, s), rates[r], rows));
+    for (int r = 0; r < LATENCY_RATES; r++)
+      if (plan->others[s].retained > 0) TRY(add_milliseconds(plan, other(plan, s), bench_latency_rates[r], rows));
   return STATUS_OK;
 }
 
@@ -352,17 +253,17 @@ static Status run_codebook(const LatencyPlan *plan, LatencyRows *rows) {
 
 static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
   for (int s = 0; s < plan->other_count; s++)
-    for (int r = 0; r < RATES; r++)
+    for (int r = 0; r < LATENCY_RATES; r++)
       for (int form = FORMS - 1; form >= 0; form--) {
-        LatencyRow ours = {.of = astra(plan, ONE_GROUP), .calibrated = form == 1, .mbit = rates[r]};
-        LatencyRow row = {.of = other(plan, s), .calibrated = form == 1, .mbit = rates[r]};
+        LatencyRow ours = {.of = astra(plan, ONE_GROUP), .calibrated = form == 1, .mbit = bench_latency_rates[r]};
+        LatencyRow row = {.of = other(plan, s), .calibrated = form == 1, .mbit = bench_latency_rates[r]};
         if (!bench_latency_cases_possible(plan->bench, &row.of)) continue;
         TRY(at_rate(plan, &ours));
         TRY(at_rate(plan, &row));
         row.value = row.latency / ours.latency;
         row.share = fmin(row.share, ours.share);
         if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES && row.of.retained <= FEW_RETAINED)
-          row.paper = bench_latency_paper_over(row.of.strategy, rates[r]);
+          row.paper = bench_latency_paper_over(row.of.strategy, bench_latency_rates[r]);
         TRY(add(rows, &row));
       }
   return STATUS_OK;
@@ -442,16 +343,16 @@ static Status run_llama(const LatencyPlan *plan, LatencyRows *rows) {
   SimResult result;
   LatencyCase of = {.strategy = STRATEGY_SINGLE, .devices = 1, .tokens = LLAMA_TOKENS};
   TRY(bench_latency_cases_predict(plan->bench, &of, &(LatencyLink){.bits_per_second = 1e9}, 1, &result));
-  for (int r = 0; r < RATES; r++) {
+  for (int r = 0; r < LATENCY_RATES; r++) {
     for (int g = 0; g < GROUPS; g++) {
       of =
           (LatencyCase){.strategy = STRATEGY_ASTRA, .groups = groups[g], .entries = 1024, .devices = PAPER_DEVICES, .tokens = LLAMA_TOKENS};
-      TRY(add_llama(plan, of, result.latency, rates[r], rows));
+      TRY(add_llama(plan, of, result.latency, bench_latency_rates[r], rows));
     }
     for (size_t s = 0; s < sizeof compared / sizeof *compared; s++) {
       of = (LatencyCase){
           .strategy = compared[s].strategy, .devices = PAPER_DEVICES, .retained = compared[s].retained, .tokens = LLAMA_TOKENS};
-      TRY(add_llama(plan, of, result.latency, rates[r], rows));
+      TRY(add_llama(plan, of, result.latency, bench_latency_rates[r], rows));
     }
   }
   return STATUS_OK;

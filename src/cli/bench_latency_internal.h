@@ -1,5 +1,5 @@
 /* What astra-bench latency draws: measured cases (bench_latency_cases.c), of which each (strategy, groups, devices, tokens, parts) is
- * measured once, on one core, and then simulated on any network at any speed; and the paper's numbers (bench_latency.c). */
+ * measured once, on one core, and then simulated on any network at any speed; and the paper's numbers (bench_latency_paper.c). */
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
 #include "infer/plan/probe.h"
@@ -99,6 +99,10 @@ Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, con
 
 /* Numbers that the paper prints about the encoder of 12 blocks and width 768, for charts beside ours. Mesh links; a GPU on which the single
  * device takes 99.9 ms for 1,024 tokens. */
+
+/* The rates of its figures, Mbit/s. */
+enum { LATENCY_RATES = 6 };
+extern const double bench_latency_rates[LATENCY_RATES];
 
 /* What was run. */
 typedef struct PaperRun {

@@ -16,27 +16,14 @@ build=${BUILD:-build}
 program=$(realpath "$build/bin/astra-infer")
 make --no-print-directory "$build/tests/infer/make_sample" >/dev/null
 mkdir -p "$out"
-a=astra-a-$$ b=astra-b-$$ worker=
+. tools/network-helpers.sh
+worker=
 
 finish() {
   [ -z "$worker" ] || { kill "$worker" && wait "$worker"; } 2>/dev/null || true
-  ip netns del "$a" 2>/dev/null || true
-  ip netns del "$b" 2>/dev/null || true
+  remove_network
 }
 trap finish EXIT
-
-make_network() {
-  ip netns add "$a"
-  ip netns add "$b"
-  ip link add veth0 netns "$a" type veth peer name veth0 netns "$b"
-  ip -n "$a" address add 10.77.0.1/24 dev veth0
-  ip -n "$b" address add 10.77.0.2/24 dev veth0
-  for space in "$a" "$b"; do
-    ip -n "$space" link set lo up
-    ip -n "$space" link set veth0 up
-    tc -n "$space" qdisc add dev veth0 root tbf rate "$rate" burst 3000 latency 1s
-  done
-}
 
 # Noise of SIDE x SIDE pixels: its values do not change the time.
 make_pictures() { # SIDE

@@ -19,12 +19,12 @@ turns=${TURNS:-5} texts=${TEXTS:-16} prompt=${PROMPT:-512} new=${NEW:-128} rate=
 csv=${CSV:-docs/results/serve.csv} document=${DOCUMENT:-docs/results/serve.md} build=${BUILD:-build}
 bin=$(realpath "$build/bin") work=$(mktemp -d)
 model=${MODEL:-$work/model}
-a=astra-a-$$ b=astra-b-$$ processes=()
+. tools/network-helpers.sh
+processes=()
 
 finish() {
   for pid in "${processes[@]}"; do { kill "$pid" && wait "$pid"; } 2>/dev/null || true; done
-  ip netns del "$a" 2>/dev/null || true
-  ip netns del "$b" 2>/dev/null || true
+  remove_network
   rm -rf "$work"
 }
 trap finish EXIT
@@ -103,19 +103,6 @@ note() { printf '%s,%s,%s,%s,%s\n' "$@" | tee -a "$csv"; }
 metric() { curl -sS --unix-socket "$work/$1" http://localhost/metrics | awk -v name="$2" '$1 ~ "^" name "($|[{])" {sum += $2} END {print sum + 0}'; }
 
 # ---- sections
-
-make_network() {
-  ip netns add "$a"
-  ip netns add "$b"
-  ip link add veth0 netns "$a" type veth peer name veth0 netns "$b"
-  ip -n "$a" address add 10.77.0.1/24 dev veth0
-  ip -n "$b" address add 10.77.0.2/24 dev veth0
-  for space in "$a" "$b"; do
-    ip -n "$space" link set lo up
-    ip -n "$space" link set veth0 up
-    tc -n "$space" qdisc add dev veth0 root tbf rate "$rate" burst 3000 latency 1s
-  done
-}
 
 section_devices() {
   local address turn

@@ -228,7 +228,7 @@ typedef struct Finder {
   AvahiClient *client;
   Found *found;
   int count, max, pending; /* pending: names that are not resolved yet */
-  bool all;                /* no more names for now */
+  bool all;                /* every name that the daemon knew at the start has been told (AVAHI_BROWSER_ALL_FOR_NOW) */
   int error;
 } Finder;
 

@@ -35,31 +35,10 @@ struct Backend {
   void (*free)(Backend *self);
 };
 
-/* Packets behind their length (u32) over each peer's channel [nodes]: taken over, also when it fails; NULL at this node's own place. */
-enum { STREAM_MAX_PACKET = 1 << 18 };
-Status backend_stream(Backend **backend, int nodes, Connection *const *channels, size_t max_packet);
-
-/* ---- sealed datagrams (seal.h) */
-
-enum { UDP_KEY_BYTES = 44 /* a key of 32, an iv of 12 */, UDP_MIN_MTU = 576, UDP_MAX_MTU = 9000 /* MTU that is used */ };
-
-typedef struct UdpAddress {
-  struct sockaddr_storage address;
-  socklen_t address_bytes;                          /* 0: this node itself */
-  uint8_t seal[UDP_KEY_BYTES], open[UDP_KEY_BYTES]; /* of what goes there, and of what comes from there */
-  Connection *channel;                              /* by whose end one knows that the peer is gone; taken over; NULL: none */
-} UdpAddress;
-
-typedef struct UdpSetup {
-  int self, nodes;
-  int socket;              /* bound; taken over, also on failure */
-  const UdpAddress *peers; /* [nodes] */
-  uint32_t mtu;            /* 0: ask the system for each route, and use at most UDP_MAX_MTU */
-} UdpSetup;
-/* A packet that is longer than a route lets through is sent in fragments, and max_packet is lowered. */
-Status backend_udp(Backend **backend, const UdpSetup *setup);
-
 /* ---- from peer channels to a backend */
+
+enum { STREAM_MAX_PACKET = 1 << 18 };
+enum { UDP_KEY_BYTES = 44 /* a key of 32, an iv of 12 */, UDP_MIN_MTU = 576, UDP_MAX_MTU = 9000 /* MTU that is used */ };
 
 /* For TransportThreadSetup.open. Over streams the channels carry packets themselves. For datagrams each end tells the other its port, and
  * both take their keys from the TLS exporter; on a plain channel, which belongs to two processes of one machine alone, they tell each other
@@ -70,7 +49,7 @@ typedef struct BackendPeers {
   Connection **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
   uint16_t port;     /* for datagrams to come to, where it is free; 0: any */
-  uint32_t mtu;      /* as above */
+  uint32_t mtu;      /* 0: ask the system for each route, and use at most UDP_MAX_MTU */
   size_t max_packet; /* of streams */
   double seconds;    /* for the peers to answer */
   int fault;         /* afterwards: whom a failure is about; -1: nobody */

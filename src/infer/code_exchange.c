@@ -406,7 +406,7 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
 /* ---- the exchange ---- */
 
 static Status note_fault(CodeExchange *ex, Status status) {
-  if (status != STATUS_OK && ex->setup.transport) ex->fault = transport_thread_fault(ex->setup.transport);
+  if (status != STATUS_OK && ex->setup.transport) ex->fault = transport_thread_state(ex->setup.transport).fault;
   return status;
 }
 
@@ -524,12 +524,12 @@ size_t code_exchange_bytes(const CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   if (!ex->messages) return 0;
   size_t bytes = message_count(ex) * (ex->message_bytes + (size_t)ex->max_packets * sizeof(TransportPacket));
-  if (setup->whole_rows) return bytes + transport_thread_bytes(setup->transport);
+  if (setup->whole_rows) return bytes + transport_thread_state(setup->transport).memory;
   size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
   if (setup->predicts) bytes += (own + max_of_others(setup)) * (size_t)setup->books[0].width * sizeof(real);
   bytes += 2 * max * groups * sizeof(int32_t) + max * ex->token_bytes + kept_bytes(setup, ex->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
-  return bytes + transport_thread_bytes(setup->transport);
+  return bytes + transport_thread_state(setup->transport).memory;
 }
 
 static bool allocate_codes(CodeExchange *ex) {
@@ -588,7 +588,7 @@ Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
   if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
   if (!setup->whole_rows) ex->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
-  ex->ring = setup->transport ? transport_thread_ring(setup->transport) : 2;
+  ex->ring = setup->transport ? transport_thread_state(setup->transport).ring : 2;
   ex->message_bytes = payload_max(setup, max_of(setup, setup->self));
   Status status = choose_packets(ex);
   if (status == STATUS_OK) status = allocate(ex);

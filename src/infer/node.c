@@ -55,7 +55,7 @@ struct Node {
   CodeExchange exchange;
   NodeDivision division;
   TransportThread *transport; /* of either */
-  TransportCounts counts;     /* of it at the end of the last request */
+  TransportState counts;      /* of it at the end of the last request */
   bool exchanges;             /* exchanges rows or codes of tokens: exchange */
   bool divided;               /* division */
   Exchange pulse;             /* reports progress to the leader where no exchange does so */
@@ -144,7 +144,7 @@ static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout
 /* Bytes that have passed since the last request. */
 static void count_traffic(Node *node) {
   NodeStatistics *s = &node->exchange.statistics;
-  const TransportCounts now = transport_thread_counts(node->transport), *before = &node->counts;
+  const TransportState now = transport_thread_state(node->transport), *before = &node->counts;
   s->bytes_sent = now.bytes_sent - before->bytes_sent;
   s->bytes_received = now.bytes_received - before->bytes_received;
   s->payload_sent = now.payload_sent - before->payload_sent;
@@ -542,13 +542,14 @@ Status node_answer(Node *node, uint32_t *number, int *fault) {
   slot->arrived = false;
   node->answered = slot->number;
   /* Masked tokens alone may have been lost in transit. */
-  bool gave_up = node->exchanges && node->exchange.statistics.masked > 0;
+  const bool gave_up = node->exchanges && node->exchange.statistics.masked > 0;
+  const uint64_t left = gave_up ? transport_thread_state(node->transport).left : 0;
   return send_message(node, result,
                       (WireHeader){.kind = WIRE_RESULT,
                                    .flags = request.codes ? WIRE_WANT_CODES : 0,
                                    .request = node->answered,
                                    .count = (uint32_t)request.batch,
-                                   .block = gave_up ? (uint8_t)(1 + transport_thread_given_up(node->transport)) : 0,
+                                   .block = left ? (uint8_t)(1 + __builtin_ctzll(left)) : 0,
                                    .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
 }
 

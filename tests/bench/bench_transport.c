@@ -164,7 +164,7 @@ static void bench_transports(const char *name, bool datagrams, uint32_t mtu) {
   run_side(&sides[0]);
   pthread_join(thread, NULL);
   double taken = clock_now() - begun;
-  TransportCounts counts = transport_thread_counts(sides[0].transport);
+  TransportState counts = transport_thread_state(sides[0].transport);
   for (int i = 0; i < 2; i++) transport_thread_stop(sides[i].transport);
   printf("%s: %.1f us a block both ways, %.0f packets/s, %llu lost\n", name, 1e6 * taken / (REQUESTS * BLOCKS),
          2 * (double)counts.packets_sent / taken, (unsigned long long)counts.lost);

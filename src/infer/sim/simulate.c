@@ -215,7 +215,7 @@ static Status run(Simulation *sim) {
   }
   TRY(check_all_done(sim));
   for (int d = 0; d < sim->count; d++) {
-    const TransportCounts *counts = transport_counts(sim->devices[d].transport);
+    const TransportState *counts = transport_state(sim->devices[d].transport);
     SimDevice *result = &sim->result->device[d];
     result->span = counts->span;
     result->bytes_sent = counts->bytes_sent;
@@ -285,7 +285,6 @@ static Status open_device(Simulation *sim, int self, size_t packets, uint64_t se
   if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_set(STATUS_NO_MEMORY, "no memory to simulate a device");
   setup->self = self;
   TRY(transport_new(&d->transport, setup, beginning - sim->options->start));
-  transport_assume_idle(d->transport);
   transport_begin_request(d->transport, 1, 1, &d->rules, senders, everybody);
   return STATUS_OK;
 }
@@ -331,7 +330,8 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
                           .links = links,
                           .ends = sim->options->ends,
                           .medium = &sim->medium,
-                          .lengths_only = true};
+                          .lengths_only = true,
+                          .settled = true};
   if (sim->options->reliability) *rules = *sim->options->reliability;
   if (rules->timeout <= 0) rules->timeout = usual_timeout;
   if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;

@@ -39,7 +39,7 @@ static size_t ring_place(const Collective *c) {
 }
 
 static Status note_fault(Collective *c, Status status) {
-  if (status != STATUS_OK) c->fault = transport_thread_fault(c->setup.transport);
+  if (status != STATUS_OK) c->fault = transport_thread_state(c->setup.transport).fault;
   return status;
 }
 
@@ -285,7 +285,7 @@ Status collective_init(Collective *c, const CollectiveSetup *setup) {
   *c = (Collective){.reduce = {.self = setup->self, .devices = setup->nodes, .sum = sum_over_all, .gather = gather_all},
                     .setup = *setup,
                     .fault = -1,
-                    .ring = transport_thread_ring(setup->transport)};
+                    .ring = transport_thread_state(setup->transport).ring};
   TRY(collective_check(setup));
   max_bytes(setup, &c->share_bytes, &c->whole_bytes);
   c->max_packets = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;

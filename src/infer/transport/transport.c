@@ -13,9 +13,9 @@ static void choose_sizes(Transport *t) {
   size_t least = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
   size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + least + 1;
   if (usual > (size_t)s->max_packets) usual = (size_t)s->max_packets;
-  t->ring = holds || !s->ahead ? 2 : 2 * s->blocks;
+  t->state.ring = holds || !s->ahead ? 2 : 2 * s->blocks;
   t->lanes = s->sites * s->parts;
-  t->places = t->ring * t->lanes;
+  t->places = t->state.ring * t->lanes;
   t->words = (s->max_packets + 63) / 64;
   t->slot_room = s->max_message_bytes + (holds ? 0 : (size_t)s->max_packets * (PACKET_HEADER + EARLY_PREFIX));
   if (s->lengths_only) t->slot_room = 0;
@@ -27,8 +27,8 @@ static void choose_sizes(Transport *t) {
 
 /* The next part of the block; NULL while it is only measured. */
 static void *part(Transport *t, size_t count, size_t bytes) {
-  void *at = t->block ? t->block + t->memory : NULL;
-  t->memory += (count * bytes + 15) / 16 * 16;
+  void *at = t->block ? t->block + t->state.memory : NULL;
+  t->state.memory += (count * bytes + 15) / 16 * 16;
   return at;
 }
 
@@ -65,7 +65,7 @@ static size_t lay_out(Transport *t) {
     Peer lent;
     if ((int)d != t->setup.self) lay_out_slots(t, t->block ? &t->peers[d] : &lent);
   }
-  size_t zeroed = t->memory;
+  size_t zeroed = t->state.memory;
   t->flights = part(t, nodes * (size_t)t->max_in_flight, sizeof *t->flights);
   t->queue = part(t, (size_t)t->max_queued, sizeof *t->queue);
   t->entering = part(t, (size_t)t->max_entering, sizeof *t->entering);
@@ -78,29 +78,38 @@ static bool allocate(Transport *t) {
   bool memory = (t->peers = calloc(nodes, sizeof *t->peers)) && (t->buffer = malloc(buffer)) && (t->scratch = malloc(t->slot_room + 1));
   for (size_t d = 0; memory && slots && d < nodes; d++)
     memory = (int)d == t->setup.self || (t->peers[d].slot_bytes = calloc(1, slots)) != NULL;
-  size_t zeroed = lay_out(t), whole = t->memory;
+  size_t zeroed = lay_out(t), whole = t->state.memory;
   if (!memory || !(t->block = malloc(whole))) return false;
   memset(t->block, 0, zeroed);
-  t->memory = 0;
+  t->state.memory = 0;
   lay_out(t);
   for (size_t d = 0; d < nodes; d++) t->due[d] = INFINITY;
-  t->memory += sizeof *t + nodes * sizeof *t->peers + buffer + t->slot_room + (nodes - 1) * slots;
+  t->state.memory += sizeof *t + nodes * sizeof *t->peers + buffer + t->slot_room + (nodes - 1) * slots;
   return true;
 }
 
 Status transport_new(Transport **transport, const TransportSetup *setup, double now) {
   Transport *t = *transport = calloc(1, sizeof *t);
   if (!t) return status_set(STATUS_NO_MEMORY, "no memory for packets");
-  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .fault = -1, .free_flight = -1, .next_due = INFINITY};
+  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .state.fault = -1, .free_flight = -1, .next_due = INFINITY};
   if (setup->links) t->links = *setup->links;
   choose_sizes(t);
   Status status = netem_init(&t->netem, setup->links ? &t->links : NULL, setup->ends, setup->medium, setup->self, setup->nodes, now);
   if (status == STATUS_OK && !allocate(t))
     status = status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes; use a smaller --batch", setup->nodes);
-  if (status == STATUS_OK) return STATUS_OK;
-  transport_free(t);
-  *transport = NULL;
-  return status;
+  if (status != STATUS_OK) {
+    transport_free(t);
+    *transport = NULL;
+    return status;
+  }
+  const size_t question = PACKET_HEADER + setup->overhead, answer = question + PACKET_STATUS_HEAD;
+  for (int d = 0; setup->settled && d < setup->nodes; d++) {
+    if (d == setup->self) continue;
+    t->peers[d].round_trip = netem_idle(&t->netem, d, question) + netem_idle(&t->netem, d, answer);
+    t->peers[d].jitter = t->links.jitter;
+  }
+  t->fresh = UINT64_MAX;
+  return STATUS_OK;
 }
 
 void transport_free(Transport *t) {
@@ -117,9 +126,7 @@ void transport_free(Transport *t) {
   free(t);
 }
 
-size_t transport_bytes(const Transport *t) { return t ? t->memory : 0; }
-int transport_ring(const Transport *t) { return t->ring; }
-TransportCounts *transport_counts(Transport *t) { return &t->counts; }
+TransportState *transport_state(Transport *t) { return &t->state; }
 
 bool transport_changed(Transport *t) {
   bool changed = t->changed;
@@ -136,7 +143,7 @@ bool transport_wants_driver(Transport *t) {
 /* ---- peers ---- */
 
 void transport_leave(Transport *t, int peer) {
-  t->gone |= (uint64_t)1 << peer;
+  t->state.left |= (uint64_t)1 << peer;
   t->fresh |= (uint64_t)1 << peer;
   t->changed = t->wants_driver = true;
 }
@@ -151,18 +158,14 @@ void transport_fail_peer(Transport *t, int peer, Status status, const char *why)
   t->changed = true;
 }
 
-Status transport_peer_status(const Transport *t, int peer) { return t->peers[peer].status; }
-uint64_t transport_left(const Transport *t) { return t->gone; }
-int transport_fault(const Transport *t) { return t->fault; }
-
 Status transport_check(Transport *t) {
-  uint64_t partners = (t->senders | t->receivers) & t->failed & ~t->gone;
+  uint64_t partners = (t->senders | t->receivers) & t->failed & ~t->state.left;
   if (!partners) return STATUS_OK;
   for (int pass = 0; pass < 2; pass++) {
     for (int d = 0; d < t->setup.nodes; d++) {
       Status status = t->peers[d].status;
       if (!is_in(partners, d) || (!pass && status == STATUS_PEER)) continue;
-      t->fault = d;
+      t->state.fault = d;
       return status_set(status, "node %d: %s", d, t->peers[d].why ? t->peers[d].why : "failed");
     }
   }
@@ -174,7 +177,7 @@ Status transport_give_up(Transport *t, int peer) {
     transport_leave(t, peer);
     return STATUS_OK;
   }
-  t->fault = peer;
+  t->state.fault = peer;
   if (!t->setup.reliable && t->peers[peer].heard <= 0)
     return status_set(STATUS_TIMEOUT,
                       "no datagram of node %d has come within %g s: a firewall may let streams alone pass (--transport tcp)", peer,
@@ -182,25 +185,7 @@ Status transport_give_up(Transport *t, int peer) {
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, t->setup.timeout);
 }
 
-void transport_assume_idle(Transport *t) {
-  const size_t question = PACKET_HEADER + t->setup.overhead, answer = question + PACKET_STATUS_HEAD;
-  for (int d = 0; d < t->setup.nodes; d++) {
-    if (d == t->setup.self) continue;
-    t->peers[d].round_trip = netem_idle(&t->netem, d, question) + netem_idle(&t->netem, d, answer);
-    t->peers[d].jitter = t->links.jitter;
-  }
-  t->fresh = UINT64_MAX;
-}
-
 /* ---- what leaves: from the queue through the simulated links ---- */
-
-/* Messages always find room: an entry for each place is theirs alone. */
-bool transport_enqueue(Transport *t, Entry entry) {
-  if (t->queued >= t->max_queued - (entry.kind == ENTRY_MESSAGE ? 0 : t->places)) return false;
-  t->queue[(t->queue_first + t->queued++) % t->max_queued] = entry;
-  t->wants_driver = true;
-  return true;
-}
 
 /* The next packet of an entry: of a message for all its receivers, or of what is sent to one; false: there is none. A question about what
  * has been decided since is not asked any more. */
@@ -342,8 +327,8 @@ static void finish_packet(Transport *t, int to) {
   t->full &= ~((uint64_t)1 << to);
   t->changed = true;
   if (f.kind != ENTRY_MESSAGE) { /* messages counted when they were queued */
-    t->counts.packets_sent++;
-    t->counts.bytes_sent += t->buffer_bytes + t->setup.overhead;
+    t->state.packets_sent++;
+    t->state.bytes_sent += t->buffer_bytes + t->setup.overhead;
   }
   if (f.kind == ENTRY_STATUS) peer->answers--;
   if (f.kind == ENTRY_QUERY) {
@@ -357,7 +342,7 @@ static void finish_packet(Transport *t, int to) {
   if (f.kind > ENTRY_RESEND) return;
   Message *m = &t->messages[f.message];
   if (f.kind == ENTRY_MESSAGE) m->left[to]++;
-  if (f.kind == ENTRY_RESEND) t->counts.resent++;
+  if (f.kind == ENTRY_RESEND) t->state.resent++;
   m->left_at[to] = f.left;
   m->pending--;
 }
@@ -368,7 +353,7 @@ static bool next_to(Transport *t, int to, double now, TransportOutput *output, b
     const InFlight *f = &t->flights[t->peers[to].first];
     t->buffer_bytes = make_packet(t, to, f, t->buffer);
     *output = (TransportOutput){.peer = to, .packet = t->buffer, .bytes = t->buffer_bytes};
-    if (!f->lost && !is_in(t->gone, to)) return true;
+    if (!f->lost && !is_in(t->state.left, to)) return true;
     finish_packet(t, to);
     *dropped = true;
   }
@@ -426,7 +411,7 @@ int transport_reserve(Transport *t, MessageKey key, int *holds_up) {
 }
 
 Status transport_submit(Transport *t, MessageKey key, const TransportPacket *packets, int count, uint64_t peers, double now) {
-  uint64_t sequence, receivers = (uint64_t)__builtin_popcountll(peers & ~t->gone), payload = 0;
+  uint64_t sequence, receivers = (uint64_t)__builtin_popcountll(peers & ~t->state.left), payload = 0;
   Message *m = message_of(t, key, &sequence);
   if (m->pending) return status_set(STATUS_BAD_VALUE, "a message was sent before its memory was free");
   if (count > t->setup.max_packets)
@@ -450,13 +435,13 @@ Status transport_submit(Transport *t, MessageKey key, const TransportPacket *pac
                  .resend = m->resend};
   memset(m->left, 0, (size_t)t->setup.nodes * sizeof *m->left);
   memset(m->resend, 0, (size_t)t->setup.nodes * (size_t)t->words * sizeof *m->resend);
-  t->counts.payload_sent += receivers * payload;
-  t->counts.packets_sent += receivers * (uint64_t)count;
-  t->counts.bytes_sent += receivers * (payload + (uint64_t)count * (PACKET_HEADER + t->setup.overhead));
+  t->state.payload_sent += receivers * payload;
+  t->state.packets_sent += receivers * (uint64_t)count;
+  t->state.bytes_sent += receivers * (payload + (uint64_t)count * (PACKET_HEADER + t->setup.overhead));
   if (sequence != t->span_sequence || t->span_from <= 0) { /* a block's span is from its first packet sent to its last arrival */
     t->span_sequence = sequence;
     t->span_from = t->span_to = now;
   }
-  transport_enqueue(t, (Entry){.kind = ENTRY_MESSAGE, .ready = now, .peers = peers, .message = (int)(m - t->messages)});
+  enqueue(t, (Entry){.kind = ENTRY_MESSAGE, .ready = now, .peers = peers, .message = (int)(m - t->messages)});
   return STATUS_OK;
 }

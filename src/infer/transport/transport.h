@@ -33,6 +33,8 @@ typedef struct TransportSetup {
   bool reliable, ordered;
   /* Of a simulation: */
   bool lengths_only;   /* payloads have a length, but no bytes */
+  bool settled;        /* estimates begin as those of a session that was at work on idle links: the round trip of the smallest question and
+                          answer, and the jitter; else they are measured first */
   const LinkEnd *ends; /* [nodes] where devices' links differ; NULL */
   LinkModel *medium;   /* of LINK_SHARED: the one of all devices; NULL */
 } TransportSetup;
@@ -58,10 +60,7 @@ typedef struct TransportArrival {
 
 /* now: from where links' traces count. NO_MEMORY; UNSUPPORTED: a shared medium without one to share. */
 Status transport_new(Transport **transport, const TransportSetup *setup, double now);
-void transport_free(Transport *transport);          /* accepts NULL */
-size_t transport_bytes(const Transport *transport); /* of memory; 0 of NULL */
-int transport_ring(
-    const Transport *transport); /* messages of the same site and part that are kept, in both directions: the owners' memory too */
+void transport_free(Transport *transport); /* accepts NULL */
 
 /* ---- the owner's side */
 
@@ -71,8 +70,8 @@ int transport_ring(
 void transport_begin_request(Transport *transport, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t receivers);
 
-/* How much is still to leave of the message that was submitted transport_ring blocks before this one; 0: its memory is the owner's again.
- * *holds_up: a peer that it waits for; -1: none. */
+/* How much is still to leave of the message that was submitted `ring` blocks (TransportState) before this one; 0: its memory is the owner's
+ * again. *holds_up: a peer that it waits for; -1: none. */
 int transport_reserve(Transport *transport, MessageKey key, int *holds_up);
 
 /* Queues a message for these peers (bits). Nothing is copied: packets [count] and payloads stay as they are until transport_reserve gives
@@ -125,10 +124,7 @@ bool transport_is_idle(const Transport *transport); /* nothing is left to be sen
 
 /* The peer's connection is over, or it broke the rules; why says how. */
 void transport_fail_peer(Transport *transport, int peer, Status status, const char *why);
-Status transport_peer_status(const Transport *transport, int peer);
 void transport_leave(Transport *transport, int peer);     /* gone for good: nobody waits for it, what was for it is dropped */
-uint64_t transport_left(const Transport *transport);      /* bits of those that nobody waits for any more */
-int transport_fault(const Transport *transport);          /* whom a failure is about; -1: nobody */
 Status transport_give_up(Transport *transport, int peer); /* time is over for it: TIMEOUT, or it is left */
 Status transport_check(Transport *transport); /* the failure of a peer that takes part in the request: first of one that broke the rules */
 
@@ -137,12 +133,9 @@ Status transport_check(Transport *transport); /* the failure of a peer that take
 bool transport_changed(Transport *transport);
 bool transport_wants_driver(Transport *transport);
 
-/* Estimates as of a session that has been at work on its simulated links while nothing else was there: the round trip of the smallest
- * question and answer, and the jitter. Those that follow are measured. */
-void transport_assume_idle(Transport *transport);
-
-/* Since the start. Messages count when they are queued, once for each receiver; the rest as it leaves. */
-typedef struct TransportCounts {
+/* What an owner may know. Counts are since the start: messages count when they are queued, once for each receiver; the rest as it leaves.
+ */
+typedef struct TransportState {
   uint64_t bytes_sent, bytes_received;     /* with all headers that this program writes */
   uint64_t payload_sent;                   /* of CODES and RAW */
   uint64_t packets_sent, packets_received; /* of any type */
@@ -150,8 +143,12 @@ typedef struct TransportCounts {
   uint64_t lost_tokens, late_tokens;       /* that they held */
   uint64_t resent;                         /* sent again */
   uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
+  uint64_t left;                           /* peers, as bits, that are not waited for any more */
+  int fault;                               /* whom a failure is about; -1: no peer */
+  int ring;                                /* messages of a site and part that are kept, in both directions: the owners' memory too */
+  size_t memory;                           /* bytes */
   double span;                             /* seconds from a block's first packet sent to its last arrival, summed over blocks */
-} TransportCounts;
-TransportCounts *transport_counts(Transport *transport); /* a driver adds what its backend drops */
+} TransportState;
+TransportState *transport_state(Transport *transport); /* a driver adds to `dropped` what its backend drops */
 
 #endif

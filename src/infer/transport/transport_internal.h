@@ -87,16 +87,15 @@ struct Transport {
   Reliability reliability;
   LinkOptions links;
   Netem netem;
-  size_t memory;
   uint8_t *block; /* all that has a pointer below and is not said to be by itself */
   /* shapes */
-  int ring, lanes /* sites * parts */, places /* ring * lanes */, words, max_in_flight, max_queued, max_entering;
+  int lanes /* sites * parts */, places /* state.ring * lanes */, words, max_in_flight, max_queued, max_entering;
   size_t slot_room;
   /* the request */
   uint32_t request; /* 0: none yet */
   int64_t batch;
   const PacketRules *rules;
-  uint64_t senders, receivers, gone, failed;
+  uint64_t senders, receivers, failed;
   /* what waits, moves and has come */
   Peer *peers;       /* [nodes] */
   InFlight *flights; /* [nodes max_in_flight] lists of each peer's, and of those that are free again */
@@ -114,14 +113,13 @@ struct Transport {
   double next_due;  /* the first of `due` */
   int turn;         /* the peer that output looks at first */
   bool changed, wants_driver, doubts /* a decision waits for transport_caught_up */;
-  int fault;
   double caught_up;
   uint64_t fresh;       /* peers whose message is to be decided about now: something has changed since it was looked at */
   double waiting_since; /* of the Expected that was looked at */
   /* estimates and counts */
   uint64_t span_sequence;
   double span_from, span_to, block_from, block_time;
-  TransportCounts counts;
+  TransportState state;
 };
 
 static inline uint64_t sequence_of(const Transport *t, uint32_t request, int block) {
@@ -129,7 +127,7 @@ static inline uint64_t sequence_of(const Transport *t, uint32_t request, int blo
 }
 static inline int lane_of(const Transport *t, int site, int part) { return site * t->setup.parts + part; }
 static inline int place_of(const Transport *t, uint64_t sequence, int lane) {
-  return (int)(sequence % (uint64_t)t->ring) * t->lanes + lane;
+  return (int)(sequence % (uint64_t)t->state.ring) * t->lanes + lane;
 }
 static inline bool has(const uint64_t *bits, int i) { return bits[i / 64] >> i % 64 & 1; }
 static inline void set(uint64_t *bits, int i) { bits[i / 64] |= (uint64_t)1 << i % 64; }
@@ -152,8 +150,12 @@ static inline Packet control_packet(PacketType type, MessageKey key) {
   return (Packet){.request = key.request, .block = key.block, .site = key.site, .part = key.part, .type = type};
 }
 
-/* ---- transport.c */
-
-bool transport_enqueue(Transport *t, Entry entry); /* false: there is no room for it */
+/* False: there is no room for it. Messages always find room: an entry for each place is theirs alone. */
+static inline bool enqueue(Transport *t, Entry entry) {
+  if (t->queued >= t->max_queued - (entry.kind == ENTRY_MESSAGE ? 0 : t->places)) return false;
+  t->queue[(t->queue_first + t->queued++) % t->max_queued] = entry;
+  t->wants_driver = true;
+  return true;
+}
 
 #endif

@@ -71,7 +71,7 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
   TRY(check_count(t, slot, p.count));
   t->fresh |= (uint64_t)1 << peer;
   if (slot->decided) {
-    t->counts.dropped++; /* it was counted when it was given up */
+    t->state.dropped++; /* it was counted when it was given up */
     return STATUS_OK;
   }
   if (has(slot->there, p.index)) return STATUS_OK;
@@ -124,14 +124,14 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
   if (sequence != *next && !(between && sequence > *next))
     return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", p->request, p->block,
                       (unsigned)(*next / blocks) + 1, (unsigned)(*next % blocks));
-  *taken = p->request <= t->request && sequence < lane->taken + (uint64_t)t->ring;
+  *taken = p->request <= t->request && sequence < lane->taken + (uint64_t)t->state.ring;
   if (!*taken) return STATUS_OK;
   if (p->index != lane->seen)
     return status_set(STATUS_BAD_VALUE, "sent packet %d of %d where packet %d was expected", p->index, p->count, lane->seen);
   if (sequence >= lane->taken) {
     TRY(take_data(t, peer, packet, bytes, now));
   } else {
-    t->counts.dropped++; /* the deadline was over before it came */
+    t->state.dropped++; /* the deadline was over before it came */
   }
   if (++lane->seen < p->count) return STATUS_OK;
   lane->seen = 0;
@@ -143,8 +143,8 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
 static Status take_in_any_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   int lane = lane_of(t, p->site, p->part);
   uint64_t sequence = sequence_of(t, p->request, p->block), first = t->peers[peer].lane[lane].taken;
-  if (sequence < first || p->request < t->request || sequence >= first + (uint64_t)t->ring) {
-    t->counts.dropped++;
+  if (sequence < first || p->request < t->request || sequence >= first + (uint64_t)t->state.ring) {
+    t->state.dropped++;
     return STATUS_OK;
   }
   if (p->request == t->request) return take_data(t, peer, packet, bytes, now);
@@ -199,7 +199,7 @@ static void send_again(Transport *t, int peer, const Packet *p, const uint8_t *m
   }
   if (queued || !any) return;
   Entry entry = {.kind = ENTRY_RESEND, .ready = now, .peers = (uint64_t)1 << peer, .message = (int)(m - t->messages)};
-  if (transport_enqueue(t, entry))
+  if (enqueue(t, entry))
     m->pending++;
   else
     memset(wanted, 0, (size_t)t->words * sizeof *wanted); /* it will ask again */
@@ -211,7 +211,7 @@ static Status take_query(Transport *t, int peer, const Packet *p, const uint8_t 
   netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* the port's time; the answer may leave before it is over */
   if (from->answers >= MAX_ANSWERS) return STATUS_OK;             /* it will ask again */
   Entry entry = {.kind = ENTRY_STATUS, .ready = now, .peers = (uint64_t)1 << peer, .key = {p->request, p->block, p->site, p->part}};
-  if (!transport_enqueue(t, entry)) return STATUS_OK;
+  if (!enqueue(t, entry)) return STATUS_OK;
   from->answers++;
   if (t->reliability.mode == RELIABILITY_RETRANSMIT) send_again(t, peer, p, packet + PACKET_HEADER, now);
   return STATUS_OK;
@@ -280,8 +280,8 @@ bool transport_input(Transport *t, int peer, const uint8_t *packet, size_t bytes
   if (status != STATUS_OK) transport_fail_peer(t, peer, status, status_message());
   if (!taken) return false;
   from->heard = now;
-  t->counts.packets_received++;
-  t->counts.bytes_received += bytes + t->setup.overhead;
+  t->state.packets_received++;
+  t->state.bytes_received += bytes + t->setup.overhead;
   return true;
 }
 
@@ -351,9 +351,9 @@ static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, do
   for (int i = 0; slot->sender == SENDER_SENT && i < t->words; i++)
     state.missing_sent += __builtin_popcountll(slot->said[i] & ~slot->there[i]);
   Decision decision = policy_decide(&t->reliability, &state, now, &asks, again);
-  if (is_in(t->gone, peer)) return decision == DECISION_COMPLETE ? DECISION_COMPLETE : DECISION_LATE;
+  if (is_in(t->state.left, peer)) return decision == DECISION_COMPLETE ? DECISION_COMPLETE : DECISION_LATE;
   if (decision == DECISION_WAIT && asks)
-    slot->asking = transport_enqueue(t, (Entry){.kind = ENTRY_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = e->key});
+    slot->asking = enqueue(t, (Entry){.kind = ENTRY_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = e->key});
   if (decision != DECISION_WAIT || asks) t->fresh |= (uint64_t)1 << peer;
   if (decision == DECISION_WAIT) slot->doubted = 0;
   if (decision == DECISION_WAIT || decision == DECISION_COMPLETE || has_caught_up(t, slot, now)) return decision;
@@ -378,14 +378,14 @@ static void list_packets(const Transport *t, int peer, const Expected *e, const 
 
 /* What is lost, or late at the deadline that was asked for, is done without. Time that is over for a peer is a failure. */
 static Status finish_message(Transport *t, int peer, const Expected *e, Slot *slot, Decision decision, TransportArrival *arrival) {
-  bool masked = is_in(t->gone, peer) || decision == DECISION_LOST || decision == DECISION_LATE;
+  bool masked = is_in(t->state.left, peer) || decision == DECISION_LOST || decision == DECISION_LATE;
   if (decision != DECISION_COMPLETE && !masked) TRY(transport_give_up(t, peer));
   if (decision != DECISION_COMPLETE) {
     bool lost = decision == DECISION_LOST;
     int64_t all = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part), tokens = slot->count ? 0 : all;
     for (int i = 0; i < slot->count; i++) tokens += has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
-    *(lost ? &t->counts.lost : &t->counts.late) += slot->count ? (uint64_t)(slot->count - slot->arrived) : 1;
-    *(lost ? &t->counts.lost_tokens : &t->counts.late_tokens) += (uint64_t)tokens;
+    *(lost ? &t->state.lost : &t->state.late) += slot->count ? (uint64_t)(slot->count - slot->arrived) : 1;
+    *(lost ? &t->state.lost_tokens : &t->state.late_tokens) += (uint64_t)tokens;
   }
   slot->decided = true;
   *arrival = (TransportArrival){.packets = t->setup.lengths_only ? NULL : t->peers[peer].arrival,
@@ -393,7 +393,7 @@ static Status finish_message(Transport *t, int peer, const Expected *e, Slot *sl
                                 .missing = slot->count - slot->arrived,
                                 .late = decision == DECISION_LATE || decision == DECISION_PEER_GONE};
   if (slot->sequence == t->span_sequence && t->span_from > 0 && slot->last > t->span_to) {
-    t->counts.span += slot->last - t->span_to;
+    t->state.span += slot->last - t->span_to;
     t->span_to = slot->last;
   }
   if (!t->setup.lengths_only) list_packets(t, peer, e, slot);

@@ -71,12 +71,12 @@ static void receive(TransportThread *c) {
   if (!c->backend->more) transport_caught_up(c->transport, start);
   c->work |= c->backend->more;
   if (status != STATUS_OK) fail(c, status);
-  transport_counts(c->transport)->dropped += c->backend->dropped;
+  transport_state(c->transport)->dropped += c->backend->dropped;
   c->backend->dropped = 0;
   c->max_packet = c->backend->max_packet;
   for (int d = 0; d < c->setup.transport.nodes; d++) {
     const char *why;
-    if (d == c->setup.transport.self || transport_peer_status(c->transport, d) != STATUS_OK) continue;
+    if (d == c->setup.transport.self) continue;
     Status peer = c->backend->peer_status(c->backend, d, &why);
     if (peer != STATUS_OK) transport_fail_peer(c->transport, d, peer, why);
   }
@@ -254,20 +254,13 @@ void transport_thread_gone(TransportThread *c, int peer) {
   pthread_mutex_unlock(&c->lock);
 }
 
-int transport_thread_fault(const TransportThread *c) { return transport_fault(c->transport); }
-
-int transport_thread_given_up(TransportThread *c) {
+TransportState transport_thread_state(TransportThread *c) {
+  if (!c) return (TransportState){.fault = -1};
   pthread_mutex_lock(&c->lock);
-  uint64_t left = transport_left(c->transport);
+  TransportState state = *transport_state(c->transport);
   pthread_mutex_unlock(&c->lock);
-  return left ? __builtin_ctzll(left) : -1;
-}
-
-TransportCounts transport_thread_counts(TransportThread *c) {
-  pthread_mutex_lock(&c->lock);
-  TransportCounts counts = *transport_counts(c->transport);
-  pthread_mutex_unlock(&c->lock);
-  return counts;
+  state.memory += sizeof *c;
+  return state;
 }
 
 size_t transport_thread_max_packet(TransportThread *c) {
@@ -276,9 +269,6 @@ size_t transport_thread_max_packet(TransportThread *c) {
   pthread_mutex_unlock(&c->lock);
   return bytes;
 }
-
-size_t transport_thread_bytes(const TransportThread *c) { return c ? sizeof *c + transport_bytes(c->transport) : 0; }
-int transport_thread_ring(const TransportThread *c) { return transport_ring(c->transport); }
 
 /* ---- beginning and end ---- */
 

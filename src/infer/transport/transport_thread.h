@@ -26,18 +26,16 @@ Status transport_thread_start(TransportThread **transport, const TransportThread
 
 /* Sends what is queued for at most a second, ends the thread, frees. Accepts NULL. */
 void transport_thread_stop(TransportThread *transport);
-size_t transport_thread_bytes(const TransportThread *transport); /* of memory; 0 of NULL */
 
 size_t transport_thread_max_packet(TransportThread *transport); /* payload of a packet; may fall as routes are learnt */
-int transport_thread_ring(const TransportThread *transport);    /* transport_ring */
 
 /* As the transport's; its failure, or a peer's, comes back. */
 Status transport_thread_begin_request(TransportThread *transport, uint32_t request, int64_t batch, const PacketRules *rules,
                                       uint64_t senders, uint64_t receivers);
 Status transport_thread_submit(TransportThread *transport, MessageKey key, const TransportPacket *packets, int count, uint64_t peers);
 
-/* Waits until the memory of the message that was sent transport_ring blocks before this one may be used again. TIMEOUT: a peer does not
- * take it. */
+/* Waits until the memory of the message that was sent `ring` blocks (TransportState) before this one may be used again. TIMEOUT: a peer
+ * does not take it. */
 Status transport_thread_reserve(TransportThread *transport, MessageKey key, TransportCheck *check, void *context);
 
 /* Waits until this message is decided for each of the peers (bits): complete, or given up. arrivals [nodes], valid until the next take;
@@ -46,9 +44,7 @@ Status transport_thread_take(TransportThread *transport, MessageKey key, uint64_
                              void *context);
 void transport_thread_done(TransportThread *transport, MessageKey key, uint64_t peers);
 
-void transport_thread_gone(TransportThread *transport, int peer); /* transport_leave */
-int transport_thread_fault(const TransportThread *transport);     /* whom a failure is about; -1: nobody */
-int transport_thread_given_up(TransportThread *transport);        /* the first peer that nobody waits for any more; -1: none */
-TransportCounts transport_thread_counts(TransportThread *transport);
+void transport_thread_gone(TransportThread *transport, int peer);  /* transport_leave */
+TransportState transport_thread_state(TransportThread *transport); /* of NULL zeroes, and no fault */
 
 #endif

@@ -180,7 +180,7 @@ static void exchange_among(int nodes, const int64_t *counts, int socket_buffer) 
   for (int i = 0; i < nodes; i++) {
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
     assert_int_equal(sides[i].blocks_done, BLOCKS * REQUESTS);
-    TransportCounts counted = transport_thread_counts(sides[i].base.transport);
+    TransportState counted = transport_thread_state(sides[i].base.transport);
     assert_int_equal(counted.bytes_sent, expected_bytes(nodes, counts[i]));
     assert_int_equal(counted.packets_sent, BLOCKS * REQUESTS * (nodes - 1));
     assert_int_equal(sides[i].base.network.statistics.masked, 0);

@@ -142,7 +142,7 @@ static void rows_come_as_they_are(void **state) {
       for (int i = 0; i < NODES; i++) pthread_join(threads[i], NULL);
       for (int i = 0; i < NODES; i++) {
         if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-        assert_int_equal(transport_thread_counts(sides[i].base.transport).payload_sent, expected_payload(&sides[i]));
+        assert_int_equal(transport_thread_state(sides[i].base.transport).payload_sent, expected_payload(&sides[i]));
       }
       for (int i = 0; i < NODES; i++) close_side(&sides[i]);
     }

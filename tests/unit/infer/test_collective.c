@@ -185,7 +185,7 @@ static void all_hold_the_same_bits_and_send_what_the_formula_says(void **state) 
     run_sides(sides, nodes);
     for (int i = 0; i < nodes; i++) {
       if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-      assert_true(transport_thread_counts(sides[i].transport).payload_sent == formula(nodes, i));
+      assert_true(transport_thread_state(sides[i].transport).payload_sent == formula(nodes, i));
       assert_int_equal(sides[i].fault, -1);
       assert_true(sides[i].collective.wait >= 0 && sides[i].collective.send >= 0);
     }

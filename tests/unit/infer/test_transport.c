@@ -179,7 +179,7 @@ static void all_of_it_comes(void **state) {
   for (int mode = 0; mode < 3; mode++) {
     open_world(NODES, mode == 0 ? stream : mode == 1 ? deadline : retransmit, NULL, NULL, false, mode == 0);
     assert_int_equal(run_requests(), 0);
-    const TransportCounts *counts = transport_counts(w.transport[0]);
+    const TransportState *counts = transport_state(w.transport[0]);
     assert_int_equal(counts->lost + counts->late + counts->resent, 0);
     assert_int_equal(counts->payload_sent, 2 * BLOCKS * (NODES - 1) * BYTES);
     assert_true(counts->packets_sent >= 2 * BLOCKS * (NODES - 1) * PACKETS);
@@ -199,7 +199,7 @@ static void order_and_copies_make_no_difference(void **state) {
   (void)state;
   open_world(NODES, deadline, twice_and_overtaken, NULL, false, false);
   assert_int_equal(run_requests(), 0);
-  assert_int_equal(transport_counts(w.transport[0])->lost, 0);
+  assert_int_equal(transport_state(w.transport[0])->lost, 0);
   close_world();
 }
 
@@ -213,7 +213,7 @@ static void a_lost_packet_is_masked(void **state) {
   (void)state;
   open_world(NODES, deadline, lose_a_sixth, NULL, false, false);
   assert_int_equal(run_requests(), 2 * BLOCKS * (NODES - 1));
-  const TransportCounts *counts = transport_counts(w.transport[0]);
+  const TransportState *counts = transport_state(w.transport[0]);
   assert_int_equal(counts->lost, 2 * BLOCKS * (NODES - 1));
   assert_int_equal(counts->lost_tokens, 4 * 2 * BLOCKS * (NODES - 1));
   assert_int_equal(counts->late, 0);
@@ -237,7 +237,7 @@ static void what_is_lost_is_sent_again(void **state) {
   open_world(2, retransmit, lose_first_copies, NULL, false, false);
   assert_int_equal(run_requests(), 0);
   for (int d = 0; d < 2; d++) {
-    const TransportCounts *counts = transport_counts(w.transport[d]);
+    const TransportState *counts = transport_state(w.transport[d]);
     assert_int_equal(counts->lost + counts->late, 0);
     assert_int_equal(counts->resent, 2 * BLOCKS * PACKETS / 2); /* those that were lost, and no others */
   }
@@ -262,7 +262,7 @@ static void what_is_late_is_masked_at_the_deadline(void **state) {
   assert_int_equal(take(0, 1, 0, arrivals), STATUS_OK);
   assert_true(arrivals[1].late && arrivals[1].count == PACKETS && arrivals[1].missing == PACKETS - 1);
   assert_true(fabs(w.now - start - 2e-3) < 1e-9);
-  assert_int_equal(transport_counts(w.transport[0])->late, PACKETS - 1);
+  assert_int_equal(transport_state(w.transport[0])->late, PACKETS - 1);
   assert_non_null(arrivals[1].packets[2].payload);
   assert_null(arrivals[1].packets[0].payload);
   close_world();
@@ -306,9 +306,9 @@ static void silence_ends_a_request_or_is_masked(void **state) {
     assert_int_equal(take(0, 1, 0, arrivals), mask ? STATUS_OK : STATUS_TIMEOUT);
     if (mask) {
       assert_true(arrivals[1].late && arrivals[1].count == 0);
-      assert_int_equal(transport_left(w.transport[0]), 2);
+      assert_int_equal(transport_state(w.transport[0])->left, 2);
     } else {
-      assert_int_equal(transport_fault(w.transport[0]), 1);
+      assert_int_equal(transport_state(w.transport[0])->fault, 1);
       assert_non_null(strstr(status_message(), "no datagram of node 1"));
     }
     assert_true(fabs(w.now - 120) < 0.1);
@@ -354,7 +354,7 @@ static void other_requests_packets(void **state) {
   assert_true(transport_input(w.transport[0], 1, packet, sizeof packet, w.now));
   packet_pack(&(Packet){.request = 9, .block = 0, .count = PACKETS}, packet);
   assert_true(transport_input(w.transport[0], 1, packet, sizeof packet, w.now));
-  assert_int_equal(transport_counts(w.transport[0])->dropped, 2);
+  assert_int_equal(transport_state(w.transport[0])->dropped, 2);
   assert_int_equal(transport_check(w.transport[0]), STATUS_OK);
   close_world();
 }
@@ -369,7 +369,7 @@ static void a_stream_is_held_back(void **state) {
   begin(1);
   for (int block = 0; block < 3; block++) {
     packet_pack(&(Packet){.request = 1, .block = (uint8_t)block, .count = 1}, packet);
-    assert_int_equal(transport_input(w.transport[0], 1, packet, sizeof packet, w.now), block < transport_ring(w.transport[0]));
+    assert_int_equal(transport_input(w.transport[0], 1, packet, sizeof packet, w.now), block < transport_state(w.transport[0])->ring);
   }
   Expected expected = transport_expect(w.transport[0], (MessageKey){.request = 1}, 2, w.now);
   assert_int_equal(transport_take(w.transport[0], &expected, w.now, arrivals, &again), STATUS_OK);
@@ -411,7 +411,7 @@ static void a_stream_may_be_late(void **state) {
     for (int f = 0; !left_out && f < 2 * PACKETS; f++) put_in(1, 1 + f / PACKETS, f % PACKETS);
     for (int f = 0; f < PACKETS; f++) put_in(2, 0, f);
     assert_int_equal(transport_check(w.transport[0]), STATUS_OK);
-    assert_int_equal(transport_counts(w.transport[0])->dropped, PACKETS - 2 + (left_out ? 0 : 2 * PACKETS));
+    assert_int_equal(transport_state(w.transport[0])->dropped, PACKETS - 2 + (left_out ? 0 : 2 * PACKETS));
     Expected expected = transport_expect(w.transport[0], (MessageKey){.request = 2}, 2, w.now);
     double again;
     assert_int_equal(transport_take(w.transport[0], &expected, w.now, arrivals, &again), STATUS_OK);
@@ -461,8 +461,7 @@ static void rules_are_kept(void **state) {
     assert_true(transport_input(w.transport[0], 1, packet, PACKET_HEADER + rows[i].payload, w.now));
     if (transport_check(w.transport[0]) != STATUS_BAD_VALUE || !strstr(status_message(), rows[i].message))
       fail_msg("row %zu: %s", i, transport_check(w.transport[0]) == STATUS_OK ? "accepted" : status_message());
-    assert_int_equal(transport_fault(w.transport[0]), 1);
-    assert_int_equal(transport_peer_status(w.transport[0], 1), STATUS_BAD_VALUE);
+    assert_int_equal(transport_state(w.transport[0])->fault, 1);
     close_world();
   }
 }

@@ -51,7 +51,7 @@ static void a_slow_link_carries_codes(void **state) {
     run_sides(sides, 2);
     for (int i = 0; i < 2; i++) {
       assert_int_equal(sides[i].missing + sides[i].late, 0);
-      assert_int_equal(transport_thread_counts(sides[i].transport).resent, 0);
+      assert_int_equal(transport_thread_state(sides[i].transport).resent, 0);
     }
     assert_true(questions <= 2 * BLOCKS * PACKETS);
     close_sides(sides, 2, wire);

@@ -40,7 +40,7 @@ static void nothing_is_lost_without_loss(void **state) {
     MemoryWire *wire = open_sides(sides, NODES, modes[mode], NULL, NULL, NULL);
     run_sides(sides, NODES);
     for (int i = 0; i < NODES; i++) {
-      TransportCounts counts = transport_thread_counts(sides[i].transport);
+      TransportState counts = transport_thread_state(sides[i].transport);
       assert_int_equal(sides[i].missing + sides[i].late, 0);
       assert_int_equal(counts.lost, 0);
       assert_int_equal(counts.payload_sent, REQUESTS * BLOCKS * (NODES - 1) * GROUP);
@@ -77,7 +77,7 @@ static void with_losses(Reliability reliability, void (*check)(Side *sides, cons
 /* Every packet that the wire lost is counted by its receiver and missing in what it hands on, and no other one. */
 static void must_be_masked(Side *sides, const uint64_t *lost) {
   for (int i = 0; i < NODES; i++) {
-    TransportCounts counts = transport_thread_counts(sides[i].transport);
+    TransportState counts = transport_thread_state(sides[i].transport);
     assert_true(lost[i] > 0);
     assert_int_equal(counts.lost + counts.late, lost[i]);
     assert_int_equal(counts.lost_tokens + counts.late_tokens, lost[i] * TOKENS / PACKETS);
@@ -92,7 +92,7 @@ static void a_deadline_masks_what_was_lost(void **state) {
 
 static uint64_t count_resent(Side *sides) {
   uint64_t resent = 0;
-  for (int i = 0; i < NODES; i++) resent += transport_thread_counts(sides[i].transport).resent;
+  for (int i = 0; i < NODES; i++) resent += transport_thread_state(sides[i].transport).resent;
   return resent;
 }
 
@@ -123,7 +123,7 @@ static void slowness_is_no_loss(void **state) {
     MemoryWire *wire = open_sides(sides, 2, reliability, NULL, NULL, NULL);
     sides[1].slow = 40;
     run_sides(sides, 2);
-    assert_int_equal(transport_thread_counts(sides[0].transport).lost, 0);
+    assert_int_equal(transport_thread_state(sides[0].transport).lost, 0);
     if (!strict) assert_int_equal(sides[0].missing + sides[0].late, 0);
     if (strict) assert_true(sides[0].missing > 0 && sides[0].late > 0);
     close_sides(sides, 2, wire);
@@ -143,7 +143,7 @@ static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
   assert_int_equal(run_requests(&side), STATUS_TIMEOUT);
   assert_non_null(strstr(status_message(), "no datagram of node 1 has come within 0.2 s"));
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
-  assert_int_equal(transport_thread_fault(side.transport), 1);
+  assert_int_equal(transport_thread_state(side.transport).fault, 1);
   close_sides(&side, 1, wire);
 }
 
@@ -164,8 +164,8 @@ static void a_silent_peer_is_masked(void **state) {
     assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
     assert_int_equal(side.missing, BLOCKS * PACKETS);
     assert_int_equal(side.late, BLOCKS);
-    assert_int_equal(transport_thread_counts(side.transport).late_tokens, BLOCKS * TOKENS);
-    assert_int_equal(transport_thread_counts(side.transport).lost_tokens, 0);
+    assert_int_equal(transport_thread_state(side.transport).late_tokens, BLOCKS * TOKENS);
+    assert_int_equal(transport_thread_state(side.transport).lost_tokens, 0);
     close_sides(&side, 1, wire);
   }
 }
@@ -179,12 +179,12 @@ static void a_closed_peer_is_named_or_passed_over(void **state) {
   pthread_mutex_unlock(&wire->lock);
   assert_int_equal(run_block(&side, (MessageKey){.request = 1}), STATUS_PEER);
   assert_string_equal(status_message(), "node 1: closed the connection");
-  assert_int_equal(transport_thread_fault(side.transport), 1);
+  assert_int_equal(transport_thread_state(side.transport).fault, 1);
   transport_thread_gone(side.transport, 1);
-  uint64_t sent = transport_thread_counts(side.transport).payload_sent;
+  uint64_t sent = transport_thread_state(side.transport).payload_sent;
   assert_int_equal(run_block(&side, (MessageKey){.request = 1, .block = 1}), STATUS_OK);
   assert_int_equal(side.missing, PACKETS);
-  assert_int_equal(transport_thread_counts(side.transport).payload_sent, sent);
+  assert_int_equal(transport_thread_state(side.transport).payload_sent, sent);
   close_sides(&side, 1, wire);
 }
 
@@ -255,7 +255,7 @@ static void hostile_packets_are_refused(void **state) {
     Status status = run_block(&side, (MessageKey){.request = 1});
     if (status != STATUS_BAD_VALUE || !strstr(status_message(), rows[i].message))
       fail_msg("row %zu: %s", i, status == STATUS_OK ? "accepted" : status_message());
-    assert_int_equal(transport_thread_fault(side.transport), 1);
+    assert_int_equal(transport_thread_state(side.transport).fault, 1);
     close_sides(&side, 1, wire);
   }
 }
@@ -278,8 +278,8 @@ static void packets_of_other_requests(void **state) {
   push_packet(wire, (Packet){.request = 1, .block = 1, .count = PACKETS}, EACH, 99);
   for (int f = 0; f < PACKETS; f++)
     push_packet(wire, (Packet){.request = 2, .index = (uint16_t)f, .count = PACKETS}, EACH, (uint8_t)(100 + f));
-  while (transport_thread_counts(side.transport).packets_received < (BLOCKS + 1) * PACKETS + 2) usleep(1000);
-  assert_int_equal(transport_thread_counts(side.transport).dropped, 2);
+  while (transport_thread_state(side.transport).packets_received < (BLOCKS + 1) * PACKETS + 2) usleep(1000);
+  assert_int_equal(transport_thread_state(side.transport).dropped, 2);
   assert_int_equal(transport_thread_begin_request(side.transport, 2, 1, &side.rules, 2, 2), STATUS_OK);
   assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 2}, 2, arrivals, NULL, NULL), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
@@ -324,7 +324,7 @@ static void parts_may_come_before_their_request(void **state) {
     const Packet header = {.request = 2, .part = (uint8_t)(i % PARTS), .index = (uint16_t)(i / PARTS), .count = PACKETS};
     push_packet(wire, header, EACH, (uint8_t)i);
   }
-  while (transport_thread_counts(side.transport).packets_received < PARTS * PACKETS) usleep(1000);
+  while (transport_thread_state(side.transport).packets_received < PARTS * PACKETS) usleep(1000);
   assert_int_equal(transport_thread_begin_request(side.transport, 2, 1, &cut, 2, 2), STATUS_OK);
   assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 2, .part = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
@@ -452,8 +452,8 @@ static void what_is_named_is_sent_again(void **state) {
   wait_for_sent(wire, PACKET_CODES, PACKETS + 2);
   assert_int_equal(count_sent(wire, PACKET_STATUS), 2);
   /* Counted a little after it has left. */
-  for (double end = clock_now() + 10; transport_thread_counts(side.transport).resent < 2 && clock_now() < end;) usleep(1000);
-  assert_int_equal(transport_thread_counts(side.transport).resent, 2);
+  for (double end = clock_now() + 10; transport_thread_state(side.transport).resent < 2 && clock_now() < end;) usleep(1000);
+  assert_int_equal(transport_thread_state(side.transport).resent, 2);
   close_sides(&side, 1, wire);
 }
 

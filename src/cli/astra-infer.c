@@ -40,7 +40,7 @@ static json_t *times_json(const ImageResult *results, int count) {
 static Status print_images(const InferSettings *s, const InferRun *run, const ImageResult *results, int count, double seconds) {
   if (s->json) {
     json_t *value =
-        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images_json(&run->weights, results, count), "nodes",
+        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images(NULL, &run->weights, results, count), "nodes",
                   report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
     report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
@@ -98,7 +98,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   if (s->json) {
-    json_t *value = report_evaluation_json(run->leader, &evaluation);
+    json_t *value = report_evaluation(NULL, run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     report_traffic_json(value, run->leader, evaluation.samples, false);
@@ -138,7 +138,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
   TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
   if (s->json)
-    TRY(infer_run_print_json(report_selftest_json(&report), run));
+    TRY(infer_run_print_json(report_selftest(NULL, &report), run));
   else
     report_selftest(stdout, &report);
   return report.passed ? STATUS_OK : status_set(STATUS_NUMERIC, "the processes do not compute what training emulated: %s", report.reason);

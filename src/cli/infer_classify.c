@@ -143,11 +143,11 @@ static Status print(const Job *job, double seconds) {
   const InferSettings *s = job->settings;
   const Leader *leader = job->run->leader;
   if (s->json) {
-    json_t *list = report_texts_json(&job->run->weights, job->samples, &job->texts, job->results);
+    json_t *list = report_texts(NULL, &job->run->weights, job->samples, &job->texts, job->results);
     return infer_run_print_json(
         json_pack("{s:o, s:o, s:f}", "texts", list, "nodes", report_nodes_json(leader), "milliseconds", 1e3 * seconds), job->run);
   }
-  report_texts(stdout, &job->run->weights, job->samples, job->texts.count, job->results);
+  report_texts(stdout, &job->run->weights, job->samples, &job->texts, job->results);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, leader);
@@ -221,7 +221,7 @@ static Status evaluate(Job *job) {
   const Leader *leader = job->run->leader;
   TRY(evaluate_labels_run(job->run->leader, &job->texts, job->labels, batch, s->quiet, job->run->rows.stream, &evaluation));
   if (s->json) {
-    json_t *value = report_label_evaluation_json(leader, &job->texts, &evaluation);
+    json_t *value = report_label_evaluation(NULL, leader, &job->texts, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     return infer_run_print_json(value, job->run);

@@ -175,10 +175,10 @@ static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g)
   if (!s->json) {
     end_line(job);
     explain_end(job->run->leader, g);
-    if (!s->quiet) report_generation(stderr, job->run->leader, g);
+    if (!s->quiet) report_generation(stderr, job->run->leader, NULL, 0, g);
     return STATUS_OK;
   }
-  json_t *result = report_generation_json(job->run->leader, prompt->text, prompt->bytes, g);
+  json_t *result = report_generation(NULL, job->run->leader, prompt->text, prompt->bytes, g);
   if (result && json_array_append_new(job->results, result) == 0) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
 }
@@ -380,7 +380,7 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   Convention measured = {0};
   if (convention) measured = apply_convention(s, text, evaluation);
   if (s->json) {
-    json_t *value = report_text_evaluation_json(run->leader, evaluation);
+    json_t *value = report_text_evaluation(NULL, run->leader, evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
     if (value && convention) put_convention(value, &measured);
     report_traffic_json(value, run->leader, evaluation->windows, true);

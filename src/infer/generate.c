@@ -15,15 +15,6 @@ typedef struct Run {
   Status status;
 } Run;
 
-const char *generate_end_name(GenerateEnd end) {
-  static const char *const names[] = {
-#define GENERATE_NAME(name, text) text,
-      GENERATE_ENDS(GENERATE_NAME)
-#undef GENERATE_NAME
-  };
-  return names[end];
-}
-
 /* ---- text ---- */
 
 static void collect_text(void *context, const char *text, size_t bytes) {
@@ -151,5 +142,3 @@ void generate_release(Generation *generation) {
   free(generation->text);
   *generation = (Generation){.nodes = 0};
 }
-
-double generate_rate(const Generation *g) { return g->ids.count > 1 && g->seconds > 0 ? (double)(g->ids.count - 1) / g->seconds : 0; }

@@ -24,7 +24,6 @@ typedef enum GenerateEnd {
   GENERATE_ENDS(GENERATE_ENUM)
 #undef GENERATE_ENUM
 } GenerateEnd;
-const char *generate_end_name(GenerateEnd end);
 
 /* Memory of the node that decodes, in bytes. */
 typedef struct GenerateMemory {
@@ -55,7 +54,5 @@ typedef struct Generation {
 Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation);
 void generate_release(Generation *generation);
-
-double generate_rate(const Generation *generation); /* tokens per second after the first; 0 with fewer than two */
 
 #endif

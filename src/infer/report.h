@@ -8,30 +8,23 @@
 #include <jansson.h>
 #include <stdio.h>
 
-void report_images(FILE *out, const Weights *weights, const ImageResult *results, int count);
-
 /* A text to classify, or a pair of texts; pair may be NULL. */
 typedef struct TextSample {
   const char *text, *pair;
 } TextSample;
 
-void report_texts(FILE *out, const Weights *weights, const TextSample *samples, int64_t count, const ClassTop *results);
-void report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
-void report_nodes(FILE *out, const Leader *leader); /* the table, with the sums of all requests */
-void report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
-void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
-void report_selftest(FILE *out, const SelftestReport *report);
-void report_generation(FILE *out, const Leader *leader, const Generation *generation); /* times and memory */
+/* Each writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+json_t *report_images(FILE *out, const Weights *weights, const ImageResult *results, int count);
+json_t *report_texts(FILE *out, const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results);
+json_t *report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
+json_t *report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
+json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
+json_t *report_selftest(FILE *out, const SelftestReport *report);
+json_t *report_generation(FILE *out, const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* The same as fresh JSON values; NULL when out of memory. */
-json_t *report_images_json(const Weights *weights, const ImageResult *results, int count);
-json_t *report_texts_json(const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results);
-json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
+/* The devices: the table with the sums of all requests, or a fresh JSON value. */
+void report_nodes(FILE *out, const Leader *leader);
 json_t *report_nodes_json(const Leader *leader);
-json_t *report_evaluation_json(const Leader *leader, const Evaluation *evaluation);
-json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *evaluation);
-json_t *report_selftest_json(const SelftestReport *report);
-json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
 /* Seconds of one sample, as predicted and as measured: the fastest of all requests; 0: there was none. */
 void report_plan_line(FILE *out, double predicted, double measured);

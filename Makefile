@@ -246,7 +246,7 @@ test:
 NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint json_build layout safetensors) \
     $(addprefix train/test_,metrics plot step_allocation) vq/test_vq_allocation),$(filter autograd/% vq/% nn/% train/%,$(UNIT_TESTS))) \
   $(addprefix infer/test_,cluster cluster_entropy cluster_tables code_exchange code_exchange_rows collective evaluate_text node node_text selftest \
-    split_measured strategies text_cluster measure)
+    planner_split strategies text_cluster measure)
 NUMERIC_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(NUMERIC_UNITS)))
 NUMERIC_SCRIPTS = $(call chosen,tests/golden/golden.sh)
 

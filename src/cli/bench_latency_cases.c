@@ -1,7 +1,7 @@
 /* A list of what was measured, and simulations of it. */
 #include "base/array.h"
 #include "cli/bench_latency_internal.h"
-#include "infer/plan/predict.h"
+#include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
 #include "infer/sim/measure.h"
 #include "infer/sim/packet_work.h"
@@ -302,7 +302,7 @@ static Status choose_parts(PlanCase *plan, SimResult *result) {
   int best = 0;
   double least = INFINITY;
   for (plan->parts = 1; plan->parts <= tried && plan->parts <= plan->counts[plan->devices - 1]; plan->parts *= 2) {
-    TRY(predict_latency(plan, result));
+    TRY(planner_latency(plan, result));
     if (result->latency < least) least = result->latency, best = plan->parts;
   }
   plan->parts = best;
@@ -378,7 +378,7 @@ Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, con
                    .scale = scale};
   TRY(choose_parts(&plan, result));
   wanted->parts = plan.parts;
-  return predict_latency(&plan, result);
+  return planner_latency(&plan, result);
 }
 
 /* ---- all */

@@ -87,13 +87,13 @@ typedef struct LatencyLink {
   const LinkTrace *trace;
   double start;
 } LatencyLink;
-/* Into how many parts a node would cut its codes there, as plans choose it (predict.h), from 1, 2, 4, 8; 1 where others than codes travel.
+/* Into how many parts a node would cut its codes there, as plans choose it (planner.h), from 1, 2, 4, 8; 1 where others than codes travel.
  */
 Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts);
 
 Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
 
-/* The same for llama-3-8b, whose weights are too many to measure whole blocks: predicted (predict.h) from the speed of this device at the
+/* The same for llama-3-8b, whose weights are too many to measure whole blocks: predicted (planner.h) from the speed of this device at the
  * products of its shapes. wanted->parts is chosen here, as of bench_latency_cases_parts. */
 Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
 

@@ -11,7 +11,6 @@
 #include "infer/cluster/leader.h"
 #include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
-#include "infer/plan/split.h"
 #include "infer/sim/measure.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
@@ -178,7 +177,7 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
   cluster.options.await_fetch = true;
   TRY(measure(options, &cluster, weights, measured));
   int nodes = cluster.options.local + cluster.options.peer_count;
-  split_measured_ends(measured, nodes, ends);
+  planner_link_ends(measured, nodes, ends);
   for (int d = 0; d < nodes; d++) {
     char text[ADDRESS_TEXT];
     name(&cluster, d, text);
@@ -635,7 +634,7 @@ static void take_ends(const PlanCommand *command, PlannerSetup *setup, const Lin
 
 /* The air has one rate for all: the slowest. */
 static void take_measured(const PlanCommand *command, PlannerSetup *setup, const PlanPeers *peers, LinkOptions *links) {
-  const LinkEnd slowest = split_measured_slowest(peers->ends, peers->count);
+  const LinkEnd slowest = planner_slowest_link(peers->ends, peers->count);
   bool air = links->topology == LINK_SHARED;
   if (!air) take_ends(command, setup, peers->ends, links);
   links->latency = air ? slowest.latency : 0;

@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "infer/cluster/discovery.h"
 #include "infer/cluster/leader.h"
-#include "infer/plan/split.h"
+#include "infer/plan/planner.h"
 #include "infer/report.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"
@@ -253,7 +253,7 @@ static Status divide_by_speed(void *context, const LeaderMeasure *measured, int 
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;
   if (packet_work_measure(&work) == STATUS_OK) plan.work = &work; /* of this device, as of one that is like it */
-  TRY(split_measured_run(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
+  TRY(planner_split(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
   if (s->choose_parts) s->network->parts = s->result.parts;
   if (s->partition) TRY(partition_recount(s->partition, s->result.counts));
   for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];

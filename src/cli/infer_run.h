@@ -6,7 +6,7 @@
 #include "cli/infer_settings.h"
 #include "data/dataset.h"
 #include "infer/cluster/leader.h"
-#include "infer/plan/split.h"
+#include "infer/plan/planner.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"
 #include <jansson.h>

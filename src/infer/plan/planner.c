@@ -1,11 +1,594 @@
-/* All combinations, predicted and sorted. */
+/* Predicts, divides and chooses, in this order. The latency of a strategy: timelines made of what each device computes (nn/strategy.h) at
+ * its speed (probe.h), run through the simulated network (sim/simulate.h). How many tokens each device gets: an even share of time first,
+ * found by bisection, then small moves while the simulation says that they help. Which strategy is fastest: all of them, sorted. */
 #include "infer/plan/planner.h"
-#include "infer/plan/predict.h"
+#include "base/share.h"
+#include "infer/patches.h"
+#include "infer/sim/schedule.h"
+#include "infer/transport/packet.h"
+#include "infer/wire.h"
 #include "nn/kv_tables.h"
+#include "nn/tensor_parallel.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- one row */
+/* ---- what a device computes, in seconds */
+
+/* Seconds of an operation with so many rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
+ * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. Sizes that are no larger than the
+ * one before them (a model of few tokens) are passed over. */
+static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
+  const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)tokens};
+  /* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
+   * No product takes longer for having fewer rows, whatever the noise of the measurements. */
+  if (rows <= sizes[0]) {
+    double weights = (rates[0] - rates[1]) / (1.0 / PROFILE_SMALL - 1.0 / PROFILE_MIDDLE);
+    return rates[0] + fmin(fmax(weights, 0), rates[0] * PROFILE_SMALL) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
+  }
+  for (int i = 1; i < PROFILE_SIZES; i++) {
+    if (sizes[i] <= sizes[i - 1]) break;
+    if (rows <= sizes[i]) return rates[i - 1] + (rates[i] - rates[i - 1]) * log(rows / sizes[i - 1]) / log(sizes[i] / sizes[i - 1]);
+  }
+  return rates[tokens > PROFILE_MIDDLE ? PROFILE_SIZES - 1 : 1];
+}
+
+/* Of what is counted, computed on so many rows of `tokens`. */
+static double profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows) {
+  return cost->linear * profile_rate(profile->linear, tokens, rows) + cost->attention * profile_rate(profile->attention, tokens, rows) +
+         cost->assign * profile_rate(profile->assign, tokens, rows) + cost->table_bytes * profile->table +
+         cost->other_bytes * profile->byte;
+}
+
+static double kv_width(const ModelConfig *config) { return (double)config->width / (double)config->heads * (double)config->kv_heads; }
+
+static DeviceShare share_of(const PlanCase *plan, int device, bool last) {
+  DeviceShare share = {.device = device, .devices = plan->devices, .own = plan->counts[device], .tokens = plan->tokens, .last = last};
+  for (int d = 0; d < device; d++) share.before += plan->counts[d];
+  return share;
+}
+
+static DeviceCost cost_of(const PlanCase *plan, int device, bool tables, bool last) {
+  const DeviceShare share = share_of(plan, device, last);
+  return device_cost(plan->config, plan->strategy, &share, tables);
+}
+
+/* Whether the device takes keys and values from tables where it has them: by kv_tables_pay, with its profile in place of a measurement. */
+static bool uses_tables(const PlanCase *plan, int device) {
+  const ModelConfig *config = plan->config;
+  const DeviceProfile *profile = &plan->profiles[device];
+  double rows = KV_TABLES_ROWS, width = (double)config->width, kv = kv_width(config);
+  if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || config->astra.prediction || plan->table_blocks < 1) return false;
+  double numbers = (double)config->astra.groups * 2 * kv, flops = rows * 4 * width * kv;
+  double product = flops * profile_rate(profile->linear, plan->tokens, rows) + rows * 2 * width * 4 * profile->byte;
+  return kv_tables_pay(&(KvTablesCase){.groups = config->astra.groups,
+                                       .bytes = (size_t)(numbers * (double)config->astra.codebook_size) * sizeof(real),
+                                       .flops = flops,
+                                       .table_time = rows * numbers * sizeof(real) * profile->table,
+                                       .product_time = product});
+}
+
+static double linear_seconds(const PlanCase *plan, int device, double flops, double rows) {
+  return flops * profile_rate(plan->profiles[device].linear, plan->tokens, rows);
+}
+
+static bool is_last(const PlanCase *plan, int block) { return block == (int)plan->config->blocks - 1 && !plan->all_rows; }
+
+/* A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what needs them (keys and
+ * values of the others' tokens, part by part) and the rest, part by part: the order of block.c. The rest is computed in as many pieces as
+ * there are parts, which decides how fast its products are. Of the last block what is wanted goes on alone, in one piece; a device of which
+ * nothing is wanted does what the others' codes need, and no more (block.c). */
+static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
+  const ModelConfig *config = plan->config;
+  const DeviceProfile *profile = &plan->profiles[device];
+  const DeviceShare share = share_of(plan, device, is_last(plan, block));
+  bool tables = block < plan->table_blocks && uses_tables(plan, device),
+       site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV;
+  const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
+  int64_t wanted;
+  double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
+         others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
+  double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
+  /* Products by element of a W x W matrix: W is the width of a site. */
+  const double basis = config_sites(config) * 2.0 * config->astra.rotation + 2.0 * config->astra.prediction,
+               side = (double)config_site_width(config);
+  const double rotation = plan->strategy == STRATEGY_ASTRA ? basis * rows * side * side : 0;
+  DeviceCost rest = {
+      .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
+  double height = fmax(asking / pieces, 1);
+  BlockCost times;
+  times.before = linear_seconds(plan, device, rotation + (site_kv ? 4 * rows * width * kv_width(config) : 0), rows / plan->parts);
+  times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
+  times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
+  times.rest = profile_seconds(profile, &rest, plan->tokens, height);
+  times.before += cost.assign * profile_rate(profile->assign, plan->tokens, rows / plan->parts);
+  return times;
+}
+
+/* What one device computes for one block, nothing scaled. */
+static double block_seconds(const PlanCase *plan, int device) {
+  PlanCase whole = *plan;
+  whole.parts = 1, whole.all_rows = true;
+  BlockCost cost = cost_of_block(&whole, device, 0);
+  return cost.before + cost.own + cost.remote + cost.rest;
+}
+
+/* ---- timelines: codes, or rows as they are (sp) */
+
+static int sites_of(const PlanCase *plan) {
+  return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
+}
+
+static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  bool causal = config_is_decoder(plan->config);
+  BlockCost cost[256];
+  MessageSize sent[MAX_PARTS];
+  uint64_t senders[MAX_PARTS] = {0};
+  if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
+  for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
+  const bool codes = strategy_facts(plan->strategy)->sends_codes;
+  const double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
+  const int min_packets = interleave_min(plan->min_packets, plan->parts);
+  for (int part = 0; part < plan->parts; part++) {
+    int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
+    sent[part] = (MessageSize){0}; /* of the part, at one site */
+    if (tokens > 0)
+      sent[part] = codes ? schedule_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets) : schedule_stream(bits / 8 * (double)tokens);
+    if (tokens > 0 && sent[part].packets == 0)
+      return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
+    for (int d = 0; d < plan->devices; d++)
+      if (share_even_count(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
+    senders[part] &= schedule_partners(device, plan->devices, causal, false);
+  }
+  return schedule_exchange(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
+                                                         .sites = sites_of(plan),
+                                                         .parts = plan->parts,
+                                                         .cost = cost,
+                                                         .sent = sent,
+                                                         .senders = senders,
+                                                         .receivers = schedule_partners(device, plan->devices, causal, true)});
+}
+
+/* ---- timelines: heads and columns divided (tp, bp-*), and a device alone */
+
+/* All rows of the sequence; a class token is one of them. */
+static int64_t all_rows(const PlanCase *plan) { return plan->tokens + !config_is_decoder(plan->config); }
+
+static double seconds_of(const PlanCase *plan, int device, const DeviceCost *cost, double rows) {
+  const DeviceProfile *profile = &plan->profiles[device];
+  return profile->fixed + profile_seconds(profile, cost, plan->tokens, rows);
+}
+
+/* Seconds before each of a block's sums or joins, and after the last. */
+static void divided_seconds(const PlanCase *plan, int device, int block, int steps, double seconds[TENSOR_PARALLEL_STEPS + 1]) {
+  bool last = is_last(plan, block);
+  const DeviceShare share = share_of(plan, device, false);
+  const DeviceCost cost = steps > 0 ? cost_of(plan, device, false, last) : device_cost_decoupled(plan->config, &share);
+  double whole =
+      seconds_of(plan, device, &cost, (double)all_rows(plan) / (plan->strategy == STRATEGY_BP_SP && steps > 0 ? plan->devices : 1));
+  /* Up to the first of its two sums a block of tp has its projections; little more is left of the last block. */
+  const double projections = 2 * (double)plan->config->width + 2 * kv_width(plan->config),
+               mlp = (plan->config->activation == ACTIVATION_NONE ? 3 : 2) * (double)plan->config->mlp;
+  const double before = plan->strategy != STRATEGY_TP ? 0 : last ? 1 : projections / (projections + mlp);
+  seconds[0] = steps > 0 ? before * whole : whole;
+  seconds[1] = whole - seconds[0];
+  seconds[2] = 0;
+}
+
+static Status divided_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  const TensorParallel how = {.strategy = plan->strategy, .retained = plan->retained};
+  ReduceStep steps[TENSOR_PARALLEL_STEPS];
+  double seconds[TENSOR_PARALLEL_STEPS + 1];
+  for (int block = 0; block < (int)plan->config->blocks; block++) {
+    int count = tensor_parallel_block_steps(plan->config, &how, block, 1, all_rows(plan), is_last(plan, block) ? 1 : all_rows(plan), steps);
+    divided_seconds(plan, device, block, count, seconds);
+    for (int i = 0; i <= count; i++) {
+      if (seconds[i] > 0) TRY(schedule_compute(timeline, seconds[i]));
+      if (i == count) break;
+      double bytes = 4.0 * (double)(share_even_count(steps[i].rows, plan->devices, device) * steps[i].width);
+      double add = steps[i].sum ? (plan->devices - 1) * bytes * plan->profiles[device].byte : 0;
+      TRY(schedule_reduce(timeline, block, i, device, plan->devices, &steps[i], add));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status single_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  double seconds = 0;
+  for (int block = 0; block < (int)plan->config->blocks; block++) {
+    const DeviceCost cost = cost_of(plan, device, false, is_last(plan, block));
+    seconds += seconds_of(plan, device, &cost, (double)all_rows(plan));
+  }
+  return schedule_compute(timeline, seconds);
+}
+
+/* ---- latency */
+
+/* Devices, tokens or parts that make no sense. */
+static Status check(const PlanCase *plan) {
+  int64_t sum = 0;
+  if (plan->devices < 1 || plan->devices > WIRE_NODES)
+    return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
+  for (int d = 0; d < plan->devices; d++) {
+    if (plan->counts[d] < 1)
+      return status_set(STATUS_BAD_VALUE, "device %d has %lld tokens; each needs one", d, (long long)plan->counts[d]);
+    sum += plan->counts[d];
+  }
+  if (sum != plan->tokens)
+    return status_set(STATUS_BAD_VALUE, "the devices have %lld tokens of %lld", (long long)sum, (long long)plan->tokens);
+  if (plan->parts < 1 || plan->parts > MAX_PARTS)
+    return status_set(STATUS_BAD_VALUE, "%d parts: 1 to %d are possible", plan->parts, MAX_PARTS);
+  if (plan->strategy == STRATEGY_ASTRA && plan->config->astra.groups < 1)
+    return status_set(STATUS_BAD_VALUE, "a plain model has no codes to send: --groups says for how many to plan");
+  return STATUS_OK;
+}
+
+static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  timeline->tokens = plan->counts[device];
+  if (plan->input_bytes > 0 && plan->input_rates[device] > 0) { /* a device that waits for its input does nothing else */
+    double bits = 8 * plan->input_bytes * (double)plan->counts[device];
+    TRY(timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = bits / plan->input_rates[device]}));
+  }
+  switch (plan->strategy) {
+  case STRATEGY_TP:
+  case STRATEGY_BP_AG:
+  case STRATEGY_BP_SP:
+    return divided_timeline(plan, timeline, device);
+  case STRATEGY_SINGLE:
+    return single_timeline(plan, timeline, device);
+  default:
+    return plan->devices > 1 ? exchange_timeline(plan, timeline, device) : single_timeline(plan, timeline, device);
+  }
+}
+
+/* Codes in datagrams. What goes over a stream is delayed by loss, which is not modelled. */
+static bool models_loss(const PlanCase *plan) {
+  return strategy_facts(plan->strategy)->sends_codes && plan->reliability && plan->reliability->mode != RELIABILITY_STREAM;
+}
+
+/* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
+ * of images the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
+ * between the devices, those of the leader its own; over streams, so that loss is left out. A simulation of nothing else. */
+static Status input_seconds(const PlanCase *plan, double *seconds) {
+  Timeline timelines[WIRE_NODES] = {0};
+  LinkOptions links = *plan->links;
+  SimResult result;
+  TRY(check(plan));
+  links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
+  links.loss = 0;
+  const bool own = strategy_facts(plan->strategy)->divides_tokens, color = plan->config->channels == 3;
+  Status status = STATUS_OK;
+  for (int d = 1; status == STATUS_OK && d < plan->devices; d++) {
+    double bytes = WIRE_HEADER;
+    if (config_is_decoder(plan->config))
+      bytes += 4.0 * (double)plan->tokens;
+    else
+      bytes += (double)patches_bytes(plan->config, 1, own ? plan->counts[d] : plan->tokens, color);
+    status = schedule_send(&timelines[0], 0, 0, d, schedule_stream(bytes), 1ull << d);
+    if (status == STATUS_OK) status = schedule_wait(&timelines[d], 0, 0, d, 1);
+  }
+  if (status == STATUS_OK) status = simulate_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
+  if (status == STATUS_OK) *seconds = result.latency;
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
+  return status;
+}
+
+enum { DRAWS = 7 };
+
+static int draws_by_latency(const void *a, const void *b) {
+  double x = ((const SimResult *)a)->latency, y = ((const SimResult *)b)->latency;
+  return (x > y) - (x < y);
+}
+
+/* With loss or jitter: the median of some requests, each of another seed. */
+Status planner_latency(const PlanCase *plan, SimResult *result) {
+  Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
+  SimResult drawn[DRAWS];
+  LinkOptions links = *plan->links;
+  double input = 0;
+  const bool datagrams = models_loss(plan);
+  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
+  if (!datagrams) links.loss = 0;
+  const int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
+  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
+  Status status = check(plan);
+  for (int d = 0; status == STATUS_OK && d < plan->devices; d++) status = device_timeline(plan, &timelines[d], d);
+  if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);
+  for (int i = 0; status == STATUS_OK && i < draws; i++, links.seed++)
+    status = simulate_run(plan->work ? worked : timelines, plan->devices, &links, &options, &drawn[i]);
+  if (status == STATUS_OK && plan->with_input) status = input_seconds(plan, &input);
+  if (status == STATUS_OK) {
+    qsort(drawn, (size_t)draws, sizeof *drawn, draws_by_latency);
+    *result = drawn[draws / 2];
+    result->latency += input;
+  }
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
+  return status;
+}
+
+/* ---- tokens of the devices: the simulation alone knows what is hidden; the bisection only has to begin near by */
+
+static const double worth_cutting = 0.98; /* less than a fiftieth may be the noise of what was measured */
+
+enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
+
+/* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
+ * link where they take longer than that. */
+static double alone(const PlanCase *plan, int device, int64_t before, int64_t tokens) {
+  int64_t counts[WIRE_NODES];
+  memset(counts, 0, sizeof counts);
+  if (device > 0) counts[0] = before;
+  counts[device] = tokens;
+  PlanCase one = *plan;
+  one.counts = counts;
+  const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
+  double computing = block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1);
+  double rate = link_slower(plan->links->bits_per_second, plan->ends ? plan->ends[device].out : 0); /* of codes that leave; 0: no limit */
+  double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
+  return sending > computing ? sending : computing;
+}
+
+/* How many tokens the devices can do in this time, in their order: of a decoder each has to look at those before it. */
+static int64_t all_within(const PlanCase *plan, double seconds, int64_t *max) {
+  int64_t before = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    int64_t low = 0, high = plan->tokens;
+    while (low < high) {
+      int64_t middle = (low + high + 1) / 2;
+      if (alone(plan, d, before, middle) <= seconds)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    max[d] = low;
+    before += low;
+  }
+  return before;
+}
+
+/* Weights in proportion to what each device can do in the least time in which all together can do all tokens. */
+static void equal_time(const PlanCase *plan, double *weights) {
+  int64_t max[WIRE_NODES];
+  double low = 0, high = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    double all = alone(plan, d, 0, plan->tokens);
+    high = all > high ? all : high;
+  }
+  for (int i = 0; i < BISECTIONS; i++) {
+    double middle = (low + high) / 2;
+    if (all_within(plan, middle, max) >= plan->tokens)
+      high = middle;
+    else
+      low = middle;
+  }
+  all_within(plan, high, max);
+  for (int d = 0; d < plan->devices; d++) weights[d] = max[d] > 0 ? (double)max[d] : 0.5; /* every device gets one token at least */
+}
+
+/* On links that lose nothing and do not waver, so that no split is chosen for the luck of one request. */
+static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+  PlanCase tried = *plan;
+  LinkOptions calm = *plan->links;
+  calm.loss = calm.jitter = 0;
+  tried.links = &calm;
+  tried.counts = counts;
+  return planner_latency(&tried, result);
+}
+
+static Status predict_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+  PlanCase chosen = *plan;
+  chosen.counts = counts;
+  return planner_latency(&chosen, result);
+}
+
+/* As good as each other: a move from or to either comes to the same. Not so in a decoder, whose devices have an order. */
+static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  if (config_is_decoder(plan->config)) return false;
+  if (plan->input_bytes > 0 && plan->input_rates[a] != plan->input_rates[b]) return false;
+  if (plan->ends && memcmp(&plan->ends[a], &plan->ends[b], sizeof *plan->ends) != 0) return false;
+  return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
+}
+
+/* An earlier one than `device`, and not `besides`, is like it. */
+static bool tried_before(const PlanCase *plan, const int64_t *counts, int device, int besides) {
+  for (int d = 0; d < device; d++)
+    if (d != besides && alike(plan, counts, d, device)) return true;
+  return false;
+}
+
+/* The best move of `tokens` from one device to another; *moved false: none helps. */
+static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, SimResult *best, bool *moved) {
+  int from_best = 0, to_best = 0;
+  *moved = false;
+  for (int from = 0; from < plan->devices; from++) {
+    if (counts[from] <= tokens || tried_before(plan, counts, from, -1)) continue;
+    for (int to = 0; to < plan->devices; to++) {
+      SimResult result;
+      if (from == to || tried_before(plan, counts, to, from)) continue;
+      counts[from] -= tokens, counts[to] += tokens;
+      Status status = try_counts(plan, counts, &result);
+      counts[from] += tokens, counts[to] -= tokens;
+      TRY(status);
+      if (result.latency >= best->latency * (1 - 1e-9)) continue;
+      *best = result;
+      *moved = true;
+      from_best = from, to_best = to;
+    }
+  }
+  if (*moved) counts[from_best] -= tokens, counts[to_best] += tokens;
+  return STATUS_OK;
+}
+
+static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
+  int64_t max = plan->tokens / FIRST_MOVE, steps = 4 * (int64_t)plan->devices;
+  for (int64_t tokens = max > 1 ? max : 1; tokens > 0; tokens /= 2) {
+    bool moved = true;
+    for (int64_t i = 0; moved && i < steps; i++) TRY(best_move(plan, tokens, counts, best, &moved));
+  }
+  return STATUS_OK;
+}
+
+static Status begin(const PlanCase *plan, int64_t *counts) {
+  double weights[WIRE_NODES];
+  if (plan->devices < 1 || plan->devices > WIRE_NODES)
+    return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
+  if (plan->tokens < plan->devices)
+    return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices: each needs one", (long long)plan->tokens, plan->devices);
+  layout_even_counts(plan->tokens, plan->devices, counts);
+  if (!strategy_facts(plan->strategy)->divides_tokens) return STATUS_OK;
+  equal_time(plan, weights);
+  return layout_weighted_counts(plan->tokens, plan->devices, weights, counts);
+}
+
+/* plan->counts is not read. counts [plan->devices] receives how many tokens each of the devices gets, in their order, each 1 at least;
+ * *result what is predicted for them. BAD_VALUE: more devices than tokens. */
+static Status best_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
+  TRY(begin(plan, counts));
+  if (divided) TRY(try_counts(plan, counts, result));
+  if (divided) TRY(climb(plan, counts, result));
+  return predict_counts(plan, counts, result);
+}
+
+/* plan->parts becomes `wanted`, or where that is 0 the best of 1, 2, 4 and 8 for the split that a climb begins with, more only where that
+ * is a fiftieth faster; 1 where blocks are not cut. */
+static Status best_parts(PlanCase *plan, int wanted) {
+  static const int choices[] = {1, 2, 4, 8};
+  bool cut = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
+  int64_t counts[WIRE_NODES];
+  double best = INFINITY;
+  int chosen = cut && wanted > 0 ? wanted : 1;
+  for (size_t i = 0; cut && wanted == 0 && i < sizeof choices / sizeof *choices; i++) {
+    SimResult result;
+    plan->parts = choices[i];
+    TRY(begin(plan, counts)); /* where the climb would begin */
+    TRY(predict_counts(plan, counts, &result));
+    if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
+  }
+  plan->parts = chosen;
+  return STATUS_OK;
+}
+
+/* ---- devices left out */
+
+static Status split_chosen(const PlanCase *plan, const int *chosen, int used, int64_t *counts, SimResult *result) {
+  DeviceProfile profiles[WIRE_NODES];
+  double rates[WIRE_NODES];
+  LinkEnd ends[WIRE_NODES];
+  PlanCase some = *plan;
+  for (int i = 0; i < used; i++) {
+    profiles[i] = plan->profiles[chosen[i]];
+    rates[i] = plan->input_bytes > 0 ? plan->input_rates[chosen[i]] : 0;
+    ends[i] = plan->ends ? plan->ends[chosen[i]] : (LinkEnd){0};
+  }
+  some.ends = plan->ends ? ends : NULL;
+  some.input_rates = rates;
+  some.devices = used;
+  some.profiles = profiles;
+  return best_counts(&some, counts, result);
+}
+
+static int fewest(const int64_t *counts, int used) {
+  int min = 0;
+  for (int i = 1; i < used; i++) min = counts[i] < counts[min] ? i : min;
+  return min;
+}
+
+/* As best_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, the best of the sets that remain
+ * when the device with the fewest tokens is dropped again and again; counts [*used] belongs to them. */
+static Status split_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
+  int rest[WIRE_NODES];
+  int64_t fewer[WIRE_NODES];
+  *used = plan->devices;
+  TRY(best_counts(plan, counts, result));
+  for (int i = 0; i < plan->devices; i++) chosen[i] = rest[i] = i, fewer[i] = counts[i];
+  /* Down to one, whatever lies between: where links are slow two devices can be worse than three, and one better than all. */
+  for (int left = plan->devices - 1; left > 0; left--) {
+    SimResult without;
+    for (int i = fewest(fewer, left + 1); i < left; i++) rest[i] = rest[i + 1];
+    TRY(split_chosen(plan, rest, left, fewer, &without));
+    if (without.latency >= result->latency) continue;
+    memcpy(chosen, rest, (size_t)left * sizeof *chosen);
+    memcpy(counts, fewer, (size_t)left * sizeof *counts);
+    *used = left;
+    *result = without;
+  }
+  return STATUS_OK;
+}
+
+/* ---- devices that were measured just now */
+
+LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes) {
+  LinkEnd slowest = {0};
+  for (int d = 0; d < nodes; d++)
+    slowest = (LinkEnd){.out = link_slower(slowest.out, ends[d].out),
+                        .in = link_slower(slowest.in, ends[d].in),
+                        .latency = fmax(slowest.latency, ends[d].latency)};
+  return slowest;
+}
+
+void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) {
+  LinkEnd leader = {0};
+  for (int d = 0; d < nodes; d++) {
+    bool known = measured[d].here && measured[d].linked;
+    ends[d] = (LinkEnd){0};
+    if (known) ends[d] = (LinkEnd){.out = measured[d].from, .in = measured[d].to, .latency = measured[d].round_trip / 2};
+    leader = (LinkEnd){.out = fmax(leader.out, ends[d].in), .in = fmax(leader.in, ends[d].out)};
+  }
+  const LinkEnd slowest = planner_slowest_link(ends, nodes);
+  for (int d = 0; d < nodes; d++)
+    if (!measured[d].here)
+      ends[d] = slowest;
+    else if (!measured[d].linked)
+      ends[d] = leader;
+}
+
+static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
+
+Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
+  DeviceProfile profiles[WIRE_NODES];
+  double rates[WIRE_NODES];
+  const LinkOptions links = given ? *given : (LinkOptions){.topology = LINK_SWITCH};
+  PlanCase all = *plan;
+  int chosen[WIRE_NODES], used;
+  int64_t counts[WIRE_NODES];
+  SimResult result;
+  *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
+  /* A device that is not here is taken to be as slow as the slowest that is, its input's transfer likewise; one beside the leader has its
+   * input at once. */
+  int slowest = -1;
+  double slowest_rate = 0;
+  for (int d = 0; d < nodes; d++) {
+    if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
+    if (measured[d].here && measured[d].linked) slowest_rate = link_slower(slowest_rate, measured[d].to);
+  }
+  for (int d = 0; d < nodes; d++) {
+    profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
+    rates[d] = !measured[d].here ? slowest_rate : measured[d].linked ? measured[d].to : 0;
+  }
+  if (!given) {
+    planner_link_ends(measured, nodes, split->ends);
+    const LinkEnd end = planner_slowest_link(split->ends, nodes);
+    split->bits_per_second = link_slower(end.out, end.in);
+    split->latency = end.latency;
+  }
+  all.devices = nodes;
+  all.profiles = profiles;
+  all.links = &links;
+  all.ends = given ? NULL : split->ends;
+  all.input_rates = rates;
+  TRY(best_parts(&all, plan->parts));
+  split->parts = all.parts;
+  TRY(best_counts(&all, split->counts, &result));
+  split->predicted = result.latency;
+  TRY(split_devices(&all, chosen, &used, counts, &result));
+  split->without = result.latency;
+  for (int i = 0; i < used; i++) split->fewer |= 1ull << chosen[i];
+  return STATUS_OK;
+}
+
+/* ---- one row of a plan */
 
 static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result) {
   int last = 0;
@@ -22,11 +605,11 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->wait = result->device[last].wait;
   row->hidden = simulate_hidden(&result->device[last]);
   row->parts = plan->parts;
-  row->table_blocks = plan->devices > 1 && predict_uses_tables(plan, 0) ? plan->table_blocks : 0;
+  row->table_blocks = plan->devices > 1 && uses_tables(plan, 0) ? plan->table_blocks : 0;
   row->tables = row->table_blocks > 0;
   row->bytes_per_token = cost.sent_bits / 8 / (double)(divided ? share.own : plan->tokens);
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
-  row->loss_not_modelled = plan->devices > 1 && plan->links->loss > 0 && !predict_models_loss(plan);
+  row->loss_not_modelled = plan->devices > 1 && plan->links->loss > 0 && !models_loss(plan);
 }
 
 static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, int devices, Plan *plan) {
@@ -55,15 +638,15 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .with_input = setup->with_input,
                     .work = setup->work,
                     .scale = setup->scale};
-  TRY(split_auto_parts(&tried, setup->parts));
+  TRY(best_parts(&tried, setup->parts));
   tried.counts = row->counts;
   if (setup->even) {
     layout_even_counts(tried.tokens, devices, row->counts);
-    TRY(predict_latency(&tried, &result));
+    TRY(planner_latency(&tried, &result));
   } else
-    TRY(split_auto_counts(&tried, row->counts, &result));
+    TRY(best_counts(&tried, row->counts, &result));
   fill_row(row, &tried, &result);
-  TRY(predict_input(&tried, &row->input));
+  TRY(input_seconds(&tried, &row->input));
   plan->count++;
   return STATUS_OK;
 }
@@ -79,7 +662,7 @@ static Status add_rows(const PlannerSetup *setup, Strategy strategy, int devices
   return STATUS_OK;
 }
 
-static int by_latency(const void *a, const void *b) {
+static int rows_by_latency(const void *a, const void *b) {
   const PlanRow *x = a, *y = b;
   if (x->latency != y->latency) return x->latency > y->latency ? 1 : -1;
   return (x->devices > y->devices) - (x->devices < y->devices);
@@ -88,7 +671,7 @@ static int by_latency(const void *a, const void *b) {
 static void finish(Plan *plan) {
   plan->single = plan->rows[0].latency;
   for (int i = 0; i < plan->count; i++) plan->rows[i].speedup = plan->single / plan->rows[i].latency;
-  qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, by_latency);
+  qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, rows_by_latency);
   for (int i = 0; i < plan->count && !plan->best; i++) {
     const PlanRow *row = &plan->rows[i];
     if (!strategy_facts(row->strategy)->right_answers || row->loss_not_modelled) continue;

@@ -1,7 +1,64 @@
-/* Which strategy is fastest on the devices that there are: every strategy, number of groups and number of devices is predicted. */
+/* Which strategy is fastest on the devices that there are, and how many tokens each of them gets. Latencies are predicted from what a
+ * device computes at its speed (probe.h) and from a simulated network (sim/simulate.h). Deterministic. */
 #ifndef INFER_PLANNER_H
 #define INFER_PLANNER_H
-#include "infer/plan/split.h"
+#include "infer/cluster/leader.h"
+#include "infer/plan/probe.h"
+#include "infer/sim/packet_work.h"
+#include "infer/sim/simulate.h"
+
+/* ---- one case */
+
+typedef struct PlanCase {
+  const ModelConfig *config; /* astra.groups and the like are those to plan for */
+  Strategy strategy;
+  int64_t tokens;
+  int devices;                   /* 1 for STRATEGY_SINGLE */
+  const int64_t *counts;         /* [devices] content tokens of each; their sum is `tokens` */
+  const DeviceProfile *profiles; /* [devices] */
+  const LinkOptions *links;
+  const LinkEnd *ends;            /* [devices] where their links differ (netem.h); NULL */
+  const Reliability *reliability; /* of codes; NULL: a stream */
+  int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
+  int min_packets;                /* of a block and receiver */
+  int retained;                   /* blocks of bp-* that devices compute together */
+  int table_blocks;       /* the first so many blocks may look keys and values of other devices' tokens up: kv_tables_pay says which */
+  bool all_rows;          /* the last block computes all rows, not the wanted ones alone */
+  bool with_input;        /* the transfer of the input to the devices over `links` counts in the latency */
+  double scale;           /* of computation; 0: 1 */
+  double input_bytes;     /* of a token, which a device must have before it begins, where the links there were measured; 0: they have it */
+  const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
+  const double *input_rates; /* [devices] bits a second of its transfer; 0: at once. NULL where input_bytes is 0 */
+} PlanCase;
+
+/* Loss is left out where it is not modelled, over streams. With loss or jitter: the median of some requests. BAD_VALUE: devices, tokens or
+ * parts that make no sense. */
+Status planner_latency(const PlanCase *plan, SimResult *result);
+
+/* ---- --split auto: tokens for devices that were measured just now (LeaderMeasure) */
+
+typedef struct MeasuredSplit {
+  int64_t counts[WIRE_NODES];      /* [nodes] */
+  int parts;                       /* of a block's codes: plan->parts, or the best number */
+  double predicted;                /* seconds of one sample, the transfer of plan->input_bytes included; embedding and head left out */
+  double without;                  /* the same by the devices of `fewer` alone; as `predicted` where all are needed */
+  uint64_t fewer;                  /* nodes, as bits, that are fastest among themselves */
+  LinkEnd ends[WIRE_NODES];        /* [nodes] links as they were measured; all zero where they were given */
+  double bits_per_second, latency; /* the slowest and the longest of the links; 0: no limit */
+} MeasuredSplit;
+
+/* What each device's own link allows, by what the leader measured of it: ends [nodes]. A device beside the leader has the best of the
+ * leader's links, one that is not here is as slow as the slowest. */
+void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends);
+
+/* The slowest rates and the longest latency of them. */
+LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes);
+
+/* plan: profiles, links, ends, devices, counts and input_rates are not read; parts 0: the best number. given: links to plan for; NULL:
+ * those measured, each device behind a link of its own (LINK_SWITCH). */
+Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split);
+
+/* ---- every strategy, number of groups and number of devices */
 
 enum { PLANNER_GROUPS_MAX = 16 };
 
@@ -19,7 +76,7 @@ typedef struct PlannerSetup {
   const PacketWork *work; /* NULL: packets cost nothing */
   int parts;              /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int min_packets, retained;
-  double table_bytes; /* memory for tables, of as many blocks as fit (kv_tables.h, predict_uses_tables) */
+  double table_bytes; /* memory for tables, of as many blocks as fit (kv_tables.h) */
   double scale;       /* of computation; 0: 1 */
   bool even;          /* tokens are divided evenly, not to measure */
   bool all_rows;
@@ -39,7 +96,7 @@ typedef struct PlanRow {
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
   double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
-  double input;                          /* seconds of the transfer of the input (predict_input), in latency only with_input */
+  double input;                          /* seconds of the transfer of the input, in latency only with_input */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */
   double fpar;                           /* full-precision attention rate */

@@ -16,13 +16,6 @@ typedef struct DeviceProfile {
   double fixed; /* seconds of a block whatever its rows */
 } DeviceProfile;
 
-/* Seconds of an operation with so many rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
- * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. */
-double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows);
-
-/* Of what is counted, computed on so many rows of `tokens`. */
-double device_profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows);
-
 /* The same device `speed` times as fast. */
 DeviceProfile device_profile_scaled(const DeviceProfile *profile, double speed);
 

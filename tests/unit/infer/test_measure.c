@@ -1,6 +1,6 @@
 /* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
  * numbers as products; what a plan says of it holds; and what cannot be measured is refused. */
-#include "infer/plan/predict.h"
+#include "infer/plan/planner.h"
 #include "infer/sim/measure.c" /* with its recorders, of which one test looks at what a device computes */
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
@@ -285,7 +285,7 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
       SimResult predicted, measured;
       wanted.device.retained = 1;
       wanted.device.rows = all_rows ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS;
-      assert_int_equal(predict_latency(&plan, &predicted), STATUS_OK);
+      assert_int_equal(planner_latency(&plan, &predicted), STATUS_OK);
       if (measure_latency(&wanted, &measured) != STATUS_OK) fail_msg("%s", status_message());
       if (fabs(predicted.latency - measured.latency) > 0.03 * measured.latency)
         fail_msg("%s: %g s predicted, %g s measured", strategy_facts(strategies[i])->name, predicted.latency, measured.latency);

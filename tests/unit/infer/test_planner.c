@@ -1,6 +1,5 @@
 /* The planner: profiles and links that are known, and the choice that follows from them. */
-#include "infer/plan/planner.h"
-#include "infer/plan/predict.h"
+#include "infer/plan/planner.c"
 #include "infer/sim/schedule.h"
 #include <cmocka.h>
 #include <math.h>
@@ -67,7 +66,7 @@ static void within(double value, double expected, double share) {
 
 static SimResult predict(const PlanCase *plan) {
   SimResult result;
-  if (predict_latency(plan, &result) != STATUS_OK) fail_msg("%s", status_message());
+  if (planner_latency(plan, &result) != STATUS_OK) fail_msg("%s", status_message());
   return result;
 }
 
@@ -76,19 +75,19 @@ static SimResult predict(const PlanCase *plan) {
 static void speed_depends_on_rows(void **state) {
   (void)state;
   const double rates[PROFILE_SIZES] = {8, 4, 2};
-  assert_true(device_profile_rate(rates, 1024, 64) == 8);
+  assert_true(profile_rate(rates, 1024, 64) == 8);
   /* 64 rows take 512, 256 rows 1024: 1024 / 3 for the weights, 8 / 3 a row */
-  within(device_profile_rate(rates, 1024, 32), 32.0 / 3 + 8.0 / 3, 1e-9);
-  within(device_profile_rate(rates, 1024, 1), 1024.0 / 3 + 8.0 / 3, 1e-9);
+  within(profile_rate(rates, 1024, 32), 32.0 / 3 + 8.0 / 3, 1e-9);
+  within(profile_rate(rates, 1024, 1), 1024.0 / 3 + 8.0 / 3, 1e-9);
   const double noisy[PROFILE_SIZES] = {50, 4, 2}; /* as long as 64 rows take, not longer */
-  within(device_profile_rate(noisy, 1024, 1), 50 * 64, 1e-9);
+  within(profile_rate(noisy, 1024, 1), 50 * 64, 1e-9);
   const double odd[PROFILE_SIZES] = {4, 5, 6}; /* small ones are not slower: nothing to add */
-  assert_true(device_profile_rate(odd, 1024, 8) == 4);
-  within(device_profile_rate(rates, 1024, 128), 6, 1e-9);
-  within(device_profile_rate(rates, 1024, 256), 4, 1e-9);
-  within(device_profile_rate(rates, 1024, 512), 3, 1e-9);
-  assert_true(device_profile_rate(rates, 1024, 5000) == 2);
-  assert_true(device_profile_rate(rates, 64, 500) == 4); /* a model of 64 tokens: the last size says nothing new */
+  assert_true(profile_rate(odd, 1024, 8) == 4);
+  within(profile_rate(rates, 1024, 128), 6, 1e-9);
+  within(profile_rate(rates, 1024, 256), 4, 1e-9);
+  within(profile_rate(rates, 1024, 512), 3, 1e-9);
+  assert_true(profile_rate(rates, 1024, 5000) == 2);
+  assert_true(profile_rate(rates, 64, 500) == 4); /* a model of 64 tokens: the last size says nothing new */
   DeviceProfile twice = device_profile_scaled(&(DeviceProfile){.linear = {1, 2, 3}, .byte = 4, .table = 6, .fixed = 5}, 2);
   assert_true(twice.linear[2] == 1.5 && twice.byte == 2 && twice.table == 3 && twice.fixed == 2.5);
 }
@@ -241,15 +240,15 @@ static void tables_are_used_where_they_help(void **state) {
   within(none - predict(&plan).latency, (none - all) / 2, 1e-6);
   config.astra.groups = 16; /* 256 rows: 24,576 bytes x 16 x byte against 2.4 MFLOP a row */
   for (int d = 0; d < 4; d++) profiles[d].table = 1e-11;
-  assert_true(predict_uses_tables(&plan, 0));
+  assert_true(uses_tables(&plan, 0));
   for (int d = 0; d < 4; d++) profiles[d].table = 1e-8;
-  assert_false(predict_uses_tables(&plan, 0));
+  assert_false(uses_tables(&plan, 0));
   double slow = predict(&plan).latency;
   plan.table_blocks = 0;
   assert_true(predict(&plan).latency == slow);
   config.astra.groups = 1; /* one group's are taken unmeasured */
   plan.table_blocks = 6;
-  assert_true(predict_uses_tables(&plan, 0));
+  assert_true(uses_tables(&plan, 0));
 }
 
 /* Each device seals what it sends to three others and opens what comes from them, in each block, however fast it computes. */
@@ -279,24 +278,24 @@ static void the_input_has_to_come(void **state) {
   const double tcp = 1 + 66.0 / 1448, own = 8 * 256 * 768 * tcp / 10e6;
   double seconds;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, even, profiles, &links);
-  assert_int_equal(predict_input(&plan, &seconds), STATUS_OK);
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   within(seconds, own + 0.001, 0.003);
   double without = predict(&plan).latency;
   plan.with_input = true;
   within(predict(&plan).latency, without + seconds, 1e-9);
   links.topology = LINK_SWITCH; /* one port for three of them */
-  assert_int_equal(predict_input(&plan, &seconds), STATUS_OK);
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   within(seconds, 3 * own + 0.001, 0.003);
   plan.strategy = STRATEGY_TP; /* all tokens to each */
-  assert_int_equal(predict_input(&plan, &seconds), STATUS_OK);
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   within(seconds, 3 * 4 * own + 0.001, 0.003);
   plan = case_of(&config, STRATEGY_SINGLE, 1, all, profiles, &links);
-  assert_int_equal(predict_input(&plan, &seconds), STATUS_OK);
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   assert_true(seconds == 0);
   ModelConfig decoder;
   assert_int_equal(config_preset(&decoder, "gpt2", 0), STATUS_OK);
   plan = case_of(&decoder, STRATEGY_SP, 4, even, profiles, &links);
-  assert_int_equal(predict_input(&plan, &seconds), STATUS_OK);
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   within(seconds, 3 * 8 * (1024 * 4 + 36 + 3 * 66) / 10e6 + 0.001, 0.01);
   config_release(&decoder);
 }
@@ -311,10 +310,10 @@ static void tokens_follow_speed(void **state) {
   int64_t counts[4];
   SimResult result;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, NULL, equal, &links);
-  assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+  assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
   for (int d = 0; d < 4; d++) assert_int_equal(counts[d], 256);
   plan.profiles = uneven;
-  assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+  assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
   assert_in_range(counts[0], 500, 524);
   assert_int_equal(counts[0] + counts[1] + counts[2] + counts[3], 1024);
   const int64_t even[4] = {256, 256, 256, 256};
@@ -332,10 +331,10 @@ static void luck_divides_nothing(void **state) {
   for (uint64_t seed = 1; seed <= 3; seed++) {
     LinkOptions links = {.bits_per_second = 20e6, .latency = 0.002, .jitter = 0.001, .loss = 0.05, .seed = seed};
     PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, NULL, equal, &links);
-    assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+    assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
     for (int d = 0; d < 4; d++) assert_int_equal(counts[d], 256);
     links.loss = links.jitter = 0;
-    assert_int_equal(split_auto_counts(&plan, counts, &calm), STATUS_OK);
+    assert_int_equal(best_counts(&plan, counts, &calm), STATUS_OK);
     assert_true(result.latency > calm.latency); /* which is predicted with both */
   }
 }
@@ -353,7 +352,7 @@ static void early_devices_of_a_decoder_take_more(void **state) {
   SimResult result;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, NULL, profiles, &links);
   plan.table_blocks = 0;
-  assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+  assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
   for (int d = 1; d < 4; d++)
     if (counts[d] >= counts[d - 1])
       fail_msg("device %d has %lld tokens, the one before %lld", d, (long long)counts[d], (long long)counts[d - 1]);
@@ -372,7 +371,7 @@ static void no_split_of_two_is_better(void **state) {
   SimResult result;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 2, NULL, profiles, &links);
   plan.tokens = 96;
-  assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+  assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
   double best = INFINITY;
   for (int64_t n = 1; n < 96; n++) {
     const int64_t tried[2] = {n, 96 - n};
@@ -390,10 +389,10 @@ static void a_device_that_slows_all_is_left_out(void **state) {
       {.here = true, .profile = core(1)}, {.here = true, .profile = core(1e-5)}, {.here = true, .profile = core(1)}};
   MeasuredSplit three, two;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 3, NULL, NULL, &links);
-  assert_int_equal(split_measured_run(&plan, devices, 3, &links, &three), STATUS_OK);
+  assert_int_equal(planner_split(&plan, devices, 3, &links, &three), STATUS_OK);
   assert_int_equal(three.fewer, 1 << 0 | 1 << 2);
   devices[1] = devices[2];
-  assert_int_equal(split_measured_run(&plan, devices, 2, &links, &two), STATUS_OK);
+  assert_int_equal(planner_split(&plan, devices, 2, &links, &two), STATUS_OK);
   assert_true(two.counts[0] == 512 && two.counts[1] == 512);
   assert_true(three.without == two.predicted && three.without < three.predicted);
 }
@@ -521,13 +520,13 @@ static void senseless_plans_are_refused(void **state) {
   const int64_t counts[2] = {1000, 25}, none[2] = {1024, 0}, all[1] = {1024};
   SimResult result;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 2, counts, profiles, &links);
-  assert_int_equal(predict_latency(&plan, &result), STATUS_BAD_VALUE);
+  assert_int_equal(planner_latency(&plan, &result), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "1025 tokens of 1024"));
   plan.counts = none;
-  assert_int_equal(predict_latency(&plan, &result), STATUS_BAD_VALUE);
+  assert_int_equal(planner_latency(&plan, &result), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "device 1 has 0 tokens"));
   plan = case_of(&plain, STRATEGY_ASTRA, 1, all, profiles, &links);
-  assert_int_equal(predict_latency(&plan, &result), STATUS_BAD_VALUE);
+  assert_int_equal(planner_latency(&plan, &result), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "--groups"));
   PlannerSetup setup = setup_of(&config, profiles, 2, &links);
   setup.groups[0] = 7;

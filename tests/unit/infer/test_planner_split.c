@@ -1,5 +1,5 @@
 /* Tokens for devices and links that were measured: whatever is known of them. */
-#include "infer/plan/split.h"
+#include "infer/plan/planner.h"
 #include <cmocka.h>
 #include <math.h>
 
@@ -26,7 +26,7 @@ static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOpt
   const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1};
   MeasuredSplit split;
   int64_t sum = 0;
-  assert_int_equal(split_measured_run(&plan, measured, nodes, given, &split), STATUS_OK);
+  assert_int_equal(planner_split(&plan, measured, nodes, given, &split), STATUS_OK);
   for (int d = 0; d < nodes; d++) sum += split.counts[d];
   assert_int_equal(sum, TOKENS);
   config_release(&config);
@@ -38,14 +38,14 @@ static void links_are_as_they_were_seen(void **state) {
   LeaderMeasure four[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001), device(10, 5, 0.1)};
   LinkEnd ends[4];
   four[3].here = false;
-  split_measured_ends(four, 4, ends);
+  planner_link_ends(four, 4, ends);
   assert_true(ends[1].in == 100e6 && ends[1].out == 50e6 && ends[1].latency == 0.002);
   assert_true(ends[2].in == 40e6 && ends[2].out == 20e6);
   assert_true(ends[0].out == 100e6 && ends[0].in == 50e6 && ends[0].latency == 0);    /* the leader's own, which both shared */
   assert_true(ends[3].in == 40e6 && ends[3].out == 20e6 && ends[3].latency == 0.002); /* not here: the slowest of those that are */
-  const LinkEnd slowest = split_measured_slowest(ends, 4);
+  const LinkEnd slowest = planner_slowest_link(ends, 4);
   assert_true(slowest.in == 40e6 && slowest.out == 20e6 && slowest.latency == 0.002);
-  split_measured_ends(four, 1, ends);
+  planner_link_ends(four, 1, ends);
   assert_true(ends[0].out == 0 && ends[0].in == 0); /* nothing was measured: no limit */
 }
 
@@ -81,14 +81,14 @@ static void blocks_are_cut_where_it_helps(void **state) {
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .min_packets = 1};
   const LinkOptions slow = {.bits_per_second = 3e6}, fast = {.bits_per_second = 10e9};
   MeasuredSplit chosen, whole;
-  assert_int_equal(split_measured_run(&plan, two, 2, &slow, &chosen), STATUS_OK);
+  assert_int_equal(planner_split(&plan, two, 2, &slow, &chosen), STATUS_OK);
   assert_true(chosen.parts > 1);
   plan.parts = 1;
-  assert_int_equal(split_measured_run(&plan, two, 2, &slow, &whole), STATUS_OK);
+  assert_int_equal(planner_split(&plan, two, 2, &slow, &whole), STATUS_OK);
   assert_int_equal(whole.parts, 1);
   assert_true(chosen.predicted < whole.predicted);
   plan.parts = 0;
-  assert_int_equal(split_measured_run(&plan, two, 2, &fast, &chosen), STATUS_OK);
+  assert_int_equal(planner_split(&plan, two, 2, &fast, &chosen), STATUS_OK);
   assert_int_equal(chosen.parts, 1);
   config_release(&config);
 }
@@ -123,9 +123,9 @@ static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
   ModelConfig config = encoder();
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit with, without;
-  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &with), STATUS_OK);
+  assert_int_equal(planner_split(&plan, two, 2, NULL, &with), STATUS_OK);
   plan.input_bytes = 0;
-  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &without), STATUS_OK);
+  assert_int_equal(planner_split(&plan, two, 2, NULL, &without), STATUS_OK);
   config_release(&config);
   assert_int_equal(without.counts[0], TOKENS / 2);
   assert_true(with.counts[0] > TOKENS / 2 + TOKENS / 16);
@@ -139,9 +139,9 @@ static void one_that_is_not_here_waits_for_its_input(void **state) {
   ModelConfig config = encoder();
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit all, without;
-  assert_int_equal(split_measured_run(&plan, three, 3, NULL, &all), STATUS_OK);
+  assert_int_equal(planner_split(&plan, three, 3, NULL, &all), STATUS_OK);
   three[2].here = three[2].linked = false;
-  assert_int_equal(split_measured_run(&plan, three, 3, NULL, &without), STATUS_OK);
+  assert_int_equal(planner_split(&plan, three, 3, NULL, &without), STATUS_OK);
   config_release(&config);
   assert_true(all.counts[2] == without.counts[2] && all.predicted == without.predicted);
 }

@@ -302,7 +302,7 @@ static Status answer_score(Node *node, const NodeRequest *request, uint8_t *out)
   TRY(read_ids(node, request->payload + 4 * count, count, -1, &labels));
   TRY(encode(node, &(ModelInput){.ids = ids, .batch = request->request.batch}, request->request.batch, MODEL_ROWS_ALL, &encoded));
   if (encoded) TRY(score_rows(node, &request->request, labels, encoded, &score));
-  request_pack_score(&score, out);
+  request_score(byte_cursor_to(out), &score);
   return STATUS_OK;
 }
 
@@ -426,7 +426,7 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   Sampling sampling;
   Tensor *logits;
   int32_t *ids;
-  TRY(request_parse_sampling(request->payload, node->setup, &sampling));
+  TRY(request_sampling(byte_cursor_from(request->payload), node->setup, &sampling));
   TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
   TRY(sampler_start(&node->text.sampler, &sampling, ids, request->request.tokens));
   TRY(prefill(node, ids, NULL, &logits));
@@ -437,7 +437,7 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
     decoding.code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
   }
   decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
-  request_pack_decoding(&decoding, out);
+  request_decoding(byte_cursor_to(out), &decoding);
   return STATUS_OK;
 }
 
@@ -514,7 +514,7 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   size_t codes = request_code_bytes(setup, &request->request, &share);
   TRY(answers[request_kind(setup, request->request.kind)](node, request, result + WIRE_STATISTICS));
   finish_statistics(node);
-  wire_pack_statistics(&node->exchange.statistics, result);
+  request_statistics(byte_cursor_to(result), &node->exchange.statistics);
   if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->exchange.kept, codes);
   return STATUS_OK;
 }

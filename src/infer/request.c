@@ -165,85 +165,70 @@ Status request_read(Request *request, const NodeSetup *setup, const RequestShare
 
 /* ---- fixed parts ---- */
 
-/* offset 0 max u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
- * ends i32 [8] | 64 min p f32 | 68 repetition penalty f32 | 72 frequency penalty f32 | 76 presence penalty f32 | 80 drawn u64 | 88 made u32
- * | 92 biases u32 | 96 (id i32, bias f32) [32] */
-static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
-static double get_float(const uint8_t *bytes) {
-  real value;
-  wire_parse_reals(bytes, 1, &value);
-  return (double)value;
-}
-
-void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
-  wire_put_u32(bytes, (uint32_t)s->max);
-  wire_put_u32(bytes + 4, (uint32_t)s->vocabulary);
-  wire_put_u32(bytes + 8, (uint32_t)s->top_k);
-  wire_put_u32(bytes + 12, (uint32_t)s->ends | (uint32_t)s->stream << 16);
-  wire_put_u64(bytes + 16, s->seed);
-  put_float(bytes + 24, s->temperature);
-  put_float(bytes + 28, s->top_p);
-  for (int i = 0; i < CONFIG_ENDS; i++) wire_put_u32(bytes + 32 + 4 * i, i < s->ends ? (uint32_t)s->end[i] : 0);
-  put_float(bytes + 64, s->min_p);
-  put_float(bytes + 68, s->repetition_penalty);
-  put_float(bytes + 72, s->frequency_penalty);
-  put_float(bytes + 76, s->presence_penalty);
-  wire_put_u64(bytes + 80, s->drawn);
-  wire_put_u32(bytes + 88, (uint32_t)s->made);
-  wire_put_u32(bytes + 92, (uint32_t)s->biases);
-  for (int i = 0; i < SAMPLING_BIASES; i++) {
-    wire_put_u32(bytes + 96 + 8 * i, i < s->biases ? (uint32_t)s->bias[i].id : 0);
-    put_float(bytes + 100 + 8 * i, i < s->biases ? (double)s->bias[i].add : 0);
-  }
-}
-
 enum { MAX_PENALTY = 100 }; /* more than logits differ by; a product of tokens and penalty stays finite */
 static bool is_penalty(double value) { return isfinite(value) && fabs(value) <= MAX_PENALTY; }
 
-Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
+/* offset 0 max u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
+ * ends i32 [8] | 64 min p f32 | 68 repetition penalty f32 | 72 frequency penalty f32 | 76 presence penalty f32 | 80 drawn u64 | 88 made u32
+ * | 92 biases u32 | 96 (id i32, bias f32) [32] */
+Status request_sampling(ByteCursor c, const NodeSetup *setup, Sampling *s) {
+  if (c.parses) *s = (Sampling){0};
+  BYTE_CURSOR_FIELD(&c, 32, s->max);
+  BYTE_CURSOR_FIELD(&c, 32, s->vocabulary);
+  BYTE_CURSOR_FIELD(&c, 32, s->top_k);
+  BYTE_CURSOR_FIELD(&c, 16, s->ends);
+  BYTE_CURSOR_FIELD(&c, 16, s->stream);
+  BYTE_CURSOR_FIELD(&c, 64, s->seed);
+  byte_cursor_float(&c, &s->temperature);
+  byte_cursor_float(&c, &s->top_p);
+  for (int i = 0; i < CONFIG_ENDS; i++) {
+    int32_t end = i < s->ends ? s->end[i] : 0;
+    BYTE_CURSOR_FIELD(&c, 32, end);
+    if (i < s->ends) s->end[i] = end;
+  }
+  byte_cursor_float(&c, &s->min_p);
+  byte_cursor_float(&c, &s->repetition_penalty);
+  byte_cursor_float(&c, &s->frequency_penalty);
+  byte_cursor_float(&c, &s->presence_penalty);
+  BYTE_CURSOR_FIELD(&c, 64, s->drawn);
+  BYTE_CURSOR_FIELD(&c, 32, s->made);
+  uint32_t biases = (uint32_t)s->biases;
+  byte_cursor_u32(&c, &biases);
+  s->biases = biases <= SAMPLING_BIASES ? (int)biases : SAMPLING_BIASES + 1;
+  for (int i = 0; i < SAMPLING_BIASES; i++) {
+    SamplingBias bias = i < s->biases ? s->bias[i] : (SamplingBias){0};
+    double add = (double)bias.add;
+    BYTE_CURSOR_FIELD(&c, 32, bias.id);
+    byte_cursor_float(&c, &add);
+    if (i < s->biases) s->bias[i] = (SamplingBias){bias.id, (float)add};
+  }
+  if (!c.parses) return STATUS_OK;
   const int64_t vocabulary = setup->weights->config->vocabulary;
-  uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX, biases = wire_get_u32(bytes + 92);
-  *s = (Sampling){.max = wire_get_u32(bytes),
-                  .vocabulary = wire_get_u32(bytes + 4),
-                  .top_k = wire_get_u32(bytes + 8),
-                  .seed = wire_get_u64(bytes + 16),
-                  .stream = (uint16_t)(wire_get_u32(bytes + 12) >> 16),
-                  .temperature = get_float(bytes + 24),
-                  .top_p = get_float(bytes + 28),
-                  .min_p = get_float(bytes + 64),
-                  .repetition_penalty = get_float(bytes + 68),
-                  .frequency_penalty = get_float(bytes + 72),
-                  .presence_penalty = get_float(bytes + 76),
-                  .drawn = wire_get_u64(bytes + 80),
-                  .made = wire_get_u32(bytes + 88)};
   bool sound = s->max <= setup->tokens_max && s->vocabulary >= 1 && s->vocabulary <= vocabulary && isfinite(s->temperature) &&
-               s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS && s->min_p >= 0 && s->min_p < 1 &&
+               s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->ends <= CONFIG_ENDS && s->min_p >= 0 && s->min_p < 1 &&
                s->repetition_penalty >= 0 && is_penalty(s->repetition_penalty) && is_penalty(s->frequency_penalty) &&
                is_penalty(s->presence_penalty) && s->made <= setup->tokens_max && s->drawn <= (uint64_t)s->made &&
-               biases <= SAMPLING_BIASES;
+               s->biases <= SAMPLING_BIASES;
   if (!sound) return status_set(STATUS_BAD_VALUE, "sent a prompt with settings out of range");
-  s->ends = (int)ends;
-  for (int i = 0; i < s->ends; i++) s->end[i] = (int32_t)wire_get_u32(bytes + 32 + 4 * i);
-  s->biases = (int)biases;
   for (int i = 0; i < s->biases; i++) {
-    const double add = get_float(bytes + 100 + 8 * i);
-    s->bias[i] = (SamplingBias){(int32_t)wire_get_u32(bytes + 96 + 8 * i), (float)add};
-    if (s->bias[i].id < 0 || s->bias[i].id >= vocabulary || !is_penalty(add))
-      return status_set(STATUS_BAD_VALUE, "sent a bias of %g for id %d; the model's vocabulary has %lld tokens", add, (int)s->bias[i].id,
-                        (long long)vocabulary);
+    const SamplingBias *bias = &s->bias[i];
+    if (bias->id < 0 || bias->id >= vocabulary || !is_penalty((double)bias->add))
+      return status_set(STATUS_BAD_VALUE, "sent a bias of %g for id %d; the model's vocabulary has %lld tokens", (double)bias->add,
+                        (int)bias->id, (long long)vocabulary);
   }
   return STATUS_OK;
 }
 
 /* offset 352 top i32 | 356 echo u16 | 358 speculation u16 */
 void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]) {
-  request_pack_sampling(&options->sampling, bytes);
+  Sampling sampling = options->sampling;
+  request_sampling(byte_cursor_to(bytes), NULL, &sampling);
   wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)options->top);
   wire_put_u32(bytes + REQUEST_SAMPLING + 4, options->echo | (uint32_t)options->speculation << 16);
 }
 
 Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options) {
-  TRY(request_parse_sampling(bytes, setup, &options->sampling));
+  TRY(request_sampling(byte_cursor_from(bytes), setup, &options->sampling));
   const uint32_t echo = wire_get_u32(bytes + REQUEST_SAMPLING + 4) & UINT16_MAX, mode = wire_get_u32(bytes + REQUEST_SAMPLING + 4) >> 16;
   options->top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
   options->echo = echo == 1;
@@ -257,6 +242,12 @@ Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeS
 size_t request_decoded_max(const NodeSetup *setup) {
   const int step = setup->sequences * (1 + SPECULATION_MAX);
   return setup->sequences > 0 ? (size_t)(step > DECODED_PROMPT ? step : DECODED_PROMPT) * DECODED_MAX : 0;
+}
+
+static double get_float(const uint8_t *bytes) {
+  real value;
+  wire_parse_reals(bytes, 1, &value);
+  return (double)value;
 }
 
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
@@ -325,29 +316,37 @@ uint64_t request_labels(const Request *request, const uint8_t *payload) {
   return labels;
 }
 
-void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECODING]) {
-  const uint64_t counts[4] = {d->tokens, d->row_bytes, d->code_bytes, d->buffer_bytes};
-  wire_put_double(bytes, d->seconds);
-  for (int i = 0; i < 4; i++) wire_put_u64(bytes + 8 + 8 * i, counts[i]);
+/* ---- what answers begin with ---- */
+
+Status request_statistics(ByteCursor c, NodeStatistics *s) {
+  bool times = true;
+#define REQUEST_FIELD(name) byte_cursor_double(&c, &s->name), times = times && isfinite(s->name) && s->name >= 0;
+  WIRE_SECONDS(REQUEST_FIELD)
+#undef REQUEST_FIELD
+#define REQUEST_FIELD(name) byte_cursor_u64(&c, &s->name);
+  WIRE_COUNTS(REQUEST_FIELD)
+#undef REQUEST_FIELD
+  return times || !c.parses ? STATUS_OK : status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
 }
 
-Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *d) {
-  *d = (RequestDecoding){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16), wire_get_u64(bytes + 24),
-                         wire_get_u64(bytes + 32)};
+Status request_decoding(ByteCursor c, RequestDecoding *d) {
+  byte_cursor_double(&c, &d->seconds);
+  byte_cursor_u64(&c, &d->tokens);
+  byte_cursor_u64(&c, &d->row_bytes);
+  byte_cursor_u64(&c, &d->code_bytes);
+  byte_cursor_u64(&c, &d->buffer_bytes);
+  if (!c.parses) return STATUS_OK;
   if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
   const uint64_t max = (uint64_t)1 << 60;
   if (d->row_bytes <= max && d->code_bytes <= max && d->buffer_bytes <= max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "answered with more bytes of memory than there can be");
 }
 
-void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
-  wire_put_double(bytes, s->loss);
-  wire_put_u64(bytes + 8, s->counted);
-  wire_put_u64(bytes + 16, s->correct);
-}
-
-Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *s) {
-  *s = (RequestScore){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16)};
+Status request_score(ByteCursor c, RequestScore *s) {
+  byte_cursor_double(&c, &s->loss);
+  byte_cursor_u64(&c, &s->counted);
+  byte_cursor_u64(&c, &s->correct);
+  if (!c.parses) return STATUS_OK;
   if (!isfinite(s->loss)) return status_set(STATUS_NUMERIC, "the loss is not a finite number");
   if (s->correct <= s->counted && s->loss >= -min_loss * (double)s->counted) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "answered with %llu right of %llu tokens and a loss of %g", (unsigned long long)s->correct,

@@ -2,6 +2,7 @@
  * and both sides compute them here. */
 #ifndef INFER_REQUEST_H
 #define INFER_REQUEST_H
+#include "infer/byte_cursor.h"
 #include "infer/node_share.h"
 #include "infer/sampler.h"
 #include "infer/speculation.h"
@@ -53,9 +54,9 @@ const char *request_unit(const NodeSetup *setup);
 /* ---- the fixed part of a WIRE_PROMPT: how to go on */
 
 enum { REQUEST_SAMPLING = 96 + 8 * SAMPLING_BIASES };
-/* Of hostile bytes BAD_VALUE: a number out of range. That there are as many ids as new tokens is sampler_start's to check. */
-void request_pack_sampling(const Sampling *sampling, uint8_t bytes[REQUEST_SAMPLING]);
-Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *sampling);
+/* Of hostile bytes BAD_VALUE: a number out of range for this setup (NULL where it is packed). That there are as many ids as new tokens is
+ * sampler_start's to check. */
+Status request_sampling(ByteCursor cursor, const NodeSetup *setup, Sampling *sampling);
 
 /* ---- sequences that stay on a node: the fixed part of a WIRE_SEQUENCE, and its tokens in WIRE_DECODED */
 
@@ -110,7 +111,10 @@ Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64
 /* How many labels count (are not -1) in the payload of a WIRE_SCORE. */
 uint64_t request_labels(const Request *request, const uint8_t *payload);
 
-/* ---- what follows the statistics in answers to texts */
+/* ---- what answers begin with: statistics, which follow the header of every RESULT, and more in those of texts. All of them are packed, or
+ * parsed: then hostile bytes are BAD_VALUE */
+
+Status request_statistics(ByteCursor cursor, NodeStatistics *statistics); /* BAD_VALUE: a time that is none */
 
 /* Of a WIRE_PROMPT: what decoding took, on the node that did it; but for buffer_bytes zeroes from the others. Of the cache the bytes that
  * are in use at its end. */
@@ -122,9 +126,7 @@ typedef struct RequestDecoding {
   uint64_t buffer_bytes;          /* the most that the tape held in this request, and what else was asked for: the sampler, room for
                                    * unpacked codes, for messages of codes, for requests and answers. Of each node */
 } RequestDecoding;
-/* Of hostile bytes BAD_VALUE: a time that is none, or numbers of bytes that no machine has. */
-void request_pack_decoding(const RequestDecoding *decoding, uint8_t bytes[REQUEST_DECODING]);
-Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *decoding);
+Status request_decoding(ByteCursor cursor, RequestDecoding *decoding); /* BAD_VALUE: a time that is none, or bytes that no machine has */
 
 /* Of a WIRE_SCORE: sums over the node's own rows. */
 enum { REQUEST_SCORE = 24 };
@@ -132,8 +134,7 @@ typedef struct RequestScore {
   double loss; /* nats */
   uint64_t counted, correct;
 } RequestScore;
-/* Of hostile bytes BAD_VALUE: more right than counted, or less than no loss; NUMERIC: a loss that is no finite number. */
-void request_pack_score(const RequestScore *score, uint8_t bytes[REQUEST_SCORE]);
-Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *score);
+/* BAD_VALUE: more right than counted, or less than no loss; NUMERIC: a loss that is no finite number. */
+Status request_score(ByteCursor cursor, RequestScore *score);
 
 #endif

@@ -1,6 +1,5 @@
 /* Headers and arrays of the wire format, byte by byte: the host's byte order and padding never show. */
 #include "infer/wire.h"
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -92,29 +91,6 @@ Status wire_check_sender(const WireHeader *header, WireSide from) {
 }
 
 const char *wire_kind_name(uint8_t kind) { return kind < WIRE_KIND_END && rules[kind].name ? rules[kind].name : "unknown"; }
-
-void wire_pack_statistics(const NodeStatistics *s, uint8_t bytes[WIRE_STATISTICS]) {
-#define WIRE_PUT(name) wire_put_double(bytes, s->name), bytes += 8;
-  WIRE_SECONDS(WIRE_PUT)
-#undef WIRE_PUT
-#define WIRE_PUT(name) wire_put_u64(bytes, s->name), bytes += 8;
-  WIRE_COUNTS(WIRE_PUT)
-#undef WIRE_PUT
-}
-
-Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *s) {
-  NodeStatistics read;
-  bool times = true;
-#define WIRE_GET(name) read.name = wire_get_double(bytes), bytes += 8, times = times && isfinite(read.name) && read.name >= 0;
-  WIRE_SECONDS(WIRE_GET)
-#undef WIRE_GET
-#define WIRE_GET(name) read.name = wire_get_u64(bytes), bytes += 8;
-  WIRE_COUNTS(WIRE_GET)
-#undef WIRE_GET
-  if (!times) return status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
-  *s = read;
-  return STATUS_OK;
-}
 
 void wire_add_statistics(NodeStatistics *sum, const NodeStatistics *more) {
 #define WIRE_ADD(name) sum->name += more->name;

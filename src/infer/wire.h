@@ -83,8 +83,8 @@ typedef struct WireHeader {
 
 enum { WIRE_LEADER = 255 };
 
-/* A node's statistics of one request, WIRE_STATISTICS bytes on the wire: seconds of wall time, then counts. The struct, its bytes and its
- * sums are made from these lists. */
+/* A node's statistics of one request, WIRE_STATISTICS bytes on the wire (request.h): seconds of wall time, then counts. The struct, its
+ * bytes and its sums are made from these lists. */
 #define WIRE_SECONDS(X)                                                                                                                    \
   X(compute)                                                                                                                               \
   X(quantise) /* nearest codewords, packing, unpacking, look-up */                                                                         \
@@ -125,9 +125,6 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t max_payload,
                   WireHeader *header);                             /* BAD_VALUE on magic, version, kind, flags, length */
 const char *wire_kind_name(uint8_t kind);                          /* "RESULT" */
 Status wire_check_sender(const WireHeader *header, WireSide from); /* BAD_VALUE: a kind that others send */
-
-void wire_pack_statistics(const NodeStatistics *statistics, uint8_t bytes[WIRE_STATISTICS]);
-Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *statistics); /* BAD_VALUE: times negative or no number */
 
 /* Single numbers, little-endian; doubles and floats as their IEEE 754 bits. */
 void wire_put_u32(uint8_t *bytes, uint32_t value);

@@ -22,8 +22,8 @@ static void check_hello(const uint8_t *data) {
 static void check_welcome(const uint8_t *data) {
   Welcome welcome;
   uint8_t again[WELCOME_BYTES];
-  if (hello_parse_welcome(data, &welcome) != STATUS_OK) return;
-  hello_pack_welcome(&welcome, again);
+  if (hello_welcome(byte_cursor_from(data), &welcome) != STATUS_OK) return;
+  hello_welcome(byte_cursor_to(again), &welcome);
   need(memcmp(again, data, WELCOME_BYTES) == 0);
   need(memchr(welcome.name, 0, WELCOME_NAME) != NULL);
   for (const char *c = welcome.name; *c; c++) need((unsigned char)*c >= ' ' && *c != 0x7f);

@@ -13,9 +13,10 @@ static void need(bool holds) {
 
 static void check(const OfferList *list, const uint8_t *data, size_t size) {
   uint8_t *again = malloc(size);
+  OfferList packed = *list;
   uint64_t bytes = 0;
   need(again != NULL && list->count >= 1 && list->count <= OFFER_FILES && (size_t)list->count * OFFER_FILE_BYTES == size);
-  offer_list_pack(list, again);
+  offer_list(byte_cursor_to(again), size, &packed);
   need(memcmp(again, data, size) == 0);
   free(again);
   for (int i = 0; i < list->count; i++) {
@@ -31,6 +32,6 @@ static void check(const OfferList *list, const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static OfferList list;
-  if (offer_list_parse(data, size, &list) == STATUS_OK) check(&list, data, size);
+  if (offer_list(byte_cursor_from(data), size, &list) == STATUS_OK) check(&list, data, size);
   return 0;
 }

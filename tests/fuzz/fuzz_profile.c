@@ -12,10 +12,10 @@ static void need(int holds) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   DeviceProfile profile;
   uint8_t again[PROFILE_BYTES];
-  if (size < PROFILE_BYTES || hello_parse_profile(data, &profile) != STATUS_OK) return 0;
+  if (size < PROFILE_BYTES || hello_profile(byte_cursor_from(data), &profile) != STATUS_OK) return 0;
   for (int i = 0; i < PROFILE_SIZES; i++) need(profile.linear[i] > 0 && profile.attention[i] > 0 && profile.assign[i] > 0);
   need(profile.byte > 0 && profile.byte <= 1 && profile.fixed > 0 && profile.fixed <= 1);
-  hello_pack_profile(&profile, again);
+  hello_profile(byte_cursor_to(again), &profile);
   need(memcmp(again, data, PROFILE_BYTES) == 0);
   return 0;
 }

@@ -24,7 +24,7 @@ static void check_ids(const uint8_t *bytes, int64_t count, int64_t min) {
 
 static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
   Sampling s;
-  if (request_parse_sampling(bytes, setup, &s) != STATUS_OK) return;
+  if (request_sampling(byte_cursor_from(bytes), setup, &s) != STATUS_OK) return;
   need(s.max >= 0 && s.max <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
   need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1 && s.min_p >= 0 && s.min_p < 1);
   need(isfinite(s.repetition_penalty) && s.repetition_penalty >= 0 && isfinite(s.frequency_penalty) && isfinite(s.presence_penalty));
@@ -98,15 +98,15 @@ static void check_answers(const uint8_t *data, size_t size) {
   uint8_t again[REQUEST_DECODING];
   RequestDecoding decoding;
   RequestScore score;
-  if (size >= REQUEST_DECODING && request_parse_decoding(data, &decoding) == STATUS_OK) {
+  if (size >= REQUEST_DECODING && request_decoding(byte_cursor_from(data), &decoding) == STATUS_OK) {
     need(isfinite(decoding.seconds) && decoding.seconds >= 0);
     need((decoding.row_bytes | decoding.code_bytes | decoding.buffer_bytes) < (uint64_t)1 << 61);
-    request_pack_decoding(&decoding, again);
+    request_decoding(byte_cursor_to(again), &decoding);
     need(memcmp(again, data, REQUEST_DECODING) == 0);
   }
-  if (size >= REQUEST_SCORE && request_parse_score(data, &score) == STATUS_OK) {
+  if (size >= REQUEST_SCORE && request_score(byte_cursor_from(data), &score) == STATUS_OK) {
     need(isfinite(score.loss) && score.correct <= score.counted && (score.counted || score.loss >= 0));
-    request_pack_score(&score, again);
+    request_score(byte_cursor_to(again), &score);
     need(memcmp(again, data, REQUEST_SCORE) == 0);
   }
 }

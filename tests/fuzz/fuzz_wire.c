@@ -3,6 +3,7 @@
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
 #include "infer/cluster/connection.h"
 #include "infer/code_exchange.h"
+#include "infer/request.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,8 +22,8 @@ static void parse_header(const uint8_t *data, size_t size) {
     wire_pack(&header, again);
     if (memcmp(again, data, WIRE_HEADER) != 0) abort();
   }
-  if (size < WIRE_STATISTICS || wire_parse_statistics(data, &parsed) != STATUS_OK) return;
-  wire_pack_statistics(&parsed, statistics);
+  if (size < WIRE_STATISTICS || request_statistics(byte_cursor_from(data), &parsed) != STATUS_OK) return;
+  request_statistics(byte_cursor_to(statistics), &parsed);
   if (memcmp(statistics, data, WIRE_STATISTICS) != 0) abort();
 }
 

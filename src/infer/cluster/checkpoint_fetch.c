@@ -1,4 +1,4 @@
-/* See checkpoint_fetch.h. Nothing that the leader sends becomes a path before offer_list_parse has accepted it. */
+/* See checkpoint_fetch.h. Nothing that the leader sends becomes a path before offer_list has accepted it. */
 #include "infer/cluster/checkpoint_fetch.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -236,7 +236,7 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   (void)from;
   if (f->failed != STATUS_OK) return STATUS_OK;
   if (header->kind == WIRE_PIECE) f->failed = take_piece(f, payload, header->bytes);
-  if (header->kind == WIRE_OFFER) f->failed = offer_list_parse(payload, header->bytes, &f->list);
+  if (header->kind == WIRE_OFFER) f->failed = offer_list(byte_cursor_from(payload), header->bytes, &f->list);
   f->offered |= header->kind == WIRE_OFFER;
   if (f->failed != STATUS_OK) snprintf(f->why, sizeof f->why, "%s", status_message());
   return STATUS_OK;

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "infer/cluster/byte_cursor.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -24,45 +23,35 @@ static const double silence_seconds = 300; /* a worker may look through files of
 
 /* ---- OFFER */
 
-void offer_list_pack(const OfferList *list, uint8_t *bytes) {
-  memset(bytes, 0, (size_t)list->count * OFFER_FILE_BYTES);
-  for (int i = 0; i < list->count; i++) {
-    const OfferFile *file = &list->files[i];
-    byte_cursor_put_u64(&bytes, file->size);
-    byte_cursor_put(&bytes, file->digest, OFFER_DIGEST);
-    byte_cursor_put(&bytes, file->name, strnlen(file->name, OFFER_NAME));
-    bytes += OFFER_NAME - strnlen(file->name, OFFER_NAME);
-  }
-}
-
 static bool is_name(const char name[OFFER_NAME]) {
   static const char accepted[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
   size_t length = strnlen(name, OFFER_NAME);
   return length > 0 && length < OFFER_NAME && name[0] != '.' && strspn(name, accepted) == length;
 }
 
-Status offer_list_parse(const uint8_t *bytes, size_t size, OfferList *list) {
-  const uint8_t *at = bytes;
-  *list = (OfferList){0};
+Status offer_list(ByteCursor c, size_t size, OfferList *list) {
   if (size == 0 || size % OFFER_FILE_BYTES != 0 || size / OFFER_FILE_BYTES > OFFER_FILES)
     return status_set(STATUS_BAD_VALUE, "offers files in %zu bytes; 1 to %d files of %d bytes each are accepted", size, OFFER_FILES,
                       OFFER_FILE_BYTES);
-  for (; list->count < (int)(size / OFFER_FILE_BYTES); list->count++) {
-    OfferFile *file = &list->files[list->count];
-    file->size = byte_cursor_get_u64(&at);
-    byte_cursor_get(&at, file->digest, OFFER_DIGEST);
-    byte_cursor_get(&at, file->name, OFFER_NAME);
-    if (!is_name(file->name) || !byte_cursor_is_zero(at - OFFER_NAME + strlen(file->name), at))
+  if (c.parses) *list = (OfferList){0};
+  for (int i = 0; i < (int)(size / OFFER_FILE_BYTES); i++) {
+    OfferFile *file = &list->files[i];
+    byte_cursor_u64(&c, &file->size);
+    byte_cursor_bytes(&c, file->digest, OFFER_DIGEST);
+    byte_cursor_bytes(&c, file->name, OFFER_NAME);
+    if (!c.parses) continue;
+    if (!is_name(file->name) || !byte_cursor_is_zero(c.at - OFFER_NAME + strlen(file->name), c.at))
       return status_set(STATUS_BAD_VALUE,
                         "offers file %d under a name that is not accepted: letters, digits, \"-\", \"_\" and \".\" are, and none that "
                         "begins with \".\"",
-                        list->count + 1);
-    for (int i = 0; i < list->count; i++)
-      if (strcmp(list->files[i].name, file->name) == 0) return status_set(STATUS_BAD_VALUE, "offers %s twice", file->name);
+                        i + 1);
+    for (int earlier = 0; earlier < i; earlier++)
+      if (strcmp(list->files[earlier].name, file->name) == 0) return status_set(STATUS_BAD_VALUE, "offers %s twice", file->name);
     if (file->size > OFFER_MAX_BYTES - list->bytes)
       return status_set(STATUS_BAD_VALUE, "offers %llu bytes as %s; at most %llu are accepted together", (unsigned long long)file->size,
                         file->name, (unsigned long long)OFFER_MAX_BYTES);
     list->bytes += file->size;
+    list->count++;
   }
   return STATUS_OK;
 }
@@ -288,7 +277,8 @@ static Status serve(Offer *offer) {
   const uint32_t bytes = (uint32_t)list->count * OFFER_FILE_BYTES;
   log_info("%s fetches the checkpoint: %d file%s, %.1f MB", offer->name, list->count, list->count == 1 ? "" : "s",
            (double)list->bytes / 1e6);
-  offer_list_pack(list, offer->offer + WIRE_HEADER);
+  OfferList packed = *list;
+  TRY(offer_list(byte_cursor_to(offer->offer + WIRE_HEADER), bytes, &packed));
   wire_pack(&(WireHeader){.kind = WIRE_OFFER, .sender = WIRE_LEADER, .count = (uint32_t)list->count, .bytes = bytes}, offer->offer);
   TRY(connection_send(connection, offer->offer, WIRE_HEADER + bytes));
   double began = clock_now();

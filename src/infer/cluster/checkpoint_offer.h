@@ -34,11 +34,9 @@ typedef struct OfferList {
   OfferFile files[OFFER_FILES];
 } OfferList;
 
-void offer_list_pack(const OfferList *list, uint8_t *bytes); /* [count * OFFER_FILE_BYTES] */
-
-/* Hostile bytes. BAD_VALUE: no file, too many, or too large; a name that is not made of letters, digits, "-", "_" and "." or begins with
- * "." (so it names no other folder), or that comes twice. */
-Status offer_list_parse(const uint8_t *bytes, size_t size, OfferList *list);
+/* The payload of an OFFER, `size` bytes: packed, or parsed from hostile bytes. BAD_VALUE: no file, too many, or too large; a name that is
+ * not made of letters, digits, "-", "_" and "." or begins with "." (so it names no other folder), or that comes twice. */
+Status offer_list(ByteCursor cursor, size_t size, OfferList *list);
 
 /* ---- the leader's side */
 

@@ -307,7 +307,7 @@ static Status be_measured(Session *s) {
   TRY(flush(s)); /* the answer before this one */
   if (answer.request == PROBE_COMPUTE) {
     TRY(probe_compute(s->place->weights->config, answer.count, PROBE_AS_IT_IS, &profile));
-    hello_pack_profile(&profile, s->probe_message + WIRE_HEADER);
+    hello_profile(byte_cursor_to(s->probe_message + WIRE_HEADER), &profile);
     answer.bytes = PROFILE_BYTES;
   }
   wire_pack(&answer, s->probe_message);
@@ -356,7 +356,7 @@ static Status run(Session *s) {
   if (!(s->setup_bytes = malloc(max))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   Welcome welcome = {.fingerprints = *s->place->fingerprints};
   snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
-  hello_pack_welcome(&welcome, s->welcome + WIRE_HEADER);
+  hello_welcome(byte_cursor_to(s->welcome + WIRE_HEADER), &welcome);
   TRY(send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}));
   while (!s->over) {
     Status status = serve(s);

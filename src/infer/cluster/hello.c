@@ -1,7 +1,6 @@
 /* Encoding, proving and checking of HELLO, WELCOME, PROBE and PROFILE. */
 #include "infer/cluster/hello.h"
 #include "base/printable.h"
-#include "infer/cluster/byte_cursor.h"
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -24,21 +23,27 @@ static bool prove(const KeyFile *key, const uint8_t bytes[SIGNED], uint8_t proof
 
 static bool has_key(const KeyFile *key) { return key && !key->open; }
 
+static void fields(ByteCursor c, Hello *hello, uint8_t nonce[HELLO_NONCE]) {
+  uint8_t zero[6] = {0};
+  BYTE_CURSOR_FIELD(&c, 8, hello->role);
+  BYTE_CURSOR_FIELD(&c, 8, hello->keyed);
+  byte_cursor_bytes(&c, zero, sizeof zero);
+  byte_cursor_bytes(&c, hello->session, HELLO_SESSION);
+  byte_cursor_bytes(&c, nonce, HELLO_NONCE);
+}
+
 Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]) {
-  uint8_t *at = bytes + WIRE_HEADER, nonce[HELLO_NONCE];
+  Hello packed = *hello;
+  uint8_t nonce[HELLO_NONCE];
   if (RAND_bytes(nonce, sizeof nonce) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
   wire_pack(&(WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_PAYLOAD}, bytes);
-  byte_cursor_put_u8(&at, (uint8_t)hello->role);
-  byte_cursor_put_u8(&at, has_key(key));
-  byte_cursor_put_u16(&at, 0);
-  byte_cursor_put_u32(&at, 0);
-  byte_cursor_put(&at, hello->session, HELLO_SESSION);
-  byte_cursor_put(&at, nonce, HELLO_NONCE);
-  return prove(key, bytes, at) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
+  packed.keyed = has_key(key);
+  fields(byte_cursor_to(bytes + WIRE_HEADER), &packed, nonce);
+  return prove(key, bytes, bytes + SIGNED) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
 }
 
 HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello) {
-  uint8_t magic[4], proof[HELLO_PROOF];
+  uint8_t magic[4], proof[HELLO_PROOF], nonce[HELLO_NONCE];
   WireHeader header;
   wire_put_u32(magic, WIRE_MAGIC);
   if (memcmp(bytes, magic, got < sizeof magic ? got : sizeof magic) != 0) return HELLO_NONE;
@@ -46,14 +51,11 @@ HelloResult hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hel
   if (bytes[4] != WIRE_VERSION) return HELLO_OTHER_VERSION;
   if (got < HELLO_BYTES) return HELLO_INCOMPLETE;
   if (wire_parse(bytes, HELLO_PAYLOAD, &header) != STATUS_OK) return HELLO_NONE;
-  const uint8_t *at = bytes + WIRE_HEADER;
-  uint8_t role = byte_cursor_get_u8(&at), keyed = byte_cursor_get_u8(&at);
+  const uint8_t *at = bytes + WIRE_HEADER, role = at[0], keyed = at[1];
   bool clean = header.kind == WIRE_HELLO && header.bytes == HELLO_PAYLOAD && !header.sender && !header.block && !header.flags &&
-               !header.request && !header.count && byte_cursor_is_zero(at, at + 6);
+               !header.request && !header.count && byte_cursor_is_zero(at + 2, at + 8);
   if (!clean || role < HELLO_LEADER || role > HELLO_PEER || keyed > 1) return HELLO_NONE;
-  at += 6;
-  *hello = (Hello){.role = (HelloRole)role, .keyed = keyed};
-  byte_cursor_get(&at, hello->session, HELLO_SESSION);
+  fields(byte_cursor_from(at), hello, nonce);
   if (!prove(key, bytes, proof)) return HELLO_NONE;
   bool proven = CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0;
   if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
@@ -74,28 +76,20 @@ size_t hello_pack_answer(HelloResult result, uint8_t bytes[HELLO_MAX_ANSWER]) {
 
 /* ---- WELCOME */
 
-/* A name that is truncated within a character ends in spaces. */
-void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]) {
-  uint8_t *at = bytes;
-  memset(bytes, 0, WELCOME_BYTES);
-  byte_cursor_put_u64(&at, welcome->fingerprints.model);
-  byte_cursor_put_u64(&at, welcome->fingerprints.codebook);
-  size_t length = strnlen(welcome->name, WELCOME_NAME - 1);
-  memcpy(at, welcome->name, length);
-  printable_blank((char *)at, length);
-}
-
-Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome) {
-  const uint8_t *at = bytes;
-  Welcome w = {.name = ""};
-  w.fingerprints.model = byte_cursor_get_u64(&at);
-  w.fingerprints.codebook = byte_cursor_get_u64(&at);
-  byte_cursor_get(&at, w.name, WELCOME_NAME);
+Status hello_welcome(ByteCursor c, Welcome *welcome) {
+  Welcome w = c.parses ? (Welcome){.name = ""} : *welcome;
+  size_t length = strnlen(w.name, WELCOME_NAME - 1);
+  memset(w.name + length, 0, WELCOME_NAME - length);
+  printable_blank(w.name, length); /* a name that is truncated within a character ends in spaces */
+  byte_cursor_u64(&c, &w.fingerprints.model);
+  byte_cursor_u64(&c, &w.fingerprints.codebook);
+  byte_cursor_bytes(&c, w.name, WELCOME_NAME);
+  if (!c.parses) return STATUS_OK;
   /* Printable text, then zeroes. */
   char shown[WELCOME_NAME];
-  size_t length = strnlen(w.name, WELCOME_NAME);
+  length = strnlen(w.name, WELCOME_NAME);
   memcpy(shown, w.name, sizeof shown);
-  bool text = length < WELCOME_NAME && !printable_blank(shown, length) && byte_cursor_is_zero(at - WELCOME_NAME + length, at);
+  bool text = length < WELCOME_NAME && !printable_blank(shown, length) && byte_cursor_is_zero(c.at - WELCOME_NAME + length, c.at);
   if (!text) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
   *welcome = w;
   return STATUS_OK;
@@ -113,32 +107,13 @@ Status hello_check_probe(const WireHeader *header, int64_t tokens_max) {
                     header->bytes);
 }
 
-/* In the order of the message. */
-static void list_numbers(DeviceProfile *profile, double *numbers[PROFILE_NUMBERS]) {
-  for (int i = 0; i < PROFILE_SIZES; i++) {
-    numbers[i] = &profile->linear[i];
-    numbers[PROFILE_SIZES + i] = &profile->attention[i];
-    numbers[2 * PROFILE_SIZES + i] = &profile->assign[i];
-  }
-  numbers[3 * PROFILE_SIZES] = &profile->table;
-  numbers[3 * PROFILE_SIZES + 1] = &profile->byte;
-  numbers[3 * PROFILE_SIZES + 2] = &profile->fixed;
-}
-
-void hello_pack_profile(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]) {
-  DeviceProfile copy = *profile;
-  double *numbers[PROFILE_NUMBERS];
-  list_numbers(&copy, numbers);
-  for (int i = 0; i < PROFILE_NUMBERS; i++) wire_put_double(bytes + 8 * i, *numbers[i]);
-}
-
-Status hello_parse_profile(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *profile) {
-  double *numbers[PROFILE_NUMBERS];
-  list_numbers(profile, numbers);
+Status hello_profile(ByteCursor c, DeviceProfile *p) {
+  double *lists[] = {p->linear, p->attention, p->assign}, *single[] = {&p->table, &p->byte, &p->fixed};
   for (int i = 0; i < PROFILE_NUMBERS; i++) {
-    *numbers[i] = wire_get_double(bytes + 8 * i);
-    if (!(*numbers[i] > 0 && *numbers[i] <= max_seconds))
-      return status_set(STATUS_BAD_VALUE, "says that it needs %g s for a unit of work", *numbers[i]);
+    double *number = i < 3 * PROFILE_SIZES ? &lists[i / PROFILE_SIZES][i % PROFILE_SIZES] : single[i - 3 * PROFILE_SIZES];
+    byte_cursor_double(&c, number);
+    if (c.parses && !(*number > 0 && *number <= max_seconds))
+      return status_set(STATUS_BAD_VALUE, "says that it needs %g s for a unit of work", *number);
   }
   return STATUS_OK;
 }

@@ -13,6 +13,7 @@
  *   PROBE_LINK: the payload has no meaning, and the answer is `count` bytes without meaning: the leader measures the time. */
 #ifndef INFER_HELLO_H
 #define INFER_HELLO_H
+#include "infer/byte_cursor.h"
 #include "infer/cluster/fingerprint.h"
 #include "infer/cluster/key_file.h"
 #include "infer/plan/probe.h"
@@ -56,9 +57,8 @@ typedef struct Welcome {
   char name[WELCOME_NAME];   /* of the device, for people; ends with a NUL */
 } Welcome;
 
-/* The name is truncated to fit; control characters and invalid UTF-8 become spaces. */
-void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]);
-Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome); /* BAD_VALUE: the name is no valid text */
+/* Packed, the name is truncated to fit, and control characters and invalid UTF-8 become spaces. Parsed: BAD_VALUE, the name is no text. */
+Status hello_welcome(ByteCursor cursor, Welcome *welcome);
 
 enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };
 enum {
@@ -70,8 +70,7 @@ enum {
 /* BAD_VALUE: an unknown measurement, or more than `tokens_max` tokens or PROBE_MAX bytes. */
 Status hello_check_probe(const WireHeader *header, int64_t tokens_max);
 
-void hello_pack_profile(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]);
-Status hello_parse_profile(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *profile); /* BAD_VALUE: an impossible speed */
+Status hello_profile(ByteCursor cursor, DeviceProfile *profile); /* parsed: BAD_VALUE, an impossible speed */
 
 /* Compares model, codebook and, if both are known, partition, in this order. BAD_VALUE names the first that differs, both values, and what
  * to do; `name` is the other device's, for the message. */

@@ -370,7 +370,8 @@ Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, con
   TRY(check_decodes(leader));
   TRY(open_text(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
   leader->queue.made_count = leader->queue.taken = 0;
-  request_pack_sampling(sampling, payload_of(slot));
+  Sampling packed = *sampling;
+  request_sampling(byte_cursor_to(payload_of(slot)), NULL, &packed);
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SAMPLING);
   return send_request(leader, slot);
 }

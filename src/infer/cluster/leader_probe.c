@@ -144,7 +144,7 @@ static Status measure_all(Probe *p, LeaderMeasure *measured) {
     if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
   for (int m = 0; m < p->membership->count; m++) {
     TRY(wait_for(p, m, until));
-    Status status = is_here(p, m) ? hello_parse_profile(p->profiles[m], &measured[m].profile) : STATUS_OK;
+    Status status = is_here(p, m) ? hello_profile(byte_cursor_from(p->profiles[m]), &measured[m].profile) : STATUS_OK;
     if (status != STATUS_OK) TRY(lose(p, m, status));
   }
   for (int m = 0; m < p->membership->count; m++)

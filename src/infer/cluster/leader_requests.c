@@ -115,7 +115,7 @@ static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAn
   for (int d = 0; d < leader->epoch.nodes; d++) {
     if (is_missing(leader, request, d)) continue;
     RequestDecoding *decoding = &leader->decoding[leader->epoch.device_of[d]];
-    Status status = request_parse_decoding(request->results[d] + WIRE_STATISTICS, decoding);
+    Status status = request_decoding(byte_cursor_from(request->results[d] + WIRE_STATISTICS), decoding);
     /* Only the node with the last token generates tokens, as many as it has sent. */
     uint64_t made = request->shares[d].last ? (uint64_t)leader->queue.made_count : 0;
     if (status == STATUS_OK && decoding->tokens != made)
@@ -137,7 +137,7 @@ static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAns
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
     if (is_missing(leader, request, d)) continue;
-    Status status = request_parse_score(request->results[d] + WIRE_STATISTICS, &score);
+    Status status = request_score(byte_cursor_from(request->results[d] + WIRE_STATISTICS), &score);
     uint64_t max = (uint64_t)(request->request.batch * request->counts[d]);
     if (status == STATUS_OK && score.counted > max)
       status = status_set(STATUS_BAD_VALUE, "counted %llu labels; it has %llu tokens", (unsigned long long)score.counted,
@@ -270,7 +270,7 @@ static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHe
   }
   if (header->kind != WIRE_RESULT) return STATUS_OK;
   LeaderRequest *request = find_request(leader, header->request);
-  TRY(wire_parse_statistics(payload, &request->nodes[node]));
+  TRY(request_statistics(byte_cursor_from(payload), &request->nodes[node]));
   request->arrived[node] = true;
   /* A node that is connected was given up by this one: they would continue without each other until a new epoch. */
   const LeaderDevice *given_up = header->block > 0 ? leader_device(leader, header->block - 1) : NULL;

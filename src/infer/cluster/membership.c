@@ -159,7 +159,7 @@ Status membership_take_welcome(Membership *membership, int m) {
   char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
   Welcome welcome;
   if (!device->forked) snprintf(name, sizeof name, "worker %s", address_text(&device->address, address));
-  TRY(hello_parse_welcome(device->welcome, &welcome));
+  TRY(hello_welcome(byte_cursor_from(device->welcome), &welcome));
   memcpy(device->name, welcome.name, sizeof device->name);
   device->place = 0;
   Status status = hello_compare(&welcome.fingerprints, membership->fingerprints, name);

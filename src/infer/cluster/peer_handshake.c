@@ -1,7 +1,7 @@
 /* See peer_handshake.h. All connections progress side by side: no device waits for another in a fixed order. */
 #include "infer/cluster/peer_handshake.h"
 #include "base/clock.h"
-#include "infer/cluster/byte_cursor.h"
+#include "infer/byte_cursor.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
 #include <errno.h>
@@ -20,25 +20,24 @@ typedef struct PeerIdentity {
   uint64_t partition;
 } PeerIdentity;
 
-static void pack_meet(const PeerIdentity *identity, uint8_t message[MESSAGE]) {
-  uint8_t *at = message + WIRE_HEADER;
+static void meet_fields(ByteCursor c, PeerIdentity *identity) {
+  byte_cursor_u16(&c, &identity->epoch);
+  byte_cursor_u16(&c, &identity->node);
+  byte_cursor_bytes(&c, identity->session, HELLO_SESSION);
+  byte_cursor_u64(&c, &identity->partition);
+}
+
+static void pack_meet(PeerIdentity *identity, uint8_t message[MESSAGE]) {
   wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)identity->node, .count = identity->epoch, .bytes = MEET_BYTES}, message);
-  byte_cursor_put_u16(&at, identity->epoch);
-  byte_cursor_put_u16(&at, identity->node);
-  byte_cursor_put(&at, identity->session, HELLO_SESSION);
-  byte_cursor_put_u64(&at, identity->partition);
+  meet_fields(byte_cursor_to(message + WIRE_HEADER), identity);
 }
 
 /* BAD_VALUE: no MEET, or of a node that no cluster has. */
 static Status parse_meet(const uint8_t message[MESSAGE], PeerIdentity *identity) {
-  const uint8_t *at = message + WIRE_HEADER;
   WireHeader header;
   TRY(wire_parse(message, MEET_BYTES, &header));
   TRY(wire_check_sender(&header, WIRE_FROM_PEER));
-  identity->epoch = byte_cursor_get_u16(&at);
-  identity->node = byte_cursor_get_u16(&at);
-  byte_cursor_get(&at, identity->session, HELLO_SESSION);
-  identity->partition = byte_cursor_get_u64(&at);
+  meet_fields(byte_cursor_from(message + WIRE_HEADER), identity);
   return identity->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a peer handshake with node %d", identity->node);
 }
 

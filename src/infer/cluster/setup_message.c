@@ -1,7 +1,7 @@
 /* Encoding and checking of SETUP, in three steps: the head, whose counts give the length; the lists after it; then what must be consistent.
  */
 #include "infer/cluster/setup_message.h"
-#include "infer/cluster/byte_cursor.h"
+#include "infer/byte_cursor.h"
 #include <arpa/inet.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,46 +23,54 @@ size_t setup_message_max(const ModelConfig *config) {
   return bytes_of(MAX_TRACE_POINTS, WIRE_NODES, config_is_decoder(config) ? 0 : (size_t)config_tokens(config));
 }
 
+/* ---- the head, stated once for both directions */
+
+/* Of the message alone. */
+typedef struct HeadRest {
+  uint32_t flags, points;
+  double zero; /* reserved */
+  uint8_t zero_byte;
+} HeadRest;
+
+static void head_fields(ByteCursor *c, ClusterSetup *s, HeadRest *rest) {
+  LinkOptions *l = &s->links;
+  BYTE_CURSOR_FIELD(c, 16, s->epoch);
+  BYTE_CURSOR_FIELD(c, 16, s->nodes);
+  BYTE_CURSOR_FIELD(c, 16, s->self);
+  BYTE_CURSOR_FIELD(c, 8, s->strategy);
+  BYTE_CURSOR_FIELD(c, 8, s->transport);
+  BYTE_CURSOR_FIELD(c, 8, s->reliability.mode);
+  BYTE_CURSOR_FIELD(c, 8, s->parts);
+  BYTE_CURSOR_FIELD(c, 8, s->class_token);
+  BYTE_CURSOR_FIELD(c, 8, s->entropy);
+  BYTE_CURSOR_FIELD(c, 16, s->sequences);
+  BYTE_CURSOR_FIELD(c, 16, s->retained);
+  BYTE_CURSOR_FIELD(c, 32, s->batch_max);
+  BYTE_CURSOR_FIELD(c, 32, s->tokens_max);
+  byte_cursor_double(c, &s->reliability.timeout);
+  byte_cursor_double(c, &s->reliability.deadline);
+  byte_cursor_u32(c, &s->mtu);
+  byte_cursor_u32(c, &rest->flags);
+  byte_cursor_u64(c, &s->fingerprints.model);
+  byte_cursor_u64(c, &s->fingerprints.codebook);
+  byte_cursor_u64(c, &s->fingerprints.partition);
+  BYTE_CURSOR_FIELD(c, 8, l->topology);
+  BYTE_CURSOR_FIELD(c, 8, l->loss_model);
+  BYTE_CURSOR_FIELD(c, 8, s->reliability.min_packets);
+  byte_cursor_u8(c, &rest->zero_byte);
+  BYTE_CURSOR_FIELD(c, 32, l->overhead);
+  byte_cursor_double(c, &l->bits_per_second);
+  byte_cursor_double(c, &rest->zero);
+  byte_cursor_double(c, &l->latency);
+  byte_cursor_double(c, &l->jitter);
+  byte_cursor_double(c, &l->loss);
+  byte_cursor_double(c, &l->loss_burst);
+  byte_cursor_u64(c, &l->seed);
+  byte_cursor_u32(c, &rest->points);
+  BYTE_CURSOR_FIELD(c, 32, s->tokens);
+}
+
 /* ---- packing */
-
-static void pack_head(const ClusterSetup *s, uint8_t **at) {
-  const uint8_t choices[6] = {(uint8_t)s->strategy, (uint8_t)s->transport,   (uint8_t)s->reliability.mode,
-                              (uint8_t)s->parts,    (uint8_t)s->class_token, (uint8_t)s->entropy};
-  byte_cursor_put_u16(at, s->epoch);
-  byte_cursor_put_u16(at, (uint16_t)s->nodes);
-  byte_cursor_put_u16(at, (uint16_t)s->self);
-  byte_cursor_put(at, choices, sizeof choices);
-  byte_cursor_put_u16(at, (uint16_t)s->sequences);
-  byte_cursor_put_u16(at, (uint16_t)s->retained);
-  byte_cursor_put_u32(at, (uint32_t)s->batch_max);
-  byte_cursor_put_u32(at, (uint32_t)s->tokens_max);
-  byte_cursor_put_double(at, s->reliability.timeout);
-  byte_cursor_put_double(at, s->reliability.deadline);
-  byte_cursor_put_u32(at, s->mtu);
-  byte_cursor_put_u32(at, (s->keep_codes ? FLAG_CODES : 0U) | (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s->mask ? FLAG_MASK : 0U) |
-                              (s->shaped ? FLAG_SHAPED : 0U));
-  byte_cursor_put_u64(at, s->fingerprints.model);
-  byte_cursor_put_u64(at, s->fingerprints.codebook);
-  byte_cursor_put_u64(at, s->fingerprints.partition);
-}
-
-static void pack_links(const ClusterSetup *s, uint8_t **at) {
-  const LinkOptions *l = &s->links;
-  const double numbers[6] = {l->bits_per_second, 0, l->latency, l->jitter, l->loss, l->loss_burst};
-  byte_cursor_put_u8(at, (uint8_t)l->topology);
-  byte_cursor_put_u8(at, (uint8_t)l->loss_model);
-  byte_cursor_put_u8(at, (uint8_t)s->reliability.min_packets);
-  byte_cursor_put_u8(at, 0);
-  byte_cursor_put_u32(at, (uint32_t)l->overhead);
-  for (int i = 0; i < 6; i++) byte_cursor_put_double(at, numbers[i]);
-  byte_cursor_put_u64(at, l->seed);
-  byte_cursor_put_u32(at, (uint32_t)l->trace.count);
-  byte_cursor_put_u32(at, (uint32_t)s->tokens);
-  for (int i = 0; i < l->trace.count; i++) {
-    byte_cursor_put_double(at, l->trace.points[i].seconds);
-    byte_cursor_put_double(at, l->trace.points[i].bits_per_second);
-  }
-}
 
 /* A link-local number needs the name of its link, which takes the place of a path: the leader's name of it, for processes of its machine.
  */
@@ -91,35 +99,45 @@ static Status pack_address(const SetupDevice *device, uint8_t *family, uint8_t *
   return status_set(STATUS_BAD_VALUE, "%s: other devices are told numbers, not names", name);
 }
 
-static Status pack_device(const SetupDevice *device, uint8_t **at) {
-  uint8_t *record = *at;
-  memset(record, 0, SETUP_DEVICE);
-  TRY(pack_address(device, record, record + 16, record + 32));
-  *at += 2;
-  byte_cursor_put_u16(at, device->reachable && !device->address.on_disk ? device->address.port : 0);
-  byte_cursor_put_u32(at, (uint32_t)device->tokens);
-  byte_cursor_put_double(at, device->weight);
-  *at = record + SETUP_DEVICE;
-  return STATUS_OK;
-}
-
 Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes) {
-  uint8_t *at = bytes;
-  pack_head(setup, &at);
-  pack_links(setup, &at);
-  for (int d = 0; d < setup->nodes; d++) TRY(pack_device(&setup->device[d], &at));
-  for (int64_t i = 0; i < setup->tokens; i++) byte_cursor_put_u32(&at, (uint32_t)setup->order[i]);
+  ClusterSetup s = *setup;
+  ByteCursor c = byte_cursor_to(bytes);
+  HeadRest rest = {.points = (uint32_t)s.links.trace.count,
+                   .flags = (s.keep_codes ? FLAG_CODES : 0U) | (s.links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s.mask ? FLAG_MASK : 0U) |
+                            (s.shaped ? FLAG_SHAPED : 0U)};
+  head_fields(&c, &s, &rest);
+  for (int i = 0; i < s.links.trace.count; i++) {
+    LinkTracePoint point = s.links.trace.points[i];
+    byte_cursor_double(&c, &point.seconds);
+    byte_cursor_double(&c, &point.bits_per_second);
+  }
+  for (int d = 0; d < s.nodes; d++) {
+    SetupDevice *device = &s.device[d];
+    uint8_t *record = c.at;
+    uint16_t port = device->reachable && !device->address.on_disk ? device->address.port : 0;
+    memset(record, 0, SETUP_DEVICE);
+    TRY(pack_address(device, record, record + 16, record + 32));
+    c.at += 2;
+    byte_cursor_u16(&c, &port);
+    BYTE_CURSOR_FIELD(&c, 32, device->tokens);
+    byte_cursor_double(&c, &device->weight);
+    c.at = record + SETUP_DEVICE;
+  }
+  for (int64_t i = 0; i < s.tokens; i++, c.at += 4) wire_put_u32(c.at, (uint32_t)s.order[i]);
   return STATUS_OK;
 }
 
 void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]) {
-  uint8_t *at = agreed;
-  byte_cursor_put(&at, session, SETUP_SESSION);
-  byte_cursor_put_u16(&at, setup->epoch);
-  byte_cursor_put_u16(&at, WIRE_VERSION);
-  byte_cursor_put_u64(&at, setup->fingerprints.model);
-  byte_cursor_put_u64(&at, setup->fingerprints.codebook);
-  byte_cursor_put_u64(&at, setup->fingerprints.partition);
+  ByteCursor c = byte_cursor_to(agreed);
+  Fingerprints f = setup->fingerprints;
+  uint16_t epoch = setup->epoch, version = WIRE_VERSION;
+  memcpy(c.at, session, SETUP_SESSION);
+  c.at += SETUP_SESSION;
+  byte_cursor_u16(&c, &epoch);
+  byte_cursor_u16(&c, &version);
+  byte_cursor_u64(&c, &f.model);
+  byte_cursor_u64(&c, &f.codebook);
+  byte_cursor_u64(&c, &f.partition);
 }
 
 /* ---- parsing */
@@ -131,35 +149,21 @@ static Status need(const char *what, double value, double min, double max) {
 }
 static Status refuse(const char *why) { return status_set(STATUS_BAD_VALUE, "sent a set-up %s", why); }
 
-static Status parse_choices(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
-  uint8_t choices[6];
-  byte_cursor_get(at, choices, sizeof choices);
-  TRY(need("strategy", choices[0], 0, STRATEGY_COUNT - 1));
-  TRY(need("transport", choices[1], 0, TRANSPORT_COUNT - 1));
-  TRY(need("reliability", choices[2], RELIABILITY_STREAM, RELIABILITY_RETRANSMIT));
-  TRY(need("parts", choices[3], 1, MAX_PARTS));
-  TRY(need("class token", choices[4], config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED,
-           config_is_decoder(config) ? CLASS_NONE : CLASS_SINGLE));
-  TRY(need("entropy coding", choices[5], 0, ENTROPY_COUNT - 1));
-  s->strategy = (Strategy)choices[0];
-  s->transport = (TransportKind)choices[1];
-  s->reliability.mode = (ReliabilityMode)choices[2];
-  s->parts = choices[3];
-  s->class_token = (ClassToken)choices[4];
-  s->entropy = (EntropyChoice)choices[5];
-  return STATUS_OK;
-}
-
-static Status parse_limits(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
-  bool text = config_is_decoder(config);
-  s->sequences = byte_cursor_get_u16(at);
-  s->retained = byte_cursor_get_u16(at);
-  s->batch_max = byte_cursor_get_u32(at);
-  s->tokens_max = byte_cursor_get_u32(at);
-  s->reliability.timeout = byte_cursor_get_double(at);
-  s->reliability.deadline = byte_cursor_get_double(at);
-  s->mtu = byte_cursor_get_u32(at);
-  uint32_t flags = byte_cursor_get_u32(at);
+static Status parse_head(ByteCursor *c, const ModelConfig *config, ClusterSetup *s) {
+  const bool text = config_is_decoder(config);
+  const double tokens = text ? 0 : (double)config_tokens(config);
+  LinkOptions *l = &s->links;
+  HeadRest rest = {0};
+  head_fields(c, s, &rest);
+  TRY(need("epoch", s->epoch, 1, UINT16_MAX));
+  TRY(need("devices", s->nodes, 1, WIRE_NODES));
+  TRY(need("device number", s->self, 0, s->nodes - 1));
+  TRY(need("strategy", s->strategy, 0, STRATEGY_COUNT - 1));
+  TRY(need("transport", s->transport, 0, TRANSPORT_COUNT - 1));
+  TRY(need("reliability", s->reliability.mode, RELIABILITY_STREAM, RELIABILITY_RETRANSMIT));
+  TRY(need("parts", s->parts, 1, MAX_PARTS));
+  TRY(need("class token", s->class_token, text ? CLASS_NONE : CLASS_DISTRIBUTED, text ? CLASS_NONE : CLASS_SINGLE));
+  TRY(need("entropy coding", s->entropy, 0, ENTROPY_COUNT - 1));
   TRY(need("sequences", s->sequences, 0, text ? SETUP_SEQUENCES : 0));
   TRY(need("retained blocks", s->retained, 0, (double)config->blocks));
   TRY(need("batch", (double)s->batch_max, 1, INT32_MAX));
@@ -167,68 +171,36 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   TRY(need("time-out", s->reliability.timeout, 1e-3, max_seconds));
   TRY(need("deadline", s->reliability.deadline, 0, max_seconds));
   if (s->mtu) TRY(need("MTU", s->mtu, 576, UINT16_MAX));
-  TRY(need("flags", flags, 0, FLAGS));
-  s->keep_codes = flags & FLAG_CODES;
-  s->links.lose_tokens = flags & FLAG_LOSE_TOKENS;
-  s->mask = flags & FLAG_MASK;
-  s->shaped = flags & FLAG_SHAPED;
-  return STATUS_OK;
-}
-
-static Status parse_head(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
-  s->epoch = byte_cursor_get_u16(at);
-  s->nodes = byte_cursor_get_u16(at);
-  s->self = byte_cursor_get_u16(at);
-  TRY(need("epoch", s->epoch, 1, UINT16_MAX));
-  TRY(need("devices", s->nodes, 1, WIRE_NODES));
-  TRY(need("device number", s->self, 0, s->nodes - 1));
-  TRY(parse_choices(at, config, s));
-  TRY(parse_limits(at, config, s));
-  s->fingerprints.model = byte_cursor_get_u64(at);
-  s->fingerprints.codebook = byte_cursor_get_u64(at);
-  s->fingerprints.partition = byte_cursor_get_u64(at);
-  return STATUS_OK;
-}
-
-static Status parse_links(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
-  static const struct {
-    const char *what;
-    double max;
-  } ranges[6] = {{"bandwidth", 1e15}, {"reserved number", 0}, {"latency", 3600},
-                 {"jitter", 3600},    {"loss", 0.999},        {"burst of losses", 1e6}};
-  LinkOptions *l = &s->links;
-  double numbers[6];
-  uint8_t topology = byte_cursor_get_u8(at), loss_model = byte_cursor_get_u8(at);
-  s->reliability.min_packets = byte_cursor_get_u8(at);
-  uint8_t zero = byte_cursor_get_u8(at);
-  l->overhead = byte_cursor_get_u32(at);
-  for (int i = 0; i < 6; i++) TRY(need(ranges[i].what, numbers[i] = byte_cursor_get_double(at), 0, ranges[i].max));
-  l->seed = byte_cursor_get_u64(at);
-  l->trace.count = (int)fmin(byte_cursor_get_u32(at), MAX_TRACE_POINTS + 1);
-  s->tokens = byte_cursor_get_u32(at);
-  TRY(need("link model", topology, LINK_MESH, LINK_SHARED));
-  TRY(need("loss model", loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));
-  TRY(need("reserved byte", zero, 0, 0));
+  TRY(need("flags", rest.flags, 0, FLAGS));
+  TRY(need("bandwidth", l->bits_per_second, 0, 1e15));
+  TRY(need("reserved number", rest.zero, 0, 0));
+  TRY(need("latency", l->latency, 0, 3600));
+  TRY(need("jitter", l->jitter, 0, 3600));
+  TRY(need("loss", l->loss, 0, 0.999));
+  TRY(need("burst of losses", l->loss_burst, 0, 1e6));
+  TRY(need("link model", l->topology, LINK_MESH, LINK_SHARED));
+  TRY(need("loss model", l->loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));
+  TRY(need("reserved byte", rest.zero_byte, 0, 0));
   TRY(need("overhead", (double)l->overhead, 0, UINT16_MAX));
-  TRY(need("points of a trace", l->trace.count, 0, MAX_TRACE_POINTS));
-  double tokens = config_is_decoder(config) ? 0 : (double)config_tokens(config);
+  TRY(need("points of a trace", rest.points, 0, MAX_TRACE_POINTS));
   TRY(need("tokens of an image", (double)s->tokens, tokens, tokens));
-  l->topology = (LinkTopology)topology;
-  l->loss_model = (LossModel)loss_model;
-  l->bits_per_second = numbers[0], l->latency = numbers[2], l->jitter = numbers[3];
-  l->loss = numbers[4], l->loss_burst = numbers[5];
+  s->keep_codes = rest.flags & FLAG_CODES;
+  l->lose_tokens = rest.flags & FLAG_LOSE_TOKENS;
+  s->mask = rest.flags & FLAG_MASK;
+  s->shaped = rest.flags & FLAG_SHAPED;
+  l->trace.count = (int)rest.points;
   return STATUS_OK;
 }
 
-static Status parse_trace(const uint8_t **at, LinkTrace *trace) {
+static Status parse_trace(ByteCursor *c, LinkTrace *trace) {
   if (trace->count == 0) return STATUS_OK;
   trace->points = calloc((size_t)trace->count, sizeof *trace->points);
   if (!trace->points) return status_set(STATUS_NO_MEMORY, "no memory for a trace of %d points", trace->count);
   double last = 0;
   for (int i = 0; i < trace->count; i++) {
     LinkTracePoint *point = &trace->points[i];
-    point->seconds = byte_cursor_get_double(at);
-    point->bits_per_second = byte_cursor_get_double(at);
+    byte_cursor_double(c, &point->seconds);
+    byte_cursor_double(c, &point->bits_per_second);
     TRY(need("a time of the trace", point->seconds, last, i == 0 ? 0 : 1e9));
     if (i > 0 && point->seconds <= last) return refuse("with a trace whose times do not rise");
     TRY(need("a rate of the trace", point->bits_per_second, i + 1 == trace->count ? 1 : 0, 1e15));
@@ -268,14 +240,15 @@ static Status parse_address(const uint8_t *record, uint16_t port, SetupDevice *d
   return STATUS_OK;
 }
 
-static Status parse_device(const uint8_t **at, ClusterSetup *s, SetupDevice *device) {
-  const uint8_t *record = *at;
+static Status parse_device(ByteCursor *c, const ClusterSetup *s, SetupDevice *device) {
+  const uint8_t *record = c->at;
   bool text = s->tokens == 0;
-  *at += 2;
-  uint16_t port = byte_cursor_get_u16(at);
-  device->tokens = byte_cursor_get_u32(at);
-  device->weight = byte_cursor_get_double(at);
-  *at = record + SETUP_DEVICE;
+  uint16_t port = 0;
+  c->at += 2;
+  byte_cursor_u16(c, &port);
+  BYTE_CURSOR_FIELD(c, 32, device->tokens);
+  byte_cursor_double(c, &device->weight);
+  c->at += SETUP_DEVICE - 16;
   TRY(parse_address(record, port, device));
   TRY(need("tokens of a device", (double)device->tokens, text ? 0 : 1, (double)s->tokens));
   return need("the weight of a device", device->weight, text ? 1e-9 : 0, text ? 1e9 : 0);
@@ -283,13 +256,13 @@ static Status parse_device(const uint8_t **at, ClusterSetup *s, SetupDevice *dev
 
 /* ---- consistency */
 
-static Status parse_order(const uint8_t **at, ClusterSetup *s) {
+static Status parse_order(const uint8_t *bytes, ClusterSetup *s) {
   if (s->tokens == 0) return STATUS_OK;
   s->order = calloc((size_t)s->tokens, sizeof *s->order);
   uint8_t *seen = calloc((size_t)s->tokens, 1);
   bool memory = s->order && seen, right = true;
   for (int64_t i = 0; memory && right && i < s->tokens; i++) {
-    uint32_t token = byte_cursor_get_u32(at);
+    uint32_t token = wire_get_u32(bytes + 4 * i);
     right = token < s->tokens && !seen[token];
     if (right) seen[token] = 1;
     s->order[i] = (int32_t)token;
@@ -314,19 +287,18 @@ static Status check_strategy(const ClusterSetup *s, const Weights *weights) {
 }
 
 Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *s) {
-  const uint8_t *at = bytes;
+  ByteCursor c = byte_cursor_from(bytes);
   int64_t sum = 0;
   *s = (ClusterSetup){.epoch = 0};
   if (size < SETUP_HEAD) return refuse("that is too short");
-  TRY(parse_head(&at, weights->config, s));
-  TRY(parse_links(&at, weights->config, s));
+  TRY(parse_head(&c, weights->config, s));
   if (size != setup_message_bytes(s))
     return status_set(STATUS_BAD_VALUE, "sent a set-up of %zu bytes where %zu follow from it", size, setup_message_bytes(s));
-  TRY(parse_trace(&at, &s->links.trace));
-  for (int d = 0; d < s->nodes; d++) TRY(parse_device(&at, s, &s->device[d]));
+  TRY(parse_trace(&c, &s->links.trace));
+  for (int d = 0; d < s->nodes; d++) TRY(parse_device(&c, s, &s->device[d]));
   for (int d = 0; d < s->nodes; d++) sum += s->device[d].tokens;
   if (sum != s->tokens) return refuse("whose devices' tokens do not sum to those of an image");
-  TRY(parse_order(&at, s));
+  TRY(parse_order(c.at, s));
   return check_strategy(s, weights);
 }
 

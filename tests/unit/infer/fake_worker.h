@@ -69,7 +69,7 @@ static inline bool fake_worker_welcome(FakeSession *s) {
   Welcome welcome = {.name = ""};
   uint8_t bytes[WELCOME_BYTES];
   fingerprint_weights(s->weights, &welcome.fingerprints);
-  hello_pack_welcome(&welcome, bytes);
+  hello_welcome(byte_cursor_to(bytes), &welcome);
   ++*s->worker->calls;
   return fake_worker_say(s, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, bytes);
 }

@@ -77,7 +77,7 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
   child->control = control[0];
   child->passed = passed[0];
   return session_child_receive(child->control, &header, bytes, sizeof bytes) && header.kind == WIRE_WELCOME &&
-         hello_parse_welcome(bytes, &welcome) == STATUS_OK && welcome.fingerprints.model == own.model;
+         hello_welcome(byte_cursor_from(bytes), &welcome) == STATUS_OK && welcome.fingerprints.model == own.model;
 }
 
 /* A cluster of one node: of images with all tokens, or of texts of `tokens_max` tokens. */

@@ -61,7 +61,7 @@ static Status deliver(void *context, Connection *from, const WireHeader *header,
   if (header->count == 0) {
     answer = (WireHeader){.kind = WIRE_OFFER, .sender = WIRE_LEADER, .count = (uint32_t)leader->list.count};
     answer.bytes = answer.count * OFFER_FILE_BYTES;
-    offer_list_pack(&leader->list, leader->message + WIRE_HEADER);
+    offer_list(byte_cursor_to(leader->message + WIRE_HEADER), answer.bytes, &leader->list);
   } else {
     uint64_t at = wire_get_u64(payload);
     size_t size = SIZE - at < OFFER_PIECE ? (size_t)(SIZE - at) : OFFER_PIECE;

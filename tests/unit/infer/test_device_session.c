@@ -122,7 +122,7 @@ static void it_is_measured_before_the_first_epoch(void **state) {
   assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));
   assert_int_equal(f.header.kind, WIRE_PROFILE);
   assert_int_equal(f.header.bytes, PROFILE_BYTES);
-  assert_int_equal(hello_parse_profile(bytes, &profile), STATUS_OK);
+  assert_int_equal(hello_profile(byte_cursor_from(bytes), &profile), STATUS_OK);
   assert_true(
       session_child_send(f.child.control, (WireHeader){.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 5000, .bytes = 7}, bytes));
   assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));

@@ -34,12 +34,12 @@ static DeviceProfile profile(void) {
 
 static void a_profile_goes_there_and_back(void **state) {
   (void)state;
-  const DeviceProfile sent = profile();
+  DeviceProfile sent = profile();
   DeviceProfile came;
   uint8_t bytes[PROFILE_BYTES];
   assert_int_equal(PROFILE_BYTES, 96);
-  hello_pack_profile(&sent, bytes);
-  assert_int_equal(hello_parse_profile(bytes, &came), STATUS_OK);
+  hello_profile(byte_cursor_to(bytes), &sent);
+  assert_int_equal(hello_profile(byte_cursor_from(bytes), &came), STATUS_OK);
   assert_memory_equal(&sent, &came, sizeof sent);
   assert_true(wire_get_double(bytes) == 1e-11 && wire_get_double(bytes + 24) == 1e-12 && wire_get_double(bytes + 72) == 1e-10);
 }
@@ -47,14 +47,14 @@ static void a_profile_goes_there_and_back(void **state) {
 static void a_speed_that_none_can_have_is_refused(void **state) {
   (void)state;
   const double faults[] = {0, -1e-10, 1.1, INFINITY, NAN};
-  const DeviceProfile sent = profile();
+  DeviceProfile sent = profile();
   for (int number = 0; number < PROFILE_NUMBERS; number++)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
       uint8_t bytes[PROFILE_BYTES];
       DeviceProfile came;
-      hello_pack_profile(&sent, bytes);
+      hello_profile(byte_cursor_to(bytes), &sent);
       wire_put_double(bytes + 8 * number, faults[i]);
-      assert_int_equal(hello_parse_profile(bytes, &came), STATUS_BAD_VALUE);
+      assert_int_equal(hello_profile(byte_cursor_from(bytes), &came), STATUS_BAD_VALUE);
     }
 }
 

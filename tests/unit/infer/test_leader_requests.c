@@ -237,14 +237,14 @@ static void what_no_node_says(void **state) {
 static void what_a_device_says_of_itself(void **state) {
   (void)state;
   Fixture f;
-  const Welcome right = {.fingerprints = {7, 8, 0}, .name = "board"};
+  Welcome right = {.fingerprints = {7, 8, 0}, .name = "board"};
   Welcome other = right;
   uint8_t bytes[WELCOME_BYTES];
   const WireHeader welcome = {.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, ready = {.kind = WIRE_READY, .sender = 1, .count = 4};
   WireHeader early = ready;
   open_fixture(&f, WIRE_PROMPT);
   f.leader.membership.fingerprints = &right.fingerprints;
-  hello_pack_welcome(&right, bytes);
+  hello_welcome(byte_cursor_to(bytes), &right);
   assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
   f.devices[1].state = DEVICE_GREETED;
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
@@ -263,7 +263,7 @@ static void what_a_device_says_of_itself(void **state) {
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* once */
   f.devices[2].state = DEVICE_GREETED;
   other.fingerprints.codebook = 9;
-  hello_pack_welcome(&other, bytes);
+  hello_welcome(byte_cursor_to(bytes), &other);
   assert_int_equal(hand_over(&f, 2, welcome, bytes), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "another codebook: 0000000000000009 there, 0000000000000008 here"));
   assert_true(f.devices[2].refused);
@@ -320,12 +320,13 @@ static void open_answers(Fixture *f, uint8_t kind, uint8_t message[256]) {
   f->leader.decoding = decoding;
 }
 
-static Status take_scores(const RequestScore scores[NODES]) {
+static Status take_scores(const RequestScore sent[NODES]) {
   Fixture f;
   uint8_t message[256];
   LeaderAnswer answer = {.batch = 1};
   open_answers(&f, WIRE_SCORE, message);
-  for (int d = 0; d < NODES; d++) request_pack_score(&scores[d], f.results[d] + WIRE_STATISTICS);
+  for (int d = 0; d < NODES; d++)
+    request_score(byte_cursor_to(f.results[d] + WIRE_STATISTICS), &(RequestScore){sent[d].loss, sent[d].counted, sent[d].correct});
   return leader_requests_take(&f.leader, &f.leader.queue.requests[1], &answer);
 }
 
@@ -352,13 +353,13 @@ static void sums_of_labels_must_be_possible(void **state) {
   }
 }
 
-static Status take_decodings(const RequestDecoding decodings[NODES], int64_t made) {
+static Status take_decodings(RequestDecoding decodings[NODES], int64_t made) {
   Fixture f;
   uint8_t message[256];
   LeaderAnswer answer = {.batch = 1};
   open_answers(&f, WIRE_PROMPT, message);
   f.leader.queue.made_count = made;
-  for (int d = 0; d < NODES; d++) request_pack_decoding(&decodings[d], f.results[d] + WIRE_STATISTICS);
+  for (int d = 0; d < NODES; d++) request_decoding(byte_cursor_to(f.results[d] + WIRE_STATISTICS), &decodings[d]);
   return leader_requests_take(&f.leader, &f.leader.queue.requests[1], &answer);
 }
 

@@ -1,6 +1,7 @@
 /* A node process by itself, with this test as its leader: what it answers to the byte, and that a leader who breaks the protocol is left.
  */
 #include "infer/patches.h"
+#include "infer/request.h"
 #include "session_child.h"
 #include <cmocka.h>
 #include <poll.h>
@@ -58,7 +59,7 @@ static void answers_have_the_documented_size(void **state) {
   assert_int_equal(header.request, 1);
   assert_int_equal(header.count, 2);
   assert_int_equal(header.bytes, WIRE_STATISTICS + 2 * WIDTH * 4);
-  assert_int_equal(wire_parse_statistics(result, &statistics), STATUS_OK);
+  assert_int_equal(request_statistics(byte_cursor_from(result), &statistics), STATUS_OK);
   assert_true(statistics.compute > 0);
   assert_int_equal(statistics.bytes_sent + statistics.bytes_received, 0);
   close_fixture(&f);

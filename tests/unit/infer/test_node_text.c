@@ -66,7 +66,7 @@ static void answers_have_the_documented_size(void **state) {
   assert_int_equal(header.kind, WIRE_RESULT);
   assert_int_equal(header.count, 2);
   assert_int_equal(header.bytes, WIRE_STATISTICS + 24);
-  assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &score), STATUS_OK);
+  assert_int_equal(request_score(byte_cursor_from(payload + WIRE_STATISTICS), &score), STATUS_OK);
   assert_int_equal(score.counted, 6);
   assert_true(score.loss > 6 * 3 && score.loss < 6 * 12); /* about ln 512 each */
   put_ids(payload, ids, 3);
@@ -83,7 +83,7 @@ static void tokens_come_one_by_one(void **state) {
   uint8_t payload[MAX] = {0};
   Sampling sampling = {.max = 4, .vocabulary = VOCABULARY, .top_p = 1};
   open_fixture(&f);
-  request_pack_sampling(&sampling, payload);
+  request_sampling(byte_cursor_to(payload), NULL, &sampling);
   put_ids(payload + REQUEST_SAMPLING, (const int32_t[]){5, 6, 7}, 3);
   send_message(&f, (WireHeader){.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = REQUEST_SAMPLING + 12}, payload);
   for (uint32_t i = 1; i <= 4; i++) {
@@ -111,9 +111,9 @@ static void samplings_arrive_as_they_are_sent(void **state) {
   s.biases = SAMPLING_BIASES;
   for (int i = 0; i < SAMPLING_BIASES; i++) s.bias[i] = (SamplingBias){i * 3, (float)(i - 16)};
   Sampling parsed;
-  request_pack_sampling(&s, bytes);
-  assert_int_equal(request_parse_sampling(bytes, &setup, &parsed), STATUS_OK);
-  request_pack_sampling(&parsed, again);
+  request_sampling(byte_cursor_to(bytes), NULL, &s);
+  assert_int_equal(request_sampling(byte_cursor_from(bytes), &setup, &parsed), STATUS_OK);
+  request_sampling(byte_cursor_to(again), NULL, &parsed);
   assert_memory_equal(bytes, again, sizeof bytes);
   assert_true(parsed.min_p == s.min_p && parsed.repetition_penalty == s.repetition_penalty);
   assert_true(parsed.frequency_penalty == s.frequency_penalty && parsed.presence_penalty == s.presence_penalty);
@@ -158,7 +158,7 @@ static void what_cannot_be_is_named(void **state) {
     uint32_t bytes = faults[i].kind == WIRE_PROMPT ? REQUEST_SAMPLING + 8 : faults[i].kind == WIRE_SCORE ? 16 : 8;
     open_fixture(&f);
     sampling.biases = 1;
-    if (faults[i].kind == WIRE_PROMPT) request_pack_sampling(&sampling, payload);
+    if (faults[i].kind == WIRE_PROMPT) request_sampling(byte_cursor_to(payload), NULL, &sampling);
     wire_put_u32(payload + faults[i].place, faults[i].value);
     send_message(&f, (WireHeader){.kind = faults[i].kind, .request = 1, .count = 1, .bytes = bytes}, payload);
     assert_true(receive(&f, &header, payload));
@@ -219,7 +219,7 @@ static void the_head_gives_signs_of_life(void **state) {
   assert_true(receive(&f, &header, payload));
   assert_int_equal(header.kind, WIRE_RESULT);
   assert_int_equal(f.heads, 2);
-  assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &all), STATUS_OK);
+  assert_int_equal(request_score(byte_cursor_from(payload + WIRE_STATISTICS), &all), STATUS_OK);
   assert_int_equal(all.counted, count - (count + 10) / 11);
   for (int part = 0; part < 2; part++) { /* the same rows in two requests */
     int first = part ? half : 0, rows = part ? count - half : half;
@@ -232,7 +232,7 @@ static void the_head_gives_signs_of_life(void **state) {
         payload);
     assert_true(receive(&f, &header, payload));
     assert_int_equal(f.heads, 1);
-    assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &score), STATUS_OK);
+    assert_int_equal(request_score(byte_cursor_from(payload + WIRE_STATISTICS), &score), STATUS_OK);
     one.loss += score.loss, one.counted += score.counted, one.correct += score.correct;
   }
   assert_int_equal(one.counted, all.counted);

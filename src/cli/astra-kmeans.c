@@ -78,11 +78,14 @@ enum { PLACE = 24 };
 /* "3", or "3.k" and "3.v" where a block has two codebooks. */
 static const char *place_of(const ModelConfig *config, int64_t index, char text[PLACE]) {
   int sites = config_sites(config);
-  snprintf(text, PLACE, "%lld%s", (long long)(index / sites), sites == 1 ? "" : index % sites == 0 ? ".k" : ".v");
+  snprintf(text, PLACE, "%lld%s", (long long)(config_first_coded(config) + index / sites),
+           sites == 1           ? ""
+           : index % sites == 0 ? ".k"
+                                : ".v");
   return text;
 }
 
-static int64_t sites_of(const ModelConfig *config) { return config->blocks * config_sites(config); }
+static int64_t sites_of(const ModelConfig *config) { return config_codebooks(config); }
 
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
   return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:i}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
@@ -213,7 +216,7 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
 
 /* bits: of a token over all blocks, entropy-coded; beside what packed codes take. */
 static Status report_counted(const ModelConfig *config, const char *directory, double bits, bool json) {
-  double packed = config_bits_per_token(config);
+  const double packed = (double)config_codebooks(config) * config_code_bits(config); /* of its codes */
   if (json) {
     json_t *object = shape_json(config, directory);
     json_object_set_new(object, "coded_bits_per_token", json_real(bits));
@@ -419,6 +422,7 @@ static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
   train->site = (int)config->astra.site;
   train->rotation = config->astra.rotation;
   train->prediction = config->astra.prediction;
+  train->code_first = !config->astra.exact_first;
 }
 
 static Status run_eval(int argc, char **argv) {
@@ -441,7 +445,7 @@ static Status run_show(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   const char *directory = kmeans.shared.train.codebooks;
   TRY(codebooks_config(&kmeans.shared.train, &config));
-  size_t numbers = (size_t)(config.blocks * config_sites(&config) * config.astra.codebook_size * config_site_width(&config));
+  size_t numbers = (size_t)(config_codebooks(&config) * config.astra.codebook_size * config_site_width(&config));
   real *codewords = calloc(numbers, sizeof *codewords);
   Status status = codewords ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %zu numbers of codebooks", numbers);
   if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, codewords);

@@ -336,7 +336,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
     if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
     if (train->codebooks == train->model) { /* what its codebooks are of */
       if (!given(table, "rotation")) train->rotation = astra->rotation;
-      if (!given(table, "prediction")) train->prediction = astra->prediction;
+      if (!given(table, "prediction")) train->prediction = astra->prediction, train->code_first = astra->prediction && !astra->exact_first;
     }
     if (!given(table, "groups")) train->groups = astra->groups;
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;

@@ -45,7 +45,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "quantised tensor: block input or keys and values; auto: kv for Llama"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
       {OPTION_FLAG, "prediction", 0, &t->prediction,
-       .help = "quantise what the block before does not tell of a token (site x); with --rotation, which it implies"},
+       .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
@@ -305,6 +305,17 @@ static Status check_digest(char *text, size_t *size, const char *path) {
                     path);
 }
 
+/* Runs of earlier versions coded the first block of texts, too. */
+static Status find_code_first(TrainOptions *options, const char *directory) {
+  ModelConfig config;
+  const Status status = config_load(&config, directory);
+  if (status == STATUS_NOT_FOUND) return STATUS_OK; /* no checkpoint yet */
+  TRY(status);
+  options->code_first = config.astra.prediction && !config.astra.exact_first;
+  config_release(&config);
+  return STATUS_OK;
+}
+
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
@@ -330,6 +341,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;
+  if (command->train.prediction) TRY(find_code_first(&command->train, directory));
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;
@@ -348,6 +360,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   options->site = (int)config.astra.site;
   options->rotation = config.astra.rotation;
   options->prediction = config.astra.prediction;
+  options->code_first = !config.astra.exact_first;
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
   config_release(&config);

@@ -56,16 +56,20 @@ void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *tra
   transport->ahead = setup->tokens_max > 0;
 }
 
+/* The model's block is on the wire: */
+static uint8_t wire_block(const CodeExchange *ex, int block) { return (uint8_t)(block - ex->setup.first); }
+
 static MessageKey key_of(const CodeExchange *ex, int block, int site, int part) {
-  return (MessageKey){.request = ex->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
+  return (MessageKey){.request = ex->request.number, .block = wire_block(ex, block), .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
-static const Codebook *book_at(const CodeExchange *ex, int block, int site) { return &ex->setup.books[block * ex->setup.sites + site]; }
+static int set_at(const CodeExchange *ex, int block, int site) { return wire_block(ex, block) * ex->setup.sites + site; }
+static const Codebook *book_at(const CodeExchange *ex, int block, int site) { return &ex->setup.books[set_at(ex, block, site)]; }
 static const PacketRules *rules_of(const CodeExchange *ex) { return &ex->rules[ex->request.number & 1]; }
 
 /* Of each group. */
 static const RansTable *coding_at(const CodeExchange *ex, int block, int site) {
-  return ex->setup.coding + (int64_t)(block * ex->setup.sites + site) * ex->setup.books[0].groups;
+  return ex->setup.coding + set_at(ex, block, site) * ex->setup.books[0].groups;
 }
 
 /* ---- messages that are sent ---- */
@@ -79,7 +83,7 @@ typedef struct PartPlace {
 static void keep(CodeExchange *ex, const TokenLayout *layout, const PartPlace *at, int block, int site) {
   const Codebook *book = book_at(ex, block, site);
   int64_t own = layout->shared_rows, batch = ex->request.batch;
-  uint8_t *set = ex->kept + (size_t)(block * ex->setup.sites + site) * (size_t)(batch * own) * ex->token_bytes;
+  uint8_t *set = ex->kept + (size_t)set_at(ex, block, site) * (size_t)(batch * own) * ex->token_bytes;
   for (int64_t b = 0; b < batch; b++)
     pack_codes(ex->codes + b * at->shared * book->groups, at->shared, book->groups, book->entries,
                set + (size_t)(b * own + at->first_shared) * ex->token_bytes);
@@ -108,7 +112,8 @@ static void fill_packets(CodeExchange *ex, CodeMessage *message, const Packet *o
     int64_t count = interleave_count(tokens, of->count, f);
     size_t packed = pack_dense_bytes(count, book->groups, book->entries), coded = 0;
     TransportPacket *packet = &message->packets[f];
-    if (ex->setup.coding) coded = rans_encode(coding_at(ex, of->block, of->site), codes, count, book->groups, bytes, packed - 1);
+    if (ex->setup.coding)
+      coded = rans_encode(coding_at(ex, ex->setup.first + of->block, of->site), codes, count, book->groups, bytes, packed - 1);
     if (coded == 0) pack_dense(codes, count, book->groups, book->entries, bytes);
     *packet = (TransportPacket){.header = *of, .payload = bytes, .bytes = coded > 0 ? coded : packed};
     packet->header.index = (uint16_t)f;
@@ -144,65 +149,112 @@ static void fill_rows(const CodeExchange *ex, const TokenLayout *layout, const P
 
 /* ---- predictions: both sides know the rows of the block before as receivers have them, and what is expected of the next ones */
 
-/* y^ [B, R, W] of the block before -> what is expected now. */
-static Tensor *expected_of(const CodeExchange *ex, Tape *tape, Tensor *before) {
+/* P numbers of each known row [tokens, known_width] -> `before`. */
+static void copy_known(const CodeExchange *ex, const real *known, int64_t tokens, int64_t inputs, real *before) {
+  for (int64_t i = 0; i < tokens; i++) memcpy(before + i * inputs, known + i * ex->setup.known_width, (size_t)inputs * sizeof *known);
+}
+
+/* Rows of the block before [1, tokens, P] -> what is expected now of a site. */
+static Tensor *expected_of(const CodeExchange *ex, Tape *tape, int site, Tensor *before) {
   const Exchange *exchange = &ex->exchange;
-  return op_widen(tape, op_linear(tape, before, exchange->predict_weight, exchange->predict_bias, ACTIVATION_NONE, NULL));
+  return op_widen(tape, op_linear(tape, before, exchange->predict_weight[site], exchange->predict_bias[site], ACTIVATION_NONE, NULL));
+}
+
+/* For them, where something is expected. */
+static Tensor *make_before(const CodeExchange *ex, Tape *tape, int site, int64_t tokens) {
+  return tape_tensor(tape, 3, (int64_t[]){1, tokens, ex->exchange.predict_weight[site]->shape[1]});
 }
 
 static void add_to(real *to, const real *from, int64_t count, real factor) {
   for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
+/* A site's rows as receivers have them [tokens, W] -> known [tokens, known_width]: a token's sites go there side by side, once all are
+ * there, since each is expected of the block before. Until then they stay in pending [tokens, W]. */
+static void remember(const CodeExchange *ex, int site, const real *rows, int64_t tokens, real *pending, real *known) {
+  const size_t width = (size_t)ex->setup.books[0].width, row = width * sizeof *rows;
+  if (site + 1 < ex->setup.sites) {
+    memcpy(pending, rows, (size_t)tokens * row);
+    return;
+  }
+  for (size_t i = 0; i < (size_t)tokens; i++) {
+    real *to = known + i * (size_t)ex->setup.known_width;
+    if (site > 0) memcpy(to, pending + i * width, row);
+    memcpy(to + (size_t)site * width, rows + i * width, row);
+  }
+}
+
 /* Codes of the gathered rows [tokens, W], of which those of one sample begin with the shared row `first`. */
-static Status assign(CodeExchange *ex, Tape *tape, const Codebook *book, int64_t first, int64_t tokens) {
-  real *own = ex->own ? ex->own + first * book->width : NULL; /* several samples are one part, and begin with 0 */
+static Status assign(CodeExchange *ex, Tape *tape, int block, int site, int64_t first, int64_t tokens) {
+  const Codebook *book = book_at(ex, block, site);
+  real *own = ex->own ? ex->own + first * ex->setup.known_width : NULL; /* several samples are one part, and begin with 0 */
   const int64_t numbers = tokens * book->width;
-  Tensor *expected = NULL;
-  if (own && ex->exchange.predict_weight) {
-    expected = expected_of(ex, tape, tape_constant(tape, 3, (int64_t[]){1, tokens, book->width}, own));
-    if (!expected) return tape_status(tape);
+  const Tensor *expected = NULL;
+  if (own && ex->exchange.predict_weight[site]) {
+    Tensor *before = make_before(ex, tape, site, tokens);
+    if (before) copy_known(ex, own, tokens, tensor_width(before), before->value);
+    if (!before || !(expected = expected_of(ex, tape, site, before))) return tape_status(tape);
     add_to(ex->gathered, expected->value, numbers, -1);
   }
   codebook_assign(book, ex->gathered, tokens, ex->codes, NULL, ex->scratch);
   if (!own) return STATUS_OK;
-  codebook_lookup(book, ex->codes, tokens, own);
-  if (expected) add_to(own, expected->value, numbers, 1);
+  codebook_lookup(book, ex->codes, tokens, ex->gathered);
+  if (expected) add_to(ex->gathered, expected->value, numbers, 1);
+  remember(ex, site, ex->gathered, tokens, ex->pending, own);
   return STATUS_OK;
 }
 
 /* rows->x [B, R, W], codewords, becomes the tokens themselves, of which what was lost is as expected. lost [B, R]. */
-static Status complete(CodeExchange *ex, Tape *tape, const TokenLayout *layout, const ExchangeRows *rows, const uint8_t *lost) {
-  const int64_t count = rows->x->shape[1], width = tensor_width(rows->x), all = layout->remote;
-  Tensor *before = NULL, *expected = NULL;
-  if (ex->exchange.predict_weight) {
-    int64_t row = 0;
-    before = tape_tensor(tape, 3, rows->x->shape);
-    if (!before) return tape_status(tape);
-    for (int64_t b = 0; b < ex->request.batch; b++)
-      for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
-        memcpy(before->value + row * width, ex->remote + (b * all + rows->run[r].place) * width,
-               (size_t)(rows->run[r].count * width) * sizeof(real));
-    expected = expected_of(ex, tape, before);
-    if (!expected) return tape_status(tape);
-  }
-  for (int64_t row = 0; row < ex->request.batch * count; row++) {
-    real *x = rows->x->value + row * width;
-    if (lost[row]) memset(x, 0, (size_t)width * sizeof *x);
-    if (expected) add_to(x, expected->value + row * width, width, 1);
-  }
+static Status complete(const CodeExchange *ex, Tape *tape, const TokenLayout *layout, int site, const ExchangeRows *rows,
+                       const uint8_t *lost) {
+  const int64_t count = rows->x->shape[1], width = tensor_width(rows->x), all = layout->remote, known = ex->setup.known_width;
+  const bool expects = ex->exchange.predict_weight[site] != NULL;
+  const Tensor *expected = NULL;
+  Tensor *before = expects ? make_before(ex, tape, site, ex->request.batch * count) : NULL;
   int64_t row = 0;
+  for (int64_t b = 0; before && b < ex->request.batch; b++)
+    for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
+      copy_known(ex, ex->remote + (b * all + rows->run[r].place) * known, rows->run[r].count, tensor_width(before),
+                 before->value + row * tensor_width(before));
+  if (before) expected = expected_of(ex, tape, site, before);
+  if (expects && !expected) return tape_status(tape);
+  for (row = 0; row < ex->request.batch * count; row++)
+    if (lost[row]) memset(rows->x->value + row * width, 0, (size_t)width * sizeof(real));
+  if (expected) add_to(rows->x->value, expected->value, ex->request.batch * count * width, 1);
+  row = 0;
   for (int64_t b = 0; b < ex->request.batch; b++)
     for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
-      memcpy(ex->remote + (b * all + rows->run[r].place) * width, rows->x->value + row * width,
-             (size_t)(rows->run[r].count * width) * sizeof(real));
+      remember(ex, site, rows->x->value + row * width, rows->run[r].count, ex->pending + row * width,
+               ex->remote + (b * all + rows->run[r].place) * known);
   return STATUS_OK;
+}
+
+/* Rows [B, rows, D] that all devices know in full. shared: which rows of each sample, [count]; NULL: all of them. */
+static void know_rows(const CodeExchange *ex, const Tensor *h, const int32_t *shared, int64_t first, int64_t count, real *known) {
+  const int64_t width = tensor_width(h);
+  for (int64_t b = 0; b < h->shape[0]; b++)
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t row = shared ? shared[i] - first : i;
+      tensor_read(h, (b * h->shape[1] + row) * width, width, known + (b * count + i) * ex->setup.known_width);
+    }
+}
+
+static Status know(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  const CodeExchange *ex = (CodeExchange *)self;
+  if (own) {
+    PartPlace at;
+    layout_part(layout, ex->exchange.parts, part, &at.first, &at.rows, &at.first_shared, &at.shared);
+    if (ex->progress && part == 0) ex->progress(ex->progress_context, 0);
+    know_rows(ex, own, layout->shared_row + at.first_shared, at.first, at.shared, ex->own + at.first_shared * ex->setup.known_width);
+  }
+  if (remote) know_rows(ex, remote, NULL, 0, layout->remote, ex->remote);
+  return tape_status(tape);
 }
 
 Status code_exchange_encode_part(CodeExchange *ex, Tape *tape, const TokenLayout *layout, int block, int site, int part, const Tensor *h,
                                  const TransportPacket **packets, int *count) {
   /* The message's memory is free again `ring` blocks later. */
-  uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + (uint64_t)block;
+  uint64_t sequence = (uint64_t)(ex->request.number - 1) * (uint64_t)ex->setup.blocks + wire_block(ex, block);
   CodeMessage *message = &ex->messages[((int)(sequence % (uint64_t)ex->ring) * ex->setup.sites + site) * parts_of(&ex->setup) + part];
   PartPlace at;
   layout_part(layout, ex->exchange.parts, part, &at.first, &at.rows, &at.first_shared, &at.shared);
@@ -221,7 +273,7 @@ Status code_exchange_encode_part(CodeExchange *ex, Tape *tape, const TokenLayout
   if (needed == 0 || needed > ex->max_packets) needed = ex->max_packets; /* larger ones: the backend must cut them */
   *count = needed < tokens ? needed : (int)tokens;
   Packet of = {.request = ex->request.number,
-               .block = (uint8_t)block,
+               .block = wire_block(ex, block),
                .site = (uint8_t)site,
                .part = (uint8_t)part,
                .type = ex->setup.whole_rows ? PACKET_RAW : PACKET_CODES,
@@ -235,7 +287,7 @@ Status code_exchange_encode_part(CodeExchange *ex, Tape *tape, const TokenLayout
     int64_t row = layout->shared_row[at.first_shared + i % at.shared] - at.first;
     tensor_read(h, (i / at.shared * at.rows + row) * width, width, ex->gathered + i * width);
   }
-  TRY(assign(ex, tape, book_at(ex, block, site), at.first_shared, tokens));
+  TRY(assign(ex, tape, block, site, at.first_shared, tokens));
   if (ex->request.keep) keep(ex, layout, &at, block, site);
   reorder(ex, tokens, *count, false);
   fill_packets(ex, message, &of, tokens);
@@ -398,7 +450,7 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
     TRY(take_codes(ex, &peer, &arrivals[d], block, site, remote_begin(layout, span) + first, rows));
     peer.offset += peer.rows;
   }
-  if (ex->remote) TRY(complete(ex, tape, layout, rows, peer.lost));
+  if (ex->remote) TRY(complete(ex, tape, layout, site, rows, peer.lost));
   if (ex->statistics.masked > masked) rows->lost = peer.lost;
   return STATUS_OK;
 }
@@ -520,13 +572,20 @@ static size_t kept_bytes(const CodeExchangeSetup *setup, size_t token_bytes) {
 }
 static size_t message_count(const CodeExchange *ex) { return (size_t)(ex->ring * ex->setup.sites * parts_of(&ex->setup)); }
 
+/* Of own, remote and pending; 0 without predictions. */
+static size_t known_numbers(const CodeExchangeSetup *setup) {
+  const size_t own = (size_t)max_of(setup, setup->self), others = max_of_others(setup);
+  const size_t pending = setup->sites > 1 ? (own > others ? own : others) * (size_t)setup->books[0].width : 0;
+  return setup->known_width ? (own + others) * (size_t)setup->known_width + pending : 0;
+}
+
 size_t code_exchange_bytes(const CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   if (!ex->messages) return 0;
   size_t bytes = message_count(ex) * (ex->message_bytes + (size_t)ex->max_packets * sizeof(TransportPacket));
   if (setup->whole_rows) return bytes + transport_thread_state(setup->transport).memory;
   size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
-  if (setup->predicts) bytes += (own + max_of_others(setup)) * (size_t)setup->books[0].width * sizeof(real);
+  if (setup->known_width) bytes += known_numbers(setup) * sizeof(real);
   bytes += 2 * max * groups * sizeof(int32_t) + max * ex->token_bytes + kept_bytes(setup, ex->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
   return bytes + transport_thread_state(setup->transport).memory;
@@ -536,11 +595,14 @@ static bool allocate_codes(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   const Codebook *book = &setup->books[0];
   size_t own = (size_t)max_of(setup, setup->self), max = (size_t)max_of_any(setup);
+  if (setup->known_width) {
+    if (!(ex->own = malloc(known_numbers(setup) * sizeof(real) + 1))) return false;
+    ex->remote = ex->own + own * (size_t)setup->known_width;
+    ex->pending = ex->remote + max_of_others(setup) * (size_t)setup->known_width;
+  }
   return (ex->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
          (ex->codes = malloc(max * (size_t)book->groups * sizeof(int32_t))) &&
          (ex->ordered = malloc(max * (size_t)book->groups * sizeof(int32_t))) && (ex->aligned = malloc(max * ex->token_bytes)) &&
-         (!setup->predicts || ((ex->own = malloc(own * (size_t)book->width * sizeof(real) + 1)) &&
-                               (ex->remote = malloc(max_of_others(setup) * (size_t)book->width * sizeof(real) + 1)))) &&
          (ex->scratch = malloc(codebook_assign_scratch(book, (int64_t)own))) &&
          (!setup->keep_codes || (ex->kept = malloc(kept_bytes(setup, ex->token_bytes))));
 }
@@ -580,8 +642,9 @@ static Status choose_packets(CodeExchange *ex) {
 }
 
 Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
-  *ex = (CodeExchange){
-      .exchange = {.begin = begin, .finish = finish, .parts = 1, .whole_rows = setup->whole_rows}, .setup = *setup, .fault = -1};
+  const Exchange exchange = {.begin = begin, .finish = finish, .know = setup->first ? know : NULL, .parts = 1};
+  *ex = (CodeExchange){.exchange = exchange, .setup = *setup, .fault = -1};
+  ex->exchange.whole_rows = setup->whole_rows;
   if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, MAX_PARTS);
@@ -606,7 +669,6 @@ void code_exchange_release(CodeExchange *ex) {
   free(ex->arrivals);
   free(ex->gathered);
   free(ex->own);
-  free(ex->remote);
   free(ex->codes);
   free(ex->ordered);
   free(ex->aligned);

@@ -23,16 +23,18 @@ typedef struct CodeExchangeSetup {
   const TokenLayout *layout; /* of this node; outlives the exchange; with tokens_max it may be another one for each request. Its devices are
                               * spans: span s is node (CodeExchangeRequest.first + s) mod nodes */
   const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
-  int blocks, sites;
-  int parts;                  /* that a block is cut into; 0 as 1 */
-  int64_t batch_max;          /* samples of the largest request */
-  int min_packets;            /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
-  bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
-  int64_t width;              /* of a token at a site of these */
-  bool keep_codes;            /* room to keep all packed codes of a request (CodeExchangeRequest.keep) */
-  bool predicts;              /* the model has predictions (AstraConfig.prediction) */
-  bool causal;                /* codes go to the nodes of later spans alone */
-  int64_t tokens_max;         /* of the longest sequence; 0: every request has the layout's tokens */
+  int blocks, sites;         /* blocks whose tokens travel */
+  int first;                 /* the first of them (config_first_coded); on the wire it is block 0 */
+  int parts;                 /* that a block is cut into; 0 as 1 */
+  int64_t batch_max;         /* samples of the largest request */
+  int min_packets;           /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
+  bool whole_rows;           /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
+  int64_t width;             /* of a token at a site of these */
+  bool keep_codes;           /* room to keep all packed codes of a request (CodeExchangeRequest.keep) */
+  int64_t known_width;       /* with predictions (AstraConfig.prediction), numbers of a token that both sides know at most: P (exchange.h);
+                              * 0: none */
+  bool causal;               /* codes go to the nodes of later spans alone */
+  int64_t tokens_max;        /* of the longest sequence; 0: every request has the layout's tokens */
   TransportThread *transport; /* outlives the exchange's use, not the exchange; NULL: only encode and decode are called */
   size_t max_packet;          /* without a transport: payload of a packet */
   const KvTables *keys;       /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
@@ -83,14 +85,16 @@ typedef struct CodeExchange {
   TransportArrival *arrivals; /* [nodes] */
   real *gathered;             /* [tokens of this node, W] */
   int32_t *codes, *ordered;   /* [max tokens of any node, G]: in the order of tokens, and of packets */
-  real *own, *remote;         /* with predictions, tokens of the block before as receivers know them: [B, own, W] and [B, remote, W] */
-  uint8_t *aligned;           /* [max tokens of any node][token_bytes] */
-  void *scratch;              /* of codebook_assign */
-  uint8_t *kept;              /* [blocks * sites][batch, own tokens][token_bytes] */
-  LinkModel *losers;          /* [nodes] of tokens that come; NULL: none is lost */
-  LinkOptions loss;           /* theirs */
-  int fault;                  /* the peer that a failure is about; -1: none */
-  NodeStatistics statistics;  /* of the current request; the owner fills in compute, elapsed and the transport's counts */
+  /* With predictions, tokens of the block before as receivers know them: [B, own, known_width] and [B, remote, known_width], of which the
+   * first P numbers count. pending [max tokens, W]: those of site 0 until site 1 of the same part is known, too. In one block of memory. */
+  real *own, *remote, *pending;
+  uint8_t *aligned;          /* [max tokens of any node][token_bytes] */
+  void *scratch;             /* of codebook_assign */
+  uint8_t *kept;             /* [blocks * sites][batch, own tokens][token_bytes] */
+  LinkModel *losers;         /* [nodes] of tokens that come; NULL: none is lost */
+  LinkOptions loss;          /* theirs */
+  int fault;                 /* the peer that a failure is about; -1: none */
+  NodeStatistics statistics; /* of the current request; the owner fills in compute, elapsed and the transport's counts */
 } CodeExchange;
 
 Status code_exchange_init(CodeExchange *exchange, const CodeExchangeSetup *setup);

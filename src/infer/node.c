@@ -314,7 +314,7 @@ static Status start_cache(Node *node) {
   KvCacheSetup setup = {
       .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .max = node->setup->tokens_max};
   setup.kind = weights->cache_kind;
-  KvCodewords *codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
+  KvCodewords *codewords = calloc((size_t)(config->blocks * config_sites(config)) + 1, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
   for (int i = 0; i < weights->book_count; i++)
     codewords[i] = (KvCodewords){weights->books[i].codewords, weights->books[i].narrow, weights->books[i].kind};
@@ -571,14 +571,15 @@ static CodeExchangeSetup exchange_setup(const Node *node) {
                              .nodes = node->nodes,
                              .layout = &node->layout,
                              .books = setup->weights->books,
-                             .blocks = (int)config->blocks,
+                             .blocks = (int)config->blocks - (whole ? 0 : config_first_coded(config)),
+                             .first = whole ? 0 : config_first_coded(config),
                              .sites = whole ? config_whole_sites(config) : config_sites(config),
                              .whole_rows = whole,
                              .width = config_whole_width(config),
                              .batch_max = setup->batch_max,
                              .keep_codes = setup->keep_codes,
                              .causal = setup->split != NULL,
-                             .predicts = setup->weights->config->astra.prediction,
+                             .known_width = whole ? 0 : config_known_width(config),
                              .tokens_max = setup->tokens_max,
                              .parts = setup->network ? setup->network->parts : 1,
                              .min_packets = setup->network ? setup->network->reliability.min_packets : 1,

@@ -166,7 +166,8 @@ static Status read_codes(const SafeFile *file, const Weights *weights, Samples *
   samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
   if (!samples->codes) return status_set(STATUS_NO_MEMORY, "no memory for the sample codes");
   for (int i = 0; i < samples->sets; i++) {
-    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", i / sites, sites == 1 ? "x" : kv[i % sites]);
+    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", config_first_coded(weights->config) + i / sites,
+             sites == 1 ? "x" : kv[i % sites]);
     TRY(read_integers(file, name, 3, shape, &samples->codes[i]));
     for (int64_t j = 0; j < shape[0] * shape[1] * shape[2]; j++) {
       if (samples->codes[i][j] < 0 || samples->codes[i][j] >= weights->config->astra.codebook_size)
@@ -219,11 +220,17 @@ typedef struct Replay {
   void *context;
   int64_t tokens;
   Tensor *remote[EXCHANGE_SITES]; /* of each site, of the last block that has begun */
+  Tensor *known;                  /* of it, with predictions: exchange.h */
   int32_t *own_code;              /* [G] of the class token */
   void *scratch;
 } Replay;
 
 static const size_t replay_arena_bytes = (size_t)1 << 36;
+
+/* Number of a site's codes and codebook. */
+static int set_of(const ModelConfig *config, int block, int site) {
+  return (block - config_first_coded(config)) * config_sites(config) + site;
+}
 
 static int32_t token_of(const TokenLayout *layout, int64_t shared) { return layout->row_token[layout->shared_row[shared]]; }
 
@@ -257,10 +264,11 @@ static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout
   for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) {
     const int64_t batch = h[site]->shape[0], width = tensor_width(h[site]);
     const int64_t shape[3] = {batch, layout->shared, width}, content[3] = {batch, replay->tokens, width};
-    const int set = block * config_sites(replay->weights->config) + site;
+    const int set = set_of(replay->weights->config, block, site);
     Tensor *rows = op_gather_rows_wide(tape, h[site], layout->shared_row, layout->shared), *expected = NULL;
-    if (self->predict_weight) {
-      expected = op_widen(tape, op_linear(tape, replay->remote[site], self->predict_weight, self->predict_bias, ACTIVATION_NONE, NULL));
+    if (self->predict_weight[site]) {
+      expected =
+          op_widen(tape, op_linear(tape, replay->known, self->predict_weight[site], self->predict_bias[site], ACTIVATION_NONE, NULL));
       rows = op_add_scaled(tape, rows, expected, -1);
     }
     Tensor *x = tape_tensor(tape, 3, content), *remote = tape_tensor(tape, 3, shape);
@@ -269,6 +277,14 @@ static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout
     look_up(replay, layout, set, rows, remote->value);
     replay->remote[site] = expected ? op_add(tape, remote, expected) : remote;
   }
+  if (!replay->weights->config->astra.prediction) return tape_status(tape);
+  replay->known = h[1] ? op_join(tape, replay->remote[0], replay->remote[1]) : replay->remote[0];
+  return tape_status(tape);
+}
+
+static Status replay_know(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  (void)layout, (void)part, (void)own;
+  if (remote) ((Replay *)self)->known = op_widen(tape, remote);
   return tape_status(tape);
 }
 
@@ -300,7 +316,7 @@ static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, co
 static Status replay_codes(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context,
                            real *logits) {
   const Codebook *book = &weights->books[0];
-  Replay replay = {.exchange = {.begin = replay_begin, .finish = replay_finish},
+  Replay replay = {.exchange = {.begin = replay_begin, .finish = replay_finish, .know = replay_know},
                    .weights = weights,
                    .codes = codes,
                    .see = see,
@@ -420,7 +436,7 @@ static void check_image(Comparison *c, int set, int64_t b, const real *x) {
 
 static void check_site(void *context, int block, int site, const real *x) {
   Comparison *c = context;
-  int set = block * config_sites(c->weights->config) + site;
+  int set = set_of(c->weights->config, block, site);
   codebook_assign(&c->weights->books[set], x, c->batch * c->samples->tokens, c->nearest, NULL, c->scratch);
   for (int64_t b = 0; b < c->batch; b++) check_image(c, set, b, x);
 }

@@ -66,7 +66,7 @@ static Status load_books(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
   int64_t width = config_site_width(config), entries = config->astra.codebook_size, groups = config->astra.groups;
   NarrowKind kind = weights->cache_kind;
-  weights->book_count = (int)config->blocks * config_sites(config);
+  weights->book_count = (int)config_codebooks(config);
   TRY(load_codewords(weights, directory, &kind));
   weights->books = calloc((size_t)weights->book_count, sizeof *weights->books);
   if (!weights->books) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);

@@ -272,9 +272,17 @@ static Exchange *exchange_of(const BlockContext *context) {
 static bool rotates(const BlockParams *block, const Exchange *exchange) { return block->rotation.weight >= 0 && !exchange->whole_rows; }
 
 static void set_predictor(const BlockContext *context, const BlockParams *block, Exchange *exchange) {
-  const bool predicts = block->prediction.weight >= 0 && !exchange->whole_rows;
-  exchange->predict_weight = predicts ? block_param(context, block->prediction.weight) : NULL;
-  exchange->predict_bias = predicts ? block_param(context, block->prediction.bias) : NULL;
+  const Projection *const sites[EXCHANGE_SITES] = {&block->prediction, &block->prediction_value};
+  for (int i = 0; i < EXCHANGE_SITES; i++) {
+    const bool predicts = sites[i]->weight >= 0 && !exchange->whole_rows;
+    exchange->predict_weight[i] = predicts ? block_param(context, sites[i]->weight) : NULL;
+    exchange->predict_bias[i] = predicts ? block_param(context, sites[i]->bias) : NULL;
+  }
+}
+
+/* Whether every device computes the block's tokens itself. */
+static bool is_known(const BlockContext *context, int index, const Exchange *exchange) {
+  return index < config_first_coded(context->config) && exchange->know != NULL;
 }
 
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
@@ -289,7 +297,7 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
   }
   Tensor *const rows[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
   for (int i = 0; i < 2; i++) {
-    if (told[i] == NULL || !rotates(block, told[i]) || rotated[0] != NULL) continue;
+    if (told[i] == NULL || is_known(context, index, told[i]) || !rotates(block, told[i]) || rotated[0] != NULL) continue;
     rotated[0] = block_map(context, parts->tape, rows[0], &block->rotation);
     if (parts->kv) rotated[1] = block_map(context, parts->tape, rows[1], &block->rotation_value);
   }
@@ -298,7 +306,9 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
     if (told[i] == NULL) continue;
     Tensor *const *h = rotates(block, told[i]) ? rotated : rows;
     set_predictor(context, block, told[i]);
-    if (!block_status(parts->tape, told[i]->begin(told[i], parts->tape, context->layout, index, p, h))) return false;
+    const Status status = is_known(context, index, told[i]) ? told[i]->know(told[i], parts->tape, context->layout, p, part->h, NULL)
+                                                            : told[i]->begin(told[i], parts->tape, context->layout, index, p, h);
+    if (!block_status(parts->tape, status)) return false;
   }
   return true;
 }
@@ -400,11 +410,30 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
          take_lost(parts, rows, keys.k->shape[0], arrived);
 }
 
+/* The others' rows of a block whose tokens every device computes itself. In training they are among this process's own. */
+static bool finish_known(const Parts *parts, const BlockParams *block, Exchange *exchange, Arrived *arrived) {
+  const BlockContext *context = parts->context;
+  const TokenLayout *layout = context->layout;
+  Tape *tape = parts->tape;
+  Tensor *h;
+  if (layout->self < 0)
+    h = op_gather_rows(tape, joined(parts, member_h), layout->shared_row, layout->shared_rows);
+  else if (context->known != NULL)
+    h = block_norm(context, tape, context->known, block->norm1_weight, block->norm1_bias);
+  else
+    return tape_fail(tape, STATUS_BAD_VALUE, "the ids of the other devices' tokens are not given") == STATUS_OK;
+  if (h == NULL || !block_status(tape, exchange->know(exchange, tape, layout, 0, NULL, h))) return false;
+  arrived->keys = block_keys(context, block, tape, h);
+  return arrived->keys.k != NULL && arrived->keys.v != NULL;
+}
+
 static bool finish_all(const Parts *parts, const BlockParams *block, int index, Arrived *arrived) {
+  Exchange *exchange = exchange_of(parts->context);
   *arrived = (Arrived){.lost = NULL};
   if (parts->context->layout->remote == 0) return true;
-  if (exchange_of(parts->context) == NULL)
+  if (exchange == NULL)
     return tape_fail(parts->tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
+  if (is_known(parts->context, index, exchange)) return finish_known(parts, block, exchange, arrived);
   for (int p = 0; p < parts->count; p++)
     if (!finish_part(parts, block, index, p, arrived)) return false;
   if (arrived->keys.k != NULL && arrived->keys.v != NULL) return true;

@@ -17,6 +17,7 @@ typedef struct BlockContext {
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: not called */
   int *not_finite;    /* takes the first place whose output is not finite (block_place); or NULL */
+  Tensor *known;      /* of a node: the embeddings of the remote tokens [B, remote, D] (AstraConfig.exact_first); NULL: not needed */
   KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (decoding); NULL: none */
 } BlockContext;
 

@@ -46,9 +46,9 @@ Status checkpoint_unchanged(const CheckpointMapping *mapping);
 /* The file that this address is mapped from, or NULL. Async-signal-safe. */
 const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address);
 
-/* codebooks[block * sites + site] -> [G, K, W/G] in one block of memory, which must hold blocks * sites * K * W numbers; NOT_FOUND when
- * absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing, shapes other than config's, or a NaN:
- * BAD_FILE. */
+/* All codebooks, numbered as config_codebooks counts -> [G, K, W/G] each in one block of memory, which must hold K * W numbers of each;
+ * NOT_FOUND when absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing, shapes other than config's, or
+ * a NaN: BAD_FILE. */
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks);
 
 /* Writes config.json, preprocessor_config.json and model.safetensors (parameters, with adapters folded into them, and, if not NULL,

@@ -153,16 +153,13 @@ static Status save_tensors(const char *directory, const SafeItem *items, size_t 
 
 enum { CODEBOOK_NAME = 64, CODEBOOK_DIMS = 3 };
 
-/* blocks x sites; 0 for a plain model */
-static int64_t codebooks_count(const ModelConfig *config) { return config->astra.groups > 0 ? config->blocks * config_sites(config) : 0; }
-
 static void name_of(const ModelConfig *config, int64_t index, const char *what, char name[CODEBOOK_NAME]) {
   static const char *const both[] = {"k", "v"};
-  int64_t sites = config_sites(config);
-  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s", (long long)(index / sites), sites == 1 ? "x" : both[index % sites], what);
+  const int64_t sites = config_sites(config), block = config_first_coded(config) + index / sites;
+  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s", (long long)block, sites == 1 ? "x" : both[index % sites], what);
 }
 
-/* index = block * sites + site */
+/* index: as config_codebooks counts */
 static void codebooks_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) { name_of(config, index, "codebook", name); }
 
 /* of the same site */
@@ -178,7 +175,7 @@ static void codebooks_shape(const ModelConfig *config, int64_t shape[CODEBOOK_DI
 }
 
 static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *config, real *out) {
-  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
+  int64_t shape[CODEBOOK_DIMS], count = config_codebooks(config);
   codebooks_shape(config, shape);
   for (int64_t i = 0; i < count; i++) {
     char name[CODEBOOK_NAME], have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
@@ -207,7 +204,7 @@ static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
 }
 
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks) {
-  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codebooks", directory);
+  if (config_codebooks(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codebooks", directory);
   CheckpointFiles files;
   Status status = open_with_codebooks(&files, directory);
   if (status == STATUS_NOT_FOUND && files_is_dir(directory)) {
@@ -255,7 +252,7 @@ static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t
   numbers = shape[0] * shape[1];
   int32_t *wide = malloc((size_t)numbers * sizeof *wide);
   Status status = wide ? STATUS_OK : status_no_memory(file->path, "frequencies of codes");
-  for (int64_t i = 0; status == STATUS_OK && i < codebooks_count(config); i++) {
+  for (int64_t i = 0; status == STATUS_OK && i < config_codebooks(config); i++) {
     char name[CODEBOOK_NAME];
     codebooks_frequencies_name(config, i, name);
     status = read_one(file, name, shape, wide, frequencies + i * numbers);
@@ -265,7 +262,7 @@ static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t
 }
 
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies) {
-  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
+  if (config_codebooks(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   SafeFile file;
@@ -283,7 +280,7 @@ Status checkpoint_load_frequencies(const ModelConfig *config, const char *direct
 /* ---- writing */
 
 static Status write_all(const ModelConfig *config, const char *path, const uint16_t *frequencies) {
-  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
+  int64_t shape[CODEBOOK_DIMS], count = config_codebooks(config);
   codebooks_shape(config, shape);
   SafeItem *items = calloc((size_t)count, sizeof *items);
   char(*names)[CODEBOOK_NAME] = calloc((size_t)count, sizeof *names);
@@ -302,7 +299,7 @@ Status checkpoint_save_frequencies(const ModelConfig *config, const char *direct
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   Status status = STATUS_OK;
-  if (frequencies != NULL && codebooks_count(config) == 0)
+  if (frequencies != NULL && config_codebooks(config) == 0)
     status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
   else if (frequencies != NULL)
     status = write_all(config, path, frequencies);
@@ -408,7 +405,7 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
 /* ---- codebooks */
 
 static Status add_codebooks(Items *items, const ModelConfig *config, const real *codebooks, SafeDtype dtype) {
-  int64_t shape[CODEBOOK_DIMS], count = codebooks ? codebooks_count(config) : 0;
+  int64_t shape[CODEBOOK_DIMS], count = codebooks ? config_codebooks(config) : 0;
   if (count == 0) return STATUS_OK;
   codebooks_shape(config, shape);
   for (int64_t i = 0; i < count; i++) {
@@ -444,7 +441,7 @@ static Status save_sharded(Model *model, const char *directory, const real *code
   const ModelConfig *config = model_config(model);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   Items items;
-  Status status = init_items(&items, model_params(model)->count, (size_t)codebooks_count(config), directory);
+  Status status = init_items(&items, model_params(model)->count, (size_t)config_codebooks(config), directory);
   for (size_t i = 0; i < model_params(model)->count && status == STATUS_OK; i++)
     if (!model_is_adapter(model, i)) status = add_param(&items, model, i, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
@@ -467,7 +464,7 @@ Status checkpoint_refuse_codebooks(const char *directory) {
 }
 
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype) {
-  size_t count = (size_t)codebooks_count(config);
+  size_t count = (size_t)config_codebooks(config);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   if (count == 0) return status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codebooks to save", directory);
   TRY(checkpoint_refuse_codebooks(directory));

@@ -207,8 +207,9 @@ static Status check_astra(const ModelConfig *config) {
   if (decoder && astra->layout.kind != TOKEN_MAP_RASTER)
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
-  if (astra->prediction && (!astra->rotation || astra->site != SITE_X))
-    return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation at site x");
+  if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
+  if (astra->exact_first && !(astra->prediction && decoder && config->blocks > 1))
+    return status_set(STATUS_UNSUPPORTED, "astra.exact_first is for texts, models with astra.prediction and at least 2 blocks");
   TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
   if (astra->devices > config_tokens(config))
     return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,
@@ -314,15 +315,35 @@ int64_t config_site_width(const ModelConfig *config) { return config->astra.site
 int config_whole_sites(const ModelConfig *config) { return 2 * kv_width(config) < config->width ? 2 : 1; }
 int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? kv_width(config) : config->width; }
 
-/* ceil(log2 K) */
-static int code_bits(const ModelConfig *config) {
+int config_first_coded(const ModelConfig *config) { return config->astra.groups > 0 && config->astra.exact_first; }
+
+int64_t config_codebooks(const ModelConfig *config) {
+  return config->astra.groups > 0 ? (config->blocks - config_first_coded(config)) * config_sites(config) : 0;
+}
+
+int64_t config_prediction_inputs(const ModelConfig *config, int64_t block) {
+  const bool after_exact = config_first_coded(config) > 0 && block == config_first_coded(config);
+  return after_exact ? config->width : config_sites(config) * config_site_width(config);
+}
+
+int64_t config_known_width(const ModelConfig *config) {
+  const int64_t coded = config_sites(config) * config_site_width(config), exact = config_first_coded(config) > 0 ? config->width : 0;
+  if (config->astra.groups == 0 || !config->astra.prediction) return 0;
+  return exact > coded ? exact : coded;
+}
+
+/* ceil(log2 count) */
+static int bits_of(int64_t count) {
   int bits = 0;
-  while (((int64_t)1 << bits) < config->astra.codebook_size) bits++;
+  while (((int64_t)1 << bits) < count) bits++;
   return bits;
 }
 
+double config_code_bits(const ModelConfig *config) { return (double)config->astra.groups * bits_of(config->astra.codebook_size); }
+
 double config_bits_per_token(const ModelConfig *config) {
-  return (double)config->blocks * config_sites(config) * config->astra.groups * code_bits(config);
+  const int id = config_first_coded(config) > 0 ? bits_of(config->vocabulary) : 0;
+  return (double)config_codebooks(config) * config_code_bits(config) + id;
 }
 
 int config_paper_bits(const ModelConfig *config) { return config->kind == MODEL_LLAMA ? 16 : 32; }

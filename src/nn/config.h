@@ -23,6 +23,7 @@ typedef struct AstraConfig {
   double noise;             /* lambda */
   bool rotation;            /* site x: tokens are mapped to another basis before they are quantised (BlockParams.rotation) */
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
+  bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 
@@ -88,7 +89,18 @@ int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a
  * they are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Number of sites, and numbers at each. */
 int config_whole_sites(const ModelConfig *config);
 int64_t config_whole_width(const ModelConfig *config);
-double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G ceil(log2 K) */
+
+/* The first block whose tokens travel as codes: 1 with AstraConfig.exact_first, else 0. It and those after it have codebooks: one for each
+ * site, numbered from that block's first on; 0 in a plain model. */
+int config_first_coded(const ModelConfig *config);
+int64_t config_codebooks(const ModelConfig *config);
+int64_t config_prediction_inputs(const ModelConfig *config, int64_t block); /* numbers that a token of the block is predicted from */
+int64_t config_known_width(const ModelConfig *config);                      /* the most of them; 0 without predictions */
+
+/* Sent per token over all blocks: G ceil(log2 K) for each codebook, and with exact_first the bits of its id, ceil(log2 V), which all
+ * devices need. */
+double config_bits_per_token(const ModelConfig *config);
+double config_code_bits(const ModelConfig *config); /* G ceil(log2 K): of a token at one site of one block */
 
 /* Compression ratio against numbers of `number_bits` (32 or 16) in place of codes: number_bits D L / bits per token (kv: 2 x width of kv);
  * 0: plain. The paper's ratios are against 32 bits for ViT and GPT-2, and against 16 for Llama: config_paper_bits. */

@@ -39,6 +39,10 @@ struct Exchange {
   /* The others' rows of that part, for each site of the model; the other rows stay zero, as they are when it is called. The parts of a
    * block are finished in order, also those in which no device has rows. */
   Status (*finish)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]);
+  /* In place of both in the first block where every device computes its tokens itself (AstraConfig.exact_first): nothing is sent, but the
+   * next block's tokens are predicted from these. Rows after the first norm: of a part's own rows [B, rows, D] as they are known, then of
+   * the remote ones [B, remote, D], all at once; the other is NULL. NULL: begin and finish are called there, too. */
+  Status (*know)(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote);
   /* Number of parts of a block, so that codes of a part are sent while the next one is computed; 0 counts as 1. Several: one sample on a
    * node, where nothing is recorded. All processes have the same parts. */
   int parts;
@@ -46,8 +50,9 @@ struct Exchange {
    */
   Tensor **carried;
   /* Set by the block before it calls begin or finish: of the rows y^ of the block before, as receivers know them, y^ weight^T + bias is
-   * expected now, and what differs from that is quantised (AstraConfig.prediction). [W, W], [W]; NULL: nothing is expected. */
-  Tensor *predict_weight, *predict_bias;
+   * expected at each site now, and what differs from that is quantised (AstraConfig.prediction). [W, P], [W], P numbers of a row y^: those
+   * of all sites, side by side, or D of one that `know` was told; NULL: nothing is expected. */
+  Tensor *predict_weight[EXCHANGE_SITES], *predict_bias[EXCHANGE_SITES];
   /* The marks of lost rows are [spans, B, remote]: each device of this process has losses of its own. One part without runs. */
   bool lost_of_spans;
   /* Rows after the first norm, or keys and values where they are fewer numbers, travel in full, whatever the model's site: sequence

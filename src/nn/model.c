@@ -103,15 +103,19 @@ static void describe_rotations(Model *model) {
   const bool rotates = c->astra.groups > 0 && c->astra.rotation;
   for (int64_t index = 0; index < c->blocks; index++) {
     BlockParams *block = &model->block[index];
-    block->rotation = block->rotation_value = block->prediction = block->remote_key = block->remote_value = absent();
-    if (!rotates) continue;
+    block->rotation = block->rotation_value = block->remote_key = block->remote_value = absent();
+    block->prediction = block->prediction_value = absent();
+    if (!rotates || index < config_first_coded(c)) continue;
     char prefix[64];
     snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
-    const int64_t width = config_site_width(c);
+    const int64_t width = config_site_width(c), inputs = config_prediction_inputs(c, index);
     const bool two = config_sites(c) == 2;
     block->rotation = add_linear(model, width, width, false, true, prefix, two ? "rotation_key" : "rotation");
     if (two) block->rotation_value = add_linear(model, width, width, false, true, prefix, "rotation_value");
-    if (c->astra.prediction && index > 0) block->prediction = add_linear(model, width, width, false, true, prefix, "prediction");
+    if (c->astra.prediction && index > 0) {
+      block->prediction = add_linear(model, width, inputs, false, true, prefix, two ? "prediction_key" : "prediction");
+      if (two) block->prediction_value = add_linear(model, width, inputs, false, true, prefix, "prediction_value");
+    }
     block->remote_key = add_linear(model, keys, width, false, true, prefix, "remote_key");
     block->remote_value = add_linear(model, keys, width, false, true, prefix, "remote_value");
   }
@@ -339,14 +343,18 @@ Status model_pack_weights(Model *model, bool bf16) {
 
 /* ---- First rows ---- */
 
-/* The ids of this process's rows [B, rows]: all of them, or those of its span. */
-static const int32_t *own_ids(Tape *tape, const ModelInput *input, const TokenLayout *layout) {
-  if (layout->rows == layout->tokens) return input->ids;
-  int32_t *own = tape_alloc(tape, (size_t)(input->batch * layout->rows) * sizeof *own);
-  if (own == NULL || tape_planning(tape)) return own;
-  for (int64_t b = 0; b < input->batch; b++)
-    for (int64_t row = 0; row < layout->rows; row++) own[b * layout->rows + row] = input->ids[b * layout->tokens + layout->row_token[row]];
-  return own;
+/* The rows of some tokens, token [rows], of those whose ids are given: [B, rows, D]. */
+static Tensor *embed_tokens(Model *model, Tape *tape, const ModelInput *input, int64_t tokens, const int32_t *token, int64_t rows) {
+  Tensor *position = model_param(model, model->position);
+  const int32_t *ids = input->ids;
+  if (rows != tokens) {
+    int32_t *some = tape_alloc(tape, (size_t)(input->batch * rows) * sizeof *some);
+    if (some == NULL) return NULL;
+    for (int64_t b = 0; b < input->batch && !tape_planning(tape); b++)
+      for (int64_t row = 0; row < rows; row++) some[b * rows + row] = ids[b * tokens + token[row]];
+    ids = some;
+  }
+  return op_token_embed(tape, model_param(model, model->token_table), position, ids, position ? token : NULL, input->batch, rows);
 }
 
 static Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
@@ -355,11 +363,7 @@ static Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, 
     return tape_fail(tape, STATUS_BAD_VALUE, "a language model takes the ids of tokens, in a layout without a class token"), NULL;
   if (tokens > context)
     return tape_fail(tape, STATUS_BAD_VALUE, "a sequence of %lld tokens is longer than the model's context of %lld", tokens, context), NULL;
-  const int32_t *ids = own_ids(tape, input, layout);
-  Tensor *position = model_param(model, model->position);
-  if (ids == NULL) return NULL;
-  return op_token_embed(tape, model_param(model, model->token_table), position, ids, position ? layout->row_token : NULL, input->batch,
-                        layout->rows);
+  return embed_tokens(model, tape, input, layout->tokens, layout->row_token, layout->rows);
 }
 
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
@@ -398,6 +402,9 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;
   Tensor *x = block_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
+  if (config_first_coded(&model->config) > 0 && exchange != NULL && exchange->know != NULL && layout->self >= 0 && layout->remote > 0 &&
+      x != NULL && input->ids != NULL)
+    context.known = embed_tokens(model, tape, input, layout->tokens, layout->remote_token, layout->remote);
   x = block_encode_all(&context, model->block, model->recomputed, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);

@@ -45,7 +45,8 @@ bool model_is_adapter(const Model *model, size_t index); /* parameter `index` is
 
 /* The input of a forward pass: pixels of a ViT, ids of a decoder, or the rows themselves. */
 typedef struct ModelInput {
-  Tensor *rows;       /* [B, S, D] in place of the embedding: for measurements, with any number of tokens; NULL: pixels or ids */
+  Tensor *rows;       /* [B, S, D] in place of the embedding: for measurements, with any number of tokens; NULL: pixels or ids. With
+                       * AstraConfig.exact_first ids are needed besides, for the others' tokens */
   Tensor *pixels;     /* [B, C, H, W]; NULL for a decoder */
   const int32_t *ids; /* [B, T] of the whole sequences, T = layout->tokens, also on a node, which takes those of its own rows; they outlive
                        * the step. NULL for a ViT */
@@ -89,10 +90,10 @@ Status model_rotation_metric(Model *model, int64_t block, int site, double *metr
  * and values of x; at site kv that of keys (site 0) or values (1) alone. All of them learn. */
 Status model_set_rotation(Model *model, int64_t block, int site, const double *to, const double *from, const double *mean);
 
-/* Of a block with a prediction (AstraConfig.prediction; not the first): y^ weight^T + bias is expected of its y, where y^ are the rows of
- * the block before as receivers know them. weight [D, D]; bias begins as 0. Both learn. */
-void model_set_prediction(Model *model, int64_t block, const double *weight);
-void model_expect(Model *model, int64_t block, const real *before, int64_t rows, real *expected); /* [rows, D] each */
+/* Of a site of a block with a prediction (AstraConfig.prediction; not the first): y^ weight^T + bias is expected of its y, where y^ are the
+ * P = config_prediction_inputs numbers of the block before as receivers know them. weight [W, P]; bias begins as 0. Both learn. */
+void model_set_prediction(Model *model, int64_t block, int site, const double *weight);
+void model_expect(Model *model, int64_t block, int site, const real *before, int64_t rows, real *expected); /* [rows, P] -> [rows, W] */
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
  * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow

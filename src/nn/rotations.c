@@ -178,18 +178,22 @@ Status model_set_rotation(Model *model, int64_t index, int site, const double *t
   return status;
 }
 
-void model_set_prediction(Model *model, int64_t index, const double *weight) {
-  const Projection *prediction = &model->block[index].prediction;
-  const int64_t n = model->config.width;
-  real *to = model_param(model, prediction->weight)->value;
-  for (int64_t i = 0; i < n * n; i++) to[i] = (real)weight[i];
-  memset(model_param(model, prediction->bias)->value, 0, (size_t)n * sizeof *to);
+static const Projection *prediction_of(const Model *model, int64_t index, int site) {
+  return site == 0 ? &model->block[index].prediction : &model->block[index].prediction_value;
 }
 
-void model_expect(Model *model, int64_t index, const real *before, int64_t rows, real *expected) {
-  const Projection *prediction = &model->block[index].prediction;
-  const int64_t n = model->config.width;
+void model_set_prediction(Model *model, int64_t index, int site, const double *weight) {
+  const Projection *prediction = prediction_of(model, index, site);
+  Tensor *to = model_param(model, prediction->weight), *bias = model_param(model, prediction->bias);
+  for (int64_t i = 0; i < tensor_count(to); i++) to->value[i] = (real)weight[i];
+  memset(bias->value, 0, (size_t)tensor_count(bias) * sizeof *bias->value);
+}
+
+void model_expect(Model *model, int64_t index, int site, const real *before, int64_t rows, real *expected) {
+  const Projection *prediction = prediction_of(model, index, site);
+  const Tensor *weight = model_param(model, prediction->weight);
+  const int64_t n = weight->shape[0], inputs = weight->shape[1];
   const real *bias = model_param(model, prediction->bias)->value;
   for (int64_t row = 0; row < rows; row++) memcpy(expected + row * n, bias, (size_t)n * sizeof *bias);
-  matmul(false, true, rows, n, n, 1, before, n, model_param(model, prediction->weight)->value, n, 1, expected, n);
+  matmul(false, true, rows, n, inputs, 1, before, inputs, weight->value, inputs, 1, expected, n);
 }

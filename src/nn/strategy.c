@@ -111,19 +111,21 @@ static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
 
 static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Rows *rows, bool tables) {
   DeviceCost cost = block(c, rows);
+  if (share->known) return cost;
   double sites = config_sites(c), width = (double)config_site_width(c);
+  const double prediction = c->astra.prediction ? 2.0 * sites * sites * width * width : 0; /* of a token */
   double shared = (double)share->own + (has_one_class_row(c, STRATEGY_ASTRA) && share->device == 0);
   bool projected = c->astra.site == SITE_X ? !tables : c->astra.rotation;
   cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
-  cost.sent_bits = shared * (config_bits_per_token(c) / (double)c->blocks);
+  cost.sent_bits = shared * sites * config_code_bits(c);
   if (c->astra.rotation) cost.linear += rows->own * sites * 2.0 * width * width;
-  if (c->astra.prediction) cost.linear += rows->own * 2.0 * width * width;
+  cost.linear += rows->own * prediction;
   if (projected && c->astra.site == SITE_KV) {
     const double remote = rows->remote * sites * 2.0 * width * width;
     cost.linear += remote - cost.remote, cost.remote = remote;
   }
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
-  if (c->astra.prediction) cost.remote += rows->remote * 2.0 * width * width, cost.linear += rows->remote * 2.0 * width * width;
+  cost.remote += rows->remote * prediction, cost.linear += rows->remote * prediction;
   if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
   if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;
   return cost;
@@ -208,8 +210,11 @@ DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const D
   DeviceCost sum = {0};
   double exchanging = decoupled ? retained : (double)config->blocks;
   usual.last = false;
-  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - 1);
+  const int known = strategy == STRATEGY_ASTRA && share->devices > 1 ? config_first_coded(config) : 0;
+  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - 1 - known);
   add(&sum, device_cost(config, strategy, share, tables), 1);
   add(&sum, device_cost_decoupled(config, &usual), (double)config->blocks - exchanging);
+  usual.known = true;
+  if (known > 0) add(&sum, device_cost(config, strategy, &usual, tables), known);
   return sum;
 }

@@ -38,6 +38,7 @@ typedef struct DeviceShare {
   int64_t own, before, tokens; /* content tokens: of this device, of those before it, of all (T). own and before count only where tokens are
                                   divided; elsewhere heads, columns or rows are, as evenly as possible, the first devices taking the
                                   rest */
+  bool known;                  /* a block before config_first_coded: ASTRA sends nothing */
   bool last;                   /* the last block, of which only the class token's rows, or the last token's, are wanted */
 } DeviceShare;
 

@@ -117,24 +117,36 @@ enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_SAMPLE = 64 };
 typedef struct Watcher {
   Exchange exchange; /* its begin is called with each site's activations */
   real *samples;     /* [sites, limit, width] */
-  real *before;      /* with predictions [limit, width]: of the block before, as receivers know them; else NULL */
-  real *expected;    /* likewise: what they tell of the block at work */
+  real *before;      /* with predictions [limit, P]: of the block before, as receivers know them (exchange.h); else NULL */
+  real *after;       /* likewise, of the block at work */
+  real *expected;    /* [limit, width]: what the block before tells of a site */
   int64_t limit, width, filled;
   int64_t per_sample;
-  int64_t first;   /* row of a sample's first token: 1 behind a class token */
-  int64_t *chosen; /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
-  int64_t taken;   /* of them: rows of this batch, as many as still fit */
-  int sites;
+  int64_t first;          /* row of a sample's first token: 1 behind a class token */
+  int64_t *chosen;        /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
+  int64_t taken;          /* of them: rows of this batch, as many as still fit */
+  int sites, first_coded; /* of a block; config_first_coded */
 } Watcher;
 
 static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   const Watcher *watcher = (Watcher *)self;
   (void)layout, (void)part;
   for (int site = 0; site < watcher->sites; site++) {
-    real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
+    const int64_t set = (block - watcher->first_coded) * watcher->sites + site;
+    real *to = watcher->samples + (set * watcher->limit + watcher->filled) * watcher->width;
     for (int64_t i = 0; i < watcher->taken; i++)
       tensor_read(h[site], watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
   }
+  return tape_status(tape);
+}
+
+/* Rows of the first block that every device knows in full. */
+static Status watch_known(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  const Watcher *watcher = (Watcher *)self;
+  const int64_t width = tensor_width(own);
+  (void)layout, (void)part, (void)remote;
+  for (int64_t i = 0; i < watcher->taken; i++)
+    tensor_read(own, watcher->chosen[i] * width, width, watcher->before + (watcher->filled + i) * width);
   return tape_status(tape);
 }
 
@@ -192,13 +204,16 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
                        .width = config_site_width(session->config),
                        .per_sample = rows_per_sample(session),
                        .first = session->plain_layout.class_rows,
-                       .sites = session->emulation.sites};
-  size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites), row = (size_t)watcher->width * sizeof(real);
+                       .sites = session->emulation.sites,
+                       .first_coded = session->emulation.first};
+  if (watcher->first_coded > 0) watcher->exchange.know = watch_known;
+  const size_t sites = (size_t)sites_of(session), row = (size_t)watcher->width * sizeof(real);
+  const size_t known = (size_t)(limit * config_known_width(session->config)) * sizeof(real);
   watcher->samples = malloc(sites * (size_t)limit * row);
   watcher->chosen = malloc((size_t)(session->options.batch * watcher->per_sample) * sizeof *watcher->chosen);
   const bool predicts = session->config->astra.prediction;
-  if (predicts) watcher->before = malloc((size_t)limit * row), watcher->expected = malloc((size_t)limit * row);
-  const bool memory = watcher->samples && watcher->chosen && (!predicts || (watcher->before && watcher->expected));
+  if (predicts) watcher->before = malloc(known), watcher->after = malloc(known), watcher->expected = malloc((size_t)limit * row);
+  const bool memory = watcher->samples && watcher->chosen && (!predicts || (watcher->before && watcher->after && watcher->expected));
   if (memory) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples", (long long)limit,
                     sites, sites * (size_t)limit * row >> 20);
@@ -207,6 +222,7 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
 static void watcher_close(Watcher *watcher) {
   free(watcher->samples);
   free(watcher->before);
+  free(watcher->after);
   free(watcher->expected);
   free(watcher->chosen);
 }
@@ -215,63 +231,82 @@ static void watcher_close(Watcher *watcher) {
 
 static real *samples_of(const Watcher *watcher, int index) { return watcher->samples + index * watcher->limit * watcher->width; }
 
-/* c = a b, [n, n] */
-static void multiply(int64_t n, const double *a, const double *b, double *c) {
-  memset(c, 0, (size_t)(n * n) * sizeof *c);
+static int block_of(const Session *session, int index) { return session->emulation.first + index / session->emulation.sites; }
+
+/* The block's tokens are predicted from `*inputs` numbers; 0: they are not. */
+static bool is_predicted(const Session *session, const Watcher *watcher, int block, int64_t *inputs) {
+  const bool is = watcher->before != NULL && block > 0;
+  *inputs = is ? config_prediction_inputs(session->config, block) : 0;
+  return is;
+}
+
+/* c = a b, a [n, n], b and c [n, m] */
+static void multiply(int64_t n, int64_t m, const double *a, const double *b, double *c) {
+  memset(c, 0, (size_t)(n * m) * sizeof *c);
   for (int64_t i = 0; i < n; i++)
     for (int64_t k = 0; k < n; k++)
-      for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * n + k] * b[k * n + j];
+      for (int64_t j = 0; j < m; j++) c[i * m + j] += a[i * n + k] * b[k * m + j];
 }
 
 /* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
- * block before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: 3 n^2 + n doubles. */
+ * block before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
+ */
 static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, Rotation *rotation) {
-  const int block = index / watcher->sites, site = index % watcher->sites;
+  const int block = block_of(session, index), site = index % watcher->sites;
+  int64_t inputs;
+  const bool predicts = is_predicted(session, watcher, block, &inputs);
   const int64_t n = watcher->width, count = watcher->limit;
-  double *metric = room, *weight = metric + n * n, *product = weight + n * n, *offset = product + n * n;
+  double *metric = room, *weight = metric + n * n, *product = weight + n * inputs, *offset = product + n * inputs;
   real *samples = samples_of(watcher, index);
-  const bool predicts = watcher->before != NULL && block > 0;
   TRY(model_rotation_metric(session->model, block, site, metric));
-  if (predicts) TRY(regression_fit(watcher->before, samples, count, n, weight, offset));
+  if (predicts) TRY(regression_fit(watcher->before, samples, count, inputs, n, weight, offset));
   TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
   TRY(rotation_apply(rotation, samples, count));
   for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
   TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
-  multiply(n, rotation->to, weight, product);
-  model_set_prediction(session->model, block, product);
+  multiply(n, inputs, rotation->to, weight, product);
+  model_set_prediction(session->model, block, site, product);
   return STATUS_OK;
 }
 
 static Status rotate_site(Session *session, const Watcher *watcher, int index) {
-  const size_t n = (size_t)watcher->width;
+  const size_t n = (size_t)watcher->width, known = (size_t)config_known_width(session->config);
   Rotation rotation = {0};
-  double *room = malloc((3 * n * n + n) * sizeof *room);
+  double *room = malloc((n * n + 2 * n * known + n) * sizeof *room);
   Status status = room ? fit_basis(session, watcher, index, room, &rotation) : status_no_memory(NULL, "a rotation");
   rotation_release(&rotation);
   free(room);
-  return status == STATUS_OK ? status : status_wrap(status, "block %d", index / watcher->sites);
+  return status == STATUS_OK ? status : status_wrap(status, "block %d", block_of(session, index));
 }
 
-/* What receivers expect of a block's tokens. */
-static void expect(const Session *session, const Watcher *watcher, int block) {
-  if (block > 0)
-    model_expect(session->model, block, watcher->before, watcher->limit, watcher->expected);
+/* What receivers expect of the tokens at a site. */
+static void expect(const Session *session, const Watcher *watcher, int index) {
+  int64_t inputs;
+  if (is_predicted(session, watcher, block_of(session, index), &inputs))
+    model_expect(session->model, block_of(session, index), index % watcher->sites, watcher->before, watcher->limit, watcher->expected);
   else
     memset(watcher->expected, 0, (size_t)(watcher->limit * watcher->width) * sizeof *watcher->expected);
 }
 
-/* The samples of a block, of which expect has been taken away, as receivers know them. */
-static Status know(const Session *session, const Watcher *watcher, int block) {
-  const Codebook *book = &session->emulation.site[block].book;
-  const int64_t count = watcher->limit, numbers = count * watcher->width;
+/* A site's samples, of which expect has been taken away, as receivers know them; with those of its block's last site the block becomes the
+ * one before. */
+static Status know(const Session *session, Watcher *watcher, int index) {
+  const Codebook *book = &session->emulation.site[index].book;
+  const int64_t count = watcher->limit, width = watcher->width, all = watcher->sites * width, at = index % watcher->sites * width;
   int32_t *codes = tape_alloc(session->tape, (size_t)(count * book->groups) * sizeof *codes);
   void *scratch = tape_alloc(session->tape, codebook_assign_scratch(book, count));
   if (codes == NULL || scratch == NULL) return tape_status(session->tape);
-  codebook_assign(book, samples_of(watcher, block), count, codes, NULL, scratch);
-  codebook_lookup(book, codes, count, watcher->before);
-  for (int64_t i = 0; i < numbers; i++) watcher->before[i] += watcher->expected[i];
+  codebook_assign(book, samples_of(watcher, index), count, codes, NULL, scratch);
+  for (int64_t row = 0; row < count; row++) {
+    real *to = watcher->after + row * all + at;
+    codebook_lookup(book, codes + row * book->groups, 1, to);
+    for (int64_t i = 0; i < width; i++) to[i] += watcher->expected[row * width + i];
+  }
   tape_clear(session->tape);
+  if (at + width < all) return STATUS_OK;
+  real *const before = watcher->before;
+  watcher->before = watcher->after, watcher->after = before;
   return STATUS_OK;
 }
 
@@ -315,7 +350,7 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   if (progress.terminal) kmeans.report = show_iteration, kmeans.context = &bar;
   Status status = kmeans_fit(&session->emulation.site[index].book, samples_of(watcher, index), watcher->limit, &kmeans, &result);
   progress_wipe(&progress);
-  if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
+  if (status != STATUS_OK) return status_wrap(status, "block %d", block_of(session, index));
   char duration[16], place[EMULATE_PLACE];
   if (!options->quiet)
     log_info("k-means of %s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
@@ -347,7 +382,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
   usage_clear(&site->usage);
   usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report = (CodebookReport){.block = index / session->emulation.sites,
+  *report = (CodebookReport){.block = block_of(session, index),
                              .usage = usage_summary(&site->usage),
                              .variance = variance_of(rows, watcher->limit, watcher->width, sums)};
   usage_clear(&site->usage);
@@ -359,7 +394,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 /* ---------------------------------------------------------------- all blocks */
 
 /* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. */
-static Status fit_alone(Session *session, const Watcher *watcher, CodebookReport *reports) {
+static Status fit_alone(Session *session, Watcher *watcher, CodebookReport *reports) {
   const int sites = session->emulation.blocks * session->emulation.sites;
   for (int index = 0; session->config->astra.rotation && index < sites; index++) TRY(rotate_site(session, watcher, index));
   for (int index = ranks_self(); index < sites; index += ranks_count()) {
@@ -376,17 +411,17 @@ static void spread(Session *session, int index) {
 }
 
 /* With predictions a block begins with the codes of the one before. */
-static Status fit_chain(Session *session, const Watcher *watcher, CodebookReport *reports) {
-  for (int block = 0; block < session->emulation.blocks; block++) {
-    Status status = rotate_site(session, watcher, block); /* predictions: one site */
-    if (status == STATUS_OK && block % ranks_count() == ranks_self()) {
-      status = fit_site(session, watcher, block);
-      if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, block, false, &reports[block]);
+static Status fit_chain(Session *session, Watcher *watcher, CodebookReport *reports) {
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    Status status = rotate_site(session, watcher, index);
+    if (status == STATUS_OK && index % ranks_count() == ranks_self()) {
+      status = fit_site(session, watcher, index);
+      if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, index, false, &reports[index]);
     }
     TRY(ranks_agree(status));
-    spread(session, block);
-    expect(session, watcher, block);
-    TRY(know(session, watcher, block));
+    spread(session, index);
+    expect(session, watcher, index);
+    TRY(know(session, watcher, index));
   }
   return STATUS_OK;
 }
@@ -431,8 +466,8 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   const KmeansOptions kmeans = kmeans_options(&session->options, 0);
   double sites = session->emulation.blocks * session->emulation.sites;
   *plan = (CodebooksPlan){.count = sample_count(session)};
-  const double kept = sites + 2 * session->config->astra.prediction; /* arrays of samples */
-  plan->samples = kept * (double)(plan->count * book->width) * sizeof(real);
+  const double known = 2 * (double)config_known_width(session->config) + (double)(session->config->astra.prediction ? book->width : 0);
+  plan->samples = (double)plan->count * (sites * (double)book->width + known) * sizeof(real);
   plan->work = (double)kmeans_bytes(book, plan->count, &kmeans);
   plan->kmeans_flops = sites * kmeans_flops(book, plan->count, &kmeans);
   tape_plan(session->tape, true);

@@ -147,7 +147,9 @@ static void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t strea
 
 enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* minimum number of rows of a step; share of a larger batch */
 
-static EmulateSite *site_of(Emulation *emulation, int block, int site) { return &emulation->site[block * emulation->sites + site]; }
+static EmulateSite *site_of(Emulation *emulation, int block, int site) {
+  return &emulation->site[(block - emulation->first) * emulation->sites + site];
+}
 
 /* The nearest codewords of the shared tokens. */
 static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
@@ -211,7 +213,7 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
 
 /* With predictions the site's rows are what is expected and the codewords. The next block's are expected of rows without noise: those that
  * devices have. */
-static Status chain(Emulation *emulation, Tape *tape, EmulateSite *site, Tensor *shared, Tensor *expected, const Quantise *options) {
+static Status chain(Tape *tape, EmulateSite *site, Tensor *shared, Tensor *expected, const Quantise *options) {
   Quantise exact = *options;
   Tensor *rows = site->remote, *counted = NULL;
   exact.noise = NULL, exact.distance = NULL;
@@ -221,17 +223,16 @@ static Status chain(Emulation *emulation, Tape *tape, EmulateSite *site, Tensor 
   }
   if (expected != NULL) rows = op_add(tape, op_widen(tape, rows), expected);
   if (options->noise == NULL) site->remote = rows;
-  emulation->carried[EMULATE_REMOTE] = op_widen(tape, rows);
+  site->exact = op_widen(tape, rows);
   return tape_status(tape);
 }
 
-/* Of one site, whose activations are h. */
-static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layout, EmulateSite *site, Tensor *h) {
-  const Exchange *exchange = &emulation->exchange;
+/* Of one site, number i of its block, whose activations are h. */
+static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layout, EmulateSite *site, int i, Tensor *h) {
+  Tensor *const weight = emulation->exchange.predict_weight[i], *const bias = emulation->exchange.predict_bias[i];
   Tensor *shared = op_gather_rows_wide(tape, h, layout->shared_row, layout->shared_rows), *expected = NULL;
-  if (exchange->predict_weight != NULL) {
-    Tensor *before = emulation->carried[EMULATE_REMOTE];
-    expected = op_widen(tape, op_linear(tape, before, exchange->predict_weight, exchange->predict_bias, ACTIVATION_NONE, NULL));
+  if (weight != NULL) {
+    expected = op_widen(tape, op_linear(tape, emulation->carried[EMULATE_REMOTE], weight, bias, ACTIVATION_NONE, NULL));
     shared = op_add_scaled(tape, shared, expected, -1);
   }
   if (shared == NULL) return tape_status(tape);
@@ -249,7 +250,7 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
   site->remote = op_quantise(tape, shared, &options, &commitment);
-  if (emulation->predicts) TRY(chain(emulation, tape, site, shared, expected, &options));
+  if (emulation->predicts) TRY(chain(tape, site, shared, expected, &options));
   if (tape_status(tape) == STATUS_OK && !tape_planning(tape) && !tape_segment_again(tape))
     usage_add(&site->usage, site->codes, rows, distance);
   Tensor **sum = &emulation->carried[EMULATE_COMMITMENT];
@@ -260,8 +261,17 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   Emulation *emulation = (Emulation *)self;
   (void)part;
-  for (int i = 0; i < emulation->sites; i++) TRY(quantise(emulation, tape, layout, site_of(emulation, block, i), h[i]));
-  return STATUS_OK;
+  for (int i = 0; i < emulation->sites; i++) TRY(quantise(emulation, tape, layout, site_of(emulation, block, i), i, h[i]));
+  if (!emulation->predicts) return STATUS_OK;
+  Tensor *const first = site_of(emulation, block, 0)->exact;
+  emulation->carried[EMULATE_REMOTE] = emulation->sites == 1 ? first : op_join(tape, first, site_of(emulation, block, 1)->exact);
+  return tape_status(tape);
+}
+
+static Status know(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  (void)layout, (void)part, (void)own;
+  if (remote != NULL) ((Emulation *)self)->carried[EMULATE_REMOTE] = op_widen(tape, remote);
+  return tape_status(tape);
 }
 
 /* A mask [spans, B, remote] for the block; at site kv the two sites of a token arrive, or not, together. */
@@ -272,7 +282,7 @@ static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *la
   *lost = mask;
   if (mask == NULL || tape_planning(tape)) return tape_status(tape);
   uint64_t number = emulation->training ? emulation->step : emulation->look;
-  uint64_t stream = (number * (uint64_t)emulation->blocks + (uint64_t)block) * 2 + (uint64_t)emulation->training;
+  uint64_t stream = (number * (uint64_t)emulation->blocks + (uint64_t)(block - emulation->first)) * 2 + (uint64_t)emulation->training;
   int64_t samples = emulation->samples > 0 ? emulation->samples : batch;
   for (int64_t span = 0; span < layout->spans; span++)
     token_loss_draw(loss, emulation->options.seed, stream, span * samples + emulation->first_sample, batch, layout->remote,
@@ -299,9 +309,11 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
-  *emulation = (Emulation){.exchange = {.begin = begin, .finish = finish, .carried = emulation->carried, .lost_of_spans = true},
+  const Exchange exchange = {.begin = begin, .finish = finish, .know = know, .carried = emulation->carried, .lost_of_spans = true};
+  *emulation = (Emulation){.exchange = exchange,
                            .options = *options,
-                           .blocks = (int)config->blocks,
+                           .blocks = (int)config->blocks - config_first_coded(config),
+                           .first = config_first_coded(config),
                            .sites = config_sites(config),
                            .predicts = config->astra.prediction};
   size_t sites = (size_t)(emulation->blocks * emulation->sites);
@@ -397,6 +409,6 @@ void emulate_clear_usage(Emulation *emulation) {
 
 const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]) {
   const char *site = emulation->sites == 1 ? "" : index % emulation->sites == 0 ? " k" : " v";
-  snprintf(text, EMULATE_PLACE, "block %d%s", index / emulation->sites, site);
+  snprintf(text, EMULATE_PLACE, "block %d%s", emulation->first + index / emulation->sites, site);
   return text;
 }

@@ -68,18 +68,19 @@ typedef struct EmulateSite {
   const real *x;   /* of the step under way: [B shared, W], in the tape's arena */
   int32_t *codes;  /* [B, shared, G] */
   int64_t rows;
-  Tensor *remote;
+  Tensor *remote, *exact; /* as attention sees it; with predictions the same without noise */
 } EmulateSite;
 
 typedef enum EmulateCarried {
   EMULATE_COMMITMENT, /* sum over sites so far */
-  EMULATE_REMOTE      /* with predictions: the tokens of the block before, [B, shared, W] */
+  EMULATE_REMOTE      /* with predictions: the tokens of the block before, all sites side by side, [B, shared, P] (exchange.h) */
 } EmulateCarried;
 
 typedef struct Emulation {
   Exchange exchange; /* give its address to model_encode */
   EmulateOptions options;
-  int blocks, sites;
+  int blocks, sites;             /* blocks: those whose tokens travel as codes, from `first` on */
+  int first;                     /* config_first_coded */
   bool predicts;                 /* AstraConfig.prediction */
   EmulateSite *site;             /* [blocks * sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */

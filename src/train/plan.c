@@ -124,7 +124,7 @@ static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) 
   node->paper = cache_bytes(shape, own, PAPER_SITES, NARROW_BYTES);
   node->paper_full = cache_bytes(shape, all, PAPER_SITES, NARROW_BYTES);
   if (astra->groups > 0)
-    node->codebooks = (double)(config->blocks * sites) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;
+    node->codebooks = (double)config_codebooks(config) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;
 }
 
 /* The model as nodes load it, adapters folded in. It gets no memory. A plain one, or one for one device, has no codes: both caches are

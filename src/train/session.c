@@ -364,8 +364,9 @@ static Status read_config(Session *session, ModelConfig *config) {
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;
-  if (options->prediction && (options->groups == 0 || config->astra.site != SITE_X))
-    return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised at site x: it needs --groups, and --site x");
+  config->astra.exact_first = options->prediction && !options->code_first && config_is_decoder(config) && config->blocks > 1;
+  if (options->prediction && options->groups == 0)
+    return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised: it needs --groups");
   if (options->rotation && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised: it needs --groups");
   TRY(map_options_layout(session, config));

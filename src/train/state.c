@@ -117,7 +117,7 @@ static Status add_codes(Selftest *test, int64_t batch) {
         if (token >= 0) memcpy(codes + (size_t)(b * layout->tokens + token) * group, from, group * sizeof *from);
       }
     char name[NAME];
-    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", index / emulation->sites,
+    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", emulation->first + index / emulation->sites,
              emulation->sites == 1 ? "x" : kv[index % emulation->sites]);
     selftest_add(test, SAFE_I32, codes, 3, (int64_t[]){batch, test->layout.tokens, site->book.groups}, name);
   }

@@ -28,6 +28,12 @@ make_checkpoint "$work/predicted" tiny 4rp 50 4
 check "tiny with predictions on 4 nodes" --checkpoint "$work/predicted"
 make_checkpoint "$work/predicted-gpt2" tiny-gpt2 4rp 50 3
 check "tiny GPT-2 with predictions on 3 nodes" --checkpoint "$work/predicted-gpt2"
+make_checkpoint "$work/exact-gpt2" tiny-gpt2 4rpx 50 3
+check "tiny GPT-2 with predictions, the first block exact, on 3 nodes" --checkpoint "$work/exact-gpt2"
+make_checkpoint "$work/exact-llama" tiny-llama 2rpxk 64 4
+check "tiny Llama with predictions of keys and values, the first block exact, on 4 nodes" --checkpoint "$work/exact-llama"
+make_checkpoint "$work/predicted-llama" tiny-llama 2rpk 64 4
+check "tiny Llama with predictions of keys and values on 4 nodes" --checkpoint "$work/predicted-llama"
 make_checkpoint "$work/rotated-llama" tiny-llama 2r 64 4
 check "tiny Llama, keys and values in another basis" --checkpoint "$work/rotated-llama"
 for case in tests/golden/gpt2-* tests/golden/llama-*; do

@@ -84,6 +84,9 @@ Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scal
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count);
 Tensor *op_gather_rows_wide(Tape *tape, Tensor *x, const int32_t *rows, int64_t count); /* in full width, whatever x is in */
 
+/* Two tensors side by side, in full width: a [..., A], b [..., B] with the same leading dimensions -> [..., A + B]. */
+Tensor *op_join(Tape *tape, Tensor *a, Tensor *b);
+
 /* One row of each sample: x [B, S, D], rows [B], each in [0, S) -> [B, 1, D]. rows outlive the step. */
 Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows);
 

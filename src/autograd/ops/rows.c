@@ -1,4 +1,4 @@
-/* Moving and averaging rows: gather_rows, mean_replicas. */
+/* Moving, joining and averaging rows: gather_rows, join, mean_replicas. */
 #include "autograd/ops/op_common.h"
 
 /* to += from */
@@ -66,6 +66,65 @@ static Tensor *gather(Tape *tape, Tensor *x, const int32_t *rows, int64_t count,
 
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) { return gather(tape, x, rows, count, false); }
 Tensor *op_gather_rows_wide(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) { return gather(tape, x, rows, count, true); }
+
+/* ---------------------------------------------------------------- side by side */
+
+typedef struct Join {
+  Tensor *part[2], *y;
+} Join;
+
+static void join_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Join *job = context;
+  const int64_t first = tensor_width(job->part[0]), second = tensor_width(job->part[1]);
+  for (int64_t row = begin; row < end; row++) {
+    op_copy_numbers(job->y, row * (first + second), job->part[0], row * first, first);
+    op_copy_numbers(job->y, row * (first + second) + first, job->part[1], row * second, second);
+  }
+}
+
+static void join_forward(Tape *tape, void *record) {
+  Join *job = record;
+  tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, join_body, job);
+}
+
+static void join_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Join *job = context;
+  const int64_t width = tensor_width(job->y);
+  for (int64_t row = begin; row < end; row++)
+    for (int i = 0; i < 2; i++) {
+      const int64_t own = tensor_width(job->part[i]);
+      if (op_wants(job->part[i]))
+        add_numbers(tensor_grad(job->y), row * width + i * (width - own), tensor_grad(job->part[i]), row * own, own);
+    }
+}
+
+static void join_backward(Tape *tape, void *record) {
+  Join *job = record;
+  bool any = false;
+  for (int i = 0; i < 2; i++)
+    if (op_wants(job->part[i])) any |= numbers_exist(tape_grad_numbers_zeroed(tape, job->part[i]));
+  if (any) tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, join_backward_body, job);
+}
+
+static const OpKind JOIN = {"join", join_forward, join_backward};
+
+Tensor *op_join(Tape *tape, Tensor *a, Tensor *b) {
+  OP_REQUIRE(a, b);
+  int64_t shape[TENSOR_DIMS];
+  OP_CHECK(a->dims == b->dims && tensor_rows(a) == tensor_rows(b), "join: %lld rows beside %lld", (long long)tensor_rows(a),
+           (long long)tensor_rows(b));
+  for (int i = 0; i < a->dims; i++) shape[i] = a->shape[i];
+  shape[a->dims - 1] += tensor_width(b);
+  Tensor *y = tape_tensor(tape, a->dims, shape);
+  Join *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Join){{a, b}, y};
+  y->needs_grad = tape_recording(tape) && (op_wants(a) || op_wants(b));
+  tape_apply(tape, &JOIN, job, y);
+  return y;
+}
 
 /* ---------------------------------------------------------------- mean over replicas */
 

@@ -73,6 +73,8 @@ static double linear_seconds(const PlanCase *plan, int device, double flops, dou
   return flops * profile_rate(plan->profiles[device].linear, plan->tokens, rows);
 }
 
+static int first_coded(const PlanCase *plan) { return plan->strategy == STRATEGY_ASTRA ? config_first_coded(plan->config) : 0; }
+
 static bool is_last(const PlanCase *plan, int block) { return block == (int)plan->config->blocks - 1 && !plan->all_rows; }
 
 /* A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what needs them (keys and
@@ -82,18 +84,19 @@ static bool is_last(const PlanCase *plan, int block) { return block == (int)plan
 static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
-  const DeviceShare share = share_of(plan, device, is_last(plan, block));
+  DeviceShare share = share_of(plan, device, is_last(plan, block));
+  share.known = block < first_coded(plan);
   bool tables = block < plan->table_blocks && uses_tables(plan, device),
-       site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV;
+       site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV && !share.known;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
   int64_t wanted;
   double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
          others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
   /* Products by element of a W x W matrix: W is the width of a site. */
-  const double basis = config_sites(config) * 2.0 * config->astra.rotation + 2.0 * config->astra.prediction,
+  const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,
                side = (double)config_site_width(config);
-  const double rotation = plan->strategy == STRATEGY_ASTRA ? basis * rows * side * side : 0;
+  const double rotation = plan->strategy == STRATEGY_ASTRA && !share.known ? basis * rows * side * side : 0;
   DeviceCost rest = {
       .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);
@@ -110,7 +113,7 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
 static double block_seconds(const PlanCase *plan, int device) {
   PlanCase whole = *plan;
   whole.parts = 1, whole.all_rows = true;
-  BlockCost cost = cost_of_block(&whole, device, 0);
+  BlockCost cost = cost_of_block(&whole, device, first_coded(plan));
   return cost.before + cost.own + cost.remote + cost.rest;
 }
 
@@ -142,6 +145,7 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
     senders[part] &= schedule_partners(device, plan->devices, causal, false);
   }
   return schedule_exchange(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
+                                                         .first = first_coded(plan),
                                                          .sites = sites_of(plan),
                                                          .parts = plan->parts,
                                                          .cost = cost,

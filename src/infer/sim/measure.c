@@ -108,8 +108,15 @@ static Status draw_all(ExchangeRecorder *recorder) {
 /* ---- the exchange */
 
 static void hand_on_predictor(ExchangeRecorder *recorder) {
-  recorder->network.exchange.predict_weight = recorder->exchange.predict_weight;
-  recorder->network.exchange.predict_bias = recorder->exchange.predict_bias;
+  for (int i = 0; i < EXCHANGE_SITES; i++) {
+    recorder->network.exchange.predict_weight[i] = recorder->exchange.predict_weight[i];
+    recorder->network.exchange.predict_bias[i] = recorder->exchange.predict_bias[i];
+  }
+}
+
+static Status know(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  ExchangeRecorder *recorder = (ExchangeRecorder *)self;
+  return recorder->network.exchange.know(&recorder->network.exchange, tape, layout, part, own, remote);
 }
 
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
@@ -166,6 +173,7 @@ static void exchange_recorder_release(ExchangeRecorder *recorder) {
 static Status exchange_recorder_init(ExchangeRecorder *recorder, const CodeExchangeSetup *setup) {
   *recorder = (ExchangeRecorder){.exchange = {.begin = begin, .finish = finish, .whole_rows = setup->whole_rows}, .setup = *setup};
   recorder->exchange.parts = parts_of(recorder);
+  recorder->exchange.know = setup->first ? know : NULL;
   recorder->came = calloc((size_t)(setup->nodes * parts_of(recorder)), sizeof *recorder->came);
   if (!recorder->came) return status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
   Status status = code_exchange_init(&recorder->network, setup);
@@ -228,7 +236,8 @@ typedef struct Measurement {
   bool by_heads;
   Arena *arena;
   Tape *tape;
-  real *rows; /* [S, D] the input */
+  real *rows;   /* [S, D] the input */
+  int32_t *ids; /* of a text [T]: zeros, for the others' tokens where they are known (AstraConfig.exact_first) */
 } Measurement;
 
 /* The device's rows, and who it exchanges what with. */
@@ -255,14 +264,15 @@ static Status open_exchange(Measurement *m) {
                                    .nodes = device->devices,
                                    .layout = &m->layout,
                                    .books = device->books ? device->books : m->weights->books,
-                                   .blocks = (int)config->blocks,
+                                   .blocks = (int)config->blocks - (whole ? 0 : config_first_coded(config)),
+                                   .first = whole ? 0 : config_first_coded(config),
                                    .sites = whole ? config_whole_sites(config) : config_sites(config),
                                    .parts = device->parts,
                                    .batch_max = 1,
                                    .min_packets = device->min_packets,
                                    .keys = whole ? NULL : device->tables,
                                    .causal = config_is_decoder(config),
-                                   .predicts = config->astra.prediction,
+                                   .known_width = whole ? 0 : config_known_width(config),
                                    .whole_rows = whole,
                                    .width = config_whole_width(config),
                                    .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};
@@ -279,6 +289,8 @@ static Status open_measurement(Measurement *m) {
   if (!m->tape || !m->rows)
     return status_set(STATUS_NO_MEMORY, "no memory to measure a device with %lld tokens", (long long)m->layout.rows);
   tape_record(m->tape, false);
+  if (config_is_decoder(m->weights->config) && !(m->ids = calloc((size_t)m->layout.tokens, sizeof *m->ids)))
+    return status_set(STATUS_NO_MEMORY, "no memory for the ids of %lld tokens", (long long)m->layout.tokens);
   Rng rng;
   rng_init(&rng, 2, (uint64_t)m->device->self);
   for (int64_t i = 0; i < count; i++) m->rows[i] = (real)(2 * rng_uniform(&rng) - 1);
@@ -290,8 +302,8 @@ static Status open_measurement(Measurement *m) {
 /* *share: of a core that the run had. */
 static Status run(Measurement *m, Timeline *timeline, double *share) {
   const double wall = clock_now(), processor = clock_spent();
-  const ModelInput input = {.rows = tape_constant(m->tape, 3, (int64_t[]){1, m->layout.rows, m->weights->config->width}, m->rows),
-                            .batch = 1};
+  const ModelInput input = {
+      .rows = tape_constant(m->tape, 3, (int64_t[]){1, m->layout.rows, m->weights->config->width}, m->rows), .ids = m->ids, .batch = 1};
   CodeExchange *network = &m->exchange.network;
   Status status = STATUS_OK;
   if (!m->alone && !m->by_heads)
@@ -376,6 +388,7 @@ Status measure_timeline(Timeline *timeline, const Weights *weights, const Device
   tape_free(m.tape);
   if (!device->arena) arena_free(m.arena);
   free(m.rows);
+  free(m.ids);
   return status;
 }
 

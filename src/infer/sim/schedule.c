@@ -102,13 +102,14 @@ Status schedule_reduce(Timeline *timeline, int block, int which, int device, int
 /* A part's codes leave as soon as they can be computed. */
 static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
   TRY(schedule_compute(timeline, s->cost[block].before / s->parts));
-  for (int site = 0; s->receivers && s->sent[part].packets && site < s->sites; site++)
+  for (int site = 0; block >= s->first && s->receivers && s->sent[part].packets && site < s->sites; site++)
     TRY(schedule_send(timeline, block, site, part, s->sent[part], s->receivers));
   return STATUS_OK;
 }
 
 static Status finish_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
-  for (int site = 0; s->senders[part] && site < s->sites; site++) TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
+  for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
+    TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
   return schedule_compute(timeline, s->cost[block].remote / s->parts);
 }
 

@@ -85,6 +85,7 @@ typedef struct BlockCost {
 
 typedef struct ExchangeSchedule {
   int blocks, sites, parts;
+  int first;               /* the first block of which something is sent */
   const BlockCost *cost;   /* [blocks] */
   const MessageSize *sent; /* [parts] at each site; packets 0: nothing */
   const uint64_t *senders; /* [parts] devices (bits) whose part is needed */

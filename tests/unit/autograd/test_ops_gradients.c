@@ -125,6 +125,11 @@ static Tensor *build_gather(Fixture *fixture, const void *context, Tensor **seco
   return op_gather_rows(fixture->tape, LEAF(0), context, 3);
 }
 
+static Tensor *build_join(Fixture *fixture, const void *context, Tensor **second) {
+  *second = op_add(fixture->tape, LEAF(0), LEAF(1));
+  return op_join(fixture->tape, op_gather_rows(fixture->tape, LEAF(1), context, 3), op_gather_rows(fixture->tape, LEAF(0), context, 3));
+}
+
 static Tensor *build_mean(Fixture *fixture, const void *context, Tensor **second) {
   (void)context;
   *second = op_add(fixture->tape, LEAF(0), LEAF(1));
@@ -143,11 +148,8 @@ static void test_rows_and_sums(void **state) {
   static const struct {
     const char *name;
     GradBuild *build;
-  } cases[] = {{"add", build_add},
-               {"drop_path", build_drop_path},
-               {"gather_rows", build_gather},
-               {"mean_replicas", build_mean},
-               {"add_scaled", build_add_scaled}};
+  } cases[] = {{"add", build_add},   {"drop_path", build_drop_path}, {"gather_rows", build_gather},
+               {"join", build_join}, {"mean_replicas", build_mean},  {"add_scaled", build_add_scaled}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Fixture fixture;
     fixture_open(&fixture, 6);

@@ -125,6 +125,10 @@ static void test_rows_and_sums(void **state) {
     for (int64_t s = 0; s < S; s++) want += (double)a[(i / D * S + s) * D + i % D] / S;
     check_value("mean_replicas", i, mean->value[i], want);
   }
+  const Tensor *both = op_join(fixture.tape, LEAF(0), fixture_leaf(&fixture, true, B, S, 2, 0));
+  check_shape(both, 3, B, S, D + 2);
+  for (int64_t i = 0; i < B * S * (D + 2); i++)
+    assert_true(both->value[i] == (i % (D + 2) < D ? a[i / (D + 2) * D + i % (D + 2)] : LEAF(2)->value[i / (D + 2) * 2 + i % (D + 2) - D]));
   Tensor *one = weigh(fixture.tape, LEAF(0)), *other = weigh(fixture.tape, LEAF(1));
   check_value("add_scaled", 0, op_add_scaled(fixture.tape, one, other, -0.5)->value[0], weigh_sum(LEAF(0)) - 0.5 * weigh_sum(LEAF(1)));
   assert_null(op_gather_rows(fixture.tape, LEAF(0), outside, 1));

@@ -14,7 +14,7 @@
 typedef struct SampleCluster {
   ModelConfig config;
   Model *model;
-  Codebook *books; /* [blocks * sites] */
+  Codebook *books; /* config_codebooks */
   real *codewords;
   bool no_ties; /* an answer with a code that is nearly a tie is an error */
 } SampleCluster;
@@ -24,6 +24,7 @@ typedef struct SampleAnswer {
   Exchange exchange; /* first */
   SampleCluster *cluster;
   Tensor *remote[2]; /* of each site */
+  Tensor *known;     /* exchange.h */
   int32_t *codes;    /* [blocks * sites][B, T, G], content tokens in the image's order */
   real *logits;      /* [B, classes], of a text [B, V] */
   int64_t batch;
@@ -76,7 +77,7 @@ static inline Status sample_open(SampleCluster *cluster, const ModelConfig *conf
   TRY(param_allocate(params, false));
   param_initialise(params, &rng);
   for (size_t i = 0; i < params->count; i++) sample_scale(&params->list[i], &rng);
-  int sets = config->astra.groups ? (int)config->blocks * config_sites(config) : 0;
+  int sets = (int)config_codebooks(config);
   int64_t each = config->astra.codebook_size * config_site_width(config);
   cluster->books = calloc((size_t)sets + 1, sizeof(Codebook));
   cluster->codewords = malloc((size_t)(sets * each + 1) * sizeof(real));
@@ -90,8 +91,7 @@ static inline Status sample_open(SampleCluster *cluster, const ModelConfig *conf
 }
 
 static inline void sample_close(SampleCluster *cluster) {
-  for (int i = 0; cluster->config.astra.groups && i < cluster->config.blocks * config_sites(&cluster->config); i++)
-    codebook_release(&cluster->books[i]);
+  for (int i = 0; i < config_codebooks(&cluster->config); i++) codebook_release(&cluster->books[i]);
   free(cluster->books);
   free(cluster->codewords);
   model_free(cluster->model);
@@ -135,16 +135,18 @@ static inline Status sample_check_margins(const Codebook *book, const real *x, i
 }
 
 static inline Status sample_quantise(SampleAnswer *answer, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  int set = block * config_sites(&answer->cluster->config) + site;
+  const ModelConfig *config = &answer->cluster->config;
+  int set = (block - config_first_coded(config)) * config_sites(config) + site;
   const Codebook *book = &answer->cluster->books[set];
   int64_t batch = h->shape[0], width = book->width, shape[3] = {batch, layout->shared, width};
   Status status = STATUS_OK;
   real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
   int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
   void *scratch = malloc(codebook_assign_scratch(book, layout->shared));
-  Tensor *before = answer->remote[site], *expected = NULL;
-  if (answer->exchange.predict_weight)
-    expected = op_linear(tape, before, answer->exchange.predict_weight, answer->exchange.predict_bias, ACTIVATION_NONE, NULL);
+  Tensor *expected = NULL;
+  if (answer->exchange.predict_weight[site])
+    expected =
+        op_linear(tape, answer->known, answer->exchange.predict_weight[site], answer->exchange.predict_bias[site], ACTIVATION_NONE, NULL);
   answer->remote[site] = tape_tensor(tape, 3, shape);
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t i = 0; i < layout->shared; i++)
@@ -172,7 +174,15 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
   (void)part;
   for (int site = 0; site < EXCHANGE_SITES && h[site]; site++)
     TRY(sample_quantise((SampleAnswer *)self, tape, layout, block, site, h[site]));
-  return STATUS_OK;
+  Tensor **remote = ((SampleAnswer *)self)->remote;
+  ((SampleAnswer *)self)->known = h[1] ? op_join(tape, remote[0], remote[1]) : remote[0];
+  return tape_status(tape);
+}
+
+static inline Status sample_know(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote) {
+  (void)layout, (void)part, (void)own;
+  if (remote) ((SampleAnswer *)self)->known = op_widen(tape, remote);
+  return tape_status(tape);
 }
 
 static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part,

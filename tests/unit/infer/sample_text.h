@@ -57,8 +57,8 @@ static inline Status sample_padded_text(SampleCluster *cluster, int devices, con
                                         const int32_t *labels, int64_t batch, int64_t tokens, int64_t length, SampleText *text) {
   const ModelConfig *config = &cluster->config;
   TokenLayout layout = {0};
-  *text = (SampleText){.answer = {.exchange = {.begin = sample_begin, .finish = sample_finish}, .cluster = cluster, .batch = batch},
-                       .length = length};
+  const Exchange exchange = {.begin = sample_begin, .finish = sample_finish, .know = sample_know};
+  *text = (SampleText){.answer = {.exchange = exchange, .cluster = cluster, .batch = batch}, .length = length};
   text->answer.codes =
       calloc((size_t)(config->blocks * config_sites(config) * batch * tokens * (config->astra.groups + 1)), sizeof(int32_t));
   text->answer.logits = calloc((size_t)(batch * config->vocabulary), sizeof(real));
@@ -112,7 +112,7 @@ static inline Status sample_save_padded_selftest(SampleCluster *cluster, const c
   int32_t lengths[64];
   for (int64_t b = 0; b < batch; b++) lengths[b] = (int32_t)length;
   int devices = config->astra.groups ? config->astra.devices : 1, sites = config_sites(config);
-  int sets = devices > 1 ? (int)config->blocks * sites : 0;
+  int sets = devices > 1 ? (int)config_codebooks(config) : 0;
   int64_t counts[SAMPLE_NODES], numbers = batch * tokens;
   int32_t *ids = malloc((size_t)numbers * sizeof *ids), *labels = malloc((size_t)numbers * sizeof *labels), device_of[1024];
   SafeItem items[64];
@@ -146,7 +146,10 @@ static inline Status sample_save_padded_selftest(SampleCluster *cluster, const c
     items[count++] =
         (SafeItem){.name = "device_of", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 1, .shape = {tokens}, .data = device_of};
   for (int i = 0; i < sets && i < 56; i++) {
-    snprintf(names[i], sizeof names[i], "codes.astra.layers.%d.%s", i / sites, sites == 1 ? "x" : i % 2 ? "v" : "k");
+    snprintf(names[i], sizeof names[i], "codes.astra.layers.%d.%s", config_first_coded(config) + i / sites,
+             sites == 1 ? "x"
+             : i % 2    ? "v"
+                        : "k");
     items[count++] = (SafeItem){.name = names[i],
                                 .dtype = SAFE_I32,
                                 .source = SAFE_I32,

@@ -276,7 +276,7 @@ static void the_input_has_to_come(void **state) {
   LinkOptions links = {.bits_per_second = 10e6, .latency = 0.001};
   const int64_t all[1] = {1024}, even[4] = {256, 256, 256, 256};
   const double tcp = 1 + 66.0 / 1448, own = 8 * 256 * 768 * tcp / 10e6;
-  double seconds;
+  double seconds = 0;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, even, profiles, &links);
   assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
   within(seconds, own + 0.001, 0.003);

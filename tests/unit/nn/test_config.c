@@ -76,7 +76,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->groups == y->groups && x->codebook_size == y->codebook_size && x->devices == y->devices && x->site == y->site);
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
-  assert_true(x->rotation == y->rotation && x->prediction == y->prediction);
+  assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
 }
 
 static void test_round_trip(void **state) {
@@ -87,7 +87,7 @@ static void test_round_trip(void **state) {
   assert_int_equal(config_set_labels(&config, names, 4), STATUS_OK);
   config.resample = 3;
   config.activation = ACTIVATION_GELU_TANH;
-  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, false, false, {TOKEN_MAP_RANDOM, 9000000000000000}};
+  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, false, false, false, {TOKEN_MAP_RANDOM, 9000000000000000}};
   for (int range = 0; range < 4; range++) {
     config.astra.devices_min = range ? 2 : 8;
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
@@ -101,6 +101,44 @@ static void test_round_trip(void **state) {
   assert_equal(&config, &copy);
   assert_ptr_not_equal(copy.labels[0], config.labels[0]);
   config_release(&copy);
+  config_release(&config);
+}
+
+/* Of texts with predictions the first block has no codes; each device needs the ids of all tokens instead. */
+static void test_exact_first(void **state) {
+  (void)state;
+  ModelConfig config, back;
+  assert_int_equal(config_preset(&config, "gpt2-mini", 0), STATUS_OK);
+  config.vocabulary = 5000; /* 13 bits */
+  config.astra.groups = 4;
+  config.astra.codebook_size = 1024;
+  config.astra.rotation = config.astra.prediction = true;
+  const int64_t blocks = config.blocks, width = config.width;
+  assert_int_equal(config_codebooks(&config), blocks);
+  assert_true(config_bits_per_token(&config) == (double)blocks * 40);
+  assert_int_equal(config_prediction_inputs(&config, 1), width);
+  config.astra.exact_first = true;
+  assert_int_equal(config_codebooks(&config), blocks - 1);
+  assert_int_equal(config_first_coded(&config), 1);
+  assert_true(config_bits_per_token(&config) == (double)(blocks - 1) * 40 + 13);
+  config.astra.site = SITE_KV;
+  assert_int_equal(config_prediction_inputs(&config, 1), width);
+  assert_int_equal(config_prediction_inputs(&config, 2), 2 * config_site_width(&config));
+  assert_true(config_bits_per_token(&config) == (double)(blocks - 1) * 80 + 13);
+  assert_int_equal(config_check(&config), STATUS_OK);
+  assert_int_equal(config_save(&config, scratch_path("exact")), STATUS_OK);
+  assert_int_equal(config_load(&back, scratch_path("exact")), STATUS_OK);
+  assert_equal(&config, &back);
+  config_release(&back);
+  config.astra.prediction = false;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config.astra.prediction = true, config.blocks = 1;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config_release(&config);
+  assert_int_equal(config_preset(&config, "vit-tiny", 2), STATUS_OK);
+  config.astra.groups = 4;
+  config.astra.rotation = config.astra.prediction = config.astra.exact_first = true;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config_release(&config);
 }
 
@@ -319,11 +357,11 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),        cmocka_unit_test(test_derived),      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object),
-      cmocka_unit_test(test_layout),         cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_refused_astra),  cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),
-      cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),      cmocka_unit_test(test_derived),        cmocka_unit_test(test_exact_first),
+      cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_astra_object), cmocka_unit_test(test_layout),         cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_astra),  cmocka_unit_test(test_preprocessor),
+      cmocka_unit_test(test_files),        cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -48,6 +48,11 @@ static void texts_give_the_same_bits(void **state) {
     assert_same_steps(options);
     options.drop_path = 0.3;
     options.site = kind == MODEL_GPT2 ? SITE_KV : SITE_X;
+    options.prediction = true;
+    assert_same_steps(options);
+    options.code_first = true;
+    assert_same_steps(options);
+    options.prediction = false;
     options.codebook_decay = options.dead_below = 0.5; /* so that codewords die */
     assert_same_steps(options);
     options.lora_rank = 2;

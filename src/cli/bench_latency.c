@@ -269,7 +269,7 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
   return STATUS_OK;
 }
 
-/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace_draw (netem.h) draws it */
+/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace_open (netem.h) draws it */
 
 /* Requests that end in each ten seconds, parts of one counted as such. A request within one step of the trace takes the time of the step's
  * rate, which is simulated once. */
@@ -299,7 +299,9 @@ static Status run_requests(const LatencyPlan *plan, const LinkTrace *trace, Late
 
 static Status run_trace(const LatencyPlan *plan, LatencyRows *rows) {
   LinkTrace trace = {0};
-  Status status = link_trace_draw(&trace, 20e6, 100e6, TRACE_SECONDS, plan->seed);
+  char drawn[40];
+  snprintf(drawn, sizeof drawn, "markov:20-100mbit:%d", TRACE_SECONDS);
+  Status status = link_trace_open(&trace, drawn, plan->seed);
   for (int form = FORMS - 1; form >= 0 && status == STATUS_OK; form--) {
     for (int g = 0; g < GROUPS && status == STATUS_OK; g++) status = run_requests(plan, &trace, astra(plan, groups[g]), form == 1, rows);
     LatencyCase one = {.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = plan->tokens};

@@ -13,13 +13,6 @@ bool node_share_everything(const NodeSetup *setup) {
 
 /* ---- what is possible */
 
-static Status check_plain(const NodeSetup *setup, Strategy strategy) {
-  if (setup->weights->books || !strategy_facts(strategy)->needs_codebooks) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE,
-                    "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train "
-                    "--groups; --strategy sp, tp, bp-ag, bp-sp and single can do without codebooks");
-}
-
 static Status check_division(const NodeSetup *setup) {
   const ModelConfig *config = setup->weights->config;
   const TensorParallel how = {.strategy = setup->strategy, .retained = setup->retained};
@@ -37,7 +30,10 @@ static Status check_division(const NodeSetup *setup) {
 Status node_share_check(const NodeSetup *setup) {
   Strategy strategy = node_share_strategy(setup);
   const char *name = strategy_facts(strategy)->name;
-  TRY(check_plain(setup, strategy));
+  if (!setup->weights->books && strategy_facts(strategy)->needs_codebooks)
+    return status_set(STATUS_BAD_VALUE,
+                      "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train "
+                      "--groups; --strategy sp, tp, bp-ag, bp-sp and single can do without codebooks");
   Status status = check_division(setup);
   if (status != STATUS_OK) return status_wrap(status, "strategy %s", name);
   if (setup->keep_codes && strategy != STRATEGY_ASTRA) return status_set(STATUS_BAD_VALUE, "with strategy %s no codes are exchanged", name);
@@ -71,24 +67,21 @@ int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t 
   return answers;
 }
 
-static void take_no_part(TokenLayout *layout) { layout->rows = layout->shared_rows = layout->class_rows = layout->last_rows = 0; }
-
-static Status text_layout(const NodeSetup *setup, int64_t tokens, int home, int node, TokenLayout *layout) {
-  int64_t counts[WIRE_NODES];
-  TokenSplit rotated;
-  const int first = token_split_rotate(setup->split, tokens, home, &rotated), span = (node - first + rotated.nodes) % rotated.nodes;
-  int spans = token_split_counts(&rotated, tokens, counts);
-  TRY(layout_build(layout, tokens, spans, counts, NULL, CLASS_NONE, span < spans ? span : -1));
-  if (span >= spans) take_no_part(layout);
-  return STATUS_OK;
-}
-
 Status node_share_layout(const NodeSetup *setup, int64_t tokens, int home, int node, TokenLayout *layout) {
-  if (strategy_facts(node_share_strategy(setup))->divides_tokens)
-    return setup->split ? text_layout(setup, tokens, home, node, layout)
-                        : partition_layout(setup->partition, setup->class_token, node, layout);
-  TRY(layout_build_plain(layout, tokens, setup->class_token));
-  if (node != (home == 0 ? 0 : home - 1) && !node_share_everything(setup)) take_no_part(layout);
+  bool divided = strategy_facts(node_share_strategy(setup))->divides_tokens, takes_part;
+  if (divided && !setup->split) return partition_layout(setup->partition, setup->class_token, node, layout);
+  if (divided) {
+    int64_t counts[WIRE_NODES];
+    TokenSplit rotated;
+    const int first = token_split_rotate(setup->split, tokens, home, &rotated), span = (node - first + rotated.nodes) % rotated.nodes;
+    int spans = token_split_counts(&rotated, tokens, counts);
+    takes_part = span < spans;
+    TRY(layout_build(layout, tokens, spans, counts, NULL, CLASS_NONE, takes_part ? span : -1));
+  } else {
+    takes_part = node == (home == 0 ? 0 : home - 1) || node_share_everything(setup);
+    TRY(layout_build_plain(layout, tokens, setup->class_token));
+  }
+  if (!takes_part) layout->rows = layout->shared_rows = layout->class_rows = layout->last_rows = 0;
   return STATUS_OK;
 }
 

@@ -10,12 +10,12 @@ enum { PATCHES_HEAD = 4, PATCHES_FLOATS = 0, PATCHES_LEVELS = 1 }; /* a byte tha
 
 /* (v / 255 - mean) / std for each channel and level of a model's images, as the loader computes them. */
 typedef struct PatchLevels {
+  bool known; /* filled at the first use; begin with a zeroed one */
   float value[3][256];
 } PatchLevels;
-void patches_levels(PatchLevels *levels, const ModelConfig *config);
 
 /* pixels [B, C, H, W] -> out [B, C, H, W] levels; false: some number is none, out is worth nothing. */
-bool patches_find_levels(const PatchLevels *levels, const ModelConfig *config, const float *pixels, int64_t batch, uint8_t *out);
+bool patches_find_levels(PatchLevels *levels, const ModelConfig *config, const float *pixels, int64_t batch, uint8_t *out);
 
 /* Bytes of a request for a node with `tokens` tokens. */
 size_t patches_bytes(const ModelConfig *config, int64_t batch, int64_t tokens, bool as_levels);

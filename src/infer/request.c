@@ -8,46 +8,14 @@ static const double min_loss = 1e-6; /* of a token: what rounding may take off 0
 
 /* ---- the table ---- */
 
-/* Behind the statistics, codes not counted. */
-typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
-
-static size_t answer_bytes_images(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return (size_t)(request->batch * share->class_rows * setup->weights->config->width) * 4;
-}
-
-static size_t answer_bytes_prompt(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  (void)setup, (void)request, (void)share;
-  return REQUEST_DECODING;
-}
-
-static size_t answer_bytes_sequence(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  (void)setup, (void)request, (void)share;
-  return 0;
-}
-
-static size_t answer_bytes_score(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  (void)setup, (void)request, (void)share;
-  return REQUEST_SCORE;
-}
-
-static size_t answer_bytes_last(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return share->last ? (size_t)(request->batch * weights_outputs(setup->weights)) * 4 : 0;
-}
-
-static size_t answer_bytes_texts(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return answer_bytes_last(setup, request, share);
-}
-
 typedef struct RequestForm {
   uint8_t kind;
   bool text, classes;
   size_t fixed, token_bytes;
-  AnswerBytes *answer_bytes;
 } RequestForm;
 
 static const RequestForm forms[] = {
-#define REQUEST_FORM(name, message, text, classes, fixed, token_bytes)                                                                     \
-  {WIRE_##message, text, classes, fixed, token_bytes, answer_bytes_##name},
+#define REQUEST_FORM(name, message, text, classes, fixed, token_bytes) {WIRE_##message, text, classes, fixed, token_bytes},
     REQUEST_KINDS(REQUEST_FORM)
 #undef REQUEST_FORM
 };
@@ -84,7 +52,19 @@ size_t request_code_bytes(const NodeSetup *setup, const Request *request, const 
 }
 
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return WIRE_STATISTICS + form_of(setup, request->kind)->answer_bytes(setup, request, share) + request_code_bytes(setup, request, share);
+  size_t bytes = WIRE_STATISTICS + request_code_bytes(setup, request, share);
+  switch (request->kind) {
+  case WIRE_PROMPT:
+    return bytes + REQUEST_DECODING;
+  case WIRE_SEQUENCE:
+    return bytes;
+  case WIRE_SCORE:
+    return bytes + REQUEST_SCORE;
+  default: /* of images class-token replicas; of texts logits, or those of classes, from the node with the last token */
+    if (!form_of(setup, request->kind)->text)
+      return bytes + (size_t)(request->batch * share->class_rows * setup->weights->config->width) * 4;
+    return bytes + (share->last ? (size_t)(request->batch * weights_outputs(setup->weights)) * 4 : 0);
+  }
 }
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {
@@ -102,52 +82,26 @@ bool request_serves(const NodeSetup *setup, uint8_t kind) {
 /* One text a request. */
 static bool is_single(const RequestForm *form) { return form->kind == WIRE_PROMPT || form->kind == WIRE_SEQUENCE; }
 
-static Request largest(const NodeSetup *setup, const RequestForm *form) {
-  return (Request){
-      .kind = form->kind, .codes = setup->keep_codes, .batch = is_single(form) ? 1 : setup->batch_max, .tokens = setup->tokens_max};
-}
+typedef size_t RequestBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 
-size_t request_max_bytes(const NodeSetup *setup, const RequestShare *share) {
+static size_t max_of_all(const NodeSetup *setup, const RequestShare *share, RequestBytes *bytes_of) {
   size_t max = 0;
   for (int i = 0; i < FORMS; i++) {
-    Request request = largest(setup, &forms[i]);
-    size_t bytes = serves(setup, &forms[i]) ? request_bytes(setup, &request, share) : 0;
+    const int64_t batch = is_single(&forms[i]) ? 1 : setup->batch_max;
+    const Request largest = {.kind = forms[i].kind, .codes = setup->keep_codes, .batch = batch, .tokens = setup->tokens_max};
+    size_t bytes = serves(setup, &forms[i]) ? bytes_of(setup, &largest, share) : 0;
     if (bytes > max) max = bytes;
   }
   return max;
 }
+
+size_t request_max_bytes(const NodeSetup *setup, const RequestShare *share) { return max_of_all(setup, share, request_bytes); }
 
 size_t request_max_answer_bytes(const NodeSetup *setup, const RequestShare *share) {
-  size_t max = 0;
-  for (int i = 0; i < FORMS; i++) {
-    Request request = largest(setup, &forms[i]);
-    size_t bytes = serves(setup, &forms[i]) ? request_answer_bytes(setup, &request, share) : 0;
-    if (bytes > max) max = bytes;
-  }
-  return max;
+  return max_of_all(setup, share, request_answer_bytes);
 }
 
 /* ---- a header from the wire ---- */
-
-/* T from the length, which must be a whole number of tokens for each sequence. */
-static Status read_tokens(Request *request, const NodeSetup *setup, const RequestForm *form, const WireHeader *header) {
-  int64_t each = request->batch * (int64_t)form->token_bytes, bytes = (int64_t)header->bytes - (int64_t)form->fixed;
-  if (bytes < each || bytes % each)
-    return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u sequences of ids", header->bytes, header->count);
-  request->tokens = bytes / each;
-  if (request->tokens <= setup->tokens_max) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "sent a sequence of %lld tokens; at most %lld were agreed", (long long)request->tokens,
-                    (long long)setup->tokens_max);
-}
-
-/* Either of two lengths: which form they have follows from it. */
-static Status read_patches(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
-  for (int levels = 0; levels < 2; levels++) {
-    request->levels = levels;
-    if (header->bytes == request_bytes(setup, request, share)) return STATUS_OK;
-  }
-  return status_set(STATUS_BAD_VALUE, "sent %u bytes of patches for %u images", header->bytes, header->count);
-}
 
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
   const RequestForm *form = form_of(setup, header->kind);
@@ -160,7 +114,21 @@ Status request_read(Request *request, const NodeSetup *setup, const RequestShare
   if (header->count < 1 || header->count > max)
     return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, request_unit(setup),
                       (long long)max);
-  return form->text ? read_tokens(request, setup, form, header) : read_patches(request, setup, share, header);
+  if (!form->text) { /* either of two lengths: which form they have follows from it */
+    for (int levels = 0; levels < 2; levels++) {
+      request->levels = levels;
+      if (header->bytes == request_bytes(setup, request, share)) return STATUS_OK;
+    }
+    return status_set(STATUS_BAD_VALUE, "sent %u bytes of patches for %u images", header->bytes, header->count);
+  }
+  /* T from the length, which must be a whole number of tokens for each sequence. */
+  int64_t each = request->batch * (int64_t)form->token_bytes, bytes = (int64_t)header->bytes - (int64_t)form->fixed;
+  if (bytes < each || bytes % each)
+    return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u sequences of ids", header->bytes, header->count);
+  request->tokens = bytes / each;
+  if (request->tokens <= setup->tokens_max) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a sequence of %lld tokens; at most %lld were agreed", (long long)request->tokens,
+                    (long long)setup->tokens_max);
 }
 
 /* ---- fixed parts ---- */

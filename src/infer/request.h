@@ -9,9 +9,9 @@
 #include "infer/wire.h"
 
 /* Every kind of request that a model serves, once: its name, the message that carries it (wire.h), whether it is of texts, whether the
- * model must have classes, bytes before the samples, and bytes for each token of a text. Three files have a function for each name, and
- * make their tables from this list: request.c answer_bytes_NAME (the length of a node's answer), node.c answer_NAME (what a node computes),
- * cluster/leader_requests.c take_NAME (what the answers of all nodes mean). */
+ * model must have classes, bytes before the samples, and bytes for each token of a text. Two files have a function for each name, and
+ * make their tables from this list: node.c answer_NAME (what a node computes), cluster/leader_requests.c take_NAME (what the answers of all
+ * nodes mean). How long an answer is: request_answer_bytes. */
 #define REQUEST_KINDS(X)                                                                                                                   \
   X(images, CLASSIFY, false, true, 0, 0)                  /* a class-token replica of each image */                                        \
   X(texts, CLASSIFY, true, true, 0, 4)                    /* logits of the classes of each text */                                         \

@@ -107,16 +107,6 @@ typedef struct Candidates {
   double sum;
 } Candidates;
 
-static double weigh(Sampler *s, const real *logits, double largest) {
-  double sum = 0;
-  for (int64_t i = 0; i < s->sampling.vocabulary; i++) {
-    double weight = exp(((double)logits[i] - largest) / s->sampling.temperature);
-    s->order[i] = (int32_t)i;
-    sum += s->weight[i] = isnan(weight) || weight < s->sampling.min_p ? 0 : weight;
-  }
-  return sum;
-}
-
 /* First the k likeliest, then of these as many as make up the share p. */
 static Candidates best_of(Sampler *s, double sum) {
   int64_t all = s->sampling.vocabulary, max = s->sampling.top_k > 0 && s->sampling.top_k < all ? s->sampling.top_k : all, heap = all;
@@ -144,7 +134,12 @@ static Status find_candidates(Sampler *s, const real *raw, Candidates *found) {
     *found = (Candidates){0, 1, 1};
     return STATUS_OK;
   }
-  double sum = weigh(s, logits, (double)logits[largest]);
+  double sum = 0;
+  for (int64_t i = 0; i < s->sampling.vocabulary; i++) {
+    double weight = exp(((double)logits[i] - (double)logits[largest]) / s->sampling.temperature);
+    s->order[i] = (int32_t)i;
+    sum += s->weight[i] = isnan(weight) || weight < s->sampling.min_p ? 0 : weight;
+  }
   bool all = s->sampling.top_p >= 1 && (s->sampling.top_k <= 0 || s->sampling.top_k >= s->sampling.vocabulary);
   *found = all ? (Candidates){0, s->sampling.vocabulary, sum} : best_of(s, sum);
   return STATUS_OK;
@@ -152,13 +147,9 @@ static Status find_candidates(Sampler *s, const real *raw, Candidates *found) {
 
 /* ---- drawing ---- */
 
-static double uniform(Sampler *s) {
-  s->drawn++;
-  return rng_uniform(&s->rng);
-}
-
 static int32_t draw(Sampler *s, const Candidates *from) {
-  double left = uniform(s) * from->sum;
+  s->drawn++;
+  double left = rng_uniform(&s->rng) * from->sum;
   int32_t id = s->order[from->first];
   for (int64_t i = from->first + from->count; i-- > from->first;) {
     if (s->weight[s->order[i]] <= 0) continue;
@@ -168,23 +159,11 @@ static int32_t draw(Sampler *s, const Candidates *from) {
   return id;
 }
 
-static void note(Sampler *s, int32_t id) {
-  if (s->penalised) s->made[id]++;
-}
-
 Status sampler_pick(Sampler *s, const real *logits, int32_t *id) {
   Candidates from;
   TRY(find_candidates(s, logits, &from));
   *id = s->sampling.temperature <= 0 ? s->order[0] : draw(s, &from);
-  note(s, *id);
-  return STATUS_OK;
-}
-
-Status sampler_distribution(Sampler *s, const real *logits, real *p) {
-  Candidates from;
-  TRY(find_candidates(s, logits, &from));
-  memset(p, 0, (size_t)s->sampling.vocabulary * sizeof *p);
-  for (int64_t i = from.first; i < from.first + from.count; i++) p[s->order[i]] = (real)(s->weight[s->order[i]] / from.sum);
+  if (s->penalised) s->made[*id]++;
   return STATUS_OK;
 }
 

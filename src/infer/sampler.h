@@ -72,9 +72,6 @@ Status sampler_start(Sampler *sampler, const Sampling *sampling, const int32_t *
  * is no largest finite logit. */
 Status sampler_pick(Sampler *sampler, const real *logits, int32_t *id);
 
-/* The distribution p [vocabulary] that sampler_pick would draw from, 1 at one id without a temperature. Draws nothing. */
-Status sampler_distribution(Sampler *sampler, const real *logits, real *p);
-
 bool sampler_ends(const Sampler *sampler, int32_t id);
 
 /* ---- log-probabilities of the model: before temperature, penalties and filters */

@@ -173,7 +173,6 @@ static Status connect_devices(Leader *leader) {
     return status_set(STATUS_BAD_VALUE,
                       "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
   TRY(fingerprint_weights(weights, &leader->fingerprints));
-  if (leader->given) patches_levels(&leader->levels, weights->config);
   leader->membership = (Membership){.count = leader->membership.count,
                                     .cluster = &leader->cluster,
                                     .weights = weights,

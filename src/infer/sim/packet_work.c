@@ -43,42 +43,18 @@ static Status bind_any(int type, int *descriptor, struct sockaddr_in *address) {
   return getsockname(*descriptor, (struct sockaddr *)address, &length) == 0 ? STATUS_OK : failed("getsockname");
 }
 
-static Status open_datagrams(Path *path) {
+/* A pair of datagram sockets, or a stream. */
+static Status open_sockets(Path *path, bool stream) {
   struct sockaddr_in to, unused;
-  TRY(bind_any(SOCK_DGRAM, &path->in, &to));
-  TRY(bind_any(SOCK_DGRAM, &path->out, &unused));
-  return connect(path->out, (struct sockaddr *)&to, sizeof to) == 0 ? STATUS_OK : failed("connect");
-}
-
-static Status open_stream(Path *path) {
-  struct sockaddr_in to;
-  int listening = -1;
-  Status status = bind_any(SOCK_STREAM, &listening, &to);
-  if (status == STATUS_OK && listen(listening, 1) != 0) status = failed("listen");
-  if (status == STATUS_OK && (path->out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) status = failed("socket");
+  int first = -1;
+  Status status = bind_any(stream ? SOCK_STREAM : SOCK_DGRAM, &first, &to);
+  if (!stream) path->in = first;
+  if (status == STATUS_OK && stream && listen(first, 1) != 0) status = failed("listen");
+  if (status == STATUS_OK && !stream) status = bind_any(SOCK_DGRAM, &path->out, &unused);
+  if (status == STATUS_OK && stream && (path->out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) status = failed("socket");
   if (status == STATUS_OK && connect(path->out, (struct sockaddr *)&to, sizeof to) != 0) status = failed("connect");
-  if (status == STATUS_OK && (path->in = accept(listening, NULL, NULL)) < 0) status = failed("accept");
-  if (listening >= 0) close(listening);
-  return status;
-}
-
-static void close_path(Path *path) {
-  if (path->out >= 0) close(path->out);
-  if (path->in >= 0) close(path->in);
-  seal_free(path->sender.seal);
-  seal_free(path->receiver.seal);
-  path->out = path->in = -1;
-  path->sender = (DatagramSender){0};
-  path->receiver = (DatagramReceiver){0};
-}
-
-static Status open_path(Path *path, bool stream, size_t bytes) {
-  static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
-  *path = (Path){.out = -1, .in = -1, .bytes = bytes, .sender = {.self = 1}};
-  Status status = stream ? open_stream(path) : open_datagrams(path);
-  if (status == STATUS_OK) status = seal_new(&path->sender.seal, key, true);
-  if (status == STATUS_OK) status = seal_new(&path->receiver.seal, key, false);
-  if (status != STATUS_OK) close_path(path);
+  if (status == STATUS_OK && stream && (path->in = accept(first, NULL, NULL)) < 0) status = failed("accept");
+  if (stream && first >= 0) close(first);
   return status;
 }
 
@@ -141,11 +117,17 @@ static Status run_once(Path *path, double *out, double *in) {
 }
 
 static Status measure_path(Path *path, bool stream, size_t bytes, double *out, double *in) {
-  TRY(open_path(path, stream, bytes));
-  Status status = STATUS_OK;
+  static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
+  *path = (Path){.out = -1, .in = -1, .bytes = bytes, .sender = {.self = 1}};
   *out = *in = INFINITY;
+  Status status = open_sockets(path, stream);
+  if (status == STATUS_OK) status = seal_new(&path->sender.seal, key, true);
+  if (status == STATUS_OK) status = seal_new(&path->receiver.seal, key, false);
   for (int i = 0; i < RUNS && status == STATUS_OK; i++) status = run_once(path, out, in);
-  close_path(path);
+  if (path->out >= 0) close(path->out);
+  if (path->in >= 0) close(path->in);
+  seal_free(path->sender.seal);
+  seal_free(path->receiver.seal);
   return status;
 }
 

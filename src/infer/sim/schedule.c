@@ -45,10 +45,8 @@ MessageSize schedule_stream(double bytes) {
 
 /* ---- steps */
 
-static uint64_t others_of(int device, int devices) { return (devices < 64 ? (1ull << devices) - 1 : ~0ull) & ~(1ull << device); }
-
 uint64_t schedule_partners(int device, int devices, bool causal, bool to) {
-  uint64_t others = others_of(device, devices), before = (1ull << device) - 1;
+  uint64_t others = (devices < 64 ? (1ull << devices) - 1 : ~0ull) & ~(1ull << device), before = (1ull << device) - 1;
   if (!causal) return others;
   return to ? others & ~before : others & before;
 }
@@ -107,17 +105,15 @@ static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int bloc
   return STATUS_OK;
 }
 
-static Status finish_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
-  for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
-    TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
-  return schedule_compute(timeline, s->cost[block].remote / s->parts);
-}
-
 Status schedule_exchange(Timeline *timeline, const ExchangeSchedule *s) {
   for (int part = 0; part < s->parts; part++) TRY(begin_part(timeline, s, 0, part));
   for (int block = 0; block < s->blocks; block++) {
     TRY(schedule_compute(timeline, s->cost[block].own));
-    for (int part = 0; part < s->parts; part++) TRY(finish_part(timeline, s, block, part));
+    for (int part = 0; part < s->parts; part++) {
+      for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
+        TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
+      TRY(schedule_compute(timeline, s->cost[block].remote / s->parts));
+    }
     for (int part = 0; part < s->parts; part++) {
       TRY(schedule_compute(timeline, s->cost[block].rest / s->parts));
       if (block + 1 < s->blocks) TRY(begin_part(timeline, s, block + 1, part));

@@ -3,7 +3,6 @@
 #include "infer/sim/simulate.h"
 #include "infer/transport/transport.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static const double beginning = 1, usual_timeout = 60;
@@ -56,11 +55,6 @@ static int64_t bytes_of(const PacketRules *rules, int sender, int block, int sit
   const Device *device = rules->message_context;
   const Event *event = heard(device->sim, sender, device->self, block, site, part);
   return event ? (int64_t)payload_of(event) : 0;
-}
-
-static const char *message_name(const Event *event, int sender, char text[96]) {
-  snprintf(text, 96, "block %d, site %d, part %d of device %d", event->block, event->site, event->part, sender);
-  return text;
 }
 
 /* ---- devices */
@@ -190,18 +184,6 @@ static Status step(Device *d) {
   return STATUS_OK;
 }
 
-static Status check_all_done(const Simulation *sim) {
-  for (int d = 0; d < sim->count; d++) {
-    const Device *device = &sim->devices[d];
-    char name[96];
-    if (!device->waits) continue;
-    const Event *event = &sim->timelines[d].list[device->next];
-    int peer = event->kind == EVENT_WAIT ? __builtin_ctzll(device->expected.undecided) : d;
-    return status_set(STATUS_BAD_VALUE, "device %d waits for ever for %s, which itself waits", d, message_name(event, peer, name));
-  }
-  return STATUS_OK;
-}
-
 static Status run(Simulation *sim) {
   for (int d = 0; d < sim->count; d++) sim->wake[d] = beginning;
   for (;;) {
@@ -213,7 +195,14 @@ static Status run(Simulation *sim) {
     sim->now = fmax(sim->now, first);
     TRY(step(&sim->devices[next]));
   }
-  TRY(check_all_done(sim));
+  for (int d = 0; d < sim->count; d++) {
+    const Device *device = &sim->devices[d];
+    if (!device->waits) continue;
+    const Event *event = &sim->timelines[d].list[device->next];
+    int peer = event->kind == EVENT_WAIT ? __builtin_ctzll(device->expected.undecided) : d;
+    return status_set(STATUS_BAD_VALUE, "device %d waits for ever for block %d, site %d, part %d of device %d, which itself waits", d,
+                      event->block, event->site, event->part, peer);
+  }
   for (int d = 0; d < sim->count; d++) {
     const TransportState *counts = transport_state(sim->devices[d].transport);
     SimDevice *result = &sim->result->device[d];
@@ -230,7 +219,7 @@ static Status run(Simulation *sim) {
 /* ---- beginning and end */
 
 static Status check_event(const Event *event, int device, int count) {
-  uint64_t others = (count < 64 ? (1ull << count) - 1 : ~0ull) & ~(1ull << device);
+  const uint64_t others = schedule_partners(device, count, false, true);
   if (event->kind == EVENT_COMPUTE || event->kind == EVENT_FIXED) {
     if (isfinite(event->seconds) && event->seconds >= 0) return STATUS_OK;
     return status_set(STATUS_BAD_VALUE, "device %d computes for %g seconds: a timeline needs a finite time from 0 on", device,
@@ -271,7 +260,7 @@ static Status index_messages(Simulation *sim) {
 
 static Status open_device(Simulation *sim, int self, size_t packets, uint64_t senders, TransportSetup *setup) {
   Device *d = &sim->devices[self];
-  uint64_t everybody = (sim->count < 64 ? (1ull << sim->count) - 1 : ~0ull) & ~(1ull << self);
+  const uint64_t everybody = schedule_partners(self, sim->count, false, true);
   *d = (Device){.sim = sim, .self = self, .computes_until = beginning};
   d->rules = (PacketRules){.nodes = sim->count,
                            .blocks = sim->blocks,
@@ -353,22 +342,16 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   return STATUS_OK;
 }
 
-static Status check(int count, const LinkOptions *links, const SimOptions *options) {
-  const Reliability *rules = options->reliability;
-  if (count < 1 || count > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d devices: 1 to %d can be simulated", count, WIRE_NODES);
-  if (!isfinite(options->scale) || options->scale < 0 || !isfinite(options->start) || options->start < 0)
-    return status_set(STATUS_BAD_VALUE, "a scale of %g from %g s on: both must be finite and not negative", options->scale, options->start);
-  if (links->loss > 0 && !links->lose_tokens && (!rules || rules->mode == RELIABILITY_STREAM))
-    return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline or retransmit");
-  return STATUS_OK;
-}
-
 double simulate_hidden(const SimDevice *device) { return device->span > 0 ? fmin(fmax(1 - device->wait / device->span, 0), 1) : 1; }
 
 Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result) {
   Reliability rules = {.mode = RELIABILITY_STREAM};
   *result = (SimResult){0};
-  TRY(check(count, links, options));
+  if (count < 1 || count > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d devices: 1 to %d can be simulated", count, WIRE_NODES);
+  if (!isfinite(options->scale) || options->scale < 0 || !isfinite(options->start) || options->start < 0)
+    return status_set(STATUS_BAD_VALUE, "a scale of %g from %g s on: both must be finite and not negative", options->scale, options->start);
+  if (links->loss > 0 && !links->lose_tokens && (!options->reliability || options->reliability->mode == RELIABILITY_STREAM))
+    return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline or retransmit");
   Simulation sim = {.timelines = devices,
                     .count = count,
                     .options = options,

@@ -45,20 +45,14 @@ static Status reserve(LinkTrace *trace) {
 
 /* ---- files ---- */
 
-/* Two numbers and nothing else. */
-static bool read_line(const char *line, double *seconds, double *rate) {
-  char *end;
-  *seconds = strtod(line, &end);
-  if (end == line) return false;
-  const char *second = end;
-  *rate = strtod(second, &end);
-  return end != second && end[strspn(end, " \t\r")] == 0;
-}
-
 static Status add_line(LinkTrace *trace, const char *line, int number) {
   double seconds, rate;
+  char *second, *end;
   if (line[strspn(line, " \t\r")] == 0 || line[0] == '#') return STATUS_OK;
-  if (!read_line(line, &seconds, &rate)) return status_set(STATUS_BAD_FILE, "line %d: not two numbers, seconds and Mbit/s", number);
+  seconds = strtod(line, &second);
+  rate = strtod(second, &end);
+  if (second == line || end == second || end[strspn(end, " \t\r")]) /* two numbers and nothing else */
+    return status_set(STATUS_BAD_FILE, "line %d: not two numbers, seconds and Mbit/s", number);
   bool first = trace->count == 0;
   if (trace->count == MAX_TRACE_POINTS) return status_set(STATUS_BAD_FILE, "line %d: more than %d steps", number, MAX_TRACE_POINTS);
   if (first ? seconds != 0 : !(seconds > trace->points[trace->count - 1].seconds && seconds <= max_seconds))
@@ -99,16 +93,18 @@ Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes) {
 static int next_state(Rng *rng, int from, int states) {
   double sum = 0;
   for (int to = 0; to < states; to++) sum += to == from ? 0 : 1.0 / abs(to - from);
-  double draw = rng_uniform(rng) * sum;
+  double left = rng_uniform(rng) * sum;
   for (int to = 0; to < states; to++) {
     if (to == from) continue;
-    draw -= 1.0 / abs(to - from);
-    if (draw < 0) return to;
+    left -= 1.0 / abs(to - from);
+    if (left < 0) return to;
   }
   return from;
 }
 
-Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed) {
+/* Steps of a second; the rate moves between `min` and `max` in states of 10 Mbit/s, to another one with a probability that falls with their
+ * distance. */
+static Status draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed) {
   Rng rng;
   if (!(min > 0 && min <= max && max <= max_rate) || seconds < 1 || seconds > MAX_TRACE_POINTS)
     return status_set(STATUS_BAD_VALUE, "a trace from %g to %g bit/s of %d s: the rates must rise from above 0, for 1 to %d s", min, max,
@@ -122,23 +118,19 @@ Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, ui
   return STATUS_OK;
 }
 
-/* ---- either ---- */
-
-static Status draw_as_named(LinkTrace *trace, const char *text, uint64_t seed) {
-  double min, max;
-  int seconds = DRAWN_SECONDS, used = 0, all = 0;
-  bool read = sscanf(text, "markov:%lf-%lfmbit%n:%d%n", &min, &max, &used, &seconds, &all) >= 2;
-  size_t end = (size_t)(all ? all : used);
-  if (!read || end == 0 || end != strlen(text))
-    return status_set(STATUS_BAD_VALUE, "%s is not of the form markov:20-100mbit or markov:20-100mbit:600", text);
-  return link_trace_draw(trace, min * mbit, max * mbit, seconds, seed);
-}
-
 Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed) {
   char *data;
   size_t bytes;
   *trace = (LinkTrace){0};
-  if (strncmp(text, "markov:", 7) == 0) return draw_as_named(trace, text, seed);
+  if (strncmp(text, "markov:", 7) == 0) {
+    double min, max;
+    int steps = DRAWN_SECONDS, used = 0, all = 0;
+    bool read = sscanf(text, "markov:%lf-%lfmbit%n:%d%n", &min, &max, &used, &steps, &all) >= 2;
+    size_t end = (size_t)(all ? all : used);
+    if (!read || end == 0 || end != strlen(text))
+      return status_set(STATUS_BAD_VALUE, "%s is not of the form markov:20-100mbit or markov:20-100mbit:600", text);
+    return draw(trace, min * mbit, max * mbit, steps, seed);
+  }
   TRY(files_read(text, FILE_MAX, &data, &bytes));
   Status status = link_trace_parse(trace, data, bytes);
   free(data);
@@ -161,56 +153,37 @@ static void limit(LinkModel *link, double rate, double latency) {
   link->latency = fmax(link->latency, latency);
 }
 
-static double rate_at(const LinkModel *link, double at) {
-  return link->options->trace.count ? link_trace_rate(&link->options->trace, at) : link->rate;
-}
-
 /* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
 static double leave(LinkModel *link, double ready, size_t bytes) {
   const LinkOptions *o = link->options;
-  double bits = 8 * (double)(bytes + o->overhead), rate = rate_at(link, ready);
+  double bits = 8 * (double)(bytes + o->overhead), rate = o->trace.count ? link_trace_rate(&o->trace, ready) : link->rate;
   if (!o->trace.count && rate <= 0) return ready;
   double from = fmax(link->busy, ready);
   link->busy = o->trace.count ? advance(&o->trace, from, bits) : from + bits / rate;
   return fmax(ready, link->busy);
 }
 
-static double arrive(LinkModel *link, double left) {
-  const LinkOptions *o = link->options;
-  double delay = link->latency;
-  if (o->jitter > 0) delay += o->jitter * (2 * rng_uniform(&link->jitter) - 1);
-  return link->arrived = fmax(left + fmax(delay, 0), link->arrived);
-}
-
-/* Gilbert and Elliott: the bad state is left with 1 / b and entered so that it holds the wanted share of packets. */
-static void change_state(LinkModel *link) {
-  double p = link->options->loss, leaves = 1 / fmax(1, link->options->loss_burst), draw = rng_uniform(&link->fate);
-  link->bad = link->bad ? draw >= leaves : draw < leaves * p / (1 - p);
-}
-
 bool link_model_loses(LinkModel *link) {
   const LinkOptions *o = link->options;
   if (o->loss <= 0 || o->lose_tokens) return false;
   if (o->loss_model == LOSS_BERNOULLI) return rng_uniform(&link->fate) < o->loss;
-  change_state(link);
-  return link->bad;
+  /* Gilbert and Elliott: the bad state is left with 1 / b and entered so that it holds the wanted share of packets. */
+  double leaves = 1 / fmax(1, o->loss_burst), chance = rng_uniform(&link->fate);
+  return link->bad = link->bad ? chance >= leaves : chance < leaves * o->loss / (1 - o->loss);
 }
 
 /* ---- all links of a device: one for each peer, and two for the ports of a switch */
 
-static Status check_links(const LinkOptions *o) {
-  if (!(o->bits_per_second >= 0) || !isfinite(o->bits_per_second))
-    return status_set(STATUS_BAD_VALUE, "a link of %g bits a second: it needs a finite rate, or 0 for no limit", o->bits_per_second);
-  if (!(o->latency >= 0 && o->jitter >= 0 && isfinite(o->latency + o->jitter)))
-    return status_set(STATUS_BAD_VALUE, "latency %g s and jitter %g s: both must be finite and not negative", o->latency, o->jitter);
-  if (!(o->loss >= 0 && o->loss < 1)) return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", o->loss);
-  return STATUS_OK;
-}
-
 Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends, LinkModel *medium, int self, int nodes, double start) {
   *netem = (Netem){.active = options != NULL, .start = start, .medium = medium};
   if (!options) return STATUS_OK;
-  TRY(check_links(options));
+  if (!(options->bits_per_second >= 0) || !isfinite(options->bits_per_second))
+    return status_set(STATUS_BAD_VALUE, "a link of %g bits a second: it needs a finite rate, or 0 for no limit", options->bits_per_second);
+  if (!(options->latency >= 0 && options->jitter >= 0 && isfinite(options->latency + options->jitter)))
+    return status_set(STATUS_BAD_VALUE, "latency %g s and jitter %g s: both must be finite and not negative", options->latency,
+                      options->jitter);
+  if (!(options->loss >= 0 && options->loss < 1))
+    return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", options->loss);
   if (options->topology == LINK_SHARED && !medium)
     return status_set(STATUS_UNSUPPORTED, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
   netem->options = *options;
@@ -252,7 +225,10 @@ double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool plann
   LinkModel *chance = planned ? link : &netem->chances[peer];
   *lost = link_model_loses(chance);
   chance->arrived = link->arrived; /* nothing overtakes */
-  link->arrived = arrive(chance, out);
+  double delay = chance->latency;
+  if (netem->options.jitter > 0) delay += netem->options.jitter * (2 * rng_uniform(&chance->jitter) - 1);
+  chance->arrived = fmax(out + fmax(delay, 0), chance->arrived);
+  link->arrived = chance->arrived;
   return netem->start + link->arrived;
 }
 

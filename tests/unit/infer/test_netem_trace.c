@@ -53,8 +53,8 @@ static void too_many_steps(void **state) {
 static void chance_moves_to_neighbours(void **state) {
   (void)state;
   LinkTrace trace, same;
-  assert_int_equal(link_trace_draw(&trace, 20e6, 100e6, 4096, 7), STATUS_OK);
-  assert_int_equal(link_trace_draw(&same, 20e6, 100e6, 4096, 7), STATUS_OK);
+  assert_int_equal(link_trace_open(&trace, "markov:20-100mbit:4096", 7), STATUS_OK);
+  assert_int_equal(link_trace_open(&same, "markov:20-100mbit:4096", 7), STATUS_OK);
   int near = 0, far = 0;
   for (int i = 0; i < trace.count; i++) {
     double rate = trace.points[i].bits_per_second, step = i ? fabs(rate - trace.points[i - 1].bits_per_second) / 10e6 : 1;

@@ -22,10 +22,9 @@ static void fill(float *pixels) {
 
 static void every_level_is_found(void **state) {
   (void)state;
-  PatchLevels levels;
+  PatchLevels levels = {0};
   float pixels[BATCH * PIXELS];
   uint8_t found[BATCH * PIXELS];
-  patches_levels(&levels, &config);
   for (int shift = 0; shift < 256; shift++) {
     for (int64_t i = 0; i < BATCH * PIXELS; i++) pixels[i] = normalised((int)(i / (SIDE * SIDE) % 3), (level_at(i) + shift) % 256);
     assert_true(patches_find_levels(&levels, &config, pixels, BATCH, found));
@@ -35,11 +34,10 @@ static void every_level_is_found(void **state) {
 
 static void what_is_no_level_is_not_taken_for_one(void **state) {
   (void)state;
-  PatchLevels levels;
+  PatchLevels levels = {0};
   float pixels[BATCH * PIXELS];
   uint8_t found[BATCH * PIXELS];
   const float others[] = {nextafterf(normalised(2, 9), 10), normalised(0, 9), NAN, INFINITY, -INFINITY, 1e30F, -0.0F};
-  patches_levels(&levels, &config);
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     fill(pixels);
     pixels[BATCH * PIXELS - 1] = others[i]; /* of channel 2 */
@@ -54,9 +52,8 @@ static void patches_of_a_node_come_back(void **state) {
   const TokenLayout layout = {.rows = 3, .row_token = tokens};
   float pixels[BATCH * PIXELS];
   uint8_t found[BATCH * PIXELS];
-  PatchLevels levels;
+  PatchLevels levels = {0};
   fill(pixels);
-  patches_levels(&levels, &config);
   assert_true(patches_find_levels(&levels, &config, pixels, BATCH, found));
   for (int as_levels = 0; as_levels < 2; as_levels++) {
     size_t bytes = patches_bytes(&config, BATCH, 2, as_levels);

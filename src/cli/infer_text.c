@@ -165,9 +165,10 @@ static bool divides_tokens(const Leader *leader) { return strategy_facts(leader_
 
 static void explain_end(const Leader *leader, const Generation *g) {
   if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
-  if (g->nodes < leader_nodes_here(leader) && g->prompt_tokens < leader_nodes_here(leader) && divides_tokens(leader))
-    log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
-             leader_nodes_here(leader), g->nodes);
+  const int here = node_setup_count(leader_setup(leader));
+  if (g->nodes < here && g->prompt_tokens < here && divides_tokens(leader))
+    log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s", here,
+             g->nodes);
 }
 
 static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g) {

@@ -26,7 +26,7 @@ static bool sends_codes(const Leader *leader) { return strategy_facts(node_share
  * after it. */
 static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
   const Weights *weights = leader_weights(leader);
-  const Partition *partition = leader_partition(leader);
+  const Partition *partition = leader_setup(leader)->partition;
   int nodes = leader_nodes(leader), taking_part = 0;
   double copies = 0; /* of one sample's tokens */
   if (nodes < 2 || samples < 1 || !sends_codes(leader)) return 0;
@@ -347,7 +347,7 @@ static double traffic_formula(const Leader *leader, bool all_rows) {
   DeviceShare share = {.last = !all_rows};
   double bytes = 0;
   share.tokens = tokens_of(leader, &share.devices);
-  bool later_only = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
+  bool later_only = strategy_facts(strategy)->divides_tokens && !leader_setup(leader)->partition;
   if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
   for (int d = 0; d < leader_nodes(leader); d++) {
     share.own = leader_sums(leader)->tokens[d];

@@ -147,22 +147,19 @@ static Status find_candidates(Sampler *s, const real *raw, Candidates *found) {
 
 /* ---- drawing ---- */
 
-static int32_t draw(Sampler *s, const Candidates *from) {
-  s->drawn++;
-  double left = rng_uniform(&s->rng) * from->sum;
-  int32_t id = s->order[from->first];
-  for (int64_t i = from->first + from->count; i-- > from->first;) {
-    if (s->weight[s->order[i]] <= 0) continue;
-    left -= s->weight[id = s->order[i]]; /* the last one takes what rounding leaves */
-    if (left < 0) break;
-  }
-  return id;
-}
-
 Status sampler_pick(Sampler *s, const real *logits, int32_t *id) {
-  Candidates from;
+  Candidates from = {0};
   TRY(find_candidates(s, logits, &from));
-  *id = s->sampling.temperature <= 0 ? s->order[0] : draw(s, &from);
+  *id = s->order[from.first];
+  if (s->sampling.temperature > 0) {
+    s->drawn++;
+    double left = rng_uniform(&s->rng) * from.sum;
+    for (int64_t i = from.first + from.count; i-- > from.first;) {
+      if (s->weight[s->order[i]] <= 0) continue;
+      left -= s->weight[ *id = s->order[i]]; /* the last one takes what rounding leaves */
+      if (left < 0) break;
+    }
+  }
   if (s->penalised) s->made[*id]++;
   return STATUS_OK;
 }

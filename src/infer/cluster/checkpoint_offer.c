@@ -156,7 +156,7 @@ static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context)
   return status;
 }
 
-Status offer_catalogue_new(OfferCatalogue **out, const char *checkpoint) {
+static Status catalogue_new(OfferCatalogue **out, const char *checkpoint) {
   OfferCatalogue *catalogue = *out = calloc(1, sizeof *catalogue);
   if (catalogue) catalogue->checkpoint = strdup(checkpoint);
   if (catalogue) pthread_mutex_init(&catalogue->lock, NULL);
@@ -303,11 +303,12 @@ static void *run(void *context) {
 }
 
 /* All signals are blocked in the new thread. */
-Status offer_start(Offer **out, OfferCatalogue *catalogue, Connection *connection, const char *name) {
+Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name) {
   sigset_t all, before;
+  if (!*catalogue) TRY(catalogue_new(catalogue, checkpoint));
   Offer *offer = *out = calloc(1, sizeof *offer);
   if (!offer) return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
-  offer->catalogue = catalogue;
+  offer->catalogue = *catalogue;
   snprintf(offer->name, sizeof offer->name, "%s", name);
   offer->connection = *connection; /* nothing refers to its address between two messages */
   connection_init(connection);

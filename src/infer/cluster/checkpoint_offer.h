@@ -43,15 +43,14 @@ Status offer_list(ByteCursor cursor, size_t size, OfferList *list);
 /* The files of the checkpoint, looked at when they are first asked for. */
 typedef struct OfferCatalogue OfferCatalogue;
 
-/* checkpoint: a directory or a GGUF file. */
-Status offer_catalogue_new(OfferCatalogue **catalogue, const char *checkpoint);
 void offer_catalogue_free(OfferCatalogue *catalogue); /* accepts NULL; after all threads have ended */
 
 /* A thread that serves one worker. */
 typedef struct Offer Offer;
 
-/* Takes over the connection of a worker that has sent its first FETCH; *connection is closed from then on. name: of the worker, copied. */
-Status offer_start(Offer **offer, OfferCatalogue *catalogue, Connection *connection, const char *name);
+/* Takes over the connection of a worker that has sent its first FETCH; *connection is closed from then on. *catalogue: of `checkpoint`, a
+ * directory or a GGUF file; NULL until the first one is started. name: of the worker, copied. */
+Status offer_start(Offer **offer, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name);
 bool offer_is_over(Offer *offer);
 
 /* Waits for the end of the thread, which is asked to stop, and frees: OK if the worker has all files; BAD_VALUE: it refuses them, or they

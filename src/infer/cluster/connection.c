@@ -142,32 +142,28 @@ static void tls_free(Tls *tls) {
   free(tls);
 }
 
-static Status tls_start(Tls *tls) {
-  pthread_once(&shared_once, make_shared);
-  SSL_CTX *context = shared.context[tls->answers];
-  bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);
-  if (!set) return status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
-  BIO *bio = BIO_new(shared.method);
-  if (!bio) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
-  BIO_set_data(bio, tls);
-  BIO_set_init(bio, 1);
-  SSL_set_bio(tls->ssl, bio, bio);
-  if (tls->answers)
-    SSL_set_accept_state(tls->ssl);
-  else
-    SSL_set_connect_state(tls->ssl);
-  return STATUS_OK;
-}
-
 static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
   Tls *tls = *out = calloc(1, sizeof *tls);
   if (!tls) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
   *tls = (Tls){.fd = fd, .key = key ? *key : key_file_open(), .answers = answers, .handshake = answers ? POLLIN : POLLOUT};
-  Status status = tls_start(tls);
-  if (status == STATUS_OK) return STATUS_OK;
-  tls_free(tls);
-  *out = NULL;
-  return status;
+  pthread_once(&shared_once, make_shared);
+  SSL_CTX *context = shared.context[answers];
+  bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);
+  BIO *bio = set ? BIO_new(shared.method) : NULL;
+  if (!bio) {
+    tls_free(tls);
+    *out = NULL;
+    return set ? status_set(STATUS_NO_MEMORY, "no memory for a secured connection")
+               : status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
+  }
+  BIO_set_data(bio, tls);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(tls->ssl, bio, bio);
+  if (answers)
+    SSL_set_accept_state(tls->ssl);
+  else
+    SSL_set_connect_state(tls->ssl);
+  return STATUS_OK;
 }
 
 /* ---- TLS: the handshake */
@@ -558,8 +554,6 @@ static const double late_look = 1; /* seconds by which a look may be late before
 void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved, double now) {
   *idle_timeout = (IdleTimeout){.max = max, .heard = now, .looked = now, .moved = moved};
 }
-
-double connection_idle_slice(const IdleTimeout *idle_timeout) { return fmin(CONNECTION_IDLE_SLICE, idle_timeout->max); }
 
 bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now) {
   double late = now - idle_timeout->looked - connection_idle_slice(idle_timeout);

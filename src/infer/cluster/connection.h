@@ -156,7 +156,7 @@ typedef struct IdleTimeout {
 void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved, double now);
 
 /* The longest that the next wait may take. */
-double connection_idle_slice(const IdleTimeout *idle_timeout);
+static inline double connection_idle_slice(const IdleTimeout *t) { return t->max < CONNECTION_IDLE_SLICE ? t->max : CONNECTION_IDLE_SLICE; }
 
 /* After each wait: whether nothing has moved for too long. moved: bytes so far, in both directions. */
 bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now);

@@ -236,26 +236,21 @@ static NodeSetup node_setup_of(Session *s) {
                      .network = setup};
 }
 
-static Status connect_to_peers(Session *s, PeerHandshake *handshake) {
-  *handshake = (PeerHandshake){.setup = &s->setup,
-                               .passed = s->place->passed,
-                               .together = s->place->together,
-                               .key = s->place->key,
-                               .control = s->control,
-                               .stop = &s->stop,
-                               .seconds = peers_seconds,
-                               .fault = -1};
-  memcpy(handshake->session, s->place->session, HELLO_SESSION);
-  return s->setup.nodes > 1 ? peer_handshake_run(handshake) : STATUS_OK;
-}
-
 static Status open_epoch(Session *s, int *fault) {
-  PeerHandshake handshake;
   TRY(take_setup(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
   setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
-  Status status = connect_to_peers(s, &handshake);
+  PeerHandshake handshake = {.setup = &s->setup,
+                             .passed = s->place->passed,
+                             .together = s->place->together,
+                             .key = s->place->key,
+                             .control = s->control,
+                             .stop = &s->stop,
+                             .seconds = peers_seconds,
+                             .fault = -1};
+  memcpy(handshake.session, s->place->session, HELLO_SESSION);
+  Status status = s->setup.nodes > 1 ? peer_handshake_run(&handshake) : STATUS_OK;
   *fault = handshake.fault;
   if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, handshake.connection, fault);
   for (int d = 0; d < s->setup.nodes; d++) connection_free(handshake.connection[d]);
@@ -280,23 +275,6 @@ static Status end_work(Session *s, Status status, uint32_t number, int fault) {
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
   return send_failure(s, WIRE_ERROR, status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0, number, fault);
-}
-
-static Status answer(Session *s) {
-  uint32_t number;
-  int fault;
-  Status status = node_answer(s->node, &number, &fault);
-  return end_work(s, status, number, fault);
-}
-
-/* A step of all sequences that live here, once the leader has been heard. */
-static Status decode(Session *s) {
-  const double max = s->place->idle_timeout;
-  TRY(connections_step(&s->control, 1, 0));
-  if (max > 0 && clock_now() - s->control->heard > max) return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
-  if (s->stop || s->failed) return STATUS_OK;
-  s->decoded = true;
-  return end_work(s, node_decode(s->node), 0, -1);
 }
 
 /* On the threads that will serve requests. */
@@ -330,12 +308,23 @@ static Status serve(Session *s) {
   /* Between two prompts there is a step of the sequences that live here, so that neither waits for long. */
   const bool decodes = open && node_decodes(s->node), asked = open && node_has_request(s->node);
   if (asked && (s->decoded || !decodes)) {
+    uint32_t number;
+    int fault;
     s->decoded = false;
-    return answer(s);
+    Status status = node_answer(s->node, &number, &fault);
+    return end_work(s, status, number, fault);
   }
   if (s->probed) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
-  if (decodes) return decode(s);
+  if (decodes) { /* a step of all sequences that live here, once the leader has been heard */
+    const double max = s->place->idle_timeout;
+    TRY(connections_step(&s->control, 1, 0));
+    if (max > 0 && clock_now() - s->control->heard > max)
+      return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
+    if (s->stop || s->failed) return STATUS_OK;
+    s->decoded = true;
+    return end_work(s, node_decode(s->node), 0, -1);
+  }
   if (!waited) s->idle_timeout = start_waiting(s);
   s->waits = true;
   return wait_for_leader(s, &s->idle_timeout);

@@ -17,7 +17,6 @@
 static const size_t arena_bytes = (size_t)1 << 32;
 
 int leader_nodes(const Leader *leader) { return leader->membership.count; }
-int leader_nodes_here(const Leader *leader) { return leader->epoch.nodes; }
 pid_t leader_pid(const Leader *leader, int node) { return leader->membership.devices[node].pid; }
 const Address *leader_address(const Leader *leader, int node) {
   return leader->membership.devices[node].forked ? NULL : &leader->membership.devices[node].address;
@@ -25,7 +24,6 @@ const Address *leader_address(const Leader *leader, int node) {
 const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
-const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
 
 /* ---- checks ---- */

@@ -158,13 +158,11 @@ Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, i
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
 int leader_nodes(const Leader *leader);                        /* of the whole cluster */
-int leader_nodes_here(const Leader *leader);                   /* that currently take part */
 pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const LeaderSums *leader_sums(const Leader *leader);
 const Weights *leader_weights(const Leader *leader);
-const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
-const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
-int64_t leader_tokens_max(const Leader *leader);         /* of a text */
+const NodeSetup *leader_setup(const Leader *leader); /* of those that currently take part, with their number and their tokens */
+int64_t leader_tokens_max(const Leader *leader);     /* of a text */
 
 #endif

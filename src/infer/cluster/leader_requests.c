@@ -6,6 +6,7 @@
 #include "infer/cluster/leader_internal.h"
 #include "infer/node_share.h"
 #include "vq/pack.h"
+#include <stdio.h>
 #include <string.h>
 
 static bool is_missing(const Leader *leader, const LeaderRequest *request, int node) {
@@ -318,6 +319,22 @@ static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   return device->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->epoch.complaints[m]);
 }
 
+/* The WELCOME in device->welcome. BAD_VALUE: it has another model. */
+static Status take_welcome(Leader *leader, LeaderDevice *device) {
+  char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
+  Welcome welcome;
+  if (!device->forked) snprintf(name, sizeof name, "worker %s", address_text(&device->address, address));
+  TRY(hello_welcome(byte_cursor_from(device->welcome), &welcome));
+  memcpy(device->name, welcome.name, sizeof device->name);
+  device->place = 0;
+  Status status = hello_compare(&welcome.fingerprints, leader->membership.fingerprints, name);
+  device->refused = status != STATUS_OK;
+  if (status != STATUS_OK) return status;
+  device->state = DEVICE_HERE;
+  device->since = clock_now();
+  return STATUS_OK;
+}
+
 static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
   Leader *leader = context;
   LeaderDevice *device = &leader->membership.devices[from->peer];
@@ -339,7 +356,7 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   Leader *leader = context;
   LeaderDevice *device = &leader->membership.devices[from->peer];
   device->heard = clock_now();
-  if (header->kind == WIRE_WELCOME) return membership_take_welcome(&leader->membership, from->peer);
+  if (header->kind == WIRE_WELCOME) return take_welcome(leader, device);
   device->fetches |= header->kind == WIRE_FETCH;
   if (header->kind == WIRE_FETCH) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED) device->asked = false;

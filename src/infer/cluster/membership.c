@@ -154,20 +154,6 @@ Status membership_explain(Membership *membership, Status status, bool patient, b
 
 /* ---- joining and leaving */
 
-Status membership_take_welcome(Membership *membership, int m) {
-  LeaderDevice *device = &membership->devices[m];
-  char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
-  Welcome welcome;
-  if (!device->forked) snprintf(name, sizeof name, "worker %s", address_text(&device->address, address));
-  TRY(hello_welcome(byte_cursor_from(device->welcome), &welcome));
-  memcpy(device->name, welcome.name, sizeof device->name);
-  device->place = 0;
-  Status status = hello_compare(&welcome.fingerprints, membership->fingerprints, name);
-  device->refused = status != STATUS_OK;
-  if (status == STATUS_OK) become(device, DEVICE_HERE);
-  return status;
-}
-
 /* Doubles the pause: at least `min`, at most `max`, unless it is longer already. */
 static void put_off(LeaderDevice *device, double min, double max) {
   device->pause = fmin(fmax(2 * device->pause, min), fmax(device->pause, max));
@@ -248,8 +234,7 @@ static Status start_offer(Membership *membership, int m) {
   if (device->refused)
     return status_set(STATUS_BAD_VALUE, "%s fetches its checkpoint, and this command offers none; start the worker with --checkpoint",
                       name);
-  if (!membership->catalogue) TRY(offer_catalogue_new(&membership->catalogue, membership->cluster->checkpoint));
-  TRY(offer_start(&device->offer, membership->catalogue, &device->connection, name));
+  TRY(offer_start(&device->offer, &membership->catalogue, membership->cluster->checkpoint, &device->connection, name));
   become(device, DEVICE_FETCHES);
   return STATUS_OK;
 }

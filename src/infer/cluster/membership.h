@@ -83,9 +83,6 @@ Status membership_open(Membership *membership);
  * membership that was never opened. */
 void membership_close(Membership *membership, bool idle);
 
-/* Handles the WELCOME in device->welcome. BAD_VALUE: it has another model. */
-Status membership_take_welcome(Membership *membership, int device);
-
 /* Ends the connection to a device, and its process if it has one. A `useless` device, which answers but fails every time, is not called
  * again for a minute, the next time for two... up to an hour. */
 void membership_drop(Membership *membership, int device, bool useless);

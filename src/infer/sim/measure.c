@@ -73,36 +73,29 @@ static void draw_packets(ExchangeRecorder *recorder, RecordedPart *came, int64_t
   }
 }
 
-static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) {
+static Status draw_all(ExchangeRecorder *recorder) {
   const CodeExchangeSetup *setup = &recorder->setup;
-  int parts = parts_of(recorder), min = interleave_min(setup->min_packets, parts);
-  uint8_t *payload = recorder->payloads;
+  const int parts = parts_of(recorder), min = interleave_min(setup->min_packets, parts);
+  int64_t shared = setup->layout->shared, groups = setup->whole_rows ? 0 : setup->books[0].groups;
+  int32_t *codes = malloc((size_t)(shared * groups + 1) * sizeof *codes);
+  real *row = malloc((size_t)(setup->width + 1) * sizeof *row);
+  uint8_t *payload = recorder->payloads =
+      malloc(payload_bytes(recorder, shared) + (size_t)shared); /* a byte more for each packet's codes */
+  bool memory = codes && row && payload;
   Rng rng;
   rng_init(&rng, 1, 0);
-  for (int i = 0; i < setup->nodes * parts; i++) {
+  for (int i = 0; memory && i < setup->nodes * parts; i++) {
     RecordedPart *came = &recorder->came[i];
     int64_t first, tokens;
     layout_part_shared(setup->layout, i / parts, parts, i % parts, &first, &tokens);
     if (tokens > 0 && i / parts != setup->self)
       came->count = interleave_packets(tokens, code_exchange_token_bits(setup), setup->max_packet, min);
-    came->packets = calloc((size_t)came->count + 1, sizeof *came->packets);
-    if (!came->packets) return status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
-    draw_packets(recorder, came, tokens, codes, row, &payload, &rng);
+    memory = (came->packets = calloc((size_t)came->count + 1, sizeof *came->packets)) != NULL;
+    if (memory) draw_packets(recorder, came, tokens, codes, row, &payload, &rng);
   }
-  return STATUS_OK;
-}
-
-static Status draw_all(ExchangeRecorder *recorder) {
-  const CodeExchangeSetup *setup = &recorder->setup;
-  int64_t shared = setup->layout->shared, groups = setup->whole_rows ? 0 : setup->books[0].groups;
-  int32_t *codes = malloc((size_t)(shared * groups + 1) * sizeof *codes);
-  real *row = malloc((size_t)(setup->width + 1) * sizeof *row);
-  recorder->payloads = malloc(payload_bytes(recorder, shared) + (size_t)shared); /* a byte more for each packet's last codes */
-  Status status = codes && row && recorder->payloads ? draw_parts(recorder, codes, row)
-                                                     : status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
   free(codes);
   free(row);
-  return status;
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
 }
 
 /* ---- the exchange */

@@ -149,22 +149,18 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
   return STATUS_OK;
 }
 
-/* Receives the rows of another device into their place in each sample of all [samples, rows, width]. */
-static Status take(Collective *c, const ReduceStep *step, int node, real *all) {
-  int64_t rows = share_even_count(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
-  int64_t first = share_even_begin(step->rows, c->setup.nodes, node) * step->width;
-  MessageKey key = key_of(c, SITE_JOIN, node);
-  TRY(wait_for(c, key, numbers, (uint64_t)1 << node));
-  if (numbers > 0) TRY(parse(c, node, &c->arrivals[node], numbers, c->came));
-  for (int64_t b = 0; b < step->samples && each > 0; b++)
-    memcpy(all + b * step->rows * step->width + first, c->came + b * each, (size_t)each * sizeof *all);
-  transport_thread_done(c->setup.transport, key, (uint64_t)1 << node);
-  return STATUS_OK;
-}
-
+/* Receives the rows of the other devices into their places in each sample of all [samples, rows, width]. */
 static Status take_others(Collective *c, const ReduceStep *step, real *all) {
   for (int d = 0; d < c->setup.nodes; d++) {
-    if (d != c->setup.self) TRY(take(c, step, d, all));
+    int64_t each = share_even_count(step->rows, c->setup.nodes, d) * step->width, numbers = step->samples * each;
+    int64_t first = share_even_begin(step->rows, c->setup.nodes, d) * step->width;
+    MessageKey key = key_of(c, SITE_JOIN, d);
+    if (d == c->setup.self) continue;
+    TRY(wait_for(c, key, numbers, (uint64_t)1 << d));
+    if (numbers > 0) TRY(parse(c, d, &c->arrivals[d], numbers, c->came));
+    for (int64_t b = 0; b < step->samples && each > 0; b++)
+      memcpy(all + b * step->rows * step->width + first, c->came + b * each, (size_t)each * sizeof *all);
+    transport_thread_done(c->setup.transport, key, (uint64_t)1 << d);
   }
   return STATUS_OK;
 }

@@ -58,7 +58,7 @@ static Status ask(Fixture *f, LeaderAnswer *answer) {
 
 static void expect(Fixture *f, LeaderAnswer *answer, int nodes) {
   if (ask(f, answer) != STATUS_OK) fail_msg("%s", status_message());
-  assert_int_equal(leader_nodes_here(f->leader), nodes);
+  assert_int_equal(node_setup_count(leader_setup(f->leader)), nodes);
 }
 
 /* Both of two devices are there and have answered, but one has given the other up: the answer is not complete, the next one is. */
@@ -146,9 +146,9 @@ static void the_layout_stays_when_a_worker_is_left_behind(void **state) {
   open_fixture(&f, 3, (const FakeWorker[]){{0}, {.leaves = 1}, {0}});
   assert_int_equal(begin(&f, ON_FAILURE_RERUN, 20, 0), STATUS_OK);
   for (int i = 0; i < 16; i++)
-    assert_int_equal(leader_partition(f.leader)->order[i], i < 6 ? 3 * i : i < 11 ? 3 * (i - 6) + 1 : 3 * (i - 11) + 2);
+    assert_int_equal(leader_setup(f.leader)->partition->order[i], i < 6 ? 3 * i : i < 11 ? 3 * (i - 6) + 1 : 3 * (i - 11) + 2);
   expect(&f, &answer, 2);
-  for (int i = 0; i < 16; i++) assert_int_equal(leader_partition(f.leader)->order[i], i < 8 ? 2 * i : 2 * (i - 8) + 1);
+  for (int i = 0; i < 16; i++) assert_int_equal(leader_setup(f.leader)->partition->order[i], i < 8 ? 2 * i : 2 * (i - 8) + 1);
   close_fixture(&f);
 }
 
@@ -215,7 +215,7 @@ static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
     rested |= leader_under_way(f.leader) < LEADER_DEPTH;
     assert_int_equal(leader_collect(f.leader, &answer), STATUS_OK);
     assert_int_equal(answer.reruns, 0);
-    both = leader_nodes_here(f.leader) == 2;
+    both = node_setup_count(leader_setup(f.leader)) == 2;
   }
   assert_true(rested && clock_now() < until);
   assert_int_equal(leader_sums(f.leader)->reruns, 0);

@@ -132,7 +132,7 @@ static void numbers_that_are_none_are_never_drawn(void **state) {
     sampling.top_p = way == 2 ? 0.99 : 1;
     assert_int_equal(sampler_start(&sampler, &sampling, NULL, 0), STATUS_OK);
     for (int i = 0; i < 500; i++) {
-      int32_t id;
+      int32_t id = 0;
       assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
       assert_true(id == 1 || id == 3);
     }

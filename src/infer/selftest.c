@@ -569,31 +569,6 @@ static Status compare(Leader *leader, Comparison *c) {
 
 /* ---- on nodes ---- */
 
-static Status run_images(Comparison *c, LeaderOptions *options, Leader **leader, Partition *partition) {
-  const Samples *samples = c->samples;
-  TRY(samples->device_of ? partition_map(partition, samples->tokens, samples->device_of) : partition_even(partition, samples->tokens, 1));
-  c->partition = partition;
-  c->sent = samples->tokens;
-  c->report->nodes = partition->nodes;
-  options->codes = partition->nodes > 1;
-  TRY(leader_start(leader, c->weights, partition, options));
-  return compare(*leader, c);
-}
-
-static Status run_texts(Comparison *c, LeaderOptions *options, Leader **leader, TokenSplit *split) {
-  const Samples *samples = c->samples;
-  int64_t counts[WIRE_NODES];
-  TRY(samples->device_of ? token_split_map(split, samples->device_of, samples->tokens) : token_split_init(split, 1, NULL));
-  token_split_counts(split, samples->tokens, counts);
-  c->split = split;
-  c->sent = samples->tokens - counts[split->nodes - 1];
-  c->report->nodes = split->nodes;
-  options->codes = split->nodes > 1;
-  options->tokens_max = samples->tokens;
-  TRY(leader_start_text(leader, c->weights, split, options));
-  return compare(*leader, c);
-}
-
 static Status run_samples(const Weights *weights, const Samples *samples, const char *path, const LeaderOptions *given,
                           SelftestReport *report) {
   LeaderOptions options = *given;
@@ -608,7 +583,26 @@ static Status run_samples(const Weights *weights, const Samples *samples, const 
   TokenSplit split = {0};
   Leader *leader = NULL;
   options.batch_max = chunk_at(samples, 0);
-  Status status = samples->ids ? run_texts(&c, &options, &leader, &split) : run_images(&c, &options, &leader, &partition);
+  Status status;
+  c.sent = samples->tokens;
+  if (samples->ids) {
+    int64_t counts[WIRE_NODES];
+    status = samples->device_of ? token_split_map(&split, samples->device_of, samples->tokens) : token_split_init(&split, 1, NULL);
+    if (status == STATUS_OK) token_split_counts(&split, samples->tokens, counts);
+    c.split = &split;
+    report->nodes = split.nodes;
+    options.tokens_max = samples->tokens;
+    if (status == STATUS_OK) c.sent -= counts[split.nodes - 1];
+  } else {
+    status = samples->device_of ? partition_map(&partition, samples->tokens, samples->device_of)
+                                : partition_even(&partition, samples->tokens, 1);
+    c.partition = &partition;
+    report->nodes = partition.nodes;
+  }
+  options.codes = report->nodes > 1;
+  if (status == STATUS_OK && samples->ids) status = leader_start_text(&leader, weights, &split, &options);
+  if (status == STATUS_OK && !samples->ids) status = leader_start(&leader, weights, &partition, &options);
+  if (status == STATUS_OK) status = compare(leader, &c);
   if (status != STATUS_OK && !leader) status = status_wrap(status, "%s", path);
   leader_stop(leader);
   partition_release(&partition);

@@ -85,25 +85,28 @@ static void fail(Announcer *a, int error) {
 
 static void group_changed(AvahiEntryGroup *group, AvahiEntryGroupState state, void *context);
 
-static void announce(Announcer *a) {
+/* taken: another device has the name; the next one is tried. */
+static void announce(Announcer *a, bool taken) {
   char proof[PROOF_TEXT], text[PROOF_TEXT + 8];
-  if (!a->group) a->group = avahi_entry_group_new(a->client, group_changed, a);
-  if (!a->group || !prove(a->what->key, a->name, a->what->port, proof)) {
-    fail(a, a->group ? AVAHI_ERR_FAILURE : avahi_client_errno(a->client));
+  for (int error = taken ? AVAHI_ERR_COLLISION : AVAHI_OK;;) {
+    if (error == AVAHI_ERR_COLLISION) {
+      char *other = avahi_alternative_service_name(a->name);
+      avahi_free(a->name);
+      a->name = other;
+      avahi_entry_group_reset(a->group);
+    }
+    if (!a->group) a->group = avahi_entry_group_new(a->client, group_changed, a);
+    if (!a->group || !prove(a->what->key, a->name, a->what->port, proof)) {
+      fail(a, a->group ? AVAHI_ERR_FAILURE : avahi_client_errno(a->client));
+      return;
+    }
+    snprintf(text, sizeof text, "proof=%s", proof);
+    error =
+        avahi_entry_group_add_service(a->group, a->interface, a->protocol, 0, a->name, service_type, NULL, NULL, a->what->port, text, NULL);
+    if (error == AVAHI_OK) error = avahi_entry_group_commit(a->group);
+    if (error == AVAHI_ERR_COLLISION) continue;
+    if (error != AVAHI_OK) fail(a, error);
     return;
-  }
-  snprintf(text, sizeof text, "proof=%s", proof);
-  int error =
-      avahi_entry_group_add_service(a->group, a->interface, a->protocol, 0, a->name, service_type, NULL, NULL, a->what->port, text, NULL);
-  if (error == AVAHI_OK) error = avahi_entry_group_commit(a->group);
-  if (error == AVAHI_ERR_COLLISION) {
-    char *other = avahi_alternative_service_name(a->name);
-    avahi_free(a->name);
-    a->name = other;
-    avahi_entry_group_reset(a->group);
-    announce(a);
-  } else if (error != AVAHI_OK) {
-    fail(a, error);
   }
 }
 
@@ -112,18 +115,13 @@ static void group_changed(AvahiEntryGroup *group, AvahiEntryGroupState state, vo
   a->group = group;
   if (state == AVAHI_ENTRY_GROUP_ESTABLISHED) tell(a, true, a->name);
   if (state == AVAHI_ENTRY_GROUP_FAILURE) fail(a, avahi_client_errno(a->client));
-  if (state != AVAHI_ENTRY_GROUP_COLLISION) return;
-  char *other = avahi_alternative_service_name(a->name);
-  avahi_free(a->name);
-  a->name = other;
-  avahi_entry_group_reset(group);
-  announce(a);
+  if (state == AVAHI_ENTRY_GROUP_COLLISION) announce(a, true);
 }
 
 static void client_changed(AvahiClient *client, AvahiClientState state, void *context) {
   Announcer *a = context;
   a->client = client; /* the first call comes before avahi_client_new returns */
-  if (state == AVAHI_CLIENT_S_RUNNING) announce(a);
+  if (state == AVAHI_CLIENT_S_RUNNING) announce(a, false);
   if ((state == AVAHI_CLIENT_S_COLLISION || state == AVAHI_CLIENT_S_REGISTERING) && a->group) avahi_entry_group_reset(a->group);
   if (state == AVAHI_CLIENT_FAILURE) avahi_simple_poll_quit(a->poll);
 }

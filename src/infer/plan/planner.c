@@ -109,14 +109,6 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   return times;
 }
 
-/* What one device computes for one block, nothing scaled. */
-static double block_seconds(const PlanCase *plan, int device) {
-  PlanCase whole = *plan;
-  whole.parts = 1, whole.all_rows = true;
-  BlockCost cost = cost_of_block(&whole, device, first_coded(plan));
-  return cost.before + cost.own + cost.remote + cost.rest;
-}
-
 /* ---- timelines: codes, or rows as they are (sp) */
 
 static int sites_of(const PlanCase *plan) {
@@ -327,7 +319,9 @@ static double alone(const PlanCase *plan, int device, int64_t before, int64_t to
   PlanCase one = *plan;
   one.counts = counts;
   const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
-  double computing = block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1);
+  one.parts = 1, one.all_rows = true;
+  const BlockCost cost = cost_of_block(&one, device, first_coded(plan));
+  double computing = (cost.before + cost.own + cost.remote + cost.rest) * (plan->scale > 0 ? plan->scale : 1);
   double rate = link_slower(plan->links->bits_per_second, plan->ends ? plan->ends[device].out : 0); /* of codes that leave; 0: no limit */
   double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
   return sending > computing ? sending : computing;
@@ -370,34 +364,27 @@ static void equal_time(const PlanCase *plan, double *weights) {
   for (int d = 0; d < plan->devices; d++) weights[d] = max[d] > 0 ? (double)max[d] : 0.5; /* every device gets one token at least */
 }
 
-/* On links that lose nothing and do not waver, so that no split is chosen for the luck of one request. */
-static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+/* The latency with these counts; calm: on links that lose nothing and do not waver, so that no split is chosen for the luck of a request.
+ */
+static Status try_counts(const PlanCase *plan, const int64_t *counts, bool calm, SimResult *result) {
   PlanCase tried = *plan;
-  LinkOptions calm = *plan->links;
-  calm.loss = calm.jitter = 0;
-  tried.links = &calm;
+  LinkOptions links = *plan->links;
+  if (calm) links.loss = links.jitter = 0;
+  tried.links = &links;
   tried.counts = counts;
   return planner_latency(&tried, result);
 }
 
-static Status predict_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
-  PlanCase chosen = *plan;
-  chosen.counts = counts;
-  return planner_latency(&chosen, result);
-}
-
-/* As good as each other: a move from or to either comes to the same. Not so in a decoder, whose devices have an order. */
-static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
-  if (config_is_decoder(plan->config)) return false;
-  if (plan->input_bytes > 0 && plan->input_rates[a] != plan->input_rates[b]) return false;
-  if (plan->ends && memcmp(&plan->ends[a], &plan->ends[b], sizeof *plan->ends) != 0) return false;
-  return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
-}
-
-/* An earlier one than `device`, and not `besides`, is like it. */
+/* An earlier device than this one, and not `besides`, is as good: a move from or to either comes to the same. Not so in a decoder, whose
+ * devices have an order. */
 static bool tried_before(const PlanCase *plan, const int64_t *counts, int device, int besides) {
-  for (int d = 0; d < device; d++)
-    if (d != besides && alike(plan, counts, d, device)) return true;
+  for (int d = 0; d < device && !config_is_decoder(plan->config); d++) {
+    bool alike = d != besides && counts[d] == counts[device] &&
+                 (plan->input_bytes <= 0 || plan->input_rates[d] == plan->input_rates[device]) &&
+                 (!plan->ends || memcmp(&plan->ends[d], &plan->ends[device], sizeof *plan->ends) == 0) &&
+                 memcmp(&plan->profiles[d], &plan->profiles[device], sizeof *plan->profiles) == 0;
+    if (alike) return true;
+  }
   return false;
 }
 
@@ -411,7 +398,7 @@ static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, S
       SimResult result;
       if (from == to || tried_before(plan, counts, to, from)) continue;
       counts[from] -= tokens, counts[to] += tokens;
-      Status status = try_counts(plan, counts, &result);
+      Status status = try_counts(plan, counts, true, &result);
       counts[from] += tokens, counts[to] -= tokens;
       TRY(status);
       if (result.latency >= best->latency * (1 - 1e-9)) continue;
@@ -450,9 +437,9 @@ static Status begin(const PlanCase *plan, int64_t *counts) {
 static Status best_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
   bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
   TRY(begin(plan, counts));
-  if (divided) TRY(try_counts(plan, counts, result));
+  if (divided) TRY(try_counts(plan, counts, true, result));
   if (divided) TRY(climb(plan, counts, result));
-  return predict_counts(plan, counts, result);
+  return try_counts(plan, counts, false, result);
 }
 
 /* plan->parts becomes `wanted`, or where that is 0 the best of 1, 2, 4 and 8 for the split that a climb begins with, more only where that
@@ -467,7 +454,7 @@ static Status best_parts(PlanCase *plan, int wanted) {
     SimResult result;
     plan->parts = choices[i];
     TRY(begin(plan, counts)); /* where the climb would begin */
-    TRY(predict_counts(plan, counts, &result));
+    TRY(try_counts(plan, counts, false, &result));
     if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
   }
   plan->parts = chosen;

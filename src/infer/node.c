@@ -308,6 +308,11 @@ static Status answer_score(Node *node, const NodeRequest *request, uint8_t *out)
 
 /* ---- new tokens ---- */
 
+/* Of the others' tokens a decoder keeps codes; with predictions those of one block say too little, and all tokens are kept in full. */
+static bool keeps_codes(const Node *node) {
+  return node_share_strategy(node->setup) == STRATEGY_ASTRA && !node->setup->weights->config->astra.prediction;
+}
+
 static Status start_cache(Node *node) {
   const Weights *weights = node->setup->weights;
   const ModelConfig *config = weights->config;
@@ -318,7 +323,7 @@ static Status start_cache(Node *node) {
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
   for (int i = 0; i < weights->book_count; i++)
     codewords[i] = (KvCodewords){weights->books[i].codewords, weights->books[i].narrow, weights->books[i].kind};
-  if (node_share_strategy(node->setup) == STRATEGY_ASTRA) {
+  if (keeps_codes(node)) {
     setup.sites = config_sites(config);
     setup.groups = config->astra.groups;
     setup.entries = config->astra.codebook_size;
@@ -397,8 +402,8 @@ static Status prefill(Node *node, const int32_t *ids, const PromptEcho *echo, Te
   Tensor *last;
   *logits = NULL;
   if (decodes && !node->text.cache.keys) TRY(start_cache(node));
-  if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
-  node->exchange.heard = decodes ? hear : NULL;
+  if (decodes) TRY(kv_cache_start(&node->text.cache, keeps_codes(node) ? node->layout.remote : 0));
+  node->exchange.heard = decodes && keeps_codes(node) ? hear : NULL;
   node->exchange.heard_context = node;
   ModelInput input = {.ids = ids, .batch = 1, .cache = decodes ? &node->text.cache : NULL};
   Status status = encode(node, &input, 1, echo ? MODEL_ROWS_ALL : MODEL_ROWS_LAST, &last);
@@ -444,8 +449,9 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
 /* ---- sequences that stay ---- */
 
 /* How the text is divided, as keys and values that are kept depend on it. */
-static KvSpans spans_of(const TokenLayout *layout) {
-  KvSpans spans = {.count = layout->remote > 0 ? layout->devices - 1 : 0};
+static KvSpans spans_of(const Node *node) {
+  const TokenLayout *layout = &node->layout;
+  KvSpans spans = {.count = layout->remote > 0 ? layout->devices - 1 : 0, .in_full = layout->remote > 0 && !keeps_codes(node)};
   for (int i = 0; i < spans.count; i++) spans.begin[i] = layout->device_shared[i + 1];
   return spans;
 }
@@ -454,7 +460,7 @@ static KvSpans spans_of(const TokenLayout *layout) {
 static Status answer_sequence(Node *node, const NodeRequest *request, uint8_t *out) {
   const bool home = node->layout.last_rows > 0;
   const int64_t count = request->request.tokens;
-  const KvSpans spans = spans_of(&node->layout);
+  const KvSpans spans = spans_of(node);
   SequenceOptions options;
   int64_t shared = 0;
   Tensor *logits;

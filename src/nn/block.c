@@ -449,7 +449,18 @@ typedef struct Seen {
   Arrived arrived;
 } Seen;
 
-/* Into the cache, for later tokens, where there is one. Of the others' tokens a cache keeps codes: rows in full have no place there. */
+/* Remote rows and own ones behind them, as one: a cache without codes keeps all tokens in full. */
+static real *all_rows(Tape *tape, const Tensor *remote, const Tensor *own) {
+  const int64_t before = tensor_count(remote), behind = tensor_count(own);
+  real *rows = tape_alloc(tape, (size_t)(before + behind) * sizeof *rows);
+  if (rows == NULL) return NULL;
+  memcpy(rows, remote->value, (size_t)before * sizeof *rows);
+  memcpy(rows + before, own->value, (size_t)behind * sizeof *rows);
+  return rows;
+}
+
+/* Into the cache, for later tokens, where there is one. Of the others' tokens it keeps codes, or what was made of them: rows that travelled
+ * in full have no place there. */
 static bool keep(const BlockContext *context, Tape *tape, int index, const Seen *seen) {
   const BlockKeys own = seen->own;
   if (context->cache == NULL || tape_planning(tape)) return true;
@@ -459,7 +470,13 @@ static bool keep(const BlockContext *context, Tape *tape, int index, const Seen 
   if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
   const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
   if (k == NULL || v == NULL) return false;
-  return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
+  if (context->layout->remote == 0 || context->cache->setup.sites > 0)
+    return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
+  const Tensor *remote_k = op_widen(tape, seen->arrived.keys.k), *remote_v = op_widen(tape, seen->arrived.keys.v);
+  if (remote_k == NULL || remote_v == NULL) return false;
+  const real *keys = all_rows(tape, remote_k, k), *values = all_rows(tape, remote_v, v);
+  if (keys == NULL || values == NULL) return false;
+  return block_status(tape, kv_cache_store(context->cache, index, remote_k->shape[1] + k->shape[1], keys, values, NULL));
 }
 
 /* Everything up to attention, of a block that has begun. Queries of the wanted rows, and at site x own keys and values, are computed while

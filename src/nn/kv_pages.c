@@ -319,7 +319,7 @@ static Status check_text(const KvPages *p, int64_t count, const KvSpans *spans, 
   bool sound =
       count >= 1 && room >= count && room <= p->setup.cache.max && (!spans || (spans->count >= 0 && spans->count <= KV_PAGES_SPANS));
   for (int i = 0; sound && spans && i < spans->count; i++) {
-    sound = spans->begin[i] > before && spans->begin[i] < count && p->heads > 0;
+    sound = spans->begin[i] > before && spans->begin[i] < count && (p->heads > 0 || spans->in_full);
     before = spans->begin[i];
   }
   if (sound) return STATUS_OK;
@@ -372,8 +372,10 @@ Status kv_pages_join(KvPages *p, const int32_t *ids, int64_t count, const KvSpan
   TRY(check_text(p, count, spans, room));
   const int number = vacant(p);
   int head;
-  *shared = find_prefix(p, ids, count, spans, &head);
-  const bool found = head != NOBODY, makes_head = !found && spans && spans->count > 0;
+  const bool alone = spans && spans->in_full;
+  head = NOBODY;
+  *shared = alone ? 0 : find_prefix(p, ids, count, spans, &head);
+  const bool found = head != NOBODY, makes_head = !found && !alone && spans && spans->count > 0;
   const int64_t remote = found ? head_of(p, head)->remote : makes_head ? spans->begin[spans->count - 1] : 0;
   int64_t more = pages_for(p, room - remote), codes = makes_head ? remote * (int64_t)p->token_code_bytes : 0;
   if (found && p->node[head].users == 0) codes = bytes_of_head(p, head);
@@ -385,6 +387,7 @@ Status kv_pages_join(KvPages *p, const int32_t *ids, int64_t count, const KvSpan
   if (number == NOBODY || !fits(p, more, codes)) return busy();
   if (found) use(p, head);
   Sequence *s = begin_sequence(p, number, head, remote, room);
+  s->shares = !alone;
   for (int64_t at = remote; at < *shared; at += p->setup.page) {
     s->before = find_page(p, s->before, ids + at);
     use(p, s->before);

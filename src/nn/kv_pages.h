@@ -47,6 +47,7 @@ const KvPagesSetup *kv_pages_setup(const KvPages *pages);
 typedef struct KvSpans {
   int count;
   int64_t begin[KV_PAGES_SPANS];
+  bool in_full; /* rows of all tokens are in full though they were computed in spans: remote is 0, and nothing is shared */
 } KvSpans;
 
 /* A sequence for the text ids [count] that will never have more than `room` tokens, new ones included. *sequence: its number, below

@@ -406,7 +406,8 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
       x != NULL && input->ids != NULL)
     context.known = embed_tokens(model, tape, input, layout->tokens, layout->remote_token, layout->remote);
   x = block_encode_all(&context, model->block, model->recomputed, rows, tape, x);
-  if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
+  if (x != NULL && input->cache != NULL)
+    kv_cache_advance(input->cache, layout->rows + (input->cache->setup.sites == 0 ? layout->remote : 0));
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }
 

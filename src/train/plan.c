@@ -119,7 +119,7 @@ static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) 
   int64_t all = node->tokens, sites = config_sites(config);
   KvShape shape = {.tokens = all, .blocks = config->blocks, .width = config->width / config->heads * config->kv_heads};
   if (astra->groups > 0) shape.token_bytes = (int64_t)pack_bytes_per_token(astra->groups, astra->codebook_size);
-  node->cache = cache_bytes(shape, own, sites, NARROW_BYTES);
+  node->cache = cache_bytes(shape, astra->prediction ? all : own, sites, NARROW_BYTES); /* what a code tells depends on others before it */
   node->cache_full = cache_bytes(shape, all, sites, NARROW_BYTES);
   node->paper = cache_bytes(shape, own, PAPER_SITES, NARROW_BYTES);
   node->paper_full = cache_bytes(shape, all, PAPER_SITES, NARROW_BYTES);

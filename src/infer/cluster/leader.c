@@ -355,9 +355,6 @@ static Status check_decodes(const Leader *leader) {
   if (!strategy->decodes)
     return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
                       strategy->name);
-  if (leader->setup.strategy == STRATEGY_ASTRA && leader->setup.weights->config->astra.prediction)
-    return status_set(STATUS_UNSUPPORTED, "a model with predictions (--prediction) cannot generate text on several devices, which keep the "
-                                          "others' tokens as codes of single blocks; use one device");
   return STATUS_OK;
 }
 

@@ -138,7 +138,7 @@ static void compare_homes(Fixture *f, const char *list) {
     for (int d = 0; d < NODES; d++) compare(f, &texts.text[d], max, d);
     compare(f, &texts.text[NODES], max, 1);
     for (int d = 0; d < NODES; d++) assert_int_equal(texts.text[d].shared, 0);
-    assert_int_equal(texts.text[NODES].shared, remote_of(f, prompts[p], 1));
+    assert_int_equal(texts.text[NODES].shared, f->base.weights.config->astra.prediction ? 0 : remote_of(f, prompts[p], 1));
     for (int d = 0; d < NODES; d++) assert_int_equal(leader_sequences_on(f->leader, d), 0);
   }
   stop(f);
@@ -152,6 +152,22 @@ static void each_home_has_the_last_span(void **state) {
     open_fixture(&f, presets[i / 2], GROUPS, i % 2 ? SITE_KV : SITE_X);
     compare_homes(&f, NULL);
     compare_homes(&f, "3,1,2");
+    sample_fixture_close(&f.base);
+  }
+}
+
+/* With predictions the others' tokens are kept in full, and nothing is shared between texts; also where the first block's are exact. */
+static void all_tokens_are_in_full(void **state) {
+  (void)state;
+  for (int exact = 0; exact < 2; exact++) {
+    Fixture f = {.cluster = {.local = NODES, .on_failure = ON_FAILURE_RERUN}};
+    ModelConfig config = {0};
+    assert_int_equal(sample_config(&config, "tiny-gpt2", GROUPS, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+    config.astra.rotation = config.astra.prediction = true;
+    config.astra.exact_first = exact;
+    sample_fixture_open(&f.base, &config);
+    sample_ids(&f.base.sample.config, 5, CONTEXT, f.ids);
+    compare_homes(&f, NULL);
     sample_fixture_close(&f.base);
   }
 }
@@ -314,9 +330,9 @@ static void a_death_loses_them_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(spans_are_rotated), cmocka_unit_test(each_home_has_the_last_span),
-      cmocka_unit_test(on_one_device),     cmocka_unit_test(drafts_change_no_text),
-      cmocka_unit_test(one_is_stopped),    cmocka_unit_test(a_death_loses_them_once),
+      cmocka_unit_test(spans_are_rotated),       cmocka_unit_test(each_home_has_the_last_span), cmocka_unit_test(all_tokens_are_in_full),
+      cmocka_unit_test(on_one_device),           cmocka_unit_test(drafts_change_no_text),       cmocka_unit_test(one_is_stopped),
+      cmocka_unit_test(a_death_loses_them_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,32 +315,12 @@ static void only_one_device_goes_on_from_a_prompt(void **state) {
   close_fixture(&f);
 }
 
-/* A decoder's cache keeps codes of single blocks, which say too little of such a model's tokens. */
-static void with_predictions_one_device_generates(void **state) {
-  (void)state;
-  const Sampling sampling = {.max = 2, .vocabulary = 512, .top_p = 1};
-  Fixture f;
-  Cluster cluster;
-  ModelConfig config = {0};
-  f = (Fixture){.text = true};
-  assert_int_equal(sample_config(&config, "tiny-gpt2", 4, 64, 2, CLASS_NONE), STATUS_OK);
-  config.astra.rotation = config.astra.prediction = true;
-  sample_fixture_open(&f.base, &config);
-  sample_ids(&f.base.sample.config, 5, 8, f.ids);
-  start(&f, &cluster, 2, NULL, STRATEGY_ASTRA, 0);
-  assert_int_equal(leader_text_prompt(cluster.leader, f.ids, 8, &sampling), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_message(), "a model with predictions (--prediction) cannot generate text on several devices"));
-  stop(&f, &cluster);
-  close_fixture(&f);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tp_sp_and_single_are_the_plain_model),  cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
-      cmocka_unit_test(each_sends_the_bytes_of_its_formula),   cmocka_unit_test(grouped_queries_send_keys_and_values),
-      cmocka_unit_test(astra_sends_the_bytes_of_its_formula),  cmocka_unit_test(nothing_is_allocated_after_the_first_request),
-      cmocka_unit_test(what_is_impossible_is_refused),         cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
-      cmocka_unit_test(with_predictions_one_device_generates),
+      cmocka_unit_test(tp_sp_and_single_are_the_plain_model), cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
+      cmocka_unit_test(each_sends_the_bytes_of_its_formula),  cmocka_unit_test(grouped_queries_send_keys_and_values),
+      cmocka_unit_test(astra_sends_the_bytes_of_its_formula), cmocka_unit_test(nothing_is_allocated_after_the_first_request),
+      cmocka_unit_test(what_is_impossible_is_refused),        cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,8 +296,8 @@ static void codes_are_shared_under_the_same_division(void **state) {
   KvPages *pages;
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   Text first = numbered(17, 20), same = first, moved = first, undivided = first, longer = numbered(24, 24);
-  first.spans = same.spans = (KvSpans){2, {5, 10}};
-  moved.spans = (KvSpans){2, {4, 10}};
+  first.spans = same.spans = (KvSpans){.count = 2, .begin = {5, 10}};
+  moved.spans = (KvSpans){.count = 2, .begin = {4, 10}};
   assert_int_equal(open_text(pages, &first, &first.spans), 0);
   assert_int_equal(open_text(pages, &same, &same.spans), 14); /* 10 as codes and a page */
   assert_int_equal(open_text(pages, &moved, &moved.spans), 0);
@@ -323,7 +323,7 @@ static void lost_tokens_are_not_shared(void **state) {
   int64_t shared;
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   Text first = numbered(17, 20), second = first;
-  first.spans = second.spans = (KvSpans){1, {6}};
+  first.spans = second.spans = (KvSpans){.count = 1, .begin = {6}};
   assert_int_equal(kv_pages_join(pages, first.ids, first.count, &first.spans, first.room, &first.number, &shared), STATUS_OK);
   fill_codes(pages, &first);
   kv_pages_lost(pages, first.number, 1, marks);
@@ -387,7 +387,7 @@ static void a_prompt_is_taken_from_a_cache(void **state) {
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
   Text text = numbered(21, 30);
-  text.spans = (KvSpans){1, {6}};
+  text.spans = (KvSpans){.count = 1, .begin = {6}};
   text.lost = true;
   assert_int_equal(kv_cache_start(&cache, 6), STATUS_OK);
   for (int block = 0; block < BLOCKS; block++) {
@@ -414,7 +414,7 @@ static void a_prompt_is_taken_from_a_cache(void **state) {
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   KvPagesSetup setup = setup_of(false, NARROW_NONE, 10);
-  const KvSpans whole = {.count = 0}, divided = {1, {3}};
+  const KvSpans whole = {.count = 0}, divided = {.count = 1, .begin = {3}};
   KvPages *pages;
   int64_t shared;
   int number;

@@ -159,11 +159,37 @@ static Status parse_range(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
+static int compare_numbers(const void *a, const void *b) {
+  const int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+  return (left > right) - (left < right);
+}
+
+static Status parse_numbers(const Use *use, const char *value) {
+  static const char accepted[] = "a whole number or a list of distinct ones like 1,2,8";
+  int64_t list[OPTION_NUMBERS_MAX], *target = use->option->target;
+  const char *at = value;
+  size_t count = 0;
+  char *end;
+  for (bool more = true; more; at = end + 1) {
+    if (count == OPTION_NUMBERS_MAX)
+      return status_set(STATUS_BAD_USAGE, "%s: at most %d numbers are possible", use->shown, OPTION_NUMBERS_MAX);
+    if (!read_int(use->option, at, &list[count++], &end) || (*end != ',' && *end != '\0')) return refuse_number(use, value, accepted);
+    more = *end == ',';
+  }
+  qsort(list, count, sizeof *list, compare_numbers);
+  for (size_t i = 0; count > 1 && i < count; i++)
+    if (list[i] == (i > 0 ? list[i - 1] : 0)) return refuse_number(use, value, accepted);
+  memset(target, 0, (OPTION_NUMBERS_MAX + 2) * sizeof *target);
+  target[0] = list[count - 1];
+  if (count > 1) memcpy(target + 1, list, count * sizeof *list);
+  return STATUS_OK;
+}
+
 typedef Status ParseValue(const Use *use, const char *value);
 static ParseValue *const parse_value[] = {
-    [OPTION_INT] = parse_int,       [OPTION_REAL] = parse_real,   [OPTION_TEXT] = parse_text,
-    [OPTION_CHOICE] = parse_choice, [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,
-    [OPTION_RATE] = parse_unit,     [OPTION_TIME] = parse_unit,   [OPTION_SIZE] = parse_unit,
+    [OPTION_INT] = parse_int,     [OPTION_REAL] = parse_real,       [OPTION_TEXT] = parse_text, [OPTION_CHOICE] = parse_choice,
+    [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,     [OPTION_RATE] = parse_unit, [OPTION_TIME] = parse_unit,
+    [OPTION_SIZE] = parse_unit,   [OPTION_NUMBERS] = parse_numbers,
 };
 
 static bool is_name(const char *known, const char *name, size_t length) {
@@ -405,7 +431,7 @@ typedef void ShowDefault(const Option *option, char *text, size_t room);
 static ShowDefault *const show_default[] = {
     [OPTION_FLAG] = show_flag,     [OPTION_INT] = show_int,     [OPTION_REAL] = show_real,   [OPTION_TEXT] = show_string,
     [OPTION_CHOICE] = show_choice, [OPTION_RANGE] = show_range, [OPTION_TEXTS] = show_texts, [OPTION_RATE] = show_unit,
-    [OPTION_TIME] = show_unit,     [OPTION_SIZE] = show_unit,
+    [OPTION_TIME] = show_unit,     [OPTION_SIZE] = show_unit,   [OPTION_NUMBERS] = show_int,
 };
 
 static void print_option(const Option *option, FILE *stream) {

@@ -10,21 +10,23 @@
 #include <stdio.h>
 
 typedef enum OptionKind {
-  OPTION_GROUP,  /* a heading in --help: only `help` is used */
-  OPTION_FLAG,   /* bool *      : --name sets it, --no-name clears it */
-  OPTION_INT,    /* int64_t *   : decimal, within [min, max] */
-  OPTION_REAL,   /* double *    : within [min, max]; a trailing % divides by 100 */
-  OPTION_TEXT,   /* const char **: points into argv */
-  OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
-  OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [min, max] */
-  OPTION_TEXTS,  /* OptionTexts *: every use adds one, which may be empty; they point into argv */
-  OPTION_RATE,   /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
-  OPTION_TIME,   /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
-  OPTION_SIZE,   /* double *    : bytes: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
-  OPTION_REMOVED /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
+  OPTION_GROUP,   /* a heading in --help: only `help` is used */
+  OPTION_FLAG,    /* bool *      : --name sets it, --no-name clears it */
+  OPTION_INT,     /* int64_t *   : decimal, within [min, max] */
+  OPTION_REAL,    /* double *    : within [min, max]; a trailing % divides by 100 */
+  OPTION_TEXT,    /* const char **: points into argv */
+  OPTION_CHOICE,  /* int *       : index into `choices` ("even|fixed|random") */
+  OPTION_RANGE,   /* int64_t [2] : "4" or "2-8", both within [min, max] */
+  OPTION_TEXTS,   /* OptionTexts *: every use adds one, which may be empty; they point into argv */
+  OPTION_NUMBERS, /* int64_t [OPTION_NUMBERS_MAX + 2]: "8" or "1,2,8", distinct, within [min, max]: the largest; then, where there are
+                     several, all in ascending order; zeroes behind them */
+  OPTION_RATE,    /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
+  OPTION_TIME,    /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
+  OPTION_SIZE,    /* double *    : bytes: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
+  OPTION_REMOVED  /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
 
-enum { OPTION_TEXTS_MAX = 64 };
+enum { OPTION_TEXTS_MAX = 64, OPTION_NUMBERS_MAX = 16 };
 typedef struct OptionTexts {
   const char *list[OPTION_TEXTS_MAX];
   int count;

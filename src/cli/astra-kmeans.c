@@ -151,18 +151,24 @@ static void print_evaluated(const CodebookReport *report, const char *place) {
          100 * report->usage.used, 100 * report->usage.dead);
 }
 
-/* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line; moments: with those of each
- * report. */
-static Status report_evaluated(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json) {
+typedef struct Evaluated {
+  const CodebookReport *reports; /* [rates][blocks * sites] */
+  bool moments;                  /* with those of each report */
+} Evaluated;
+
+/* Of the rate in use: a table, or an object. */
+static Status report_rate(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
+  const Evaluated *evaluated = context;
+  const bool moments = evaluated->moments;
   int64_t count = sites_of(config);
-  CodebookReport mean = mean_of(reports, count);
+  const CodebookReport *reports = evaluated->reports + config_rate(config) * count, mean = mean_of(reports, count);
   char place[PLACE];
   if (json) {
-    json_t *object = shape_json(config, directory), *list = json_array();
+    json_t *object = *json = shape_json(config, directory), *list = json_array();
     for (int64_t i = 0; i < count; i++) json_array_append_new(list, evaluated_json(&reports[i], place_of(config, i, place), moments));
     json_object_set_new(object, "sites", list);
     json_object_set_new(object, "mean", evaluated_json(&mean, "all", moments));
-    return json_build_print(object);
+    return STATUS_OK;
   }
   print_shape(config, directory);
   printf("%-6s %12s %12s %12s %10s %8s\n", "block", "distortion", "/ variance", "perplexity", "used", "dead");
@@ -176,6 +182,31 @@ static Status report_evaluated(const ModelConfig *config, const char *directory,
   return STATUS_OK;
 }
 
+/* One report for each bit rate: tables, or one JSON object on one line, which of several rates has the objects of all as "rates".
+ * directory: where the codebooks lie. */
+static Status report_rates(const ModelConfig *config, const char *directory, const void *context, bool json,
+                           Status (*report)(const ModelConfig *, const char *, const void *, json_t **)) {
+  ModelConfig at_rate = *config; /* shares the labels */
+  const int rates = config_rates(config);
+  json_t *all = json_object(), *list = json_array(), *object = NULL;
+  Status status = all && list ? STATUS_OK : status_no_memory(NULL, "a report");
+  for (int rate = 0; rate < rates && status == STATUS_OK; rate++) {
+    if (!json && rate > 0) putchar('\n');
+    at_rate.astra.groups = config_rate_groups(config, rate);
+    status = report(&at_rate, directory, context, json ? &object : NULL);
+    if (json && rates > 1) json_array_append_new(list, object);
+  }
+  json_object_set(all, "rates", list);
+  if (json && status == STATUS_OK) status = json_build_print(rates > 1 ? json_incref(all) : object);
+  json_decref(list);
+  json_decref(all);
+  return status;
+}
+
+static Status report_evaluated(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json) {
+  return report_rates(config, directory, &(Evaluated){reports, moments}, json, report_rate);
+}
+
 /* ---------------------------------------------------------------- by themselves */
 
 static json_t *facts_json(const CodebookFacts *facts, const char *place) {
@@ -183,9 +214,10 @@ static json_t *facts_json(const CodebookFacts *facts, const char *place) {
                    facts->norm_max, "duplicates", (json_int_t)facts->duplicates);
 }
 
-/* codewords [blocks * sites][G, K, W/G]. */
-static Status report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json) {
+/* context: codewords [rates][blocks * sites][G, K, W/G]. */
+static Status report_shown(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
   int64_t groups = config->astra.groups, entries = config->astra.codebook_size, width = config_site_width(config) / groups;
+  const real *codewords = (const real *)context + config_rate(config) * sites_of(config) * entries * config_site_width(config);
   json_t *list = json_array(); /* the text is printed line by line, without it */
   char place[PLACE];
   Status status = STATUS_OK;
@@ -206,7 +238,7 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
   if (status == STATUS_OK && json) {
     json_t *object = shape_json(config, directory);
     json_object_set(object, "sites", list);
-    status = json_build_print(object);
+    *json = object;
   }
   json_decref(list);
   return status;
@@ -214,13 +246,14 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
 
 /* ---------------------------------------------------------------- how often codes come */
 
-/* bits: of a token over all blocks, entropy-coded; beside what packed codes take. */
-static Status report_counted(const ModelConfig *config, const char *directory, double bits, bool json) {
-  const double packed = (double)config_codebooks(config) * config_code_bits(config); /* of its codes */
+/* context: bits [rates] of a token over all blocks, entropy-coded; beside what packed codes take. */
+static Status report_counted(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
+  const double packed = (double)config_codebooks(config) * config_code_bits(config), /* of its codes */
+      bits = ((const double *)context)[config_rate(config)];
   if (json) {
-    json_t *object = shape_json(config, directory);
-    json_object_set_new(object, "coded_bits_per_token", json_real(bits));
-    return json_build_print(object);
+    *json = shape_json(config, directory);
+    json_object_set_new(*json, "coded_bits_per_token", json_real(bits));
+    return STATUS_OK;
   }
   print_shape(config, directory);
   printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%+.1f%%)\n",
@@ -249,7 +282,7 @@ typedef struct Part {
 
 static const Part PARTS[] = {
     {FOR_ALL, "Codebooks", NULL, NULL, NULL},
-    {FOR_INIT, NULL, "groups", "groups per codebook, 1 or more", NULL},
+    {FOR_INIT, NULL, "groups", "groups per codebook, 1 or more; 1,2,4,8: codebooks of each", NULL},
     {FOR_INIT, NULL, "codebook-size", NULL, NULL},
     {FOR_INIT, NULL, "site", NULL, NULL},
     {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
@@ -369,7 +402,8 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
   TRY(threads_start((int)kmeans->shared.train.threads));
   Status status = session_open(&session, &kmeans->shared.train, SESSION_LOOK);
   if (status == STATUS_OK) {
-    CodebookReport *reports = calloc((size_t)(session.emulation.blocks * session.emulation.sites), sizeof *reports);
+    CodebookReport *reports =
+        calloc((size_t)(session.emulation.rates * session.emulation.blocks * session.emulation.sites), sizeof *reports);
     status = reports ? work(kmeans, &session, reports) : status_set(STATUS_NO_MEMORY, "no memory for a report");
     free(reports);
     session_close(&session);
@@ -417,7 +451,7 @@ static Status find_model(TrainOptions *train) {
 }
 
 static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
-  train->groups = config->astra.groups;
+  session_set_rates(train, &config->astra);
   train->entries = config->astra.codebook_size;
   train->site = (int)config->astra.site;
   train->rotation = config->astra.rotation;
@@ -445,11 +479,11 @@ static Status run_show(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   const char *directory = kmeans.shared.train.codebooks;
   TRY(codebooks_config(&kmeans.shared.train, &config));
-  size_t numbers = (size_t)(config_codebooks(&config) * config.astra.codebook_size * config_site_width(&config));
+  size_t numbers = (size_t)(config_rates(&config) * config_codebooks(&config) * config.astra.codebook_size * config_site_width(&config));
   real *codewords = calloc(numbers, sizeof *codewords);
   Status status = codewords ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %zu numbers of codebooks", numbers);
   if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, codewords);
-  if (status == STATUS_OK) status = report_shown(&config, directory, codewords, kmeans.shared.json);
+  if (status == STATUS_OK) status = report_rates(&config, directory, codewords, kmeans.shared.json, report_shown);
   free(codewords);
   config_release(&config);
   return status;
@@ -459,19 +493,17 @@ static Status run_show(int argc, char **argv) {
 
 static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
-  const AstraConfig *astra = &session->config->astra;
   (void)reports;
-  size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites);
-  size_t numbers = sites * (size_t)astra->groups * (size_t)astra->codebook_size;
+  size_t numbers = (size_t)checkpoint_frequencies(session->config);
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
   Status status =
       frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
   if (status == STATUS_OK) status = code_counts_fit(session, TASK_TRAIN, train->eval_samples, frequencies);
-  double bits = 0;
-  if (status == STATUS_OK) status = code_counts_bits(session, TASK_TEST, train->eval_samples, frequencies, &bits);
+  double bits[CONFIG_RATES] = {0};
+  if (status == STATUS_OK) status = code_counts_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
   if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies);
-  if (status == STATUS_OK) status = report_counted(session->config, train->codebooks, bits, kmeans->shared.json);
+  if (status == STATUS_OK) status = report_rates(session->config, train->codebooks, bits, kmeans->shared.json, report_counted);
   free(frequencies);
   return status;
 }

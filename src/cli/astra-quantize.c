@@ -125,7 +125,8 @@ static void count_matrices(const Weights *weights, Outcome *outcome) {
 
 static Status write_checkpoint(const Quantize *q, const char *directory, const Weights *weights) {
   const ModelConfig *config = weights->config;
-  const int64_t codewords = (int64_t)weights->book_count * config->astra.codebook_size * (weights->books ? config_site_width(config) : 0);
+  const int64_t codewords =
+      (int64_t)config_rates(config) * weights->book_count * config->astra.codebook_size * (weights->books ? config_site_width(config) : 0);
   real *codebooks = codewords ? malloc((size_t)codewords * sizeof *codebooks) : NULL;
   if (codewords && !codebooks) return status_set(STATUS_NO_MEMORY, "no memory for codebooks");
   Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;

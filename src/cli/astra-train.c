@@ -66,6 +66,12 @@ static Status evaluation_report_text(const Session *session, const TrainResult *
   const char *of = session->options.validation_part > 0 ? " held out" : "";
   task->report->tell(&result->emulated.score, devices);
   task->report->tell(&result->plain.score, plain);
+  for (int rate = 0; !session->options.one_rate && rate < config_rates(session->config) - 1; rate++) {
+    char text[TASK_TEXT];
+    task->report->tell(&result->rates[rate].score, text);
+    printf("%s on %d emulated devices with %d group%s\n", text, session->config->astra.devices, config_rate_groups(session->config, rate),
+           config_rate_groups(session->config, rate) == 1 ? "" : "s");
+  }
   if (session_astra(session))
     printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices,
            plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->source->name.samples, of);
@@ -119,6 +125,16 @@ static Status evaluation_report_json(const Session *session, const TrainResult *
   json_t *object = json_pack("{s:s, s:I, s:f}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss", result->loss);
   add_measures(session, best, &result->plain, object);
   Status status = by_convention(session) ? add_convention(session, best, &result->plain, object) : STATUS_OK;
+  if (session_astra(session) && config_rates(session->config) > 1) {
+    json_t *rates = json_array();
+    for (int rate = 0; rate < config_rates(session->config); rate++) {
+      if (result->rates[rate].samples == 0) continue; /* another one was asked for */
+      json_t *of = json_pack("{s:i}", "groups", config_rate_groups(session->config, rate));
+      add_measures(session, &result->rates[rate], &result->plain, of);
+      json_array_append_new(rates, of);
+    }
+    json_object_set_new(object, "rates", rates);
+  }
   json_object_set_new(object, "seconds", json_real(result->seconds));
   json_object_set_new(object, "eval_samples", json_integer((json_int_t)result->plain.samples));
   if (session->options.validation_part > 0) json_object_set_new(object, "eval_part", json_string("valid"));
@@ -158,6 +174,8 @@ static void describe(const Session *session) {
     snprintf(devices + at, sizeof devices - (size_t)at, "%d", config->astra.devices); /* "4", or "2-8" */
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
              devices, config_bits_per_token(config), config_compression_text(config, compression));
+    char rates[CONFIG_RATES_TEXT];
+    if (config_rates(config) > 1) log_info("bit rates: one for each batch, with %s groups", config_rates_text(config, rates));
   }
   if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
   if (session->options.recompute > 0 || session->options.memory > 0)
@@ -188,7 +206,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   }
   TRY(perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
-  if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
+  if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
@@ -338,7 +356,14 @@ static Status inherit(TrainCommand *command, const Option *table) {
       if (!given(table, "rotation")) train->rotation = astra->rotation;
       if (!given(table, "prediction")) train->prediction = astra->prediction, train->code_first = astra->prediction && !astra->exact_first;
     }
-    if (!given(table, "groups")) train->groups = astra->groups;
+    const int groups = (int)train->groups; /* with --eval-only and one number: that rate of the checkpoint's */
+    if (command->eval_only && given(table, "groups") && astra->rate_count > 0 && train->rates[1] == 0) {
+      Status status = config_use_rate(&config, groups);
+      if (status != STATUS_OK) config_release(&config);
+      TRY(status);
+      train->one_rate = true;
+    }
+    if (!given(table, "groups") || train->one_rate) session_set_rates(train, astra);
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
     if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
     if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;

@@ -35,7 +35,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_FLAG, "overwrite", 0, &command->overwrite, .help = "replace an earlier checkpoint in --out"},
       {OPTION_TEXT, "resume", 0, &command->resume, "DIR", .help = "resume an interrupted run, bit for bit"},
       {OPTION_GROUP, .help = "ASTRA"},
-      {OPTION_INT, "groups", 'g', &t->groups, "G", .min = 0, .max = 65536, .help = "groups per codebook; 0: train the plain model"},
+      {OPTION_NUMBERS, "groups", 'g', t->rates, "G", .min = 0, .max = 65536,
+       .help = "groups per codebook; 0: train the plain model; 1,2,4,8: one model for all of these"},
       {OPTION_INT, "codebook-size", 'k', &t->entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "codewords per group"},
       {OPTION_RANGE, "devices", 'n', t->devices, "N", .min = 1, .max = SESSION_DEVICES,
        .help = "number of devices: 4, or 2-8 (drawn per batch); astra-infer runs at most 64"},
@@ -210,8 +211,11 @@ const char *train_options_usual_out(const TrainOptions *options, const char *pre
   const char *model = last_part(options->model, &model_length),
              *set = last_part(options->dataset ? options->dataset : "cifar100", &set_length);
   int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "%s%.*s-%.*s-g%lld", prefix, model_length, model, set_length, set,
-           (long long)options->groups);
+  const int64_t *rates = options->rates[1] > 0 ? options->rates + 1 : options->rates;
+  at +=
+      snprintf(path + at, sizeof path - (size_t)at, "%s%.*s-%.*s-g%lld", prefix, model_length, model, set_length, set, (long long)rates[0]);
+  for (int i = 1; rates > options->rates && rates[i] > 0 && at < (int)sizeof path; i++)
+    at += snprintf(path + at, sizeof path - (size_t)at, "-%lld", (long long)rates[i]);
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';
   return path;
@@ -355,7 +359,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", directory);
   TRY(config_load(&config, directory));
   options->model = options->codebooks = directory;
-  options->groups = config.astra.groups;
+  session_set_rates(options, &config.astra);
   options->entries = config.astra.codebook_size;
   options->site = (int)config.astra.site;
   options->rotation = config.astra.rotation;

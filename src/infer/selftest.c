@@ -55,6 +55,14 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
   return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
 
+/* Of several bit rates the tensors of that with the most groups are called `name`, those of another one groupsR.NAME. */
+enum { RATE_NAME = 96 };
+static const char *rate_name(const ModelConfig *config, const char *name, char text[RATE_NAME]) {
+  if (config_rates(config) <= 1 || config_rate(config) == config_rates(config) - 1) return name;
+  snprintf(text, RATE_NAME, "groups%d.%s", config->astra.groups, name);
+  return text;
+}
+
 /* ---- images ---- */
 
 static Status read_images(const SafeFile *file, const ModelConfig *config, Samples *samples) {
@@ -72,7 +80,8 @@ static Status read_images(const SafeFile *file, const ModelConfig *config, Sampl
     status = status_set(STATUS_NO_MEMORY, "no memory for the sample images");
   for (int64_t i = 0; status == STATUS_OK && i < pixels->count; i++) samples->pixel_values[i] = (float)values[i];
   free(values);
-  return status == STATUS_OK ? read_reals(file, "logits", 2, answers, &samples->logits) : status;
+  char name[RATE_NAME];
+  return status == STATUS_OK ? read_reals(file, rate_name(config, "logits", name), 2, answers, &samples->logits) : status;
 }
 
 /* ---- texts ---- */
@@ -102,7 +111,8 @@ static Status read_ids(const SafeFile *file, const ModelConfig *config, Samples 
 
 /* The reference implementation stores the losses of tokens and of codebooks separately: the first is meant. */
 static Status read_loss(const SafeFile *file, const ModelConfig *config, Samples *samples) {
-  const char *name = safetensors_find(file, "task_loss") ? "task_loss" : "loss";
+  char of_rate[RATE_NAME];
+  const char *name = safetensors_find(file, "task_loss") ? "task_loss" : rate_name(config, "loss", of_rate);
   const int64_t shape[2] = {samples->count, samples->tokens}, one = 1;
   real *loss = NULL;
   if (!safetensors_find(file, "labels") || !safetensors_find(file, name)) return STATUS_OK;
@@ -143,10 +153,12 @@ static Status read_texts(const SafeFile *file, const ModelConfig *config, Sample
   TRY(read_length(file, samples));
   if (config->classes == 0) TRY(read_loss(file, config, samples));
   /* Logits of the last tokens [B, V], or the last rows of those of all tokens [B, T, V]. */
-  const SafeTensor *tensor = safetensors_find(file, "logits");
+  char name[RATE_NAME];
+  const char *logits = rate_name(config, "logits", name);
+  const SafeTensor *tensor = safetensors_find(file, logits);
   const int64_t all[3] = {samples->count, samples->tokens, samples->classes}, last[2] = {samples->count, samples->classes};
-  if (!tensor || tensor->dims != 3) return read_reals(file, "logits", 2, last, &samples->logits);
-  TRY(read_reals(file, "logits", 3, all, &samples->logits));
+  if (!tensor || tensor->dims != 3) return read_reals(file, logits, 2, last, &samples->logits);
+  TRY(read_reals(file, logits, 3, all, &samples->logits));
   for (int64_t b = 0; b < samples->count; b++)
     memmove(samples->logits + b * samples->classes, samples->logits + ((b + 1) * samples->tokens - 1) * samples->classes,
             (size_t)samples->classes * sizeof(real));
@@ -159,19 +171,19 @@ static Status read_codes(const SafeFile *file, const Weights *weights, Samples *
   static const char *const kv[2] = {"k", "v"};
   const int sites = config_sites(weights->config);
   int64_t shape[3] = {samples->count, samples->tokens, weights->config->astra.groups};
-  char name[64];
+  char codes[64], name[RATE_NAME];
   TRY(read_integers(file, "device_of", 1, &samples->tokens, &samples->device_of));
   samples->sets = weights->book_count;
   samples->groups = shape[2];
   samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
   if (!samples->codes) return status_set(STATUS_NO_MEMORY, "no memory for the sample codes");
   for (int i = 0; i < samples->sets; i++) {
-    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", config_first_coded(weights->config) + i / sites,
+    snprintf(codes, sizeof codes, "codes.astra.layers.%d.%s", config_first_coded(weights->config) + i / sites,
              sites == 1 ? "x" : kv[i % sites]);
-    TRY(read_integers(file, name, 3, shape, &samples->codes[i]));
+    TRY(read_integers(file, rate_name(weights->config, codes, name), 3, shape, &samples->codes[i]));
     for (int64_t j = 0; j < shape[0] * shape[1] * shape[2]; j++) {
       if (samples->codes[i][j] < 0 || samples->codes[i][j] >= weights->config->astra.codebook_size)
-        return status_set(STATUS_BAD_FILE, "%s: %s holds code %d, the codebook has %d", file->path, name, (int)samples->codes[i][j],
+        return status_set(STATUS_BAD_FILE, "%s: %s holds code %d, the codebook has %d", file->path, codes, (int)samples->codes[i][j],
                           weights->config->astra.codebook_size);
     }
   }

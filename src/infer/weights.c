@@ -34,7 +34,7 @@ static Status load_model(Weights *weights, const char *directory, WeightsType ty
  * codes than the one that the model was trained with. */
 static Status load_codewords(Weights *weights, const char *directory, NarrowKind *kind) {
   const ModelConfig *config = weights->config;
-  int64_t count = (int64_t)weights->book_count * config->astra.codebook_size * config_site_width(config);
+  int64_t count = (int64_t)config_rates(config) * weights->book_count * config->astra.codebook_size * config_site_width(config);
   size_t bytes = (size_t)count * sizeof(real);
   real *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED)
@@ -64,19 +64,23 @@ static Status load_codewords(Weights *weights, const char *directory, NarrowKind
 
 static Status load_books(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
-  int64_t width = config_site_width(config), entries = config->astra.codebook_size, groups = config->astra.groups;
+  int64_t width = config_site_width(config), entries = config->astra.codebook_size;
   NarrowKind kind = weights->cache_kind;
   weights->book_count = (int)config_codebooks(config);
   TRY(load_codewords(weights, directory, &kind));
-  weights->books = calloc((size_t)weights->book_count, sizeof *weights->books);
-  if (!weights->books) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
-  for (int i = 0; i < weights->book_count; i++) {
-    Codebook *book = &weights->books[i];
-    if (kind != NARROW_NONE) {
-      TRY(codebook_init_narrow(book, groups, entries, width, kind, (const uint16_t *)weights->codewords + i * entries * width));
-    } else {
-      TRY(codebook_init(book, groups, entries, width, (real *)weights->codewords + i * entries * width));
-      codebook_refresh(book);
+  for (int rate = 0; rate < config_rates(config); rate++) {
+    const int groups = config_rate_groups(config, rate);
+    Codebook *books = weights->rate[rate].books = calloc((size_t)weights->book_count, sizeof *books);
+    weights->rate[rate].coded_share = 1;
+    if (!books) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
+    for (int i = 0; i < weights->book_count; i++) {
+      const int64_t at = ((int64_t)rate * weights->book_count + i) * entries * width;
+      if (kind != NARROW_NONE) {
+        TRY(codebook_init_narrow(&books[i], groups, entries, width, kind, (const uint16_t *)weights->codewords + at));
+      } else {
+        TRY(codebook_init(&books[i], groups, entries, width, (real *)weights->codewords + at));
+        codebook_refresh(&books[i]);
+      }
     }
   }
   mprotect(weights->codewords, weights->codeword_bytes, PROT_READ);
@@ -86,20 +90,40 @@ static Status load_books(Weights *weights, const char *directory) {
 /* A checkpoint without frequencies sends packed codes. */
 static Status load_coding(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
-  int64_t tables = (int64_t)weights->book_count * config->astra.groups, entries = config->astra.codebook_size;
-  uint16_t *frequencies = malloc((size_t)(tables * entries) * sizeof *frequencies);
-  if (!frequencies) return status_set(STATUS_NO_MEMORY, "no memory for the frequencies of %lld codes", (long long)(tables * entries));
+  const int64_t entries = config->astra.codebook_size, numbers = checkpoint_frequencies(config);
+  uint16_t *frequencies = malloc((size_t)numbers * sizeof *frequencies);
+  if (!frequencies) return status_set(STATUS_NO_MEMORY, "no memory for the frequencies of %lld codes", (long long)numbers);
   Status status = checkpoint_load_frequencies(config, directory, frequencies);
-  if (status == STATUS_OK) status = rans_tables_new(&weights->coding, frequencies, tables, entries);
-  if (status == STATUS_OK) {
-    double bits = 0;
-    for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
-    weights->frequencies = frequencies;
-    weights->coded_share = bits / ((double)tables * pack_bits(entries));
-  } else {
+  if (status != STATUS_OK) {
     free(frequencies);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
   }
-  return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+  weights->frequencies = frequencies;
+  for (int r = 0; r < config_rates(config); r++) {
+    WeightsRate *rate = &weights->rate[r];
+    const int64_t tables = (int64_t)weights->book_count * config_rate_groups(config, r);
+    double bits = 0;
+    TRY(rans_tables_new(&rate->coding, frequencies, tables, entries));
+    for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
+    rate->frequencies = frequencies;
+    rate->coded_share = bits / ((double)tables * pack_bits(entries));
+    frequencies += tables * entries;
+  }
+  return STATUS_OK;
+}
+
+static void take_rate(Weights *weights) {
+  const WeightsRate *rate = &weights->rate[config_rate(weights->config)];
+  weights->books = rate->books;
+  weights->coding = rate->coding;
+  weights->coded_share = rate->coded_share;
+  weights->keys = rate->keys;
+}
+
+Status weights_use_rate(Weights *weights, int groups) {
+  TRY(model_use_rate(weights->model, groups));
+  take_rate(weights);
+  return STATUS_OK;
 }
 
 Status weights_load(Weights *weights, const char *directory) { return weights_load_as(weights, directory, WEIGHTS_AUTO); }
@@ -108,7 +132,8 @@ Status weights_load_as(Weights *weights, const char *directory, WeightsType type
   *weights = (Weights){.coded_share = 1};
   Status status = load_model(weights, directory, type);
   if (status == STATUS_OK && weights->config->astra.groups > 0) status = load_books(weights, directory);
-  if (status == STATUS_OK && weights->books != NULL) status = load_coding(weights, directory);
+  if (status == STATUS_OK && weights->rate[0].books != NULL) status = load_coding(weights, directory);
+  if (status == STATUS_OK && weights->rate[0].books != NULL) take_rate(weights);
   if (status != STATUS_OK) weights_release(weights);
   return status;
 }
@@ -125,35 +150,45 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
 
 Status weights_pack(Weights *weights) { return weights->bf16 ? STATUS_OK : model_pack_weights(weights->model, false); }
 
-Status weights_make_tables(Weights *weights, size_t memory) {
-  if (!weights->books || memory == 0 || weights->keys) return STATUS_OK;
-  const Codebook *first = &weights->books[0];
+static Status make_tables(const Weights *weights, WeightsRate *rate, size_t memory) {
+  if (rate->keys) return STATUS_OK;
+  const Codebook *first = &rate->books[0];
   const int64_t numbers = first->entries * first->width;
   real *made = first->narrow ? malloc((size_t)(weights->book_count * numbers) * sizeof *made) : NULL; /* reals of codewords in 16 bits */
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   Status status = STATUS_OK;
   if (!codewords || (first->narrow && !made)) status = status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   for (int i = 0; status == STATUS_OK && i < weights->book_count; i++) {
-    codewords[i] = made ? made + i * numbers : weights->books[i].codewords;
-    if (made) codebook_words(&weights->books[i], 0, first->groups * first->entries, made + i * numbers);
+    codewords[i] = made ? made + i * numbers : rate->books[i].codewords;
+    if (made) codebook_words(&rate->books[i], 0, first->groups * first->entries, made + i * numbers);
   }
-  const KvTablesSetup setup = {.codewords = codewords,
-                               .groups = weights->config->astra.groups,
-                               .entries = weights->config->astra.codebook_size,
-                               .memory = memory,
-                               .measure = true};
-  if (status == STATUS_OK) status = kv_tables_build(&weights->keys, weights->model, &setup);
+  const KvTablesSetup setup = {
+      .codewords = codewords, .groups = first->groups, .entries = first->entries, .memory = memory, .measure = true};
+  if (status == STATUS_OK) status = kv_tables_build(&rate->keys, weights->model, &setup);
   free(made);
   free(codewords);
   return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
 }
 
+Status weights_make_tables(Weights *weights, size_t memory) {
+  const int rates = config_rates(weights->config), used = config_rate(weights->config);
+  if (!weights->books || memory == 0) return STATUS_OK;
+  for (int rate = 0; rate < rates; rate++)
+    if (!weights->one_rate || rate == used)
+      TRY(make_tables(weights, &weights->rate[rate], weights->one_rate ? memory : memory / (size_t)rates));
+  take_rate(weights);
+  return STATUS_OK;
+}
+
 void weights_release(Weights *weights) {
-  kv_tables_free(weights->keys);
-  for (int i = 0; weights->books && i < weights->book_count; i++) codebook_release(&weights->books[i]);
-  free(weights->books);
+  for (int r = 0; r < CONFIG_RATES; r++) {
+    const WeightsRate *rate = &weights->rate[r];
+    kv_tables_free(rate->keys);
+    for (int i = 0; rate->books && i < weights->book_count; i++) codebook_release(&rate->books[i]);
+    free(rate->books);
+    rans_tables_free(rate->coding);
+  }
   free(weights->frequencies);
-  rans_tables_free(weights->coding);
   if (weights->codewords) munmap(weights->codewords, weights->codeword_bytes);
   model_free(weights->model);
   lowbit_weights_free(weights->lowbit);

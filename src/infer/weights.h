@@ -9,6 +9,15 @@
 #include "vq/codebook.h"
 #include "vq/pack.h"
 
+/* What belongs to one bit rate (config_rates). */
+typedef struct WeightsRate {
+  Codebook *books;       /* [blocks * sites]; NULL for a plain model */
+  uint16_t *frequencies; /* [blocks * sites][G, K] of codes, borrowed; NULL: the checkpoint has none */
+  RansTable *coding;     /* [blocks * sites * G]; NULL: none */
+  double coded_share;    /* entropy-coded bits per packed bit by these frequencies; 1 without them */
+  KvTables *keys;        /* NULL: weights_make_tables was not called, or this model has none */
+} WeightsRate;
+
 typedef struct Weights {
   Model *model;
   const ModelConfig *config; /* the model's own */
@@ -16,14 +25,16 @@ typedef struct Weights {
   LowbitWeights *lowbit; /* made by weights_quantise; NULL: none */
   void *codewords;       /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
   size_t codeword_bytes;
-  Codebook *books; /* [blocks * sites]; NULL for a plain model */
-  int book_count;
-  uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
-  RansTable *coding;     /* [blocks * sites * G]; NULL: none */
-  double coded_share;    /* entropy-coded bits per packed bit by these frequencies; 1 without them */
+  int book_count; /* blocks * sites */
+  WeightsRate rate[CONFIG_RATES];
+  uint16_t *frequencies; /* of all rates */
+  Codebook *books;       /* these four are those of the rate in use (weights_use_rate) */
+  RansTable *coding;
+  double coded_share;
+  KvTables *keys;
+  bool one_rate;         /* no other rate will be used than that in use: the others get no tables */
   NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
   bool bf16;             /* weights_use_precision: tapes of these weights use bf16 */
-  KvTables *keys;        /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
 /* Type of cached keys and values, and of codebooks where it holds their numbers exactly. Auto: 16 bits where the checkpoint's matrices have
@@ -35,6 +46,10 @@ typedef enum WeightsType { WEIGHTS_AUTO, WEIGHTS_FLOAT32, WEIGHTS_FLOAT16, WEIGH
 Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */
 Status weights_load_as(Weights *weights, const char *directory, WeightsType type);
 void weights_release(Weights *weights);
+
+/* The bit rate whose codes are sent from now on; at first that with the most groups. BAD_VALUE lists those that the checkpoint has. A copy
+ * of the struct may change its rate, too, where no other user of the model in this process minds. */
+Status weights_use_rate(Weights *weights, int groups);
 
 /* Storage of matrices: as in the checkpoint, or rounded to 8 or 4 bits (nn/lowbit_weights.h). Call after loading, before tables of keys
  * and before any fork, whose children share the copy. BAD_USAGE where the checkpoint has other bits already. */
@@ -62,8 +77,9 @@ Status weights_unchanged(const Weights *weights);
 void weights_guard(const Weights *weights);
 
 /* Tables of keys and values of the codewords in at most `memory` bytes, for the blocks where they are measured to be faster than products
- * (kv_tables_build). A model without codebooks, at site kv, or with adapters has none, which is no failure. Existing tables stay. Call
- * before any fork, whose children share their pages, and before threads. */
+ * (kv_tables_build), of all bit rates in equal parts, or of the one in use where one_rate is set. A model without codebooks, at site kv, or
+ * with adapters has none, which is no failure. Existing tables stay. Call before any fork, whose children share their pages, and before
+ * threads. */
 Status weights_make_tables(Weights *weights, size_t memory);
 
 /* Preparation of images for this model: resize to its image size, its normalisation, no augmentation. */

@@ -30,7 +30,8 @@ typedef struct BlockParams {
   Projection rotation;                 /* site width W -> W: what is quantised, of the rows after the first norm or (site kv) of keys;
                                         * weight -1: these */
   Projection rotation_value;           /* site kv: of values */
-  Projection prediction;               /* P -> W: what is expected of them, from the block before (exchange.h); weight -1: nothing */
+  Projection prediction;               /* P -> W: what is expected of them, from the block before (exchange.h), of the bit rate in use
+                                        * (model_use_rate); weight -1: nothing */
   Projection prediction_value;         /* site kv: of values */
   Projection remote_key, remote_value; /* with a rotation, W -> kv width: keys and values of quantised rows */
   Projection gate, up, down;           /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */

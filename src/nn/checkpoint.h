@@ -46,9 +46,9 @@ Status checkpoint_unchanged(const CheckpointMapping *mapping);
 /* The file that this address is mapped from, or NULL. Async-signal-safe. */
 const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address);
 
-/* All codebooks, numbered as config_codebooks counts -> [G, K, W/G] each in one block of memory, which must hold K * W numbers of each;
- * NOT_FOUND when absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing, shapes other than config's, or
- * a NaN: BAD_FILE. */
+/* All codebooks: of each bit rate (config_rates) those that config_codebooks counts -> [G, K, W/G] each in one block of memory, which must
+ * hold K * W numbers of each; NOT_FOUND when absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing,
+ * shapes other than config's, or a NaN: BAD_FILE. */
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks);
 
 /* Writes config.json, preprocessor_config.json and model.safetensors (parameters, with adapters folded into them, and, if not NULL,
@@ -64,11 +64,12 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
  * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
 
-/* Code frequencies (vq/pack.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
+/* Code frequencies (vq/pack.h): for each rate, block and site [G, K], checkpoint_frequencies in all, in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
  * file; NULL removes it. */
 #define CHECKPOINT_FREQUENCIES "frequencies.safetensors"
+int64_t checkpoint_frequencies(const ModelConfig *config);
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies);
 Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies);
 

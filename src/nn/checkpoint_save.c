@@ -149,17 +149,27 @@ static Status save_tensors(const char *directory, const SafeItem *items, size_t 
 
 /* ---- Codebooks ---- */
 
-/* Tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. */
+/* Tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. Of several bit rates the one with
+ * the most groups has these names, so that programs that know one rate use it, and the others astra.layers.L.<site>.groupsG.codebook. */
 
 enum { CODEBOOK_NAME = 64, CODEBOOK_DIMS = 3 };
 
+/* Of all rates; 0 for a plain model. */
+static int64_t codebooks_count(const ModelConfig *config) { return config_rates(config) * config_codebooks(config); }
+
+/* The rate that a codebook is of. */
+static int rate_of(const ModelConfig *config, int64_t index) { return (int)(index / config_codebooks(config)); }
+
 static void name_of(const ModelConfig *config, int64_t index, const char *what, char name[CODEBOOK_NAME]) {
   static const char *const both[] = {"k", "v"};
-  const int64_t sites = config_sites(config), block = config_first_coded(config) + index / sites;
-  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s", (long long)block, sites == 1 ? "x" : both[index % sites], what);
+  const int64_t sites = config_sites(config), place = index % config_codebooks(config), block = config_first_coded(config) + place / sites;
+  const int rate = rate_of(config, index);
+  char of_rate[24] = "";
+  if (rate < config_rates(config) - 1) snprintf(of_rate, sizeof of_rate, "groups%d.", config_rate_groups(config, rate));
+  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s%s", (long long)block, sites == 1 ? "x" : both[place % sites], of_rate, what);
 }
 
-/* index: as config_codebooks counts */
+/* index: as config_codebooks counts, the rates behind one another */
 static void codebooks_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) { name_of(config, index, "codebook", name); }
 
 /* of the same site */
@@ -167,17 +177,17 @@ static void codebooks_frequencies_name(const ModelConfig *config, int64_t index,
   name_of(config, index, "frequencies", name);
 }
 
-/* [G, K, W/G]; not for a plain model */
-static void codebooks_shape(const ModelConfig *config, int64_t shape[CODEBOOK_DIMS]) {
-  shape[0] = config->astra.groups;
+/* [G, K, W/G]; not for a plain model. All have as many numbers. */
+static void codebooks_shape(const ModelConfig *config, int64_t index, int64_t shape[CODEBOOK_DIMS]) {
+  shape[0] = config_rate_groups(config, rate_of(config, index));
   shape[1] = config->astra.codebook_size;
-  shape[2] = config_site_width(config) / config->astra.groups;
+  shape[2] = config_site_width(config) / shape[0];
 }
 
 static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *config, real *out) {
-  int64_t shape[CODEBOOK_DIMS], count = config_codebooks(config);
-  codebooks_shape(config, shape);
+  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
   for (int64_t i = 0; i < count; i++) {
+    codebooks_shape(config, i, shape);
     char name[CODEBOOK_NAME], have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
     codebooks_name(config, i, name);
     const SafeTensor *tensor = checkpoint_files_find(files, name);
@@ -204,7 +214,7 @@ static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
 }
 
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks) {
-  if (config_codebooks(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codebooks", directory);
+  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codebooks", directory);
   CheckpointFiles files;
   Status status = open_with_codebooks(&files, directory);
   if (status == STATUS_NOT_FOUND && files_is_dir(directory)) {
@@ -247,22 +257,30 @@ static Status read_one(const SafeFile *file, const char *name, const int64_t *sh
 }
 
 static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t *frequencies) {
-  int64_t shape[CODEBOOK_DIMS], numbers;
-  codebooks_shape(config, shape);
-  numbers = shape[0] * shape[1];
-  int32_t *wide = malloc((size_t)numbers * sizeof *wide);
+  int64_t shape[CODEBOOK_DIMS];
+  const int64_t count = codebooks_count(config);
+  codebooks_shape(config, count - 1, shape); /* the most groups */
+  int32_t *wide = malloc((size_t)(shape[0] * shape[1]) * sizeof *wide);
   Status status = wide ? STATUS_OK : status_no_memory(file->path, "frequencies of codes");
-  for (int64_t i = 0; status == STATUS_OK && i < config_codebooks(config); i++) {
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
     char name[CODEBOOK_NAME];
+    codebooks_shape(config, i, shape);
     codebooks_frequencies_name(config, i, name);
-    status = read_one(file, name, shape, wide, frequencies + i * numbers);
+    status = read_one(file, name, shape, wide, frequencies);
+    frequencies += shape[0] * shape[1];
   }
   free(wide);
   return status;
 }
 
+int64_t checkpoint_frequencies(const ModelConfig *config) {
+  int64_t groups = 0;
+  for (int r = 0; r < config_rates(config); r++) groups += config_rate_groups(config, r);
+  return groups * config_codebooks(config) * config->astra.codebook_size;
+}
+
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies) {
-  if (config_codebooks(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
+  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   SafeFile file;
@@ -280,15 +298,16 @@ Status checkpoint_load_frequencies(const ModelConfig *config, const char *direct
 /* ---- writing */
 
 static Status write_all(const ModelConfig *config, const char *path, const uint16_t *frequencies) {
-  int64_t shape[CODEBOOK_DIMS], count = config_codebooks(config);
-  codebooks_shape(config, shape);
+  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
   SafeItem *items = calloc((size_t)count, sizeof *items);
   char(*names)[CODEBOOK_NAME] = calloc((size_t)count, sizeof *names);
   Status status = items && names ? STATUS_OK : status_no_memory(path, "frequencies of codes");
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
+    codebooks_shape(config, i, shape);
     codebooks_frequencies_name(config, i, names[i]);
     items[i] = (SafeItem){.name = names[i], .dtype = SAFE_U16, .source = SAFE_U16, .dims = DIMS, .shape = {shape[0], shape[1]}};
-    items[i].data = frequencies + i * shape[0] * shape[1];
+    items[i].data = frequencies;
+    frequencies += shape[0] * shape[1];
   }
   if (status == STATUS_OK) status = safetensors_save(path, items, (size_t)count, (const char *const[]){"format", "pt", NULL});
   free(items), free(names);
@@ -299,7 +318,7 @@ Status checkpoint_save_frequencies(const ModelConfig *config, const char *direct
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   Status status = STATUS_OK;
-  if (frequencies != NULL && config_codebooks(config) == 0)
+  if (frequencies != NULL && codebooks_count(config) == 0)
     status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
   else if (frequencies != NULL)
     status = write_all(config, path, frequencies);
@@ -405,10 +424,9 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
 /* ---- codebooks */
 
 static Status add_codebooks(Items *items, const ModelConfig *config, const real *codebooks, SafeDtype dtype) {
-  int64_t shape[CODEBOOK_DIMS], count = codebooks ? config_codebooks(config) : 0;
-  if (count == 0) return STATUS_OK;
-  codebooks_shape(config, shape);
+  int64_t shape[CODEBOOK_DIMS], count = codebooks ? codebooks_count(config) : 0;
   for (int64_t i = 0; i < count; i++) {
+    codebooks_shape(config, i, shape);
     codebooks_name(config, i, items->names[i]);
     int64_t numbers = shape[0] * shape[1] * shape[2];
     next_item(items, items->names[i], dtype, CODEBOOK_DIMS, shape)->data = codebooks + i * numbers;
@@ -441,7 +459,7 @@ static Status save_sharded(Model *model, const char *directory, const real *code
   const ModelConfig *config = model_config(model);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   Items items;
-  Status status = init_items(&items, model_params(model)->count, (size_t)config_codebooks(config), directory);
+  Status status = init_items(&items, model_params(model)->count, (size_t)codebooks_count(config), directory);
   for (size_t i = 0; i < model_params(model)->count && status == STATUS_OK; i++)
     if (!model_is_adapter(model, i)) status = add_param(&items, model, i, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
@@ -464,7 +482,7 @@ Status checkpoint_refuse_codebooks(const char *directory) {
 }
 
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype) {
-  size_t count = (size_t)config_codebooks(config);
+  size_t count = (size_t)codebooks_count(config);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   if (count == 0) return status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codebooks to save", directory);
   TRY(checkpoint_refuse_codebooks(directory));

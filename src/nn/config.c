@@ -2,6 +2,7 @@
  * write files.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,6 +191,17 @@ static Status check_text(const ModelConfig *config) {
   return STATUS_OK;
 }
 
+static Status check_rates(const AstraConfig *astra, const char *of, int64_t width) {
+  bool used = astra->rate_count == 0;
+  TRY(check_range("the number of astra.rates", astra->rate_count, 0, CONFIG_RATES));
+  for (int r = 0; r < astra->rate_count; r++) {
+    TRY(check_range("astra.rates", astra->rates[r], r > 0 ? astra->rates[r - 1] + 1 : 1, width));
+    TRY(check_divides("astra.rates", astra->rates[r], of, width));
+    used = used || astra->rates[r] == astra->groups;
+  }
+  return used ? STATUS_OK : status_set(STATUS_BAD_VALUE, "astra.groups is %d, which is not one of astra.rates", astra->groups);
+}
+
 static Status check_astra(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
   const ClassToken class_token = astra->class_token;
@@ -210,7 +222,9 @@ static Status check_astra(const ModelConfig *config) {
   if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
   if (astra->exact_first && !(astra->prediction && decoder && config->blocks > 1))
     return status_set(STATUS_UNSUPPORTED, "astra.exact_first is for texts, models with astra.prediction and at least 2 blocks");
-  TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
+  const char *of = astra->site == SITE_X ? "the width at site x," : "the width at site kv,";
+  TRY(check_divides("astra.groups", astra->groups, of, width));
+  TRY(check_rates(astra, of, width));
   if (astra->devices > config_tokens(config))
     return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,
                       decoder ? "the longest sequence" : "an image", (long long)config_tokens(config));
@@ -311,6 +325,55 @@ int config_sites(const ModelConfig *config) { return config->astra.site == SITE_
 static int64_t kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
 
 int64_t config_site_width(const ModelConfig *config) { return config->astra.site == SITE_KV ? kv_width(config) : config->width; }
+
+int config_rates(const ModelConfig *config) {
+  const AstraConfig *astra = &config->astra;
+  return astra->groups == 0 ? 0 : astra->rate_count > 0 ? astra->rate_count : 1;
+}
+
+int config_rate_groups(const ModelConfig *config, int rate) {
+  return config->astra.rate_count > 0 ? config->astra.rates[rate] : config->astra.groups;
+}
+
+int config_rate(const ModelConfig *config) {
+  for (int r = 0; r < config->astra.rate_count; r++)
+    if (config->astra.rates[r] == config->astra.groups) return r;
+  return 0;
+}
+
+const char *config_rates_text(const ModelConfig *config, char text[CONFIG_RATES_TEXT]) {
+  int at = snprintf(text, CONFIG_RATES_TEXT, "%d", config_rate_groups(config, 0));
+  for (int r = 1; r < config_rates(config); r++)
+    at += snprintf(text + at, CONFIG_RATES_TEXT - (size_t)at, ", %d", config_rate_groups(config, r));
+  return text;
+}
+
+Status config_use_rate(ModelConfig *config, int groups) {
+  char text[CONFIG_RATES_TEXT];
+  if (config->astra.groups == 0) return status_set(STATUS_BAD_VALUE, "a plain model has no codebooks, and so no groups to choose");
+  for (int r = 0; r < config_rates(config); r++)
+    if (config_rate_groups(config, r) == groups) return config->astra.groups = groups, STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "there are no codebooks of %d group%s; the checkpoint has those of %s", groups,
+                    groups == 1 ? "" : "s", config_rates_text(config, text));
+}
+
+static int compare_ints(const void *a, const void *b) {
+  const int left = *(const int *)a, right = *(const int *)b;
+  return (left > right) - (left < right);
+}
+
+Status config_set_rates(ModelConfig *config, const int64_t *groups, int count) {
+  AstraConfig *astra = &config->astra;
+  TRY(check_range("the number of astra.rates", count, 0, CONFIG_RATES));
+  astra->rate_count = count > 1 ? count : 0;
+  for (int r = 0; r < count; r++) {
+    TRY(check_range("astra.rates", groups[r], 1, INT_MAX));
+    astra->rates[r] = (int)groups[r];
+  }
+  qsort(astra->rates, (size_t)count, sizeof *astra->rates, compare_ints);
+  if (count > 0) astra->groups = astra->rates[count - 1];
+  return STATUS_OK;
+}
 
 int config_whole_sites(const ModelConfig *config) { return 2 * kv_width(config) < config->width ? 2 : 1; }
 int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? kv_width(config) : config->width; }

@@ -12,11 +12,15 @@
 typedef enum ModelKind { MODEL_VIT, MODEL_GPT2, MODEL_LLAMA } ModelKind;
 typedef enum Site { SITE_X, SITE_KV } Site;
 
+enum { CONFIG_RATES = 16, CONFIG_RATES_TEXT = 224 };
+
 typedef struct AstraConfig {
-  int groups;        /* 0: a plain model */
-  int codebook_size; /* K */
-  int devices;       /* that it was trained for; the upper end of a range */
-  int devices_min;   /* the lower end */
+  int groups;              /* G of the bit rate in use; 0: a plain model */
+  int rates[CONFIG_RATES]; /* a model with codebooks for several bit rates: G of each, ascending; groups is one of them */
+  int rate_count;          /* how many; 0: groups alone */
+  int codebook_size;       /* K */
+  int devices;             /* that it was trained for; the upper end of a range */
+  int devices_min;         /* the lower end */
   Site site;
   ClassToken class_token;
   double commitment_weight; /* beta */
@@ -85,6 +89,14 @@ bool config_is_decoder(const ModelConfig *config);
 int64_t config_tokens(const ModelConfig *config);     /* content tokens of one image; of a decoder's longest sequence */
 int config_sites(const ModelConfig *config);          /* codebook sets per block: 1 for x, 2 for kv */
 int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a site */
+
+/* Bit rates: a model has codebooks for each, and uses one at a time. They are numbered from 0 in ascending order. */
+int config_rates(const ModelConfig *config);                                    /* how many; 0: a plain model */
+int config_rate_groups(const ModelConfig *config, int rate);                    /* G of one */
+int config_rate(const ModelConfig *config);                                     /* the one in use */
+Status config_use_rate(ModelConfig *config, int groups);                        /* BAD_VALUE lists those that the model has */
+Status config_set_rates(ModelConfig *config, const int64_t *groups, int count); /* count 0: none; the largest is in use. For config_check */
+const char *config_rates_text(const ModelConfig *config, char text[CONFIG_RATES_TEXT]); /* "1, 2, 4, 8" */
 /* What a token sends in full precision per block under sequence parallelism, whatever the model's site: the row after the first norm or, if
  * they are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Number of sites, and numbers at each. */
 int config_whole_sites(const ModelConfig *config);

@@ -471,6 +471,25 @@ static Status read_devices(const Fields *fields, AstraConfig *astra) {
   return STATUS_OK;
 }
 
+/* Several bit rates. `groups`, which programs that know one use, is the largest. */
+static Status read_rates(const Fields *fields, AstraConfig *astra) {
+  static const char accepted[] = "a list of up to 16 ascending numbers, of which astra.groups is the last";
+  const json_t *value = fields_value(fields, "rates");
+  if (!value) return STATUS_OK;
+  const size_t count = json_array_size(value);
+  if (!json_is_array(value) || count < 1 || count > CONFIG_RATES) return fields_bad(fields, "rates", accepted);
+  for (size_t i = 0; i < count; i++) {
+    const json_t *groups = json_array_get(value, i);
+    const json_int_t least = i > 0 ? astra->rates[i - 1] + 1 : 1;
+    if (!json_is_integer(groups) || json_integer_value(groups) < least || json_integer_value(groups) > astra->groups)
+      return fields_bad(fields, "rates", accepted);
+    astra->rates[i] = (int)json_integer_value(groups);
+  }
+  if (astra->rates[count - 1] != astra->groups) return fields_bad(fields, "rates", accepted);
+  astra->rate_count = count > 1 ? (int)count : 0;
+  return STATUS_OK;
+}
+
 static Status read_astra(const Fields *outer, ModelConfig *config) {
   const json_t *object = fields_value(outer, "astra");
   if (!object) return STATUS_OK;
@@ -488,6 +507,7 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
       return fields_bad(&fields, "layout", token_map_names);
   }
   TRY(fields_int(&fields, "groups", &astra->groups));
+  TRY(read_rates(&fields, astra));
   TRY(fields_int(&fields, "codebook_size", &astra->codebook_size));
   TRY(fields_number(&fields, "commitment_weight", &astra->commitment_weight));
   TRY(fields_number(&fields, "noise", &astra->noise));
@@ -502,9 +522,13 @@ static json_t *astra_json(const ModelConfig *config) {
   char layout[TOKEN_MAP_NAME];
   json_t *devices = astra->devices_min == astra->devices ? json_integer(astra->devices)
                                                          : json_pack("{s:i, s:i}", "least", astra->devices_min, "most", astra->devices);
-  json_t *object = json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", astra->groups,
-                             "codebook_size", astra->codebook_size, "devices", devices, "commitment_weight", astra->commitment_weight,
-                             "noise", astra->noise);
+  const int groups = config_rate_groups(config, config_rates(config) - 1); /* the largest, whichever is in use */
+  json_t *object =
+      json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", groups, "codebook_size",
+                astra->codebook_size, "devices", devices, "commitment_weight", astra->commitment_weight, "noise", astra->noise);
+  json_t *rates = astra->rate_count > 0 ? json_array() : NULL;
+  for (int r = 0; r < astra->rate_count; r++) json_build_append(&rates, json_integer(astra->rates[r]));
+  if (astra->rate_count > 0) json_build_put(&object, "rates", rates);
   if (astra->rotation) json_build_put(&object, "rotation", json_true());
   if (astra->prediction) json_build_put(&object, "prediction", json_true());
   if (astra->exact_first) json_build_put(&object, "exact_first", json_true());

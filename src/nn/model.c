@@ -115,6 +115,14 @@ static void describe_rotations(Model *model) {
     if (c->astra.prediction && index > 0) {
       block->prediction = add_linear(model, width, inputs, false, true, prefix, two ? "prediction_key" : "prediction");
       if (two) block->prediction_value = add_linear(model, width, inputs, false, true, prefix, "prediction_value");
+      for (int rate = 0; rate < config_rates(c) - 1; rate++) { /* model_use_rate knows this order */
+        char name[48];
+        const int groups = config_rate_groups(c, rate);
+        snprintf(name, sizeof name, "groups%d.%s", groups, two ? "prediction_key" : "prediction");
+        add_linear(model, width, inputs, false, true, prefix, name);
+        snprintf(name, sizeof name, "groups%d.prediction_value", groups);
+        if (two) add_linear(model, width, inputs, false, true, prefix, name);
+      }
     }
     block->remote_key = add_linear(model, keys, width, false, true, prefix, "remote_key");
     block->remote_value = add_linear(model, keys, width, false, true, prefix, "remote_value");
@@ -235,6 +243,10 @@ static Status build(Model *model, const ModelConfig *config) {
   describers[config->kind](model);
   describe_rotations(model);
   if (model->incomplete) return status_set(STATUS_NO_MEMORY, "no memory for the parameter table");
+  if (config->astra.rate_count > 0) { /* predictions are so far those of the rate with the most groups */
+    model->config.astra.groups = config_rate_groups(config, config->astra.rate_count - 1);
+    TRY(model_use_rate(model, config->astra.groups));
+  }
   return config->kind == MODEL_LLAMA ? init_rope(&model->rope, config) : STATUS_OK;
 }
 

@@ -75,6 +75,10 @@ Tensor *model_token_table(Model *model, Tape *tape);
 /* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
 
+/* The bit rate whose codes are exchanged from now on (config_use_rate): G of model_config, and predictions. The rate of a new model is that
+ * of its configuration. BAD_VALUE lists those that the model has. */
+Status model_use_rate(Model *model, int groups);
+
 /* ---- The basis that tokens are quantised in (AstraConfig.rotation; vq/rotation.h) */
 
 /* metric M [W, W], W = config_site_width: what an error e of a row that is quantised costs is e^T M e.
@@ -91,8 +95,9 @@ Status model_rotation_metric(Model *model, int64_t block, int site, double *metr
 Status model_set_rotation(Model *model, int64_t block, int site, const double *to, const double *from, const double *mean);
 
 /* Of a site of a block with a prediction (AstraConfig.prediction; not the first): y^ weight^T + bias is expected of its y, where y^ are the
- * P = config_prediction_inputs numbers of the block before as receivers know them. weight [W, P]; bias begins as 0. Both learn. */
-void model_set_prediction(Model *model, int64_t block, int site, const double *weight);
+ * P = config_prediction_inputs numbers of the block before as receivers know them. weight [W, P]; bias [W], NULL: 0. Both learn. Each bit
+ * rate has its own: those of the rate in use are meant. */
+void model_set_prediction(Model *model, int64_t block, int site, const double *weight, const double *bias);
 void model_expect(Model *model, int64_t block, int site, const real *before, int64_t rows, real *expected); /* [rows, P] -> [rows, W] */
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of

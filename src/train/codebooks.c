@@ -19,7 +19,8 @@
 
 /* ---- How often each code is used ---- */
 
-static int64_t sites_of(const Session *session) { return session->emulation.blocks * session->emulation.sites; }
+/* Of all bit rates. */
+static int64_t sites_of(const Session *session) { return session->emulation.rates * session->emulation.blocks * session->emulation.sites; }
 
 /* ---- counting */
 
@@ -35,12 +36,9 @@ static Status count_batch(Session *session, const TaskBatch *batch) {
   return status;
 }
 
-/* The codes of a part, into the usage of each site. */
-static Status count_codes(Session *session, TaskPart part, int64_t samples) {
+static Status count_rate(Session *session, TaskPart part, int64_t samples) {
   int64_t available = session->data.count[part], done = 0;
   if (samples <= 0 || samples > available) samples = available;
-  tape_record(session->tape, false);
-  emulate_clear_usage(&session->emulation);
   session->emulation.look = 0;
   TRY(session->task->source->seek(session, part, 0, 0));
   while (done < samples) {
@@ -50,6 +48,17 @@ static Status count_codes(Session *session, TaskPart part, int64_t samples) {
     if (batch.count > samples - done) batch.count = (int)(samples - done);
     TRY(count_batch(session, &batch));
     done += batch.count;
+  }
+  return STATUS_OK;
+}
+
+/* The codes of a part, into the usage of each site. */
+static Status count_codes(Session *session, TaskPart part, int64_t samples) {
+  tape_record(session->tape, false);
+  emulate_clear_usage(&session->emulation);
+  for (int rate = 0; rate < session->emulation.rates; rate++) {
+    TRY(session_use_rate(session, rate));
+    TRY(count_rate(session, part, samples));
   }
   return STATUS_OK;
 }
@@ -64,13 +73,16 @@ static void counted(const EmulateSite *site, bool averaged, int64_t group, doubl
 }
 
 static Status fit(const Session *session, bool averaged, uint16_t *frequencies) {
-  int64_t groups = session->config->astra.groups, entries = session->config->astra.codebook_size;
+  int64_t entries = session->config->astra.codebook_size;
   double *counts = malloc((size_t)entries * sizeof *counts);
   Status status = counts ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
-  for (int64_t i = 0; status == STATUS_OK && i < sites_of(session) * groups; i++) {
-    counted(&session->emulation.site[i / groups], averaged, i % groups, counts);
-    for (int64_t k = 0; !averaged && k < entries; k++) counts[k] += 1; /* Laplace: a code that was not seen is not impossible */
-    status = code_frequencies_fit(counts, entries, frequencies + i * entries);
+  for (int64_t i = 0; i < sites_of(session); i++) {
+    const EmulateSite *site = &session->emulation.all[i];
+    for (int64_t group = 0; status == STATUS_OK && group < site->book.groups; group++, frequencies += entries) {
+      counted(site, averaged, group, counts);
+      for (int64_t k = 0; !averaged && k < entries; k++) counts[k] += 1; /* Laplace: a code that was not seen is not impossible */
+      status = code_frequencies_fit(counts, entries, frequencies);
+    }
   }
   free(counts);
   return status;
@@ -86,14 +98,17 @@ Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_
 }
 
 Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits) {
-  int64_t groups = session->config->astra.groups, entries = session->config->astra.codebook_size;
+  int64_t entries = session->config->astra.codebook_size;
   double *counts = malloc((size_t)entries * sizeof *counts);
   Status status =
       counts ? count_codes(session, part, samples) : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
-  *bits = 0;
-  for (int64_t i = 0; status == STATUS_OK && i < sites_of(session) * groups; i++) {
-    counted(&session->emulation.site[i / groups], false, i % groups, counts);
-    *bits += code_frequencies_bits(counts, frequencies + i * entries, entries);
+  memset(bits, 0, (size_t)session->emulation.rates * sizeof *bits);
+  for (int64_t i = 0; status == STATUS_OK && i < sites_of(session); i++) {
+    const EmulateSite *site = &session->emulation.all[i];
+    for (int64_t group = 0; group < site->book.groups; group++, frequencies += entries) {
+      counted(site, false, group, counts);
+      bits[i * session->emulation.rates / sites_of(session)] += code_frequencies_bits(counts, frequencies, entries);
+    }
   }
   free(counts);
   return status;
@@ -102,7 +117,7 @@ Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const 
 Status code_counts_export(const Session *session, const char *directory) {
   const AstraConfig *astra = &session->config->astra;
   if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL);
-  size_t numbers = (size_t)sites_of(session) * (size_t)astra->groups * (size_t)astra->codebook_size;
+  size_t numbers = (size_t)checkpoint_frequencies(session->config);
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
   Status status = frequencies ? fit(session, true, frequencies) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies);
@@ -120,6 +135,9 @@ typedef struct Watcher {
   real *before;      /* with predictions [limit, P]: of the block before, as receivers know them (exchange.h); else NULL */
   real *after;       /* likewise, of the block at work */
   real *expected;    /* [limit, width]: what the block before tells of a site */
+  real *whole;       /* with predictions of several bit rates [limit, width]: the rotated samples of the site at work; else NULL */
+  real *kept[CONFIG_RATES][2]; /* before and after of each rate, but of that in use, whose they are now: use_rate */
+  int rate;                    /* in use */
   int64_t limit, width, filled;
   int64_t per_sample;
   int64_t first;          /* row of a sample's first token: 1 behind a class token */
@@ -192,6 +210,9 @@ static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
     progress_update(&progress, watcher->filled, NULL);
   }
   progress_finish(&progress, watcher->filled, NULL);
+  const size_t known = (size_t)(watcher->limit * config_known_width(session->config)) * sizeof(real);
+  for (int rate = 0; watcher->first_coded > 0 && rate < session->emulation.rates; rate++) /* the same at all */
+    if (rate != watcher->rate) memcpy(watcher->kept[rate][0], watcher->before, known);
   return status;
 }
 
@@ -207,13 +228,19 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
                        .sites = session->emulation.sites,
                        .first_coded = session->emulation.first};
   if (watcher->first_coded > 0) watcher->exchange.know = watch_known;
-  const size_t sites = (size_t)sites_of(session), row = (size_t)watcher->width * sizeof(real);
+  const size_t sites = (size_t)config_codebooks(session->config), row = (size_t)watcher->width * sizeof(real);
   const size_t known = (size_t)(limit * config_known_width(session->config)) * sizeof(real);
   watcher->samples = malloc(sites * (size_t)limit * row);
   watcher->chosen = malloc((size_t)(session->options.batch * watcher->per_sample) * sizeof *watcher->chosen);
   const bool predicts = session->config->astra.prediction;
-  if (predicts) watcher->before = malloc(known), watcher->after = malloc(known), watcher->expected = malloc((size_t)limit * row);
-  const bool memory = watcher->samples && watcher->chosen && (!predicts || (watcher->before && watcher->after && watcher->expected));
+  const int rates = session->emulation.rates;
+  bool memory = watcher->samples && watcher->chosen;
+  for (int rate = 0; predicts && rate < rates; rate++)
+    memory = memory && (watcher->kept[rate][0] = malloc(known)) && (watcher->kept[rate][1] = malloc(known));
+  watcher->rate = config_rate(session->config);
+  watcher->before = watcher->kept[watcher->rate][0], watcher->after = watcher->kept[watcher->rate][1];
+  if (predicts) memory = memory && (watcher->expected = malloc((size_t)limit * row));
+  if (predicts && rates > 1) memory = memory && (watcher->whole = malloc((size_t)limit * row));
   if (memory) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples", (long long)limit,
                     sites, sites * (size_t)limit * row >> 20);
@@ -221,9 +248,10 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
 
 static void watcher_close(Watcher *watcher) {
   free(watcher->samples);
-  free(watcher->before);
-  free(watcher->after);
+  watcher->kept[watcher->rate][0] = watcher->before, watcher->kept[watcher->rate][1] = watcher->after;
+  for (int rate = 0; rate < CONFIG_RATES; rate++) free(watcher->kept[rate][0]), free(watcher->kept[rate][1]);
   free(watcher->expected);
+  free(watcher->whole);
   free(watcher->chosen);
 }
 
@@ -238,6 +266,14 @@ static bool is_predicted(const Session *session, const Watcher *watcher, int blo
   const bool is = watcher->before != NULL && block > 0;
   *inputs = is ? config_prediction_inputs(session->config, block) : 0;
   return is;
+}
+
+/* What is quantised next, and what receivers know of it, is of this rate. */
+static Status use_rate(Session *session, Watcher *watcher, int rate) {
+  watcher->kept[watcher->rate][0] = watcher->before, watcher->kept[watcher->rate][1] = watcher->after;
+  watcher->before = watcher->kept[rate][0], watcher->after = watcher->kept[rate][1];
+  watcher->rate = rate;
+  return session_use_rate(session, rate);
 }
 
 /* c = a b, a [n, n], b and c [n, m] */
@@ -266,7 +302,7 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
   TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
   multiply(n, inputs, rotation->to, weight, product);
-  model_set_prediction(session->model, block, site, product);
+  model_set_prediction(session->model, block, site, product, NULL);
   return STATUS_OK;
 }
 
@@ -278,6 +314,21 @@ static Status rotate_site(Session *session, const Watcher *watcher, int index) {
   rotation_release(&rotation);
   free(room);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block_of(session, index));
+}
+
+/* A further rate's prediction, in the basis that there is: y = A y^ + a + e, and e is left to quantise. */
+static Status predict_site(Session *session, const Watcher *watcher, int index) {
+  const int64_t n = watcher->width;
+  const int block = block_of(session, index);
+  int64_t inputs;
+  memcpy(samples_of(watcher, index), watcher->whole, (size_t)(watcher->limit * n) * sizeof(real));
+  if (!is_predicted(session, watcher, block, &inputs)) return STATUS_OK;
+  double *weight = malloc((size_t)(n * inputs + n) * sizeof *weight), *offset = weight + n * inputs;
+  Status status = weight ? regression_fit(watcher->before, samples_of(watcher, index), watcher->limit, inputs, n, weight, offset)
+                         : status_no_memory(NULL, "a prediction");
+  if (status == STATUS_OK) model_set_prediction(session->model, block, index % watcher->sites, weight, offset);
+  free(weight);
+  return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
 }
 
 /* What receivers expect of the tokens at a site. */
@@ -344,17 +395,19 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   double started = clock_now();
   char title[48];
   Progress progress;
-  snprintf(title, sizeof title, "k-means %d of %d", index + 1, session->emulation.blocks * session->emulation.sites);
+  const int of_rate = session->emulation.blocks * session->emulation.sites, before = config_rate(session->config) * of_rate;
+  snprintf(title, sizeof title, "k-means %d of %d", before + index + 1, session->emulation.rates * of_rate);
   progress_start(&progress, title, (int64_t)kmeans.iterations * kmeans.restarts, options->quiet);
   FitBar bar = {&progress, kmeans.iterations, (double)watcher->limit};
   if (progress.terminal) kmeans.report = show_iteration, kmeans.context = &bar;
   Status status = kmeans_fit(&session->emulation.site[index].book, samples_of(watcher, index), watcher->limit, &kmeans, &result);
   progress_wipe(&progress);
   if (status != STATUS_OK) return status_wrap(status, "block %d", block_of(session, index));
-  char duration[16], place[EMULATE_PLACE];
+  char duration[16], place[EMULATE_PLACE], with[32] = "";
+  if (session->emulation.rates > 1) snprintf(with, sizeof with, " with %d groups", session->config->astra.groups);
   if (!options->quiet)
-    log_info("k-means of %s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
-             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit,
+    log_info("k-means of %s%s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
+             emulate_place(&session->emulation, index, place), with, result.distortion / (double)watcher->limit,
              result.converged ? "converged" : "stopped", result.iterations, (long long)result.repaired,
              progress_duration(clock_now() - started, duration));
   return STATUS_OK;
@@ -393,13 +446,17 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 
 /* ---------------------------------------------------------------- all blocks */
 
-/* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. */
+/* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. A basis is that of the rate with
+ * the most groups, which is in use. */
 static Status fit_alone(Session *session, Watcher *watcher, CodebookReport *reports) {
   const int sites = session->emulation.blocks * session->emulation.sites;
   for (int index = 0; session->config->astra.rotation && index < sites; index++) TRY(rotate_site(session, watcher, index));
-  for (int index = ranks_self(); index < sites; index += ranks_count()) {
-    TRY(fit_site(session, watcher, index));
-    if (reports != NULL) TRY(check_site(session, watcher, index, false, &reports[index]));
+  for (int rate = 0; rate < session->emulation.rates; rate++) {
+    TRY(session_use_rate(session, rate));
+    for (int index = ranks_self(); index < sites; index += ranks_count()) {
+      TRY(fit_site(session, watcher, index));
+      if (reports != NULL) TRY(check_site(session, watcher, index, false, &reports[rate * sites + index]));
+    }
   }
   return STATUS_OK;
 }
@@ -410,19 +467,32 @@ static void spread(Session *session, int index) {
   codebook_refresh(book);
 }
 
-/* With predictions a block begins with the codes of the one before. */
-static Status fit_chain(Session *session, Watcher *watcher, CodebookReport *reports) {
-  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
-    Status status = rotate_site(session, watcher, index);
+/* The rates of a site, that with the most groups, which decides the basis, first. */
+static Status fit_link(Session *session, Watcher *watcher, int index, CodebookReport *reports) {
+  const int sites = session->emulation.blocks * session->emulation.sites;
+  const int64_t numbers = watcher->limit * watcher->width;
+  for (int rate = session->emulation.rates - 1; rate >= 0; rate--) {
+    const bool first = rate == session->emulation.rates - 1;
+    TRY(use_rate(session, watcher, rate));
+    Status status = first ? rotate_site(session, watcher, index) : predict_site(session, watcher, index);
     if (status == STATUS_OK && index % ranks_count() == ranks_self()) {
       status = fit_site(session, watcher, index);
-      if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, index, false, &reports[index]);
+      if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, index, false, &reports[rate * sites + index]);
     }
     TRY(ranks_agree(status));
     spread(session, index);
     expect(session, watcher, index);
+    const real *samples = samples_of(watcher, index);
+    for (int64_t i = 0; first && watcher->whole != NULL && i < numbers; i++) watcher->whole[i] = samples[i] + watcher->expected[i];
     TRY(know(session, watcher, index));
   }
+  return STATUS_OK;
+}
+
+/* With predictions a block begins with the codes of the one before. */
+static Status fit_chain(Session *session, Watcher *watcher, CodebookReport *reports) {
+  const int sites = session->emulation.blocks * session->emulation.sites;
+  for (int index = 0; index < sites; index++) TRY(fit_link(session, watcher, index, reports));
   return STATUS_OK;
 }
 
@@ -462,14 +532,18 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
 }
 
 Status codebooks_plan(Session *session, CodebooksPlan *plan) {
-  const Codebook *book = &session->emulation.site[0].book;
   const KmeansOptions kmeans = kmeans_options(&session->options, 0);
-  double sites = session->emulation.blocks * session->emulation.sites;
+  const int sites = session->emulation.blocks * session->emulation.sites, rates = session->emulation.rates;
   *plan = (CodebooksPlan){.count = sample_count(session)};
-  const double known = 2 * (double)config_known_width(session->config) + (double)(session->config->astra.prediction ? book->width : 0);
-  plan->samples = (double)plan->count * (sites * (double)book->width + known) * sizeof(real);
-  plan->work = (double)kmeans_bytes(book, plan->count, &kmeans);
-  plan->kmeans_flops = sites * kmeans_flops(book, plan->count, &kmeans);
+  const bool predicts = session->config->astra.prediction;
+  const double width = (double)config_site_width(session->config);
+  const double known = 2 * rates * (double)config_known_width(session->config) + width * (predicts + (predicts && rates > 1));
+  plan->samples = (double)plan->count * (sites * width + known) * sizeof(real);
+  for (int rate = 0; rate < rates; rate++) {
+    const Codebook *book = &session->emulation.all[rate * sites].book;
+    plan->work = fmax(plan->work, (double)kmeans_bytes(book, plan->count, &kmeans));
+    plan->kmeans_flops += sites * kmeans_flops(book, plan->count, &kmeans);
+  }
   tape_plan(session->tape, true);
   Status status = plan_watched_batch(session, plan);
   tape_plan(session->tape, false);
@@ -499,8 +573,11 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   if (status == STATUS_OK) status = (chain ? fit_chain : fit_alone)(session, &watcher, reports);
   watcher_close(&watcher);
   if (!chain) status = ranks_agree(status);
-  for (int index = 0; !chain && status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
-    spread(session, index);
+  for (int rate = 0; !chain && status == STATUS_OK && rate < session->emulation.rates; rate++) {
+    status = session_use_rate(session, rate);
+    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) spread(session, index);
+  }
+  if (status == STATUS_OK) status = session_use_rate(session, session->emulation.rates - 1);
   param_refresh_shadows(model_params(session->model), false);
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
@@ -515,20 +592,34 @@ Status codebooks_read(Session *session, const char *path) {
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }
 
+/* Of the rate in use. watcher->before is begun anew by the first block. */
+static Status evaluate_rate(Session *session, Watcher *watcher, bool moments, CodebookReport *reports) {
+  const int64_t numbers = watcher->limit * watcher->width;
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    real *rows = samples_of(watcher, index);
+    if (watcher->before) {
+      if (watcher->whole) memcpy(watcher->whole, rows, (size_t)numbers * sizeof *rows); /* for the next rate */
+      expect(session, watcher, index);
+      for (int64_t i = 0; i < numbers; i++) rows[i] -= watcher->expected[i];
+    }
+    TRY(check_site(session, watcher, index, moments, &reports[index]));
+    if (!watcher->before) continue;
+    TRY(know(session, watcher, index));
+    if (watcher->whole) memcpy(rows, watcher->whole, (size_t)numbers * sizeof *rows);
+  }
+  return STATUS_OK;
+}
+
 Status codebooks_evaluate(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
   int64_t available = session->data.count[TASK_TEST];
   if (samples <= 0 || samples > available) samples = available;
   Watcher watcher;
   Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
-  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
-    if (watcher.before) {
-      real *rows = samples_of(&watcher, index);
-      expect(session, &watcher, index);
-      for (int64_t i = 0; i < watcher.limit * watcher.width; i++) rows[i] -= watcher.expected[i];
-    }
-    status = check_site(session, &watcher, index, moments, &reports[index]);
-    if (status == STATUS_OK && watcher.before) status = know(session, &watcher, index);
+  for (int rate = 0; status == STATUS_OK && rate < session->emulation.rates; rate++) {
+    status = use_rate(session, &watcher, rate);
+    if (status == STATUS_OK)
+      status = evaluate_rate(session, &watcher, moments, reports + rate * session->emulation.blocks * session->emulation.sites);
   }
   watcher_close(&watcher);
   return status;

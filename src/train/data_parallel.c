@@ -39,8 +39,13 @@ static SiteSums sums_of(const SharedCodebooks *shared, int index) {
 
 /* the emulation must not move */
 static Status shared_codebooks_init(SharedCodebooks *shared, Emulation *emulation, int tag) {
-  const EmulateSite *site = &emulation->site[0];
-  int64_t numbers = codes_of(&site->book) + words_of(&site->book) + residual_sums_count(&site->navq);
+  const EmulateSite *site = NULL;
+  int64_t numbers = 0;
+  for (int rate = 0; rate < emulation->rates; rate++) { /* room for any; the most codes are of the last */
+    site = &emulation->all[rate * site_count(emulation)];
+    const int64_t of_rate = codes_of(&site->book) + words_of(&site->book) + residual_sums_count(&site->navq);
+    numbers = of_rate > numbers ? of_rate : numbers;
+  }
   *shared = (SharedCodebooks){.emulation = emulation, .site_size = (numbers + PAD - 1) / PAD * PAD};
   int64_t total = shared->site_size * site_count(emulation);
   TRY(ema_init(&shared->batch, &site->book, 0));
@@ -377,8 +382,8 @@ static uint64_t digest_of(const Session *session) {
   const ParamSet *params = model_params(session->model);
   const Emulation *emulation = &session->emulation;
   uint64_t part[2] = {safe_digest_of(params->values, (size_t)params->total * sizeof(real)), 0};
-  for (int index = 0; session_astra(session) && index < emulation->blocks * emulation->sites; index++) {
-    const EmulateSite *site = &emulation->site[index];
+  for (int index = 0; session_astra(session) && index < emulation->rates * site_count(emulation); index++) {
+    const EmulateSite *site = &emulation->all[index];
     size_t words = (size_t)(site->book.entries * site->book.width), sizes = (size_t)(site->book.entries * site->book.groups);
     uint64_t all[5] = {part[1], safe_digest_of(site->book.codewords, words * sizeof(real)),
                        safe_digest_of(site->ema.sums, words * sizeof(real)), safe_digest_of(site->ema.sizes, sizes * sizeof(real)),
@@ -406,8 +411,8 @@ Status data_parallel_compare(Session *session) {
 
 void data_parallel_add_usage(Session *session) {
   Emulation *emulation = &session->emulation;
-  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulation->blocks * emulation->sites; index++) {
-    CodeUsage *usage = &emulation->site[index].usage;
+  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulation->rates * site_count(emulation); index++) {
+    CodeUsage *usage = &emulation->all[index].usage;
     ranks_count_all(usage->counts, usage->groups * usage->entries);
     ranks_count_all(&usage->rows, 1);
     ranks_sum(&usage->distortion, 1);

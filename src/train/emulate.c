@@ -298,14 +298,27 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   return tape_status(tape);
 }
 
+static int all_sites(const Emulation *emulation) { return emulation->rates * emulation->blocks * emulation->sites; }
+
+/* index: of all rates' sites. */
 static Status init_site(Emulation *emulation, const ModelConfig *config, int index) {
-  EmulateSite *site = &emulation->site[index];
+  EmulateSite *site = &emulation->all[index];
+  const int groups = config_rate_groups(config, index / (emulation->blocks * emulation->sites));
   int64_t width = config_site_width(config);
-  TRY(codebook_init(&site->book, config->astra.groups, config->astra.codebook_size, width,
+  TRY(codebook_init(&site->book, groups, config->astra.codebook_size, width,
                     emulation->codewords + (int64_t)index * config->astra.codebook_size * width));
   TRY(ema_init(&site->ema, &site->book, 1));
-  TRY(navq_init(&site->navq, config->astra.groups, width, emulation->options.covariance));
-  return usage_init(&site->usage, config->astra.groups, config->astra.codebook_size);
+  TRY(navq_init(&site->navq, groups, width, emulation->options.covariance));
+  return usage_init(&site->usage, groups, config->astra.codebook_size);
+}
+
+void emulate_use_rate(Emulation *emulation, int rate) { emulation->site = emulation->all + rate * emulation->blocks * emulation->sites; }
+
+int emulate_draw_rate(const Emulation *emulation) {
+  static const uint64_t key = 0x6269742072617465; /* apart from other users of the seed */
+  Rng rng;
+  rng_init(&rng, emulation->options.seed ^ key, emulation->step);
+  return (int)rng_below(&rng, (uint64_t)emulation->rates);
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
@@ -315,38 +328,40 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
                            .blocks = (int)config->blocks - config_first_coded(config),
                            .first = config_first_coded(config),
                            .sites = config_sites(config),
+                           .rates = config_rates(config),
                            .predicts = config->astra.prediction};
-  size_t sites = (size_t)(emulation->blocks * emulation->sites);
+  size_t sites = (size_t)all_sites(emulation);
   size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
-  emulation->site = calloc(sites, sizeof *emulation->site);
+  emulation->all = calloc(sites, sizeof *emulation->all);
   emulation->codewords = calloc(numbers, sizeof *emulation->codewords);
-  if (emulation->site == NULL || emulation->codewords == NULL) {
+  if (emulation->all == NULL || emulation->codewords == NULL) {
     emulate_release(emulation);
     return status_set(STATUS_NO_MEMORY, "no memory for %zu codebooks of %d x %lld numbers", sites, config->astra.codebook_size,
                       (long long)config_site_width(config));
   }
   Status status = STATUS_OK;
+  emulate_use_rate(emulation, config_rate(config));
   for (size_t index = 0; index < sites && status == STATUS_OK; index++) status = init_site(emulation, config, (int)index);
   if (status != STATUS_OK) emulate_release(emulation);
   return status;
 }
 
 void emulate_release(Emulation *emulation) {
-  for (int index = 0; emulation->site != NULL && index < emulation->blocks * emulation->sites; index++) {
-    EmulateSite *site = &emulation->site[index];
+  for (int index = 0; emulation->all != NULL && index < all_sites(emulation); index++) {
+    EmulateSite *site = &emulation->all[index];
     codebook_release(&site->book);
     ema_release(&site->ema);
     navq_release(&site->navq);
     usage_release(&site->usage);
   }
-  free(emulation->site);
+  free(emulation->all);
   free(emulation->codewords);
   *emulation = (Emulation){0};
 }
 
 Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch) {
-  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
-    EmulateSite *site = &emulation->site[index];
+  for (int index = 0; index < all_sites(emulation); index++) {
+    EmulateSite *site = &emulation->all[index];
     codebook_refresh(&site->book);
     ema_release(&site->ema);
     TRY(ema_init(&site->ema, &site->book, (double)rows_per_batch / (double)site->book.entries));
@@ -403,7 +418,7 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
 }
 
 void emulate_clear_usage(Emulation *emulation) {
-  for (int index = 0; index < emulation->blocks * emulation->sites; index++) usage_clear(&emulation->site[index].usage);
+  for (int index = 0; index < all_sites(emulation); index++) usage_clear(&emulation->all[index].usage);
   emulation->revived = 0;
 }
 

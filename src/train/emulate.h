@@ -82,19 +82,24 @@ typedef struct Emulation {
   int blocks, sites;             /* blocks: those whose tokens travel as codes, from `first` on */
   int first;                     /* config_first_coded */
   bool predicts;                 /* AstraConfig.prediction */
-  EmulateSite *site;             /* [blocks * sites] */
+  EmulateSite *site;             /* [blocks * sites] of the bit rate in use */
+  int rates;                     /* config_rates */
+  EmulateSite *all;              /* [rates][blocks * sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */
   uint64_t step;                 /* numbers noise and losses */
   uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; each begins with 0 and loses the same tokens */
   int64_t first_sample, samples; /* of a batch that is a rank's share: its place in the whole one and the samples of that; 0, 0: whole */
   Tensor *carried[EXCHANGE_CARRIED]; /* of the step under way, EmulateCarried; NULL before the first site */
   int64_t revived;                   /* codewords since the last emulate_clear_usage */
-  real *codewords;                   /* all codebooks in one block: [blocks * sites][G, K, W/G] */
+  real *codewords;                   /* all codebooks in one block: [rates][blocks * sites][G, K, W/G] */
 } Emulation;
 
 /* An emulation must not be moved once it is initialised. */
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
+void emulate_use_rate(Emulation *emulation, int rate); /* what comes next is quantised at this one; the first in use is config's */
+/* The rate of a training step, uniform, a function of seed and step alone. */
+int emulate_draw_rate(const Emulation *emulation);
 /* Batches are shares from `first` on of whole ones of `samples`; they are whole from 0 on of as many as they have. */
 void emulate_share(Emulation *emulation, int64_t first, int64_t samples);
 void emulate_begin_step(Emulation *emulation, bool training);
@@ -102,12 +107,13 @@ void emulate_begin_step(Emulation *emulation, bool training);
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);
 /* The part of a batch's `rows` rows at a site that its noise moments are taken of: how many, from *first on. */
 int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t rows, int64_t *first);
-void emulate_clear_usage(Emulation *emulation);
+void emulate_clear_usage(Emulation *emulation); /* of all rates */
 
 /* "block 3" or, where a block has two codebooks, "block 3 k", "block 3 v"; returns text. */
 enum { EMULATE_PLACE = 32 };
 const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]);
 
-Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch); /* once codebooks are set: refresh norms, n = rows / K */
+/* Once the codebooks of all rates are set: refresh norms, n = rows / K */
+Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch);
 
 #endif

@@ -18,6 +18,7 @@ static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **
     return layout_build_chosen(&session->layout, all, session->order, kept);
   }
   if (!session_astra(session)) return task_lay_plain(session, tokens);
+  if (session->emulation.rates > 1 && !tape_planning(session->tape)) TRY(session_use_rate(session, emulate_draw_rate(&session->emulation)));
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;
   *exchange = &session->emulation.exchange;

@@ -237,8 +237,8 @@ static double teacher_bytes(const Session *session) {
 /* Of all sites: codewords, moving averages, norms, and the noise moments of that kind. */
 static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
   double numbers = 0;
-  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
-    const Codebook *book = &emulation->site[index].book;
+  for (int index = 0; index < emulation->rates * emulation->blocks * emulation->sites; index++) {
+    const Codebook *book = &emulation->all[index].book;
     double words = (double)(book->entries * book->width), codes = (double)(book->entries * book->groups);
     double part = kind == NOISE_FULL ? (double)(book->width / book->groups) : 1;
     numbers += 2 * words + 2 * codes + (1 + 2 * part) * (double)book->width;

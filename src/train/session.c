@@ -301,6 +301,18 @@ const char *session_test_name(const Session *session) {
 
 bool session_astra(const Session *session) { return session->config->astra.groups > 0 && !session->plain; }
 
+Status session_use_rate(Session *session, int rate) {
+  TRY(model_use_rate(session->model, config_rate_groups(session->config, rate)));
+  emulate_use_rate(&session->emulation, rate);
+  return STATUS_OK;
+}
+
+void session_set_rates(TrainOptions *options, const AstraConfig *astra) {
+  memset(options->rates, 0, sizeof options->rates);
+  options->groups = astra->groups;
+  for (int rate = 0; rate < astra->rate_count; rate++) options->rates[1 + rate] = astra->rates[rate];
+}
+
 int64_t session_epoch_steps(const Session *session) {
   int64_t steps = session->data.steps / session->options.accumulate;
   return steps > 0 ? steps : 1;
@@ -347,6 +359,9 @@ static Status read_config(Session *session, ModelConfig *config) {
                       (long long)options->blocks);
   if (options->blocks > 0) config->blocks = options->blocks;
   TRY(session->task->source->configure(session, config));
+  int rates = 0;
+  while (options->rates[1 + rates] > 0) rates++;
+  TRY(config_set_rates(config, options->rates + 1, rates));
   config->astra.groups = (int)options->groups;
   config->astra.codebook_size = (int)options->entries;
   config->astra.devices_min = (int)options->devices[0];
@@ -356,9 +371,10 @@ static Status read_config(Session *session, ModelConfig *config) {
   if (options->site != SESSION_SITE_AUTO) config->astra.site = (Site)options->site;
   /* What config_check would refuse as well, but in the words of the command line. */
   const long long width = (long long)config_site_width(config);
-  if (options->groups > 0 && width % options->groups != 0)
-    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the %s width %lld; give one of its divisors",
-                      (long long)options->groups, config->astra.site == SITE_KV ? "key and value" : "model's", width);
+  for (int rate = 0; rate < config_rates(config); rate++)
+    if (width % config_rate_groups(config, rate) != 0)
+      return status_set(STATUS_BAD_USAGE, "--groups %d does not divide the %s width %lld; give one of its divisors",
+                        config_rate_groups(config, rate), config->astra.site == SITE_KV ? "key and value" : "model's", width);
   if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
     return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);

@@ -4,6 +4,7 @@
 #define TRAIN_SESSION_H
 #include "autograd/tape.h"
 #include "base/files.h"
+#include "base/options.h"
 #include "base/share.h"
 #include "data/text/text_source.h"
 #include "data/tokenizer/tokenizer.h"
@@ -66,7 +67,12 @@ typedef struct TrainOptions {
   double lora_alpha; /* 0: twice the rank */
   const char *lora_targets;
   /* ASTRA */
-  int64_t groups, entries, devices[2];
+  union {
+    int64_t rates[OPTION_NUMBERS_MAX + 2]; /* OPTION_NUMBERS: behind groups those of all bit rates, ascending, and a 0 */
+    int64_t groups;                        /* G; of several bit rates that in use at first, the most */
+  };
+  bool one_rate; /* of several only groups is evaluated */
+  int64_t entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   bool rotation, prediction;             /* AstraConfig */
@@ -147,7 +153,9 @@ void session_close(Session *session); /* fine on a zeroed session */
 const char *session_test_name(const Session *session);
 
 bool session_astra(const Session *session);
-int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
+Status session_use_rate(Session *session, int rate); /* model and emulation: what comes next is quantised at this one (config_rates) */
+void session_set_rates(TrainOptions *options, const AstraConfig *astra); /* groups, and all bit rates, of a checkpoint */
+int64_t session_epoch_steps(const Session *session);                     /* optimizer steps per epoch */
 
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);

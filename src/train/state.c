@@ -54,7 +54,7 @@ static int64_t frozen_digest(const ParamSet *params) {
 /* The checkpoint is read back from disk, so what is written here is what any reader must find.
  */
 
-enum { NAME = 64, FIXED = 6 /* tensors beside the codes */ };
+enum { NAME = 64, FIXED = 6, OF_RATE = 2 /* tensors beside the codes: in all, and of each bit rate */ };
 
 typedef struct Selftest {
   Model *model;
@@ -77,15 +77,24 @@ static Status read_back(Selftest *test, const char *directory) {
   if (status == STATUS_OK && test->devices > 0)
     status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
   if (status == STATUS_OK && test->devices > 0) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
-  for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
-    codebook_refresh(&test->emulation.site[site].book);
+  for (int site = 0; status == STATUS_OK && site < test->emulation.rates * test->emulation.blocks * test->emulation.sites; site++)
+    codebook_refresh(&test->emulation.all[site].book);
   config_release(&config);
   return status;
 }
 
+static bool most_groups(const Selftest *test) {
+  const ModelConfig *config = model_config(test->model);
+  return config_rates(config) <= 1 || config_rate(config) == config_rates(config) - 1;
+}
+
+/* Of the bit rate with the most groups, and of what all share, the name alone; of the others groupsR.NAME. */
 static void selftest_add(Selftest *test, SafeDtype source, const void *data, int dims, const int64_t *shape, const char *name) {
   SafeItem *item = &test->items[test->count];
-  snprintf(test->names[test->count], NAME, "%s", name);
+  if (!most_groups(test))
+    snprintf(test->names[test->count], NAME, "groups%d.%s", model_config(test->model)->astra.groups, name);
+  else
+    snprintf(test->names[test->count], NAME, "%s", name);
   *item = (SafeItem){
       .name = test->names[test->count++], .dtype = source == SAFE_I32 ? SAFE_I32 : SAFE_F32, .source = source, .dims = dims, .data = data};
   memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
@@ -124,26 +133,38 @@ static Status add_codes(Selftest *test, int64_t batch) {
   return STATUS_OK;
 }
 
-static Status run_and_save(Session *session, Selftest *test, const TaskBatch *batch, const char *path) {
-  Tape *tape = test->tape;
+/* What the model says at the rate in use. */
+static Status run_rate(Session *session, Selftest *test, const TaskBatch *batch) {
   Tensor *loss;
-  ModelInput input = task_input(tape, batch, model_config(test->model));
   Exchange *exchange = test->devices > 0 ? &test->emulation.exchange : NULL;
   if (exchange != NULL) emulate_begin_step(&test->emulation, false);
-  Tensor *logits = session->task->head->answer(test->model, tape, batch, &test->layout, exchange, &loss);
+  Tensor *logits = session->task->head->answer(test->model, test->tape, batch, &test->layout, exchange, &loss);
+  if (logits == NULL) return tape_status(test->tape);
+  selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
+  if (loss != NULL && most_groups(test)) /* the same at all rates */
+    selftest_add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
+  if (loss != NULL) selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
+  return add_codes(test, batch->count);
+}
+
+static Status run_and_save(Session *session, Selftest *test, const TaskBatch *batch, const char *path) {
+  Tape *tape = test->tape;
+  ModelInput input = task_input(tape, batch, model_config(test->model));
+  const bool exchange = test->devices > 0;
   int32_t *devices = device_of(test);
-  if (logits == NULL || devices == NULL) return tape_status(tape);
+  if (devices == NULL) return tape_status(tape);
   int64_t tokens[] = {batch->count, test->layout.tokens};
   if (input.pixels != NULL) selftest_add(test, SAFE_REAL, input.pixels->value, 4, input.pixels->shape, "pixel_values");
   if (batch->ids != NULL) selftest_add(test, SAFE_I32, batch->ids, 2, tokens, "ids");
   if (batch->lengths != NULL) selftest_add(test, SAFE_I32, batch->lengths, 1, tokens, "lengths");
-  if (exchange != NULL) selftest_add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
-  selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
-  if (loss != NULL) {
-    selftest_add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
-    selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
+  if (exchange) selftest_add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
+  for (int rate = exchange ? test->emulation.rates - 1 : 0; rate >= 0; rate--) {
+    if (exchange) {
+      TRY(model_use_rate(test->model, config_rate_groups(model_config(test->model), rate)));
+      emulate_use_rate(&test->emulation, rate);
+    }
+    TRY(run_rate(session, test, batch));
   }
-  TRY(add_codes(test, batch->count));
   return safetensors_save(path, test->items, test->count, NULL);
 }
 
@@ -163,7 +184,7 @@ static Status write_file(Session *session, Selftest *test, const char *directory
 }
 
 Status selftest_writer_run(Session *session, const char *directory) {
-  size_t max = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
+  size_t max = FIXED + (size_t)(session->emulation.rates * (session->emulation.blocks * session->emulation.sites + OF_RATE));
   Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
   char *path = files_join(directory, "selftest.safetensors");
   Status status =
@@ -186,7 +207,7 @@ Status selftest_writer_run(Session *session, const char *directory) {
 
 /* ---- State ---- */
 
-enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 9, SITE_ENTRIES = 6, PART = 1024 };
+enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 10, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MAX = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
@@ -204,7 +225,8 @@ typedef struct Table {
   Entry *list;
   size_t count;
   int64_t counters[COUNTERS];
-  int64_t base; /* frozen_digest */
+  int64_t base;                  /* frozen_digest */
+  int64_t updates[CONFIG_RATES]; /* of the noise moments of each bit rate */
 } Table;
 
 /* ---------------------------------------------------------------- what a file may hold */
@@ -252,6 +274,15 @@ static Status check_counters(const Entry *entry, const SafeTensor *tensor, const
   }
   if (fine) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: \"counters\" holds numbers that no run can have written: it is damaged; start anew", path);
+}
+
+static Status check_updates(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  for (int64_t i = 0; i < entry->count; i++) {
+    int64_t updates;
+    memcpy(&updates, tensor->data + (size_t)i * sizeof updates, sizeof updates);
+    if (updates < 0) return status_set(STATUS_BAD_FILE, "%s: \"rates\" holds a negative number: it is damaged; start anew", path);
+  }
+  return STATUS_OK;
 }
 
 /* Adapters mean nothing beside other weights than those that they were trained beside. */
@@ -313,7 +344,8 @@ static void add_site(Table *table, EmulateSite *site, int index) {
 }
 
 static Status describe(const Session *session, Table *table) {
-  int sites = session->emulation.blocks * session->emulation.sites;
+  const Emulation *emulation = &session->emulation;
+  const int sites_of_rate = emulation->blocks * emulation->sites, sites = emulation->rates * sites_of_rate;
   *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
   if (table->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
   const Optimizer *optimizer = &session->optimizer;
@@ -324,12 +356,14 @@ static Status describe(const Session *session, Table *table) {
   state_add(table, total, optimizer->average, "optimizer.average");
   add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
   if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
-  for (int index = 0; index < sites; index++) add_site(table, &session->emulation.site[index], index);
+  if (emulation->rates > 1) add_entry(table, SAFE_I64, emulation->rates, table->updates, "rates", check_updates);
+  for (int index = 0; index < sites; index++) add_site(table, &emulation->all[index], index);
   const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
   table->counters[0] = session->step;
   table->counters[1] = optimizer->steps;
   table->counters[2] = (int64_t)session->emulation.step;
-  table->counters[3] = session->emulation.site ? session->emulation.site[0].navq.updates : 0;
+  table->counters[3] = emulation->rates == 1 ? emulation->all[0].navq.updates : 0;
+  for (int rate = 0; rate < emulation->rates; rate++) table->updates[rate] = emulation->all[rate * sites_of_rate].navq.updates;
   for (int r = 0; r < 3; r++) memcpy(table->counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
   table->base = frozen_digest(optimizer->params);
   return STATUS_OK;
@@ -411,9 +445,11 @@ Status state_load(Session *session, const char *directory) {
     session->optimizer.steps = table.counters[1];
     session->emulation.step = (uint64_t)table.counters[2];
     for (int r = 0; r < 3; r++) memcpy(rng[r]->state, table.counters + 4 + 4 * r, sizeof rng[r]->state);
-    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
-      session->emulation.site[index].navq.updates = table.counters[3];
-      codebook_refresh(&session->emulation.site[index].book);
+    const Emulation *emulation = &session->emulation;
+    const int sites_of_rate = emulation->blocks * emulation->sites;
+    for (int index = 0; index < emulation->rates * sites_of_rate; index++) {
+      emulation->all[index].navq.updates = emulation->rates > 1 ? table.updates[index / sites_of_rate] : table.counters[3];
+      codebook_refresh(&emulation->all[index].book);
     }
   }
   free(table.list);

@@ -266,10 +266,13 @@ static Status report_interval(Run *run) {
   values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);
   if (session_astra(session)) {
     values[COLUMN_COMMITMENT] = run->interval.commitment / batches;
-    int sites = session->emulation.blocks * session->emulation.sites;
+    const int all = session->emulation.rates * session->emulation.blocks * session->emulation.sites;
+    int sites = 0;
+    for (int index = 0; index < all; index++) sites += session->emulation.all[index].usage.rows > 0; /* not of rates that were not drawn */
     values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
-    for (int index = 0; index < sites; index++) {
-      UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    for (int index = 0; index < all; index++) {
+      if (session->emulation.all[index].usage.rows == 0) continue;
+      UsageSummary summary = usage_summary(&session->emulation.all[index].usage);
       values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
       values[COLUMN_DEAD] += summary.dead / sites;
     }
@@ -331,6 +334,12 @@ static void print_evaluation(const Run *run) {
   session->task->report->tell(&run->result->emulated.score, devices);
   session->task->report->tell(&plain->score, alone);
   const char *of = session->options.validation_part > 0 ? " held out" : "";
+  for (int rate = 0; session_astra(session) && rate < config_rates(session->config) - 1; rate++) {
+    char text[TASK_TEXT];
+    session->task->report->tell(&run->result->rates[rate].score, text);
+    log_info("evaluation at step %lld: %s with %d group%s", (long long)session->step, text, config_rate_groups(session->config, rate),
+             config_rate_groups(session->config, rate) == 1 ? "" : "s");
+  }
   if (session_astra(session))
     log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
              session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples,
@@ -348,7 +357,7 @@ static Status report_evaluation(Run *run) {
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) {
     emulate_clear_usage(&session->emulation);
-    TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
+    TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
   }
   print_evaluation(run);
   if (session_astra(session)) {

@@ -7,7 +7,8 @@
 typedef struct TrainResult {
   int64_t steps;
   double loss, accuracy;      /* of the last interval's training samples */
-  Validation emulated, plain; /* of the last evaluation; emulated.samples 0 for a plain model */
+  Validation emulated, plain; /* of the last evaluation; emulated.samples 0 for a plain model; of several bit rates that with most groups */
+  Validation rates[CONFIG_RATES]; /* likewise, emulated, of each; samples 0: not evaluated */
   double seconds;
 } TrainResult;
 

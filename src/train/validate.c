@@ -150,3 +150,14 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
                                      session_test_name(session)));
   return status;
 }
+
+Status validate_rates(Session *session, int64_t samples, Validation *last, Validation *rates) {
+  const bool one = session->options.one_rate;
+  const int used = config_rate(session->config);
+  for (int rate = one ? used : 0; rate < (one ? used + 1 : session->emulation.rates); rate++) {
+    TRY(session_use_rate(session, rate));
+    TRY(validate_run(session, session->config->astra.devices, samples, &rates[rate]));
+    *last = rates[rate];
+  }
+  return STATUS_OK;
+}

@@ -13,6 +13,10 @@ typedef struct Validation {
  * keeps them. STATUS_INTERRUPTED when a signal asked for it (interrupt_catch). */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 
+/* The emulated cluster at each bit rate (config_rates), rates [CONFIG_RATES]; with TrainOptions.one_rate only at the one in use. *last: the
+ * one with the most groups of these, which stays in use. */
+Status validate_rates(Session *session, int64_t samples, Validation *last, Validation *rates);
+
 /* One batch through the session's tape, which does not record, by the weights that the parameters point to; *sum is added to. While the
  * tape plans, the batch is planned. */
 Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum);

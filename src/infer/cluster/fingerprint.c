@@ -54,16 +54,17 @@ static Status end(Digest *digest, uint64_t *number) {
 
 /* Everything that affects the computation from pixels or ids to the last row. */
 static void add_config(Digest *digest, const ModelConfig *c) {
-  const int64_t facts[] = {c->kind,         c->width,
-                           c->blocks,       c->heads,
-                           c->kv_heads,     c->mlp,
-                           c->activation,   c->classes,
-                           c->image,        c->patch,
-                           c->channels,     c->vocabulary,
-                           c->tied,         c->context,
-                           c->rope.llama3,  c->rope.original,
-                           c->astra.groups, c->astra.codebook_size,
-                           c->astra.site,   c->astra.class_token};
+  const int most_groups = c->astra.groups > 0 ? config_rate_groups(c, config_rates(c) - 1) : 0; /* whichever rate is in use */
+  const int64_t facts[] = {c->kind,        c->width,
+                           c->blocks,      c->heads,
+                           c->kv_heads,    c->mlp,
+                           c->activation,  c->classes,
+                           c->image,       c->patch,
+                           c->channels,    c->vocabulary,
+                           c->tied,        c->context,
+                           c->rope.llama3, c->rope.original,
+                           most_groups,    c->astra.codebook_size,
+                           c->astra.site,  c->astra.class_token};
   const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor};
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) add_number(digest, (uint64_t)facts[i]);
   for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) add_real(digest, reals[i]);
@@ -101,8 +102,10 @@ Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
   TRY(end(&digest, &fingerprints->model));
   if (!weights->books) return STATUS_OK;
   begin(&digest);
-  for (int i = 0; i < weights->book_count; i++) {
-    const Codebook *book = &weights->books[i];
+  const int rates = config_rates(weights->config);
+  for (int i = 0; i < rates * weights->book_count; i++) {
+    const Codebook *books = rates > 1 ? weights->rate[i / weights->book_count].books : weights->books,
+                   *book = &books[i % weights->book_count];
     const int64_t count = book->entries * book->width;
     add_number(&digest, (uint64_t)book->groups);
     /* As reals, in whatever form a device keeps them: devices whose forms differ still understand each other. */
@@ -115,8 +118,7 @@ Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
     }
   }
   if (weights->frequencies) {
-    const AstraConfig *astra = &weights->config->astra;
-    size_t numbers = (size_t)weights->book_count * (size_t)astra->groups * (size_t)astra->codebook_size;
+    const size_t numbers = (size_t)checkpoint_frequencies(weights->config);
     for (size_t i = 0; i < numbers; i++) add_number(&digest, weights->frequencies[i]);
   }
   return end(&digest, &fingerprints->codebook);

@@ -11,13 +11,13 @@
 
 typedef struct Values {
   bool quiet, augment;
-  int64_t epochs, offset, devices[2];
+  int64_t epochs, offset, devices[2], groups[OPTION_NUMBERS_MAX + 2];
   double lr, ratio, bandwidth, latency, memory;
   const char *data, *style;
   int split;
 } Values;
 
-enum { OPTIONS = 17 };
+enum { OPTIONS = 18 };
 
 static Values values;
 static Option options[OPTIONS];
@@ -33,6 +33,7 @@ static void reset(void) {
       {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, .help = "learning rate"},
       {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, .help = "any number", .old_name = "quotient"},
       {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, .help = "devices"},
+      {OPTION_NUMBERS, "groups", 'g', values.groups, "G", NULL, 0, 512, .help = "groups"},
       {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, .help = "shares of the tokens",
        .removed = "odd-even|prime", .old_choices = "||drawn"},
       {.kind = OPTION_GROUP, .help = "Other"},
@@ -182,6 +183,24 @@ static void wrong_ranges_are_refused(void **state) {
   }
 }
 
+static void lists_have_the_largest_number_first(void **state) {
+  (void)state;
+  const int64_t one[4] = {8}, several[6] = {32, 1, 4, 32};
+  assert_int_equal(parse("--groups=8"), STATUS_OK);
+  assert_memory_equal(values.groups, one, sizeof one);
+  assert_int_equal(parse("--groups=4,32,1"), STATUS_OK);
+  assert_memory_equal(values.groups, several, sizeof several);
+  assert_int_equal(parse("--groups=1,2,4 --groups=0"), STATUS_OK);
+  assert_true(values.groups[0] == 0 && values.groups[1] == 0);
+  const char *const wrong[] = {"1,", ",1", "1,,2", "1,1", "0,2", "1,513", "1;2", "a", "-1"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char line[64];
+    snprintf(line, sizeof line, "--groups=%s", wrong[i]);
+    check_refused(line, "--groups: '", "a list of distinct ones like 1,2,8 from 0 to 512");
+  }
+  check_refused("-g 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "-g", "at most 16 numbers");
+}
+
 static void wrong_choices_are_told_the_others(void **state) {
   (void)state;
   check_refused("--split odd", "--split: 'odd'", "even|fixed|random");
@@ -263,6 +282,7 @@ static void the_help_shows_groups_and_defaults(void **state) {
                             "      --lr RATE                 learning rate (default 0.001)\n"
                             "      --ratio R                 any number (default 0)\n"
                             "  -n, --devices N|A-B           devices (default 4)\n"
+                            "  -g, --groups G                groups (default 0)\n"
                             "      --split even|fixed|random shares of the tokens (default fixed)\n"
                             "\nOther\n"
                             "  -d, --data-dir DIR            where the data is\n"
@@ -314,6 +334,7 @@ int main(void) {
       cmocka_unit_test(earlier_spellings_are_accepted_and_not_listed),
       cmocka_unit_test(wrong_numbers_are_told_the_range),
       cmocka_unit_test(wrong_ranges_are_refused),
+      cmocka_unit_test(lists_have_the_largest_number_first),
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(removed_options_say_so),
       cmocka_unit_test(units_are_read),

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 10 };
+enum { STEPS = 12, VARIANTS = 12 };
 
 /* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
@@ -55,6 +55,8 @@ static TrainOptions variant(int number) {
   if (number == 7) options.optimizer.moments = OPTIMIZER_16_BITS;
   if (number == 8) options.rotation = true;
   if (number == 9) options.prediction = true;
+  if (number >= 10) memcpy(options.rates, (int64_t[]){8, 1, 4, 8}, 4 * sizeof(int64_t)); /* drawn for each batch */
+  if (number == 11) options.prediction = true, options.accumulate = 2;
   return options;
 }
 

@@ -77,6 +77,8 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
   assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
+  assert_true(x->rate_count == y->rate_count);
+  assert_memory_equal(x->rates, y->rates, sizeof x->rates);
 }
 
 static void test_round_trip(void **state) {
@@ -87,11 +89,20 @@ static void test_round_trip(void **state) {
   assert_int_equal(config_set_labels(&config, names, 4), STATUS_OK);
   config.resample = 3;
   config.activation = ACTIVATION_GELU_TANH;
-  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, false, false, false, {TOKEN_MAP_RANDOM, 9000000000000000}};
-  for (int range = 0; range < 4; range++) {
+  config.astra = (AstraConfig){.groups = 8,
+                               .codebook_size = 1000,
+                               .devices = 8,
+                               .devices_min = 2,
+                               .site = SITE_KV,
+                               .class_token = CLASS_SINGLE,
+                               .commitment_weight = 0.1,
+                               .noise = 0.3,
+                               .layout = {TOKEN_MAP_RANDOM, 9000000000000000}};
+  for (int range = 0; range < 5; range++) {
     config.astra.devices_min = range ? 2 : 8;
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
     if (range == 3) config.astra.prediction = true;
+    if (range == 4) assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
     assert_equal(&config, &back);
@@ -270,6 +281,14 @@ static void test_refused_astra(void **state) {
   (void)state;
   assert_refused("{" SMALL ",\"astra\":8}", STATUS_BAD_FILE, "astra");
   assert_refused(ASTRA("\"groups\":7"), STATUS_BAD_FILE, "astra.groups 7 does not divide");
+  static const char *const rates[] = {
+      "8", "[]", "[1,8,4]", "[1,1,8]", "[1,4]", "[0,8]", "[1,16]", "[1,\"2\",8]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,48]"};
+  for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+    char json[256];
+    snprintf(json, sizeof json, "{" SMALL ",\"astra\":{\"groups\":8,\"rates\":%s}}", rates[i]);
+    assert_refused(json, STATUS_BAD_FILE, "astra.rates must be a list of up to 16 ascending numbers, of which astra.groups is the last");
+  }
+  assert_refused(ASTRA("\"groups\":8,\"rates\":[1,5,8]"), STATUS_BAD_FILE, "astra.rates 5 does not divide");
   assert_refused(ASTRA("\"groups\":-1"), STATUS_BAD_FILE, "astra.groups");
   assert_refused(ASTRA("\"groups\":1099511627776"), STATUS_BAD_FILE, "astra.groups");
   assert_refused(ASTRA("\"groups\":96"), STATUS_BAD_FILE, "astra.groups");

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -196,4 +197,13 @@ void threads_stop(void) {
   announce();
   for (int i = 1; i < pool.count; i++) pthread_join(pool.workers[i], NULL);
   pool.count = 1;
+}
+
+int threads_spawn(pthread_t *thread, void *(*run)(void *context), void *context) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(thread, NULL, run, context);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
 }

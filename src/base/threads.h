@@ -4,6 +4,7 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 #include "base/status.h"
+#include <pthread.h>
 #include <stdint.h>
 
 /* Starts count - 1 workers; 0 means one thread for each core this process may use. Call once, before any use;
@@ -16,5 +17,9 @@ int threads_count(void); /* at least 1 */
  * `grain` and each thread gets at most one range. Ranges are as equal as the grain allows. Returns when all are done. */
 typedef void ThreadsBody(void *context, int64_t begin, int64_t end, int thread);
 void threads_for(int64_t items, int64_t grain, ThreadsBody *body, void *context);
+
+/* A thread beside the pool, for what waits and does not compute. All signals are blocked in it: they are the other threads'. Returns 0, or
+ * an error number as pthread_create. */
+int threads_spawn(pthread_t *thread, void *(*run)(void *context), void *context);
 
 #endif

@@ -283,7 +283,7 @@ static void print_peers(const PlanPeers *peers) {
 
 static void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
-  char text[160], split[64], notes[96];
+  char split[64], notes[96];
   printf("model:   %s, %lld tokens\n", printable(report->model), (long long)report->setup->tokens);
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
@@ -304,7 +304,7 @@ static void plan_report_text(const PlanReport *report) {
   }
   printf("\nsending the input to the devices is %s the prediction; embedding and head are left out\n",
          report->setup->with_input ? "part of" : "not part of");
-  printf("%s\n", planner_decision(report->plan, text));
+  printf("%s\n", report->plan->decision);
 }
 
 /* ---- JSON */
@@ -346,7 +346,6 @@ static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1
 static Status plan_report_json(const PlanReport *report) {
   const PlannerSetup *setup = report->setup;
   const DeviceProfile *p = report->profile;
-  char text[160];
   json_t *rows = json_array();
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
   json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model",
@@ -356,7 +355,7 @@ static Status plan_report_json(const PlanReport *report) {
                              "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention),
                              "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
                              "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
-                             peers_json(report->peers), "verdict", planner_decision(report->plan, text));
+                             peers_json(report->peers), "verdict", report->plan->decision);
   return json_build_print(object);
 }
 

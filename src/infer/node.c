@@ -422,7 +422,7 @@ static size_t buffer_bytes(const Node *node) {
   const KvCacheSetup *cache = &node->text.cache.setup;
   size_t max = (size_t)cache->max, unpacked = (size_t)(cache->sites * cache->groups) * max * sizeof(int32_t),
          marks = (size_t)cache->blocks * max + max * sizeof(int32_t); /* which are lost; positions */
-  return arena_watched(node->arena) + arena_watched(node->block_arena) + sampler_bytes(&node->text.sampler) + unpacked + marks +
+  return arena_watched(node->arena) + arena_watched(node->block_arena) + node->text.sampler.bytes + unpacked + marks +
          code_exchange_bytes(&node->exchange) + node->message_bytes;
 }
 

@@ -42,10 +42,19 @@ Status node_share_check(const NodeSetup *setup) {
 
 /* ---- tokens */
 
+/* The same nodes in another order, such that the home has the last span of a text of that many tokens: span s is node (first + s) mod
+ * nodes, and rotated has the weights in the order of spans. Returns `first`; home: 1 + node; 0: the order stays, and *first is 0. */
+static int rotate(const TokenSplit *split, int64_t tokens, int home, TokenSplit *rotated) {
+  const int nodes = split->nodes, spans = tokens < nodes ? (int)tokens : nodes, first = home == 0 ? 0 : (home - spans + nodes) % nodes;
+  *rotated = (TokenSplit){.nodes = nodes};
+  for (int s = 0; s < nodes; s++) rotated->weights[s] = split->weights[(first + s) % nodes];
+  return first;
+}
+
 int node_share_first(const NodeSetup *setup, int64_t tokens, int home) {
   TokenSplit rotated;
   if (!setup->split || !strategy_facts(node_share_strategy(setup))->divides_tokens) return 0;
-  return token_split_rotate(setup->split, tokens, home, &rotated);
+  return rotate(setup->split, tokens, home, &rotated);
 }
 
 int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t *counts) {
@@ -54,7 +63,7 @@ int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t 
     if (setup->split) {
       int64_t spans[WIRE_NODES];
       TokenSplit rotated;
-      const int first = token_split_rotate(setup->split, tokens, home, &rotated);
+      const int first = rotate(setup->split, tokens, home, &rotated);
       const int last = token_split_counts(&rotated, tokens, spans) - 1;
       for (int s = 0; s < nodes; s++) counts[(first + s) % nodes] = spans[s];
       return (first + last) % nodes;
@@ -73,7 +82,7 @@ Status node_share_layout(const NodeSetup *setup, int64_t tokens, int home, int n
   if (divided) {
     int64_t counts[WIRE_NODES];
     TokenSplit rotated;
-    const int first = token_split_rotate(setup->split, tokens, home, &rotated), span = (node - first + rotated.nodes) % rotated.nodes;
+    const int first = rotate(setup->split, tokens, home, &rotated), span = (node - first + rotated.nodes) % rotated.nodes;
     int spans = token_split_counts(&rotated, tokens, counts);
     takes_part = span < spans;
     TRY(layout_build(layout, tokens, spans, counts, NULL, CLASS_NONE, takes_part ? span : -1));

@@ -179,10 +179,3 @@ int token_split_counts(const TokenSplit *split, int64_t tokens, int64_t *counts)
   (void)layout_weighted_counts(tokens, nodes, split->weights, counts); /* which holds for weights in [1e-9, 1] or counts of tokens */
   return nodes;
 }
-
-int token_split_rotate(const TokenSplit *split, int64_t tokens, int home, TokenSplit *rotated) {
-  const int nodes = split->nodes, spans = tokens < nodes ? (int)tokens : nodes, first = home == 0 ? 0 : (home - spans + nodes) % nodes;
-  *rotated = (TokenSplit){.nodes = nodes};
-  for (int s = 0; s < nodes; s++) rotated->weights[s] = split->weights[(first + s) % nodes];
-  return first;
-}

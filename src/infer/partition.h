@@ -60,8 +60,4 @@ Status token_split_map(TokenSplit *split, const int32_t *device_of, int64_t toke
  * than nodes only the first `tokens` nodes do; the others' counts are 0. Returns how many take part. */
 int token_split_counts(const TokenSplit *split, int64_t tokens, int64_t *counts);
 
-/* The same nodes in another order, such that the home has the last span of a text of that many tokens: span s is node (first + s) mod
- * nodes, and rotated has the weights in the order of spans. Returns `first`; home: 1 + node; 0: the order stays, and *first is 0. */
-int token_split_rotate(const TokenSplit *split, int64_t tokens, int home, TokenSplit *rotated);
-
 #endif

@@ -9,6 +9,8 @@ enum { STREAM = 7 }; /* of the generator: new tokens */
 Status sampler_init(Sampler *sampler, int64_t vocabulary) {
   const size_t count = (size_t)vocabulary;
   *sampler = (Sampler){.capacity = vocabulary};
+  sampler->bytes = count * (sizeof *sampler->order + sizeof *sampler->weight + sizeof *sampler->adjusted + sizeof *sampler->made +
+                            sizeof *sampler->prompted);
   sampler->order = malloc(count * sizeof *sampler->order);
   sampler->weight = malloc(count * sizeof *sampler->weight);
   sampler->adjusted = malloc(count * sizeof *sampler->adjusted);
@@ -17,10 +19,6 @@ Status sampler_init(Sampler *sampler, int64_t vocabulary) {
   if (sampler->order && sampler->weight && sampler->adjusted && sampler->made && sampler->prompted) return STATUS_OK;
   sampler_release(sampler);
   return status_set(STATUS_NO_MEMORY, "no memory to choose among %lld tokens", (long long)vocabulary);
-}
-
-size_t sampler_bytes(const Sampler *s) {
-  return (size_t)s->capacity * (sizeof *s->order + sizeof *s->weight + sizeof *s->adjusted + sizeof *s->made + sizeof *s->prompted);
 }
 
 void sampler_release(Sampler *sampler) {

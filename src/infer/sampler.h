@@ -52,6 +52,7 @@ typedef struct Sampler {
   uint64_t drawn; /* random numbers, since the text's first new token */
   bool penalised; /* penalties or biases change logits */
   int64_t capacity;
+  size_t bytes;      /* of the arrays */
   int32_t *order;    /* [capacity] a heap of candidates, the likeliest on top */
   double *weight;    /* [capacity] w_j, by id */
   real *adjusted;    /* [capacity] logits after biases and penalties */
@@ -60,8 +61,7 @@ typedef struct Sampler {
 } Sampler;
 
 Status sampler_init(Sampler *sampler, int64_t vocabulary);
-size_t sampler_bytes(const Sampler *sampler); /* that sampler_init asked for */
-void sampler_release(Sampler *sampler);       /* accepts a zeroed one */
+void sampler_release(Sampler *sampler); /* accepts a zeroed one */
 
 /* ids [count], read now: the prompt and, behind it, sampling->made new tokens; each below the vocabulary of sampler_init, which is at least
  * sampling->vocabulary. BAD_VALUE: fewer ids than new tokens. */

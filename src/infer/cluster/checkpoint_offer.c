@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <openssl/evp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,9 +302,7 @@ static void *run(void *context) {
   return NULL;
 }
 
-/* All signals are blocked in the new thread. */
 Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name) {
-  sigset_t all, before;
   if (!*catalogue) TRY(catalogue_new(catalogue, checkpoint));
   Offer *offer = *out = calloc(1, sizeof *offer);
   if (!offer) return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
@@ -312,10 +310,7 @@ Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoi
   snprintf(offer->name, sizeof offer->name, "%s", name);
   offer->connection = *connection; /* nothing refers to its address between two messages */
   connection_init(connection);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int fault = pthread_create(&offer->thread, NULL, run, offer);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  int fault = threads_spawn(&offer->thread, run, offer);
   if (fault == 0) return STATUS_OK;
   connection_close(&offer->connection);
   free(offer);

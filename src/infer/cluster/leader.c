@@ -4,12 +4,12 @@
 #include "infer/cluster/leader.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/leader_internal.h"
 #include "infer/node_share.h"
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -140,9 +140,7 @@ static void stop_heartbeat(Leader *leader) {
   leader->heartbeat = NULL;
 }
 
-/* All signals are blocked in the new thread. */
 static Status start_heartbeat(Leader *leader) {
-  sigset_t all, before;
   pthread_condattr_t monotonic;
   Heartbeat *h = leader->heartbeat = calloc(1, sizeof *h);
   if (!h) return status_set(STATUS_NO_MEMORY, "no memory for signs of life");
@@ -151,11 +149,7 @@ static Status start_heartbeat(Leader *leader) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&h->stops, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int fault = pthread_create(&h->thread, NULL, beat, leader);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  h->runs = fault == 0;
+  h->runs = threads_spawn(&h->thread, beat, leader) == 0;
   if (h->runs) return STATUS_OK;
   stop_heartbeat(leader);
   return status_set(STATUS_NO_MEMORY, "cannot start a thread for signs of life");

@@ -41,6 +41,25 @@ static double profile_seconds(const DeviceProfile *profile, const DeviceCost *co
          cost->other_bytes * profile->byte;
 }
 
+/* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/block.c takes them */
+
+/* Seconds of a block, all parts together. */
+typedef struct BlockCost {
+  double before; /* what leaves: the nearest codewords, at site kv also keys and values */
+  double own;    /* of own tokens: queries, at site x also keys and values */
+  double remote; /* keys and values of the others' tokens */
+  double rest;   /* attention, output, MLP */
+} BlockCost;
+
+typedef struct ExchangeSchedule {
+  int blocks, sites, parts;
+  int first;               /* the first block of which something is sent */
+  const BlockCost *cost;   /* [blocks] */
+  const MessageSize *sent; /* [parts] at each site; packets 0: nothing */
+  const uint64_t *senders; /* [parts] devices (bits) whose part is needed */
+  uint64_t receivers;
+} ExchangeSchedule;
+
 static double kv_width(const ModelConfig *config) { return (double)config->width / (double)config->heads * (double)config->kv_heads; }
 
 static DeviceShare share_of(const PlanCase *plan, int device, bool last) {
@@ -111,6 +130,40 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
 
 /* ---- timelines: codes, or rows as they are (sp) */
 
+/* Codes of so many tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
+ * so. */
+static MessageSize size_of_codes(int64_t tokens, double token_bits, size_t max_packet, int min) {
+  int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, min) : 0;
+  double bytes = (double)packets * PACKET_HEADER;
+  for (int f = 0; f < packets; f++) bytes += ceil((double)interleave_count(tokens, packets, f) * token_bits / 8);
+  return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
+}
+
+/* A part's codes leave as soon as they can be computed. */
+static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
+  TRY(schedule_compute(timeline, s->cost[block].before / s->parts));
+  for (int site = 0; block >= s->first && s->receivers && s->sent[part].packets && site < s->sites; site++)
+    TRY(schedule_send(timeline, block, site, part, s->sent[part], s->receivers));
+  return STATUS_OK;
+}
+
+static Status exchange_steps(Timeline *timeline, const ExchangeSchedule *s) {
+  for (int part = 0; part < s->parts; part++) TRY(begin_part(timeline, s, 0, part));
+  for (int block = 0; block < s->blocks; block++) {
+    TRY(schedule_compute(timeline, s->cost[block].own));
+    for (int part = 0; part < s->parts; part++) {
+      for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
+        TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
+      TRY(schedule_compute(timeline, s->cost[block].remote / s->parts));
+    }
+    for (int part = 0; part < s->parts; part++) {
+      TRY(schedule_compute(timeline, s->cost[block].rest / s->parts));
+      if (block + 1 < s->blocks) TRY(begin_part(timeline, s, block + 1, part));
+    }
+  }
+  return STATUS_OK;
+}
+
 static int sites_of(const PlanCase *plan) {
   return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
 }
@@ -129,21 +182,21 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
     int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
     sent[part] = (MessageSize){0}; /* of the part, at one site */
     if (tokens > 0)
-      sent[part] = codes ? schedule_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets) : schedule_stream(bits / 8 * (double)tokens);
+      sent[part] = codes ? size_of_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets) : schedule_stream(bits / 8 * (double)tokens);
     if (tokens > 0 && sent[part].packets == 0)
       return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
     for (int d = 0; d < plan->devices; d++)
       if (share_even_count(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
     senders[part] &= schedule_partners(device, plan->devices, causal, false);
   }
-  return schedule_exchange(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
-                                                         .first = first_coded(plan),
-                                                         .sites = sites_of(plan),
-                                                         .parts = plan->parts,
-                                                         .cost = cost,
-                                                         .sent = sent,
-                                                         .senders = senders,
-                                                         .receivers = schedule_partners(device, plan->devices, causal, true)});
+  return exchange_steps(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
+                                                      .first = first_coded(plan),
+                                                      .sites = sites_of(plan),
+                                                      .parts = plan->parts,
+                                                      .cost = cost,
+                                                      .sent = sent,
+                                                      .senders = senders,
+                                                      .receivers = schedule_partners(device, plan->devices, causal, true)});
 }
 
 /* ---- timelines: heads and columns divided (tp, bp-*), and a device alone */
@@ -673,6 +726,29 @@ static void finish(Plan *plan) {
   }
 }
 
+enum { PART = 64 };
+
+/* "astra with 16 groups on 4 devices" */
+static const char *describe(const PlanRow *row, char text[PART]) {
+  char groups[24] = "";
+  if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, row->groups == 1 ? "" : "s");
+  snprintf(text, PART, "%s%s on %d devices", strategy_facts(row->strategy)->name, groups, row->devices);
+  return text;
+}
+
+/* One sentence: what to do. */
+static void decide(Plan *plan) {
+  const PlanRow *best = plan->best, *trained = plan->trained;
+  char name[PART], more[PART + 40] = "";
+  if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", describe(trained, name), 1e3 * trained->latency);
+  if (best->devices == 1)
+    snprintf(plan->decision, sizeof plan->decision, "one device is faster%s: %.1f ms%s", trained ? " than what needs no training" : "",
+             1e3 * best->latency, more);
+  else
+    snprintf(plan->decision, sizeof plan->decision, "use %s: %.1f ms, %.2f times as fast as one%s", describe(best, name),
+             1e3 * best->latency, best->speedup, more);
+}
+
 Status planner_run(const PlannerSetup *setup, Plan *plan) {
   *plan = (Plan){0};
   if (setup->devices < 1 || setup->devices > WIRE_NODES)
@@ -689,36 +765,16 @@ Status planner_run(const PlannerSetup *setup, Plan *plan) {
   for (int devices = 2; devices <= setup->devices; devices++)
     for (int s = 0; status == STATUS_OK && (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++)
       status = add_rows(setup, (Strategy)s, devices, plan);
-  if (status == STATUS_OK)
-    finish(plan);
-  else
+  if (status != STATUS_OK) {
     planner_release(plan);
-  return status;
+    return status;
+  }
+  finish(plan);
+  decide(plan);
+  return STATUS_OK;
 }
 
 void planner_release(Plan *plan) {
   free(plan->rows);
   *plan = (Plan){0};
-}
-
-enum { DECISION = 160, PART = 64 };
-
-/* "astra with 16 groups on 4 devices" */
-static const char *describe(const PlanRow *row, char text[PART]) {
-  char groups[24] = "";
-  if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, row->groups == 1 ? "" : "s");
-  snprintf(text, PART, "%s%s on %d devices", strategy_facts(row->strategy)->name, groups, row->devices);
-  return text;
-}
-
-const char *planner_decision(const Plan *plan, char text[160]) {
-  const PlanRow *best = plan->best, *trained = plan->trained;
-  char name[PART], more[PART + 40] = "";
-  if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", describe(trained, name), 1e3 * trained->latency);
-  if (best->devices == 1)
-    snprintf(text, DECISION, "one device is faster%s: %.1f ms%s", trained ? " than what needs no training" : "", 1e3 * best->latency, more);
-  else
-    snprintf(text, DECISION, "use %s: %.1f ms, %.2f times as fast as one%s", describe(best, name), 1e3 * best->latency, best->speedup,
-             more);
-  return text;
 }

@@ -108,12 +108,10 @@ typedef struct Plan {
   double single;          /* seconds of the fastest device alone */
   const PlanRow *best;    /* the first row whose answers are right without other training, which may be that of one device */
   const PlanRow *trained; /* a faster one, whose answers would be right with training of its own; NULL: there is none */
+  char decision[160];     /* one sentence: what to do */
 } Plan;
 
 Status planner_run(const PlannerSetup *setup, Plan *plan);
 void planner_release(Plan *plan); /* accepts a zeroed one */
-
-/* One sentence: what to do. */
-const char *planner_decision(const Plan *plan, char text[160]);
 
 #endif

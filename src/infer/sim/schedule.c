@@ -1,4 +1,4 @@
-/* Timelines and the steps of blocks: see schedule.h. */
+/* Timelines, sizes of messages, and the steps of sums and joins: see schedule.h. */
 #include "infer/sim/schedule.h"
 #include "base/share.h"
 #include "infer/transport/packet.h"
@@ -29,13 +29,6 @@ void timeline_release(Timeline *timeline) {
 }
 
 /* ---- sizes */
-
-MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int min) {
-  int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, min) : 0;
-  double bytes = (double)packets * PACKET_HEADER;
-  for (int f = 0; f < packets; f++) bytes += ceil((double)interleave_count(tokens, packets, f) * token_bits / 8);
-  return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
-}
 
 MessageSize schedule_stream(double bytes) {
   double segments = fmax(1, ceil((bytes + PACKET_HEADER) / SCHEDULE_SEGMENT_MAX)), packets = fmin(segments, SCHEDULE_STREAM_PACKETS);
@@ -94,30 +87,5 @@ Status schedule_reduce(Timeline *timeline, int block, int which, int device, int
   if (own.packets) TRY(schedule_send(timeline, block, join, device, own, others));
   for (int d = 0; d < devices; d++)
     if (d != device && rows_of(step, d, devices).packets) TRY(schedule_wait(timeline, block, join, d, 1ull << d));
-  return STATUS_OK;
-}
-
-/* A part's codes leave as soon as they can be computed. */
-static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
-  TRY(schedule_compute(timeline, s->cost[block].before / s->parts));
-  for (int site = 0; block >= s->first && s->receivers && s->sent[part].packets && site < s->sites; site++)
-    TRY(schedule_send(timeline, block, site, part, s->sent[part], s->receivers));
-  return STATUS_OK;
-}
-
-Status schedule_exchange(Timeline *timeline, const ExchangeSchedule *s) {
-  for (int part = 0; part < s->parts; part++) TRY(begin_part(timeline, s, 0, part));
-  for (int block = 0; block < s->blocks; block++) {
-    TRY(schedule_compute(timeline, s->cost[block].own));
-    for (int part = 0; part < s->parts; part++) {
-      for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
-        TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
-      TRY(schedule_compute(timeline, s->cost[block].remote / s->parts));
-    }
-    for (int part = 0; part < s->parts; part++) {
-      TRY(schedule_compute(timeline, s->cost[block].rest / s->parts));
-      if (block + 1 < s->blocks) TRY(begin_part(timeline, s, block + 1, part));
-    }
-  }
   return STATUS_OK;
 }

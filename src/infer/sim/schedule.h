@@ -1,5 +1,5 @@
-/* What each device does in a request, as a timeline: stretches of computation, and between them messages that it sends or needs; and the
- * order of a block's steps for every strategy, stated once for plans, simulations and what is measured.
+/* What each device does in a request, as a timeline: stretches of computation, and between them messages that it sends or needs; and what
+ * is sent in a block, stated once for plans, simulations and what is measured.
  *
  * Messages are numbered as blocks see them: site = 2 which + phase for sums and joins, part = the device whose rows travel. (The runner
  * numbers by step: collective.h.) */
@@ -51,10 +51,6 @@ typedef struct MessageSize {
   uint32_t packets, bytes;
 } MessageSize;
 
-/* Codes of so many tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
- * so. */
-MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int min);
-
 /* So many bytes of rows in a stream, which knows no packets: up to SCHEDULE_STREAM_PACKETS pieces, so that others get their turn on a
  * shared link, and the overhead of all segments beyond one a piece is in `bytes`. */
 MessageSize schedule_stream(double bytes);
@@ -72,25 +68,5 @@ Status schedule_compute(Timeline *timeline, double seconds);
 /* A join: every device gets the rows that each holds. Or a sum over all devices, for which rows are divided among them and joined when they
  * are added up; add_seconds: of this device's additions. Who has no rows sends nothing. */
 Status schedule_reduce(Timeline *timeline, int block, int which, int device, int devices, const ReduceStep *step, double add_seconds);
-
-/* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/block.c takes them */
-
-/* Seconds of a block, all parts together. */
-typedef struct BlockCost {
-  double before; /* what leaves: the nearest codewords, at site kv also keys and values */
-  double own;    /* of own tokens: queries, at site x also keys and values */
-  double remote; /* keys and values of the others' tokens */
-  double rest;   /* attention, output, MLP */
-} BlockCost;
-
-typedef struct ExchangeSchedule {
-  int blocks, sites, parts;
-  int first;               /* the first block of which something is sent */
-  const BlockCost *cost;   /* [blocks] */
-  const MessageSize *sent; /* [parts] at each site; packets 0: nothing */
-  const uint64_t *senders; /* [parts] devices (bits) whose part is needed */
-  uint64_t receivers;
-} ExchangeSchedule;
-Status schedule_exchange(Timeline *timeline, const ExchangeSchedule *schedule);
 
 #endif

@@ -2,10 +2,10 @@
  * `lock` but for the backend, which is the thread's; packets are changed by the thread alone, so that it sends without the lock. */
 #include "infer/transport/transport_thread.h"
 #include "base/clock.h"
+#include "base/threads.h"
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,11 +273,7 @@ size_t transport_thread_max_packet(TransportThread *c) {
 /* ---- beginning and end ---- */
 
 static Status start_thread(TransportThread *c) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failed = pthread_create(&c->thread, NULL, run, c);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  int failed = threads_spawn(&c->thread, run, c);
   if (failed) return status_set(STATUS_NO_MEMORY, "cannot start a thread: %s", strerror(failed));
   c->threaded = true;
   Status status = STATUS_OK;

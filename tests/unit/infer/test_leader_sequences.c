@@ -3,6 +3,7 @@
  * dies loses them all, once. */
 #include "base/clock.h"
 #include "infer/cluster/leader.h"
+#include "infer/node_share.c"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include <signal.h>
@@ -110,7 +111,7 @@ static void compare(Fixture *f, const Text *text, int64_t max, int device) {
   int32_t expected[2 * CONTEXT];
   int64_t counts[SAMPLE_NODES], made = text->prompt + max <= CONTEXT + 1 ? max : CONTEXT + 1 - text->prompt;
   TokenSplit rotated;
-  token_split_rotate(&f->split, text->prompt, 1 + device, &rotated);
+  rotate(&f->split, text->prompt, 1 + device, &rotated);
   int spans = token_split_counts(&rotated, text->prompt, counts);
   memcpy(expected, f->ids, (size_t)text->prompt * sizeof *expected);
   assert_int_equal(sample_go_on(&f->base.sample, spans, counts, expected, text->prompt, made), STATUS_OK);
@@ -123,7 +124,7 @@ static void compare(Fixture *f, const Text *text, int64_t max, int device) {
 static int64_t remote_of(const Fixture *f, int64_t prompt, int device) {
   int64_t counts[SAMPLE_NODES];
   TokenSplit rotated;
-  token_split_rotate(&f->split, prompt, 1 + device, &rotated);
+  rotate(&f->split, prompt, 1 + device, &rotated);
   return prompt - counts[token_split_counts(&rotated, prompt, counts) - 1];
 }
 
@@ -177,13 +178,13 @@ static void spans_are_rotated(void **state) {
   TokenSplit split, rotated;
   (void)state;
   assert_int_equal(token_split_init(&split, 3, "1,2,4"), STATUS_OK);
-  assert_int_equal(token_split_rotate(&split, 9, 0, &rotated), 0);
+  assert_int_equal(rotate(&split, 9, 0, &rotated), 0);
   assert_memory_equal(rotated.weights, split.weights, 3 * sizeof(double));
-  assert_int_equal(token_split_rotate(&split, 9, 3, &rotated), 0);
-  assert_int_equal(token_split_rotate(&split, 9, 1, &rotated), 1);
+  assert_int_equal(rotate(&split, 9, 3, &rotated), 0);
+  assert_int_equal(rotate(&split, 9, 1, &rotated), 1);
   assert_true(rotated.weights[0] == split.weights[1] && rotated.weights[2] == split.weights[0]);
-  assert_int_equal(token_split_rotate(&split, 1, 2, &rotated), 1); /* one token: the home alone */
-  assert_int_equal(token_split_rotate(&split, 2, 1, &rotated), 2);
+  assert_int_equal(rotate(&split, 1, 2, &rotated), 1); /* one token: the home alone */
+  assert_int_equal(rotate(&split, 2, 1, &rotated), 2);
   assert_true(rotated.weights[0] == split.weights[2] && rotated.weights[1] == split.weights[0]);
 }
 

@@ -94,13 +94,13 @@ static void speed_depends_on_rows(void **state) {
 
 static void groups_have_the_size_of_their_packets(void **state) {
   (void)state;
-  MessageSize size = schedule_codes(256, 10, SCHEDULE_PACKET_MAX, 1); /* 320 bytes of codes */
+  MessageSize size = size_of_codes(256, 10, SCHEDULE_PACKET_MAX, 1); /* 320 bytes of codes */
   assert_true(size.packets == 1 && size.bytes == 332);
-  size = schedule_codes(256, 160, SCHEDULE_PACKET_MAX, 1); /* 5,120 bytes: 71 tokens of 20 bytes fit in a packet */
+  size = size_of_codes(256, 160, SCHEDULE_PACKET_MAX, 1); /* 5,120 bytes: 71 tokens of 20 bytes fit in a packet */
   assert_true(size.packets == 4 && size.bytes == 5120 + 48);
-  size = schedule_codes(3, 10, SCHEDULE_PACKET_MAX, 2); /* two bytes and three: 20 and 10 bits */
+  size = size_of_codes(3, 10, SCHEDULE_PACKET_MAX, 2); /* two bytes and three: 20 and 10 bits */
   assert_true(size.packets == 2 && size.bytes == 3 + 2 + 24);
-  assert_int_equal(schedule_codes(4, 1e6, SCHEDULE_PACKET_MAX, 1).packets, 0);
+  assert_int_equal(size_of_codes(4, 1e6, SCHEDULE_PACKET_MAX, 1).packets, 0);
   size = schedule_stream(1000);
   assert_true(size.packets == 1 && size.bytes == 1012);
   size = schedule_stream(SCHEDULE_SEGMENT_MAX * 2000.0 - 12);
@@ -411,7 +411,6 @@ static void codes_win_on_a_slow_network(void **state) {
   const DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
   const LinkOptions links = {.bits_per_second = 10e6, .latency = 0.001};
   const PlannerSetup setup = setup_of(&config, profiles, 4, &links);
-  char text[160];
   Plan plan;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_int_equal(plan.count, 1 + 3 * 6); /* one device; tp, sp, bp-ag, bp-sp and astra twice on 2, 3, 4 */
@@ -422,7 +421,7 @@ static void codes_win_on_a_slow_network(void **state) {
   within(row_of(&plan, STRATEGY_ASTRA, 16, 4)->bytes_per_token, 12 * 20, 1e-9);
   within(row_of(&plan, STRATEGY_SP, 0, 4)->bytes_per_token, 12 * 768 * 4, 1e-9); /* 4 D L */
   within(row_of(&plan, STRATEGY_ASTRA, 16, 4)->fpar, 0.25, 0.01);
-  assert_non_null(strstr(planner_decision(&plan, text), "use astra with 16 groups on 4 devices"));
+  assert_non_null(strstr(plan.decision, "use astra with 16 groups on 4 devices"));
   planner_release(&plan);
 }
 
@@ -432,11 +431,10 @@ static void one_device_is_faster_on_a_slower_one(void **state) {
   const DeviceProfile profiles[4] = {core(20), core(20), core(20), core(20)};
   const LinkOptions links = {.bits_per_second = 2e5, .latency = 0.02};
   const PlannerSetup setup = setup_of(&config, profiles, 4, &links);
-  char text[160];
   Plan plan;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best->strategy == STRATEGY_SINGLE);
-  assert_non_null(strstr(planner_decision(&plan, text), "one device is faster"));
+  assert_non_null(strstr(plan.decision, "one device is faster"));
   planner_release(&plan);
 }
 
@@ -481,18 +479,17 @@ static void what_needs_no_training(void **state) {
   const DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
   const LinkOptions links = {.bits_per_second = 10e6, .latency = 0.001};
   PlannerSetup setup = setup_of(&config, profiles, 4, &links);
-  char text[160];
   Plan plan;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best->strategy != STRATEGY_ASTRA && plan.trained->strategy == STRATEGY_ASTRA);
   assert_true(plan.trained->latency < plan.best->latency);
-  assert_non_null(strstr(planner_decision(&plan, text), "; with training, astra with 1 group on 4 devices: "));
+  assert_non_null(strstr(plan.decision, "; with training, astra with 1 group on 4 devices: "));
   planner_release(&plan);
   setup.untrained = true;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best == &plan.rows[0] && plan.best->strategy == STRATEGY_ASTRA && !plan.best->other_groups && !plan.trained);
-  assert_non_null(strstr(planner_decision(&plan, text), "use astra with 1 group on 4 devices"));
-  assert_null(strstr(text, "training"));
+  assert_non_null(strstr(plan.decision, "use astra with 1 group on 4 devices"));
+  assert_null(strstr(plan.decision, "training"));
   planner_release(&plan);
 }
 

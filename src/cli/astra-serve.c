@@ -10,8 +10,8 @@
 #include "infer/vocabulary.h"
 #include "serve/engine.h"
 #include "serve/http.h"
-#include "serve/service.h"
 #include "serve/service_cluster.h"
+#include "serve/service_routes.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

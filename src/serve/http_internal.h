@@ -1,4 +1,4 @@
-/* Inside http*.c only: connections, and what watches over them (http_watch.c). */
+/* Inside http*.c only: connections, what watches over them (http_watch.c), and what answers them (http_reply.c). */
 #ifndef SERVE_HTTP_INTERNAL_H
 #define SERVE_HTTP_INTERNAL_H
 #include "serve/http.h"
@@ -67,6 +67,9 @@ struct HttpRequest {
   pthread_mutex_t lock; /* of these two */
   bool suspended, woken;
 };
+
+/* Suspends the connection until http_wake, unless there was news meanwhile: false then. */
+bool http_rest(HttpRequest *request);
 
 Status http_watch_start(Http *http);
 void http_watch_stop(Http *http);

@@ -2,8 +2,6 @@
  * makes but its output lies in an arena and goes with it, so no error leaks and the arena's size is the limit of memory.
  * Invariant: nodes and the caller's JSON are never written to. */
 #include "serve/jinja_internal.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { DEPTH_MAX = 400, ARENA_BYTES = 64 << 20 };
@@ -15,57 +13,6 @@ struct JinjaVariable {
   JinjaValue value;
   JinjaVariable *next;
 };
-
-/* ---- tools of a rendering */
-
-Status jinja_fail(const JinjaRun *run, Status code, const char *format, ...) {
-  char message[512];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(message, sizeof message, format, arguments);
-  va_end(arguments);
-  return status_set(code, "%s, line %d: %s", run->template->name, run->line, message);
-}
-
-Status jinja_charge(JinjaRun *run, size_t amount) {
-  if (amount > run->steps)
-    return jinja_fail(run, STATUS_NO_MEMORY, "the template takes more than %llu steps", (unsigned long long)run->limits->steps);
-  run->steps -= amount;
-  return STATUS_OK;
-}
-
-Status jinja_alloc(JinjaRun *run, size_t bytes, void *block) {
-  void *fresh = arena_alloc(run->arena, bytes);
-  if (!fresh) return jinja_fail(run, STATUS_NO_MEMORY, "the template makes more than %zu MiB of values", arena_reserved(run->arena) >> 20);
-  memcpy(block, &fresh, sizeof fresh);
-  return STATUS_OK;
-}
-
-Status jinja_write(JinjaRun *run, JinjaText text) {
-  if (text.size > run->limits->output - run->size)
-    return jinja_fail(run, STATUS_NO_MEMORY, "the template writes more than %zu bytes", run->limits->output);
-  if (run->size + text.size + 1 > run->room) {
-    size_t room = 2 * run->room > run->size + text.size + 1 ? 2 * run->room : run->size + text.size + 1024;
-    char *output = realloc(run->output, room);
-    if (!output) return status_no_memory(run->template->name, "the text");
-    run->output = output;
-    run->room = room;
-  }
-  if (text.size) memcpy(run->output + run->size, text.bytes, text.size);
-  run->size += text.size;
-  return STATUS_OK;
-}
-
-Status jinja_capture(JinjaRun *run, size_t start, JinjaText *text) {
-  char *bytes = NULL;
-  size_t size = run->size - start;
-  TRY(jinja_charge(run, size / 64));
-  TRY(jinja_alloc(run, size, &bytes));
-  if (size) memcpy(bytes, run->output + start, size);
-  run->size = start;
-  *text = (JinjaText){bytes, size};
-  return STATUS_OK;
-}
 
 /* ---- variables */
 

@@ -1,5 +1,5 @@
-/* What the parts of the Jinja interpreter share: the tree that jinja_parse.c makes of a template, values (jinja_value.c), filters, tests,
- * methods and functions (jinja_builtins.c), and the state of one rendering (jinja.c). */
+/* What the parts of the Jinja interpreter share: the tree that jinja_parse.c makes of a template, values and the state of the
+ * rendering that makes them (jinja_value.c), filters, tests, methods and functions (jinja_builtins.c). jinja.c puts them together. */
 #ifndef SERVE_JINJA_INTERNAL_H
 #define SERVE_JINJA_INTERNAL_H
 #include "base/arena.h"
@@ -155,7 +155,7 @@ struct Jinja {
 /* The tree of template->source [size] into template->body. */
 Status jinja_parse_source(Jinja *template, size_t size);
 
-/* ---- one rendering */
+/* ---- one rendering: its state, and what it takes (jinja_value.c) */
 
 typedef struct JinjaVariable JinjaVariable;
 

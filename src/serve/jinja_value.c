@@ -1,11 +1,66 @@
-/* Values of Jinja templates, with Python's rules: truth, order, arithmetic, slices, and how a value is written, plain or as JSON.
+/* Values of Jinja templates, with Python's rules: truth, order, arithmetic, slices, and how a value is written, plain or as JSON; and what
+ * making them takes of a rendering: steps, memory, output.
  * Leaves out: keys of maps that are no strings; formatting with %; complex slices of maps. */
 #include "serve/jinja_internal.h"
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { NESTING_MAX = 100, REPEAT_MAX = 1 << 20 };
+
+/* ---- steps, memory and output of a rendering */
+
+Status jinja_fail(const JinjaRun *run, Status code, const char *format, ...) {
+  char message[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  return status_set(code, "%s, line %d: %s", run->template->name, run->line, message);
+}
+
+Status jinja_charge(JinjaRun *run, size_t amount) {
+  if (amount > run->steps)
+    return jinja_fail(run, STATUS_NO_MEMORY, "the template takes more than %llu steps", (unsigned long long)run->limits->steps);
+  run->steps -= amount;
+  return STATUS_OK;
+}
+
+Status jinja_alloc(JinjaRun *run, size_t bytes, void *block) {
+  void *fresh = arena_alloc(run->arena, bytes);
+  if (!fresh) return jinja_fail(run, STATUS_NO_MEMORY, "the template makes more than %zu MiB of values", arena_reserved(run->arena) >> 20);
+  memcpy(block, &fresh, sizeof fresh);
+  return STATUS_OK;
+}
+
+Status jinja_write(JinjaRun *run, JinjaText text) {
+  if (text.size > run->limits->output - run->size)
+    return jinja_fail(run, STATUS_NO_MEMORY, "the template writes more than %zu bytes", run->limits->output);
+  if (run->size + text.size + 1 > run->room) {
+    size_t room = 2 * run->room > run->size + text.size + 1 ? 2 * run->room : run->size + text.size + 1024;
+    char *output = realloc(run->output, room);
+    if (!output) return status_no_memory(run->template->name, "the text");
+    run->output = output;
+    run->room = room;
+  }
+  if (text.size) memcpy(run->output + run->size, text.bytes, text.size);
+  run->size += text.size;
+  return STATUS_OK;
+}
+
+Status jinja_capture(JinjaRun *run, size_t start, JinjaText *text) {
+  char *bytes = NULL;
+  size_t size = run->size - start;
+  TRY(jinja_charge(run, size / 64));
+  TRY(jinja_alloc(run, size, &bytes));
+  if (size) memcpy(bytes, run->output + start, size);
+  run->size = start;
+  *text = (JinjaText){bytes, size};
+  return STATUS_OK;
+}
+
+/* ---- what a value is */
 
 const char *jinja_kind_name(JinjaKind kind) {
   static const char *const names[] = {"undefined", "none",   "a boolean", "an integer", "a number",
@@ -311,7 +366,7 @@ static Status no_operation(JinjaRun *run, const JinjaValue *a, const JinjaValue 
 }
 
 static Status concatenate(JinjaRun *run, JinjaText a, JinjaText b, JinjaValue *result) {
-  char *bytes;
+  char *bytes = NULL;
   TRY(jinja_charge(run, (a.size + b.size) / 64));
   TRY(jinja_alloc(run, a.size + b.size, &bytes));
   memcpy(bytes, a.bytes, a.size);

@@ -1,11 +1,4 @@
-/* The service over HTTP: its models, their engines, and what it answers at which path. The interface is OpenAI's where that has one:
- *
- *   /v1/models, /v1/completions, /v1/chat/completions    completion.h
- *   /tokenize, /detokenize                               text <-> ids, as vLLM and llama.cpp have them
- *   /v1/images/classify                                  image_request.h
- *   /v1/cluster, /v1/cluster/events                      state of the devices as JSON: once, or as server-sent events
- *   /health, /ready, /metrics                            for those who operate it (service_metrics.h)
- *   / and its files                                      page.h */
+/* The service over HTTP: its models, their engines, and what the answers at its paths (service_routes.h) share. */
 #ifndef SERVE_SERVICE_H
 #define SERVE_SERVICE_H
 #include "infer/vocabulary.h"
@@ -41,7 +34,7 @@ typedef struct Service {
 void service_init(Service *service); /* without models */
 void service_release(Service *service);
 
-extern const HttpRoute service_routes[]; /* for HttpOptions, with the service as their context */
+/* For HttpOptions: counts and times an answer. */
 void service_finished(void *service, const char *route, int status, double seconds);
 
 /* The model that a request names; the first of its kind where it names none. NULL: there is none, and 404 or 400 was replied. */

@@ -21,6 +21,11 @@ check() { # MODEL SITE SITES_PER_BLOCK
   holds "(.bytes_per_token * 64 - ($blocks - 1) * $3 * 3 * (22 * 2 + 21)) | fabs < 1e-6 * 64"
   holds "(.bytes_per_token - .bytes_per_token_formula) | fabs < 1e-6"
   holds "(.perplexity / ${emulated:-0} - 1) | fabs < 1e-3"
+  local whole
+  whole=$(field .perplexity)
+  "$program" eval -c "$run" --dataset text:datasets/enwiki-sample --context 64 --samples 4 --batch 1 --parts 2 --json >"$work/out" 2>"$work/err" || report "$name: in parts"
+  holds "(.perplexity / $whole - 1) | fabs < 1e-4"
+  "$program" -c "$run" --prompt "The history of the city began in the" --max-new-tokens 8 --json >"$work/out" 2>"$work/err" || report "$name: generation"
 }
 
 check checkpoints/gpt2-mini x 1

@@ -18,18 +18,20 @@ typedef struct Fixture {
   int32_t ids[BATCH * CONTEXT], labels[BATCH * CONTEXT];
 } Fixture;
 
-static void open_predicting(Fixture *f, const char *preset, int groups, Site site, bool predicts) {
+/* predictions: 1, and with those of texts as training makes them, the first block being exact, 2. */
+static void open_predicting(Fixture *f, const char *preset, int groups, Site site, int predictions) {
   ModelConfig config = {0};
   assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   config.astra.site = site;
-  config.astra.rotation = config.astra.prediction = predicts;
+  config.astra.rotation = config.astra.prediction = predictions > 0;
+  config.astra.exact_first = predictions > 1;
   sample_fixture_open(&f->base, &config);
   sample_ids(&f->base.sample.config, 5, BATCH * CONTEXT, f->ids);
   sample_ids(&f->base.sample.config, 6, BATCH * CONTEXT, f->labels);
   for (int i = 0; i < BATCH * CONTEXT; i += 5) f->labels[i] = -1;
 }
 
-static void open_fixture(Fixture *f, const char *preset, int groups, Site site) { open_predicting(f, preset, groups, site, false); }
+static void open_fixture(Fixture *f, const char *preset, int groups, Site site) { open_predicting(f, preset, groups, site, 0); }
 
 static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
@@ -50,9 +52,9 @@ static void stop(Leader *leader) {
 typedef void Body(Fixture *f);
 static void for_each_model(Body *body) {
   const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < 12; i++) {
     Fixture f;
-    open_predicting(&f, presets[i / 4], GROUPS, i % 2 ? SITE_KV : SITE_X, i / 2 % 2);
+    open_predicting(&f, presets[i / 6], GROUPS, i % 2 ? SITE_KV : SITE_X, i / 2 % 3);
     body(&f);
     close_fixture(&f);
   }
@@ -62,7 +64,7 @@ static void for_each_model(Body *body) {
 
 /* The last node sends no codes: nobody comes behind it. */
 static void assert_same_codes(const Fixture *f, const LeaderAnswer *answer, const SampleText *expected, int64_t sent) {
-  int sets = BLOCKS * config_sites(f->base.weights.config);
+  const int64_t sets = config_codebooks(f->base.weights.config);
   for (int64_t i = 0; i < sets * answer->batch * answer->tokens * GROUPS; i++) {
     int64_t token = i / GROUPS % answer->tokens;
     assert_int_equal(answer->codes[i], token < sent ? expected->answer.codes[i] : -1);
@@ -322,15 +324,16 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
 
 /* ---- bytes ---- */
 
-/* ceil(n_t G log2 K / 8) for each block, site and receiver, which are the nodes behind, and 16 bytes around each packet. */
+/* ceil(n_t G log2 K / 8) for each block with codes, site and receiver, which are the nodes behind, and 16 bytes around each packet. */
 static void assert_bytes(const Fixture *f, const LeaderAnswer *answer, const int64_t *counts, int nodes) {
-  uint64_t sites = (uint64_t)config_sites(f->base.weights.config), received = 0;
+  const uint64_t sets = (uint64_t)config_codebooks(f->base.weights.config);
+  uint64_t received = 0;
   for (int d = 0; d < nodes; d++) {
-    uint64_t one = BLOCKS * sites * (16 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
+    uint64_t one = sets * (16 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
     assert_int_equal(answer->nodes[d].bytes_sent, one * behind);
-    assert_int_equal(answer->nodes[d].messages_sent, BLOCKS * sites * behind);
+    assert_int_equal(answer->nodes[d].messages_sent, sets * behind);
     assert_int_equal(answer->nodes[d].bytes_received, received);
-    assert_int_equal(answer->nodes[d].messages_received, BLOCKS * sites * (uint64_t)d);
+    assert_int_equal(answer->nodes[d].messages_received, sets * (uint64_t)d);
     received += one;
   }
 }

@@ -121,6 +121,25 @@ static void traffic(void **state) {
   }
 }
 
+/* Of texts whose first block is exact, codes of the others; what receivers compute in that one is what they do without codes. */
+static void nothing_is_sent_of_an_exact_block(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "gpt2", 0), STATUS_OK);
+  c.astra.groups = 8, c.astra.codebook_size = 1024, c.astra.rotation = c.astra.prediction = true;
+  DeviceShare second = quarter(1);
+  const DeviceCost coded = cost_of(&c, STRATEGY_ASTRA, second, false), all = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1);
+  assert_true(all.sent_bits == 12 * 256 * 80);
+  c.astra.exact_first = true;
+  const DeviceCost fewer = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1);
+  assert_true(fewer.sent_bits == 11 * 256 * 80);
+  second.known = true;
+  const DeviceCost known = cost_of(&c, STRATEGY_ASTRA, second, false);
+  assert_true(known.sent_bits == 0 && known.assign == 0 && known.remote == 4 * 768.0 * 768 * 256);
+  assert_float_equal((all.linear - fewer.linear) / (coded.linear - known.linear), 1, 1e-9);
+  config_release(&c);
+}
+
 /* Llama-3-8B: 8 of 32 heads have keys and values, 2 x 1,024 numbers of 4,096, which receivers need not project; the sender does so also in
  * a last block of which it computes no row. */
 static void grouped_queries_send_keys(void **state) {
@@ -200,6 +219,7 @@ int main(void) {
       cmocka_unit_test(products_are_counted),
       cmocka_unit_test(figures_of_vit_base),
       cmocka_unit_test(traffic),
+      cmocka_unit_test(nothing_is_sent_of_an_exact_block),
       cmocka_unit_test(grouped_queries_send_keys),
       cmocka_unit_test(shares),
       cmocka_unit_test(heads_are_whole),

@@ -76,7 +76,7 @@ static Status run_images(Running *r) {
   const int64_t side = config->image / config->patch, pixels = weights_pixels(&r->weights);
   Dataset *set;
   Evaluation evaluation;
-  TRY(partition_even(&r->partition, config_tokens(config), r->cell->nodes));
+  TRY(partition_init(&r->partition, config_tokens(config), r->cell->nodes, NULL));
   TRY(partition_place(&r->partition, &config->astra.layout, side, side));
   const LeaderOptions options = leader_options(r, IMAGE_BATCH);
   TRY(leader_start(&r->leader, &r->weights, &r->partition, &options));

@@ -140,7 +140,7 @@ static Status measure(const PlanPeersOptions *options, const InferCluster *clust
     TRY(token_split_init(&split, nodes, NULL));
     return leader_measure(weights, NULL, &split, &leader, measured);
   }
-  TRY(partition_even(&partition, config_tokens(weights->config), nodes));
+  TRY(partition_init(&partition, config_tokens(weights->config), nodes, NULL));
   Status status = leader_measure(weights, &partition, NULL, &leader, measured);
   partition_release(&partition);
   return status;

@@ -391,8 +391,7 @@ static Status choose_partition(const InferSettings *s, InferRun *run) {
     return status_set(STATUS_BAD_USAGE, "--layout %s: accepted are %s, and trained (as the checkpoint says)", s->layout, token_map_names);
   const bool by_number = s->split && !infer_split_wanted(s->split);
   const int nodes = choose_nodes(s, run);
-  TRY(by_number ? partition_split(&run->partition, config_tokens(config), nodes, s->split)
-                : partition_even(&run->partition, config_tokens(config), nodes));
+  TRY(partition_init(&run->partition, config_tokens(config), nodes, by_number ? s->split : NULL));
   return partition_place(&run->partition, &map, side, side);
 }
 

@@ -16,19 +16,13 @@
 
 /* The key goes to a file that only its owner can read, or to standard output, for those who keep secrets elsewhere. */
 
-static Status print_key(const KeyFile *key) {
-  char text[KEY_FILE_LINE + 1];
-  key_file_text(key, text);
-  if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return STATUS_OK;
-  return status_set(STATUS_IO, "cannot write the key to standard output");
-}
-
 static Status make_key(const char *path) {
-  KeyFile key;
-  TRY(key_file_random(&key));
-  if (!path) return print_key(&key);
-  TRY(key_file_write(&key, path));
-  log_info("%s: copy it to each device of the cluster, readable for its owner alone", path);
+  char text[KEY_FILE_LINE + 1];
+  TRY(key_file_make(path, text));
+  if (path)
+    log_info("%s: copy it to each device of the cluster, readable for its owner alone", path);
+  else if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+    return status_set(STATUS_IO, "cannot write the key to standard output");
   return STATUS_OK;
 }
 

@@ -10,29 +10,6 @@ static Status check_nodes(int nodes) {
   return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
 }
 
-static Status allocate(Partition *partition, int64_t tokens, int nodes) {
-  *partition = (Partition){.nodes = nodes, .tokens = tokens};
-  TRY(check_nodes(nodes));
-  if (nodes > tokens)
-    return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
-  partition->counts = calloc((size_t)nodes, sizeof *partition->counts);
-  partition->order = calloc((size_t)tokens, sizeof *partition->order);
-  if (partition->counts && partition->order) return STATUS_OK;
-  partition_release(partition);
-  return status_set(STATUS_NO_MEMORY, "no memory for a map of %lld tokens", (long long)tokens);
-}
-
-static void raster_order(Partition *partition) {
-  for (int64_t i = 0; i < partition->tokens; i++) partition->order[i] = (int32_t)i;
-}
-
-Status partition_even(Partition *partition, int64_t tokens, int nodes) {
-  TRY(allocate(partition, tokens, nodes));
-  layout_even_counts(tokens, nodes, partition->counts);
-  raster_order(partition);
-  return STATUS_OK;
-}
-
 /* Reads up to WIRE_NODES positive weights; their number, or 0 when the text is malformed. */
 static int read_weights(const char *split, double weights[WIRE_NODES]) {
   int count = 0;
@@ -61,18 +38,24 @@ static Status split_weights(const char *split, int nodes, double weights[WIRE_NO
   return STATUS_OK;
 }
 
-Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split) {
+Status partition_init(Partition *partition, int64_t tokens, int nodes, const char *split) {
   double weights[WIRE_NODES];
   *partition = (Partition){0};
-  TRY(split_weights(split, nodes, weights));
-  TRY(allocate(partition, tokens, nodes));
-  Status status = layout_weighted_counts(tokens, nodes, weights, partition->counts);
-  if (status != STATUS_OK) {
-    partition_release(partition);
-    return status;
-  }
-  raster_order(partition);
-  return STATUS_OK;
+  if (split) TRY(split_weights(split, nodes, weights));
+  TRY(check_nodes(nodes));
+  if (nodes > tokens)
+    return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
+  *partition = (Partition){.nodes = nodes,
+                           .tokens = tokens,
+                           .counts = calloc((size_t)nodes, sizeof *partition->counts),
+                           .order = calloc((size_t)tokens, sizeof *partition->order)};
+  bool memory = partition->counts && partition->order;
+  Status status = memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a map of %lld tokens", (long long)tokens);
+  if (memory && split) status = layout_weighted_counts(tokens, nodes, weights, partition->counts);
+  if (memory && !split) layout_even_counts(tokens, nodes, partition->counts);
+  for (int64_t i = 0; memory && i < tokens; i++) partition->order[i] = (int32_t)i;
+  if (status != STATUS_OK) partition_release(partition);
+  return status;
 }
 
 Status partition_map(Partition *partition, int64_t tokens, const int32_t *device_of) {
@@ -84,7 +67,8 @@ Status partition_map(Partition *partition, int64_t tokens, const int32_t *device
                         WIRE_NODES - 1);
     if (device_of[i] >= nodes) nodes = device_of[i] + 1;
   }
-  TRY(allocate(partition, tokens, nodes));
+  TRY(partition_init(partition, tokens, nodes, NULL));
+  memset(partition->counts, 0, (size_t)nodes * sizeof *partition->counts);
   int64_t place = 0;
   for (int d = 0; d < nodes; d++) {
     for (int64_t i = 0; i < tokens; i++) {
@@ -120,7 +104,7 @@ Status partition_recount(Partition *partition, const int64_t *counts) {
 }
 
 Status partition_spread(Partition *partition, const Partition *from, int nodes, const int64_t *counts) {
-  TRY(allocate(partition, from->tokens, nodes));
+  TRY(partition_init(partition, from->tokens, nodes, NULL));
   memcpy(partition->order, from->order, (size_t)from->tokens * sizeof *from->order);
   partition->map = from->map;
   partition->height = from->height;

@@ -13,12 +13,9 @@ typedef struct Partition {
   int64_t height, width; /* tokens; 0: no named map, `order` is what it is */
 } Partition;
 
-/* As even as possible, in raster order. More nodes than tokens (or than the wire format can number) is BAD_VALUE. */
-Status partition_even(Partition *partition, int64_t tokens, int nodes);
-
-/* "3,1,1,1": spans of the raster order in proportion to the weights, one for each node. BAD_USAGE when the text is no list of `nodes`
- * positive numbers. */
-Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split);
+/* Spans of the raster order: split "3,1,1,1" in proportion to these weights, one for each node; NULL: as even as possible. More nodes than
+ * tokens (or than the wire format can number) is BAD_VALUE; BAD_USAGE when the text is no list of `nodes` positive numbers. */
+Status partition_init(Partition *partition, int64_t tokens, int nodes, const char *split);
 
 /* device_of [tokens]: any map; nodes are numbered 0..N-1, each with at least one token. */
 Status partition_map(Partition *partition, int64_t tokens, const int32_t *device_of);

@@ -277,13 +277,6 @@ Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64
   return STATUS_OK;
 }
 
-uint64_t request_labels(const Request *request, const uint8_t *payload) {
-  const int64_t count = request->batch * request->tokens;
-  uint64_t labels = 0;
-  for (int64_t i = count; i < 2 * count; i++) labels += (int32_t)wire_get_u32(payload + 4 * i) >= 0;
-  return labels;
-}
-
 /* ---- what answers begin with ---- */
 
 Status request_statistics(ByteCursor c, NodeStatistics *s) {

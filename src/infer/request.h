@@ -108,9 +108,6 @@ Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t voc
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);
 Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64_t vocabulary, int32_t *ids);
 
-/* How many labels count (are not -1) in the payload of a WIRE_SCORE. */
-uint64_t request_labels(const Request *request, const uint8_t *payload);
-
 /* ---- what answers begin with: statistics, which follow the header of every RESULT, and more in those of texts. All of them are packed, or
  * parsed: then hostile bytes are BAD_VALUE */
 

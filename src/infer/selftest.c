@@ -607,7 +607,7 @@ static Status run_samples(const Weights *weights, const Samples *samples, const 
     if (status == STATUS_OK) c.sent -= counts[split.nodes - 1];
   } else {
     status = samples->device_of ? partition_map(&partition, samples->tokens, samples->device_of)
-                                : partition_even(&partition, samples->tokens, 1);
+                                : partition_init(&partition, samples->tokens, 1, NULL);
     c.partition = &partition;
     report->nodes = partition.nodes;
   }

@@ -212,7 +212,7 @@ static Status take_setup(Session *s) {
   s->split = (TokenSplit){.nodes = setup->nodes};
   for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->device[d].weight;
   if (setup->tokens == 0) return STATUS_OK;
-  TRY(partition_even(&s->partition, setup->tokens, setup->nodes));
+  TRY(partition_init(&s->partition, setup->tokens, setup->nodes, NULL));
   for (int d = 0; d < setup->nodes; d++) s->partition.counts[d] = setup->device[d].tokens;
   memcpy(s->partition.order, setup->order, (size_t)setup->tokens * sizeof *setup->order);
   return STATUS_OK;

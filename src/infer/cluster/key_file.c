@@ -4,26 +4,12 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 KeyFile key_file_open(void) { return (KeyFile){.open = true}; }
-
-Status key_file_random(KeyFile *key) {
-  *key = (KeyFile){.open = false};
-  if (RAND_priv_bytes(key->bytes, KEY_FILE_BYTES) == 1) return STATUS_OK;
-  return status_set(STATUS_IO, "the system gives no random numbers for a key");
-}
-
-void key_file_text(const KeyFile *key, char text[KEY_FILE_LINE + 1]) {
-  static const char digits[] = "0123456789abcdef";
-  for (int i = 0; i < KEY_FILE_BYTES; i++) {
-    text[2 * i] = digits[key->bytes[i] >> 4];
-    text[2 * i + 1] = digits[key->bytes[i] & 15];
-  }
-  memcpy(text + KEY_FILE_LINE - 1, "\n", 2);
-}
 
 static int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -92,17 +78,20 @@ Status key_file_read(KeyFile *key, const char *path) {
   return status;
 }
 
-Status key_file_write(const KeyFile *key, const char *path) {
-  char text[KEY_FILE_LINE + 1];
+Status key_file_make(const char *path, char text[KEY_FILE_LINE + 1]) {
+  uint8_t key[KEY_FILE_BYTES];
+  if (RAND_priv_bytes(key, sizeof key) != 1) return status_set(STATUS_IO, "the system gives no random numbers for a key");
+  for (int i = 0; i < KEY_FILE_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", key[i]);
+  OPENSSL_cleanse(key, sizeof key);
+  memcpy(text + KEY_FILE_LINE - 1, "\n", 2);
+  if (!path) return STATUS_OK;
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0 && errno == EEXIST)
     return status_set(STATUS_BAD_VALUE, "%s: is there already; a key that is lost cannot be had again, so remove it yourself first", path);
   if (fd < 0) return status_set(STATUS_IO, "%s: cannot make the key file: %s", path, strerror(errno));
-  key_file_text(key, text);
   bool whole = write(fd, text, KEY_FILE_LINE) == KEY_FILE_LINE && fsync(fd) == 0;
   int fault = errno;
   whole = close(fd) == 0 && whole;
-  OPENSSL_cleanse(text, sizeof text);
   if (whole) return STATUS_OK;
   unlink(path);
   return status_set(STATUS_IO, "%s: cannot write the key: %s", path, strerror(fault));

@@ -15,17 +15,12 @@ typedef struct KeyFile {
 /* The key of a cluster without one: zeroes, with another TLS identity, so that devices with a key reject it. */
 KeyFile key_file_open(void);
 
-/* A fresh one; IO when the system has no random numbers. */
-Status key_file_random(KeyFile *key);
-
 /* NOT_FOUND; IO; BAD_FILE: not one line of hexadecimal digits; BAD_VALUE: owned by neither this user nor root, or accessible to others (the
  * message has the command that fixes it), or all zeroes. */
 Status key_file_read(KeyFile *key, const char *path);
 
-/* Writes a key with mode 0600. BAD_VALUE: the file exists; it is never overwritten. */
-Status key_file_write(const KeyFile *key, const char *path);
-
-/* The line of the file, NUL-terminated. */
-void key_file_text(const KeyFile *key, char text[KEY_FILE_LINE + 1]);
+/* A fresh key as the line of its file, text, and in a new file of mode 0600 where path is not NULL. BAD_VALUE: the file exists; it is never
+ * overwritten. IO: it cannot be written, or the system has no random numbers. */
+Status key_file_make(const char *path, char text[KEY_FILE_LINE + 1]);
 
 #endif

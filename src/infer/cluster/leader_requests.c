@@ -148,7 +148,10 @@ static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAns
     answer->score.counted += score.counted;
     answer->score.correct += score.correct;
   }
-  uint64_t sent = request_labels(&request->request, request->message + WIRE_HEADER);
+  const int64_t count = request->request.batch * request->request.tokens;
+  const uint8_t *labels = request->message + WIRE_HEADER + 4 * count;
+  uint64_t sent = 0; /* labels that count: not -1 */
+  for (int64_t i = 0; i < count; i++) sent += (int32_t)wire_get_u32(labels + 4 * i) >= 0;
   if (answer->score.counted == sent || (request->missing && answer->score.counted < sent)) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "the nodes counted %llu labels together; %llu were sent", (unsigned long long)answer->score.counted,
                     (unsigned long long)sent);

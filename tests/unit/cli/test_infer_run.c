@@ -11,10 +11,10 @@ static char folder[TEMPORARY_PATH], key_path[TEMPORARY_PATH + 16];
 
 static int make_key(void **state) {
   (void)state;
-  KeyFile key;
+  char line[KEY_FILE_LINE + 1];
   if (make_temporary_folder(folder) != 0) return -1;
   snprintf(key_path, sizeof key_path, "%s/key", folder);
-  return key_file_random(&key) == STATUS_OK && key_file_write(&key, key_path) == STATUS_OK ? 0 : -1;
+  return key_file_make(key_path, line) == STATUS_OK ? 0 : -1;
 }
 
 static int remove_key(void **state) {

@@ -37,7 +37,7 @@ typedef struct Run {
 static Status open_leader(Run *run, const ClusterOptions *cluster, int devices, Partition *partition, Leader **leader) {
   double timeout = cluster == &run->cluster ? run->timeout : undisturbed_timeout;
   LeaderOptions options = {.batch_max = BATCH, .timeout = timeout, .threads = 1, .network = &run->network, .cluster = cluster};
-  TRY(partition_even(partition, config_tokens(run->weights.config), devices));
+  TRY(partition_init(partition, config_tokens(run->weights.config), devices, NULL));
   return leader_start(leader, &run->weights, partition, &options);
 }
 

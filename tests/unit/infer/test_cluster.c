@@ -67,7 +67,7 @@ static void four_processes_equal_the_emulation(void **state) {
   Fixture f;
   Partition p;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, NULL), STATUS_OK);
   run_and_compare(&f, &p);
   partition_release(&p);
   close_fixture(&f);
@@ -79,13 +79,13 @@ static void uneven_and_scattered_maps(void **state) {
   Partition p;
   const int32_t device_of[TOKENS] = {2, 0, 1, 2, 2, 0, 1, 0, 0, 2, 1, 2, 0, 2, 2, 0};
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_split(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
   run_and_compare(&f, &p);
   partition_release(&p);
   assert_int_equal(partition_map(&p, TOKENS, device_of), STATUS_OK);
   run_and_compare(&f, &p);
   partition_release(&p);
-  assert_int_equal(partition_even(&p, TOKENS, TOKENS), STATUS_OK); /* one token a node */
+  assert_int_equal(partition_init(&p, TOKENS, TOKENS, NULL), STATUS_OK); /* one token a node */
   run_and_compare(&f, &p);
   partition_release(&p);
   close_fixture(&f);
@@ -100,7 +100,7 @@ static void every_layout_equals_the_emulation(void **state) {
     open_fixture(&f, GROUPS, (ClassToken)kind);
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
       Partition p;
-      assert_int_equal(partition_split(&p, TOKENS, 4, kind == CLASS_SINGLE ? "1,1,1,1" : "6,4,5,1"), STATUS_OK);
+      assert_int_equal(partition_init(&p, TOKENS, 4, kind == CLASS_SINGLE ? "1,1,1,1" : "6,4,5,1"), STATUS_OK);
       assert_int_equal(partition_place(&p, &maps[i], 4, 4), STATUS_OK);
       run_and_compare(&f, &p);
       partition_release(&p);
@@ -114,7 +114,7 @@ static void a_single_class_token_lives_on_node_0(void **state) {
   Fixture f;
   Partition p;
   open_fixture(&f, GROUPS, CLASS_SINGLE);
-  assert_int_equal(partition_even(&p, TOKENS, 3), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 3, NULL), STATUS_OK);
   run_and_compare(&f, &p);
   partition_release(&p);
   close_fixture(&f);
@@ -126,7 +126,7 @@ static void one_node_is_the_plain_model(void **state) {
   Partition p;
   for (int groups = 0; groups <= GROUPS; groups += GROUPS) {
     open_fixture(&f, groups, CLASS_DISTRIBUTED);
-    assert_int_equal(partition_even(&p, TOKENS, 1), STATUS_OK);
+    assert_int_equal(partition_init(&p, TOKENS, 1, NULL), STATUS_OK);
     run_and_compare(&f, &p);
     partition_release(&p);
     close_fixture(&f);
@@ -140,7 +140,7 @@ static void a_plain_model_does_not_run_on_more(void **state) {
   Leader *leader;
   LeaderOptions options = {.batch_max = 1, .timeout = 1, .threads = 1};
   open_fixture(&f, 0, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 2, NULL), STATUS_OK);
   assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "--nodes 1"));
   assert_null(leader);
@@ -155,7 +155,7 @@ static void two_requests_under_way(void **state) {
   Partition p;
   LeaderAnswer answer;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, NULL), STATUS_OK);
   Leader *leader = start(&f, &p, true, 20);
   const int64_t first[6] = {0, 3, 1, 2, 0, 4}, batch[6] = {3, 2, 4, 1, 5, 1};
   assert_int_equal(leader_submit(leader, f.pixels, batch[0]), STATUS_OK);
@@ -183,7 +183,7 @@ static void count_bytes(int groups) {
   Partition p;
   LeaderAnswer answer;
   open_fixture(&f, groups, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_split(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
   Leader *leader = start(&f, &p, false, 20);
   assert_int_equal(leader_submit(leader, f.pixels, BATCH), STATUS_OK);
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
@@ -216,7 +216,7 @@ static void nothing_is_allocated_after_the_first_request(void **state) {
   Partition p;
   LeaderAnswer answer;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, NULL), STATUS_OK);
   allocations_share();
   Leader *leader = start(&f, &p, true, 20);
   assert_int_equal(leader_submit(leader, f.pixels, 2), STATUS_OK);
@@ -255,7 +255,7 @@ static void fail_a_node(int node, int signal_number, double timeout, Status expe
   Partition p;
   char who[64], message[256];
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 4, NULL), STATUS_OK);
   Leader *leader = start(&f, &p, false, timeout);
   double begin = clock_now();
   pid_t pid = leader_pid(leader, node);
@@ -290,7 +290,7 @@ static void a_node_that_hangs_alone_is_named(void **state) {
   Partition p;
   LeaderAnswer answer;
   open_fixture(&f, 0, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 1), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 1, NULL), STATUS_OK);
   Leader *leader = start(&f, &p, false, 0.3);
   kill(leader_pid(leader, 0), SIGSTOP);
   assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
@@ -311,7 +311,7 @@ static void a_stop_flag_interrupts(void **state) {
   LeaderOptions options = {.batch_max = BATCH, .timeout = 60, .threads = 1, .stop = &stop};
   Leader *leader;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 2, NULL), STATUS_OK);
   assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_OK);
   kill(leader_pid(leader, 1), SIGSTOP);
   assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
@@ -331,7 +331,7 @@ static void the_message_outlives_the_end(void **state) {
   Fixture f;
   Partition p;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
-  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  assert_int_equal(partition_init(&p, TOKENS, 2, NULL), STATUS_OK);
   Leader *leader = start(&f, &p, false, 20);
   status_set(STATUS_IO, "why it ends");
   kill(leader_pid(leader, 1), SIGKILL);

@@ -43,7 +43,7 @@ static void run_images(const SampleFixture *f, const float *pixels, int64_t batc
   Partition partition;
   Leader *leader;
   LeaderAnswer answer;
-  assert_int_equal(partition_split(&partition, TOKENS, NODES, "3,1,1,1"), STATUS_OK);
+  assert_int_equal(partition_init(&partition, TOKENS, NODES, "3,1,1,1"), STATUS_OK);
   if (leader_start(&leader, &f->weights, &partition, &options) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(leader_submit(leader, pixels, batch), STATUS_OK);
   if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
@@ -60,7 +60,7 @@ static void open_images(SampleFixture *f, float *pixels) {
   Partition partition;
   open_fixture(f, "tiny", SITE_X);
   sample_pixels(&f->sample.config, 5, BATCH, pixels);
-  assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
+  assert_int_equal(partition_init(&partition, TOKENS, NODES, NULL), STATUS_OK);
   assert_int_equal(sample_answer(&f->sample, NODES, partition.counts, NULL, pixels, BATCH, &answer), STATUS_OK);
   add_frequencies(f, answer.codes, BLOCKS, BATCH * TOKENS);
   sample_answer_release(&answer);
@@ -113,7 +113,7 @@ static void nothing_is_allocated_after_the_first_request(void **state) {
   const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .network = &network};
   open_images(&f, pixels);
   sample_fixture_tables(&f, SIZE_MAX);
-  assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
+  assert_int_equal(partition_init(&partition, TOKENS, NODES, NULL), STATUS_OK);
   allocations_share();
   if (leader_start(&leader, &f.weights, &partition, &options) != STATUS_OK) fail_msg("%s", status_message());
   long before = 0;
@@ -233,7 +233,7 @@ static void without_frequencies(void **state) {
   assert_int_equal(automatic.nodes[0].coded_bits, off.nodes[0].packed_bits);
   network.entropy = ENTROPY_ON;
   const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .network = &network};
-  assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
+  assert_int_equal(partition_init(&partition, TOKENS, NODES, NULL), STATUS_OK);
   assert_int_not_equal(leader_start(&leader, &f.weights, &partition, &options), STATUS_OK);
   if (!strstr(status_message(), "no frequencies")) fail_msg("%s", status_message());
   sample_fixture_no_children();

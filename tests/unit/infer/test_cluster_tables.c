@@ -33,7 +33,7 @@ static void compare_images(SampleFixture *f, int parts) {
   Partition partition;
   Leader *leader;
   sample_pixels(&f->sample.config, 5, BATCH, pixels);
-  assert_int_equal(partition_split(&partition, TOKENS, NODES, "3,1,1,1"), STATUS_OK);
+  assert_int_equal(partition_init(&partition, TOKENS, NODES, "3,1,1,1"), STATUS_OK);
   if (leader_start(&leader, &f->weights, &partition, &options) != STATUS_OK) fail_msg("%s", status_message());
   for (int64_t batch = BATCH; batch >= 1; batch -= 2) {
     LeaderAnswer answer;

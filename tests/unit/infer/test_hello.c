@@ -11,7 +11,9 @@ static KeyFile key, other, none;
 static int make_keys(void **state) {
   (void)state;
   none = key_file_open();
-  return key_file_random(&key) != STATUS_OK || key_file_random(&other) != STATUS_OK;
+  memset(key.bytes, 0x5a, sizeof key.bytes);
+  memset(other.bytes, 0xa5, sizeof other.bytes);
+  return 0;
 }
 
 static Hello hello_of(HelloRole role) {

@@ -33,7 +33,7 @@ static void open_fixture(Fixture *f, int count, const FakeWorker *workers) {
 /* A fixture's tokens lie strided. */
 static void place(Fixture *f) {
   const TokenMap strided = {TOKEN_MAP_STRIDED, 0};
-  assert_int_equal(partition_even(&f->partition, 16, f->count), STATUS_OK);
+  assert_int_equal(partition_init(&f->partition, 16, f->count, NULL), STATUS_OK);
   assert_int_equal(partition_place(&f->partition, &strided, 4, 4), STATUS_OK);
 }
 

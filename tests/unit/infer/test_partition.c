@@ -10,7 +10,7 @@ static void even_spans_in_raster_order(void **state) {
   (void)state;
   Partition p;
   const int64_t counts[3] = {4, 3, 3};
-  assert_int_equal(partition_even(&p, 10, 3), STATUS_OK);
+  assert_int_equal(partition_init(&p, 10, 3, NULL), STATUS_OK);
   assert_memory_equal(p.counts, counts, sizeof counts);
   for (int i = 0; i < 10; i++) assert_int_equal(p.order[i], i);
   partition_release(&p);
@@ -20,10 +20,10 @@ static void split_follows_the_weights(void **state) {
   (void)state;
   Partition p;
   const int64_t counts[4] = {32, 11, 11, 10};
-  assert_int_equal(partition_split(&p, 64, 4, "3,1,1,1"), STATUS_OK);
+  assert_int_equal(partition_init(&p, 64, 4, "3,1,1,1"), STATUS_OK);
   assert_memory_equal(p.counts, counts, sizeof counts);
   partition_release(&p);
-  assert_int_equal(partition_split(&p, 64, 2, "1.5,.5"), STATUS_OK);
+  assert_int_equal(partition_init(&p, 64, 2, "1.5,.5"), STATUS_OK);
   assert_int_equal(p.counts[0], 48);
   partition_release(&p);
   assert_int_equal(partition_split_length("3,1,1,1"), 4);
@@ -35,19 +35,19 @@ static void malformed_splits_are_refused(void **state) {
   Partition p;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(partition_split_length(bad[i]), 0);
-    assert_int_equal(partition_split(&p, 64, 2, bad[i]), STATUS_BAD_USAGE);
+    assert_int_equal(partition_init(&p, 64, 2, bad[i]), STATUS_BAD_USAGE);
     assert_non_null(strstr(status_message(), "--split"));
   }
-  assert_int_equal(partition_split(&p, 64, 3, "1,1"), STATUS_BAD_USAGE);
+  assert_int_equal(partition_init(&p, 64, 3, "1,1"), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "2 nodes"));
 }
 
 static void more_nodes_than_tokens_is_refused(void **state) {
   (void)state;
   Partition p;
-  assert_int_equal(partition_even(&p, 3, 4), STATUS_BAD_VALUE);
-  assert_int_equal(partition_even(&p, 3, 0), STATUS_BAD_VALUE);
-  assert_int_equal(partition_even(&p, 1000, WIRE_NODES + 1), STATUS_BAD_VALUE);
+  assert_int_equal(partition_init(&p, 3, 4, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(partition_init(&p, 3, 0, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(partition_init(&p, 1000, WIRE_NODES + 1, NULL), STATUS_BAD_VALUE);
 }
 
 static void any_map_becomes_an_order(void **state) {
@@ -85,7 +85,7 @@ static void a_layout_stays_when_counts_change(void **state) {
   const int64_t uneven[4] = {7, 4, 3, 2}, of_three[3] = {8, 6, 2};
   int32_t expected[16];
   Partition p, fewer;
-  assert_int_equal(partition_even(&p, 16, 4), STATUS_OK);
+  assert_int_equal(partition_init(&p, 16, 4, NULL), STATUS_OK);
   assert_int_equal(partition_place(&p, &strided, 4, 4), STATUS_OK);
   for (int i = 0; i < 16; i++) assert_int_equal(p.order[i], i % 4 * 4 + i / 4);
   assert_int_equal(partition_recount(&p, uneven), STATUS_OK);

@@ -49,7 +49,7 @@ static Status try_start(Fixture *f, Leader **leader, int nodes, const char *list
     TRY(token_split_init(&f->split, nodes, list));
     return leader_start_text(leader, &f->base.weights, &f->split, &options);
   }
-  TRY(list ? partition_split(&f->partition, TOKENS, nodes, list) : partition_even(&f->partition, TOKENS, nodes));
+  TRY(partition_init(&f->partition, TOKENS, nodes, list));
   return leader_start(leader, &f->base.weights, &f->partition, &options);
 }
 

@@ -264,7 +264,7 @@ static void images_are_classified(void **state) {
   int64_t counts[NODES];
   SampleAnswer expected;
   sample_pixels(config, 4, 2, pixels);
-  assert_int_equal(partition_even(&partition, config_tokens(config), NODES), STATUS_OK);
+  assert_int_equal(partition_init(&partition, config_tokens(config), NODES, NULL), STATUS_OK);
   layout_even_counts(config_tokens(config), NODES, counts);
   assert_int_equal(sample_answer(&f.base.sample, NODES, counts, NULL, pixels, 2, &expected), STATUS_OK);
   const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};

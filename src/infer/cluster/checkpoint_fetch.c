@@ -63,18 +63,6 @@ Status checkpoint_fetch_find(const char *directory, char **checkpoint) {
 
 /* ---- the folder */
 
-static Status open_folder(Fetch *f) {
-  const char *directory = f->place->directory;
-  size_t length = strlen(directory);
-  while (length > 1 && directory[length - 1] == '/') length--;
-  if (length + 16 > sizeof f->partial) return status_set(STATUS_BAD_VALUE, "%s: the name is too long", directory);
-  snprintf(f->partial, sizeof f->partial, "%.*s.partial", (int)length, directory);
-  TRY(files_make_dirs(f->partial));
-  f->folder = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (f->folder < 0) return status_set(STATUS_IO, "%s: %s", f->partial, strerror(errno));
-  return STATUS_OK;
-}
-
 /* The name of a file that is not complete. */
 static void part_name(const OfferFile *file, char name[OFFER_NAME]) {
   for (int i = 0; i < 12; i++) snprintf(name + 2 * i, (size_t)(OFFER_NAME - 2 * i), "%02x", file->digest[i]);
@@ -220,22 +208,21 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
 
-static Status take_piece(Fetch *f, const uint8_t *payload, size_t size) {
-  const OfferFile *file = &f->list.files[f->number - 1];
-  uint64_t left = f->asked - f->at;
-  size_t due = left < OFFER_PIECE ? (size_t)left : OFFER_PIECE;
-  if (wire_get_u64(payload) != f->at || size - 8 != due)
-    return status_set(STATUS_BAD_VALUE, "sent %zu bytes of %s from %llu on, where %zu from %llu on were due", size - 8, file->name,
-                      (unsigned long long)wire_get_u64(payload), due, (unsigned long long)f->at);
-  return append(f, payload + 8, size - 8);
-}
-
 /* A failure is kept for step: the connection stays open, so that the leader learns why. */
 static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
   Fetch *f = context;
   (void)from;
   if (f->failed != STATUS_OK) return STATUS_OK;
-  if (header->kind == WIRE_PIECE) f->failed = take_piece(f, payload, header->bytes);
+  if (header->kind == WIRE_PIECE) {
+    const OfferFile *file = &f->list.files[f->number - 1];
+    const uint64_t left = f->asked - f->at, begins = wire_get_u64(payload);
+    const size_t due = left < OFFER_PIECE ? (size_t)left : OFFER_PIECE, size = header->bytes - 8;
+    if (begins == f->at && size == due)
+      f->failed = append(f, payload + 8, size);
+    else
+      f->failed = status_set(STATUS_BAD_VALUE, "sent %zu bytes of %s from %llu on, where %zu from %llu on were due", size, file->name,
+                             (unsigned long long)begins, due, (unsigned long long)f->at);
+  }
   if (header->kind == WIRE_OFFER) f->failed = offer_list(byte_cursor_from(payload), header->bytes, &f->list);
   f->offered |= header->kind == WIRE_OFFER;
   if (f->failed != STATUS_OK) snprintf(f->why, sizeof f->why, "%s", status_message());
@@ -295,16 +282,6 @@ static Status fetch_files(Fetch *f) {
   return STATUS_OK;
 }
 
-/* Until no other process fetches into the folder. *there: one that did has completed it. */
-static Status lock_folder(Fetch *f, bool *there) {
-  char *checkpoint = NULL;
-  while (flock(f->folder, LOCK_EX | LOCK_NB) != 0) TRY(step(f));
-  TRY(checkpoint_fetch_find(f->place->directory, &checkpoint));
-  *there = checkpoint != NULL;
-  free(checkpoint);
-  return STATUS_OK;
-}
-
 /* The leader hangs up when it has read the last message. */
 static void say_last(Fetch *f, WireHeader header) {
   double until = clock_now() + last_seconds;
@@ -316,13 +293,23 @@ static void say_last(Fetch *f, WireHeader header) {
 
 static Status fetch(Fetch *f) {
   const char *directory = f->place->directory;
-  bool there;
-  TRY(open_folder(f));
+  char *earlier = NULL;
+  size_t length = strlen(directory);
+  while (length > 1 && directory[length - 1] == '/') length--;
+  if (length + 16 > sizeof f->partial) return status_set(STATUS_BAD_VALUE, "%s: the name is too long", directory);
+  snprintf(f->partial, sizeof f->partial, "%.*s.partial", (int)length, directory);
+  TRY(files_make_dirs(f->partial));
+  f->folder = open(f->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (f->folder < 0) return status_set(STATUS_IO, "%s: %s", f->partial, strerror(errno));
   TRY(send_message(f, f->last, (WireHeader){.kind = WIRE_FETCH}));
   while (!f->offered) TRY(step(f));
-  TRY(lock_folder(f, &there));
-  if (there) rmdir(f->partial);
-  if (there) return STATUS_OK;
+  while (flock(f->folder, LOCK_EX | LOCK_NB) != 0) TRY(step(f)); /* another process fetches into the folder */
+  TRY(checkpoint_fetch_find(directory, &earlier));
+  if (earlier) { /* it has completed it */
+    free(earlier);
+    rmdir(f->partial);
+    return STATUS_OK;
+  }
   log_info("fetching the checkpoint of the leader at %s into %s: %d file%s, %.1f MB", f->place->leader, directory, f->list.count,
            f->list.count == 1 ? "" : "s", (double)f->list.bytes / 1e6);
   f->started = f->reported = clock_now();

@@ -446,8 +446,7 @@ void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
   c->written = n > 0 && n < WIRE_HEADER ? (size_t)n : 0;
 }
 
-static bool header_complete(const Connection *c) { return c->got >= WIRE_HEADER; }
-static bool held_back(const Connection *c) { return header_complete(c) && !c->payload; }
+static bool held_back(const Connection *c) { return c->got >= WIRE_HEADER && !c->payload; }
 
 /* Once the header is complete: checks it and asks the owner for a place. */
 static Status place_payload(Connection *c) {
@@ -457,41 +456,30 @@ static Status place_payload(Connection *c) {
   return status == STATUS_OK ? STATUS_OK : fail(c, status);
 }
 
-static Status deliver(Connection *c) {
-  uint8_t *payload = c->payload;
-  c->payload = NULL;
-  c->got = 0;
-  c->received.messages++;
-  Status status = c->sink.deliver(c->sink.context, c, &c->header, payload);
-  return status == STATUS_OK ? STATUS_OK : fail(c, status);
-}
-
-/* One read: the rest of the header or of the payload. *more: something came, there may be more. */
-static Status read_once(Connection *c, bool *more) {
-  bool head = !header_complete(c);
-  size_t wanted = head ? WIRE_HEADER - c->got : WIRE_HEADER + (size_t)c->header.bytes - c->got;
-  uint8_t *to = head ? c->head + c->got : c->payload + (c->got - WIRE_HEADER);
-  ssize_t n = connection_read(c, to, wanted);
-  *more = n > 0 || (n < 0 && errno == EINTR);
-  if (n == 0 || (n < 0 && errno == ECONNRESET)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return STATUS_OK;
-  if (n < 0) return fail(c, status_set(STATUS_IO, "cannot receive: %s", strerror(errno)));
-  c->received.bytes += (uint64_t)n;
-  c->heard = clock_now();
-  c->got += (size_t)n;
-  return STATUS_OK;
-}
-
-static bool message_complete(const Connection *c) { return c->payload && c->got == WIRE_HEADER + (size_t)c->header.bytes; }
-
+/* Headers and payloads in turn, until nothing more is there or the owner has no room for a payload. */
 static Status read_some(Connection *c) {
-  bool more = true;
-  while (more && connection_is_open(c)) {
+  while (connection_is_open(c)) {
     if (held_back(c)) TRY(place_payload(c));
     if (held_back(c)) return STATUS_OK;
-    if (!message_complete(c)) TRY(read_once(c, &more));
-    if (held_back(c)) TRY(place_payload(c));
-    if (message_complete(c)) TRY(deliver(c));
+    const bool head = c->got < WIRE_HEADER;
+    const size_t wanted = head ? WIRE_HEADER - c->got : WIRE_HEADER + (size_t)c->header.bytes - c->got;
+    if (wanted == 0) { /* a whole message */
+      uint8_t *payload = c->payload;
+      c->payload = NULL;
+      c->got = 0;
+      c->received.messages++;
+      Status status = c->sink.deliver(c->sink.context, c, &c->header, payload);
+      if (status != STATUS_OK) return fail(c, status);
+      continue;
+    }
+    ssize_t n = connection_read(c, head ? c->head + c->got : c->payload + (c->got - WIRE_HEADER), wanted);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
+    if (n < 0) return fail(c, status_set(STATUS_IO, "cannot receive: %s", strerror(errno)));
+    c->received.bytes += (uint64_t)n;
+    c->heard = clock_now();
+    c->got += (size_t)n;
   }
   return STATUS_OK;
 }

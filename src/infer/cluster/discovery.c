@@ -232,21 +232,15 @@ typedef struct Finder {
 
 /* A service is resolved on each interface and for each protocol: IPv4 before IPv6, routed addresses before those of a link, this machine's
  * loopback last. */
-static Address address_found(const AvahiAddress *at, AvahiIfIndex interface, uint16_t port, int *rank) {
+static void keep(Finder *f, const char *name, const AvahiAddress *at, AvahiIfIndex interface, uint16_t port) {
   Address address = {.port = port};
   char number[AVAHI_ADDRESS_STR_MAX], link[IF_NAMESIZE] = "";
   avahi_address_snprint(number, sizeof number, at);
   bool v4 = at->proto == AVAHI_PROTO_INET, near = strncmp(number, v4 ? "169.254." : "fe80:", v4 ? 8 : 5) == 0;
   bool loopback = v4 ? strncmp(number, "127.", 4) == 0 : strcmp(number, "::1") == 0;
-  *rank = loopback ? 4 : near ? (v4 ? 2 : 3) : (v4 ? 0 : 1);
   bool scoped = near && !v4 && if_indextoname((unsigned)interface, link);
+  int rank = loopback ? 4 : near ? (v4 ? 2 : 3) : (v4 ? 0 : 1), i = 0;
   snprintf(address.name, sizeof address.name, "%s%s%s", number, scoped ? "%" : "", link);
-  return address;
-}
-
-static void keep(Finder *f, const char *name, const AvahiAddress *at, AvahiIfIndex interface, uint16_t port) {
-  int rank, i = 0;
-  Address address = address_found(at, interface, port, &rank);
   while (i < f->count && strcmp(f->found[i].name, name) != 0) i++;
   if (i == f->max) return;
   Found *found = &f->found[i];

@@ -697,33 +697,10 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
 
 /* ---- all rows */
 
-static Status add_rows(const PlannerSetup *setup, Strategy strategy, int devices, Plan *plan) {
-  const bool by_heads = strategy == STRATEGY_TP || strategy == STRATEGY_BP_AG || strategy == STRATEGY_BP_SP;
-  if (!(setup->strategies >> strategy & 1) || strategy == STRATEGY_SINGLE) return STATUS_OK;
-  if (devices > (by_heads ? setup->config->kv_heads : setup->tokens)) return STATUS_OK;
-  if (strategy != STRATEGY_ASTRA) return add_row(setup, strategy, 0, devices, plan);
-  for (int g = 0; g < setup->group_count; g++) TRY(add_row(setup, strategy, setup->groups[g], devices, plan));
-  return STATUS_OK;
-}
-
 static int rows_by_latency(const void *a, const void *b) {
   const PlanRow *x = a, *y = b;
   if (x->latency != y->latency) return x->latency > y->latency ? 1 : -1;
   return (x->devices > y->devices) - (x->devices < y->devices);
-}
-
-static void finish(Plan *plan) {
-  plan->single = plan->rows[0].latency;
-  for (int i = 0; i < plan->count; i++) plan->rows[i].speedup = plan->single / plan->rows[i].latency;
-  qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, rows_by_latency);
-  for (int i = 0; i < plan->count && !plan->best; i++) {
-    const PlanRow *row = &plan->rows[i];
-    if (!strategy_facts(row->strategy)->right_answers || row->loss_not_modelled) continue;
-    if (!row->other_groups)
-      plan->best = row;
-    else if (!plan->trained)
-      plan->trained = row;
-  }
 }
 
 enum { PART = 64 };
@@ -736,8 +713,19 @@ static const char *describe(const PlanRow *row, char text[PART]) {
   return text;
 }
 
-/* One sentence: what to do. */
-static void decide(Plan *plan) {
+/* Sorts the rows, chooses among them, and says what to do. */
+static void finish(Plan *plan) {
+  plan->single = plan->rows[0].latency;
+  for (int i = 0; i < plan->count; i++) plan->rows[i].speedup = plan->single / plan->rows[i].latency;
+  qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, rows_by_latency);
+  for (int i = 0; i < plan->count && !plan->best; i++) {
+    const PlanRow *row = &plan->rows[i];
+    if (!strategy_facts(row->strategy)->right_answers || row->loss_not_modelled) continue;
+    if (!row->other_groups)
+      plan->best = row;
+    else if (!plan->trained)
+      plan->trained = row;
+  }
   const PlanRow *best = plan->best, *trained = plan->trained;
   char name[PART], more[PART + 40] = "";
   if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", describe(trained, name), 1e3 * trained->latency);
@@ -762,15 +750,21 @@ Status planner_run(const PlannerSetup *setup, Plan *plan) {
   plan->rows = calloc(max, sizeof *plan->rows);
   if (!plan->rows) return status_set(STATUS_NO_MEMORY, "no memory for a plan of %zu rows", max);
   Status status = add_row(setup, STRATEGY_SINGLE, 0, 1, plan);
-  for (int devices = 2; devices <= setup->devices; devices++)
-    for (int s = 0; status == STATUS_OK && (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++)
-      status = add_rows(setup, (Strategy)s, devices, plan);
+  for (int devices = 2; devices <= setup->devices; devices++) {
+    for (int s = 0; status == STATUS_OK && (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++) {
+      const bool by_heads = s == STRATEGY_TP || s == STRATEGY_BP_AG || s == STRATEGY_BP_SP;
+      if (!(setup->strategies >> s & 1) || s == STRATEGY_SINGLE) continue;
+      if (devices > (by_heads ? setup->config->kv_heads : setup->tokens)) continue;
+      if (s != STRATEGY_ASTRA) status = add_row(setup, (Strategy)s, 0, devices, plan);
+      for (int g = 0; status == STATUS_OK && s == STRATEGY_ASTRA && g < setup->group_count; g++)
+        status = add_row(setup, STRATEGY_ASTRA, setup->groups[g], devices, plan);
+    }
+  }
   if (status != STATUS_OK) {
     planner_release(plan);
     return status;
   }
   finish(plan);
-  decide(plan);
   return STATUS_OK;
 }
 

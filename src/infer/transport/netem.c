@@ -89,19 +89,6 @@ Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes) {
 
 /* ---- chance ---- */
 
-/* From state `from` of `states`: to another one in proportion to 1 / distance. */
-static int next_state(Rng *rng, int from, int states) {
-  double sum = 0;
-  for (int to = 0; to < states; to++) sum += to == from ? 0 : 1.0 / abs(to - from);
-  double left = rng_uniform(rng) * sum;
-  for (int to = 0; to < states; to++) {
-    if (to == from) continue;
-    left -= 1.0 / abs(to - from);
-    if (left < 0) return to;
-  }
-  return from;
-}
-
 /* Steps of a second; the rate moves between `min` and `max` in states of 10 Mbit/s, to another one with a probability that falls with their
  * distance. */
 static Status draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed) {
@@ -113,8 +100,19 @@ static Status draw(LinkTrace *trace, double min, double max, int seconds, uint64
   TRY(reserve(trace));
   rng_init(&rng, seed, 0x7ace);
   int state = (int)rng_below(&rng, (uint64_t)states);
-  for (int i = 0; i < seconds; i++, state = next_state(&rng, state, states))
+  for (int i = 0; i < seconds; i++) {
     trace->points[trace->count++] = (LinkTracePoint){.seconds = i, .bits_per_second = min + state * state_width};
+    double sum = 0, left;
+    int next = state;
+    for (int to = 0; to < states; to++) sum += to == state ? 0 : 1.0 / abs(to - state);
+    left = rng_uniform(&rng) * sum;
+    for (int to = 0; to < states && left >= 0; to++) {
+      if (to == state) continue;
+      left -= 1.0 / abs(to - state); /* in proportion to 1 / distance */
+      if (left < 0) next = to;
+    }
+    state = next;
+  }
   return STATUS_OK;
 }
 

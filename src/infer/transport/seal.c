@@ -66,21 +66,6 @@ static bool open_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_
          EVP_DecryptFinal_ex(seal->context, text + n, &n) == 1;
 }
 
-/* ---- replay: a ring of one word more than the window is wide, so that the word that is being filled never counts still */
-
-static bool is_fresh(const ReplayWindow *window, uint64_t sequence) {
-  if (sequence == 0 || sequence + REPLAY_WINDOW <= window->max) return false;
-  return sequence > window->max || !(window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1);
-}
-
-static void note(ReplayWindow *window, uint64_t sequence) {
-  uint64_t from = window->max / 64 + 1, to = sequence / 64;
-  if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
-  for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;
-  window->bits[sequence / 64 % REPLAY_WORDS] |= (uint64_t)1 << sequence % 64;
-  if (sequence > window->max) window->max = sequence;
-}
-
 /* ---- datagrams */
 
 enum { FIRST = WIRE_VERSION << 4 | 1 };
@@ -99,13 +84,20 @@ int datagram_sender(const uint8_t *datagram, size_t size) {
   return size >= DATAGRAM_AROUND + PACKET_HEADER && datagram[0] == FIRST ? datagram[1] : -1;
 }
 
+/* The window is a ring of one word more than it is wide, so that the word that is being filled never counts still. */
 uint8_t *datagram_open(DatagramReceiver *receiver, uint8_t *datagram, size_t size, size_t *bytes) {
+  ReplayWindow *window = &receiver->window;
   uint64_t sequence = 0;
   for (int i = 0; i < 6; i++) sequence |= (uint64_t)datagram[2 + i] << 8 * i;
   *bytes = size - DATAGRAM_AROUND;
   uint8_t *packet = datagram + DATAGRAM_HEAD;
-  if (!is_fresh(&receiver->window, sequence)) return NULL;
+  if (sequence == 0 || sequence + REPLAY_WINDOW <= window->max) return NULL;
+  if (sequence <= window->max && window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1) return NULL; /* seen before */
   if (!open_text(receiver->seal, sequence, datagram, DATAGRAM_HEAD, packet, *bytes, packet + *bytes)) return NULL;
-  note(&receiver->window, sequence);
+  uint64_t from = window->max / 64 + 1, to = sequence / 64;
+  if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
+  for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;
+  window->bits[sequence / 64 % REPLAY_WORDS] |= (uint64_t)1 << sequence % 64;
+  if (sequence > window->max) window->max = sequence;
   return packet;
 }

@@ -273,15 +273,6 @@ static void pack_bits(const uint64_t *bits, int count, bool inverted, uint8_t *b
   }
 }
 
-static size_t make_query(const Transport *t, int peer, MessageKey key, uint8_t *out) {
-  Packet packet = control_packet(PACKET_QUERY, key);
-  const Slot *slot = find_slot(t, peer, key);
-  if (slot) packet.count = (uint16_t)slot->count;
-  packet_pack(&packet, out);
-  if (slot) pack_bits(slot->there, packet.count, true, out + PACKET_HEADER);
-  return PACKET_HEADER + packet_bits_bytes(packet.count);
-}
-
 /* Whoever asks for what it is not sent, or for what has been written over, must not wait. */
 static size_t make_status(const Transport *t, int peer, MessageKey key, uint8_t *out) {
   Packet packet = control_packet(PACKET_STATUS, key);
@@ -303,8 +294,15 @@ static size_t make_status(const Transport *t, int peer, MessageKey key, uint8_t 
 }
 
 static size_t make_packet(const Transport *t, int peer, const InFlight *f, uint8_t *out) {
-  if (f->kind == ENTRY_QUERY) return make_query(t, peer, f->key, out);
   if (f->kind == ENTRY_STATUS) return make_status(t, peer, f->key, out);
+  if (f->kind == ENTRY_QUERY) {
+    Packet packet = control_packet(PACKET_QUERY, f->key);
+    const Slot *slot = find_slot(t, peer, f->key);
+    if (slot) packet.count = (uint16_t)slot->count;
+    packet_pack(&packet, out);
+    if (slot) pack_bits(slot->there, packet.count, true, out + PACKET_HEADER);
+    return PACKET_HEADER + packet_bits_bytes(packet.count);
+  }
   const TransportPacket *packet = &t->messages[f->message].packets[f->index];
   packet_pack(&packet->header, out);
   if (!t->setup.lengths_only) memcpy(out + PACKET_HEADER, packet->payload, packet->bytes);

@@ -93,13 +93,6 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
   return STATUS_OK;
 }
 
-/* Messages that have no rows in the request at work do not come. */
-static void pass_empty(const Transport *t, int peer, const Packet *p, uint64_t sequence, uint64_t *next) {
-  uint64_t blocks = (uint64_t)t->setup.blocks, end = (uint64_t)t->request * blocks;
-  if (!t->rules || !t->rules->message_rows) return;
-  while (*next < sequence && *next < end && packet_rows(t->rules, peer, t->batch, (int)(*next % blocks), p->site, p->part) == 0) ++*next;
-}
-
 /* Whether the peer has messages of this part in the request at work. */
 static bool sends(const Transport *t, int peer, int part) {
   const PacketRules *rules = t->rules;
@@ -119,7 +112,11 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
   uint64_t sequence = sequence_of(t, p->request, p->block), *next = &lane->next;
   uint64_t wanted = first_wanted(t, peer, p->part);
   if (lane->seen == 0 && *next < wanted && sequence > *next) *next = sequence < wanted ? sequence : wanted;
-  if (lane->seen == 0) pass_empty(t, peer, p, sequence, next);
+  /* Messages that have no rows in the request at work do not come. */
+  const uint64_t end = (uint64_t)t->request * blocks;
+  while (lane->seen == 0 && t->rules && t->rules->message_rows && *next < sequence && *next < end &&
+         packet_rows(t->rules, peer, t->batch, (int)(*next % blocks), p->site, p->part) == 0)
+    ++*next;
   bool between = t->setup.ahead && p->block == 0 && *next % blocks == 0 && lane->seen == 0;
   if (sequence != *next && !(between && sequence > *next))
     return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", p->request, p->block,

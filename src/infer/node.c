@@ -73,9 +73,6 @@ struct Node {
   NodeText text;
 };
 
-/* Answers a request: writes what follows the statistics at `out`, of the length that request.c defines, codes not included. */
-typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
-
 /* ---- the leader's messages ---- */
 
 static Status check_request(const Node *node, const WireHeader *header, Request *request) {
@@ -236,9 +233,6 @@ static Status answer_with(Node *node, const NodeRequest *request, Head *head, ui
   return STATUS_OK;
 }
 
-static Status answer_last(Node *node, const NodeRequest *request, uint8_t *out) { return answer_with(node, request, model_logits, out); }
-static Status answer_texts(Node *node, const NodeRequest *request, uint8_t *out) { return answer_with(node, request, model_classify, out); }
-
 /* ---- losses ---- */
 
 /* Rows that go through the head between two signs of life: enough for large products, and seconds with a vocabulary of 128k. */
@@ -341,15 +335,10 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
   memcpy(kv_cache_codes(cache, block, site, first), packed, (size_t)tokens * cache->setup.token_bytes);
 }
 
-/* A leader that reads slowly delays the node: there is time, and if the leader goes away the connection fails. */
 static Status send_token(Node *node, uint32_t request, uint32_t number) {
   uint8_t *message = node->text.tokens[number % CONNECTION_QUEUE];
   TRY(weights_unchanged(node->setup->weights));
-  while (connection_queued(node->control) > CONNECTION_QUEUE / 2) {
-    TRY(connections_step(&(Connection *){node->control}, 1, 1));
-    bool silent = node->control->idle_timeout > 0 && clock_now() - node->control->heard > node->control->idle_timeout;
-    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
-  }
+  TRY(connection_await_room(node->control));
   wire_put_u32(message + WIRE_HEADER, (uint32_t)node->text.token);
   return send_message(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});
 }
@@ -457,7 +446,7 @@ static KvSpans spans_of(const Node *node) {
 }
 
 /* What others must send is computed in any case; where there are no others, what is shared is not. */
-static Status answer_sequence(Node *node, const NodeRequest *request, uint8_t *out) {
+static Status answer_sequence(Node *node, const NodeRequest *request) {
   const bool home = node->layout.last_rows > 0;
   const int64_t count = request->request.tokens;
   const KvSpans spans = spans_of(node);
@@ -465,7 +454,6 @@ static Status answer_sequence(Node *node, const NodeRequest *request, uint8_t *o
   int64_t shared = 0;
   Tensor *logits;
   int32_t *ids;
-  (void)out;
   TRY(request_parse_sequence(request->payload, node->setup, &options));
   const PromptEcho echo = {request->number, options.top, count};
   TRY(read_ids(node, request->payload + REQUEST_SEQUENCE, count, 0, &ids));
@@ -507,18 +495,28 @@ static Status begin(Node *node, const NodeRequest *request) {
   return code_exchange_begin_request(&node->exchange, &exchange);
 }
 
-static NodeAnswer *const answers[] = {
-#define REQUEST_ANSWER(name, message, text, classes, fixed, token_bytes) answer_##name,
-    REQUEST_KINDS(REQUEST_ANSWER)
-#undef REQUEST_ANSWER
-};
+/* Writes what follows the statistics at `out`, of the length that request.c defines, codes not included. */
+static Status answer(Node *node, const NodeRequest *request, uint8_t *out) {
+  switch (request->request.kind) {
+  case WIRE_PROMPT:
+    return answer_prompt(node, request, out);
+  case WIRE_SEQUENCE:
+    return answer_sequence(node, request);
+  case WIRE_SCORE:
+    return answer_score(node, request, out);
+  case WIRE_LAST:
+    return answer_with(node, request, model_logits, out);
+  default:
+    return node->setup->split ? answer_with(node, request, model_classify, out) : answer_images(node, request, out);
+  }
+}
 
 /* Bytes that a peer sends ahead count where they arrive. */
 static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   const NodeSetup *setup = node->setup;
   RequestShare share = own_share(node);
   size_t codes = request_code_bytes(setup, &request->request, &share);
-  TRY(answers[request_kind(setup, request->request.kind)](node, request, result + WIRE_STATISTICS));
+  TRY(answer(node, request, result + WIRE_STATISTICS));
   finish_statistics(node);
   request_statistics(byte_cursor_to(result), &node->exchange.statistics);
   if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->exchange.kept, codes);

@@ -158,16 +158,11 @@ static uint8_t *next_message(NodeSequences *q) {
   return q->messages + (size_t)q->message * q->message_bytes;
 }
 
-/* A leader that reads slowly delays the node: there is time, and if the leader goes away the connection fails. */
 static Status send_tokens(NodeSequences *q, uint8_t *message, const uint8_t *end, int count) {
   const WireHeader header = {
       .kind = WIRE_DECODED, .sender = (uint8_t)q->self, .count = (uint32_t)count, .bytes = (uint32_t)(end - message - WIRE_HEADER)};
   TRY(weights_unchanged(q->setup->weights));
-  while (connection_queued(q->control) > CONNECTION_QUEUE / 2) {
-    TRY(connections_step(&q->control, 1, 1));
-    bool silent = q->control->idle_timeout > 0 && clock_now() - q->control->heard > q->control->idle_timeout;
-    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
-  }
+  TRY(connection_await_room(q->control));
   wire_pack(&header, message);
   TRY(connection_send(q->control, message, (size_t)(end - message)));
   return connections_step(&q->control, 1, 0);

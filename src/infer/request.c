@@ -10,28 +10,26 @@ static const double min_loss = 1e-6; /* of a token: what rounding may take off 0
 
 typedef struct RequestForm {
   uint8_t kind;
-  bool text, classes;
-  size_t fixed, token_bytes;
+  bool text, classes; /* it is of texts; the model must have classes */
+  size_t fixed;       /* bytes before the samples */
+  size_t token_bytes; /* for each token of a text */
 } RequestForm;
 
-static const RequestForm forms[] = {
-#define REQUEST_FORM(name, message, text, classes, fixed, token_bytes) {WIRE_##message, text, classes, fixed, token_bytes},
-    REQUEST_KINDS(REQUEST_FORM)
-#undef REQUEST_FORM
-};
+static const RequestForm forms[] = {{.kind = WIRE_CLASSIFY, .classes = true},
+                                    {.kind = WIRE_CLASSIFY, .text = true, .classes = true, .token_bytes = 4},
+                                    {.kind = WIRE_PROMPT, .text = true, .fixed = REQUEST_SAMPLING, .token_bytes = 4},
+                                    {.kind = WIRE_SEQUENCE, .text = true, .fixed = REQUEST_SEQUENCE, .token_bytes = 4},
+                                    {.kind = WIRE_SCORE, .text = true, .token_bytes = 8},
+                                    {.kind = WIRE_LAST, .text = true, .token_bytes = 4}};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
-int request_kind(const NodeSetup *setup, uint8_t message) {
-  for (int i = 0; i < FORMS; i++) {
-    if (forms[i].kind == message && forms[i].text == (setup->split != NULL)) return i;
-  }
-  return -1;
-}
-
+/* NULL: the setup's model has no such requests. */
 static const RequestForm *form_of(const NodeSetup *setup, uint8_t message) {
-  int kind = request_kind(setup, message);
-  return kind < 0 ? NULL : &forms[kind];
+  for (int i = 0; i < FORMS; i++) {
+    if (forms[i].kind == message && forms[i].text == (setup->split != NULL)) return &forms[i];
+  }
+  return NULL;
 }
 
 const char *request_unit(const NodeSetup *setup) { return setup->split ? "sequences" : "images"; }

@@ -8,18 +8,15 @@
 #include "infer/speculation.h"
 #include "infer/wire.h"
 
-/* Every kind of request that a model serves, once: its name, the message that carries it (wire.h), whether it is of texts, whether the
- * model must have classes, bytes before the samples, and bytes for each token of a text. Two files have a function for each name, and
- * make their tables from this list: node.c answer_NAME (what a node computes), cluster/leader_requests.c take_NAME (what the answers of all
- * nodes mean). How long an answer is: request_answer_bytes. */
-#define REQUEST_KINDS(X)                                                                                                                   \
-  X(images, CLASSIFY, false, true, 0, 0)                  /* a class-token replica of each image */                                        \
-  X(texts, CLASSIFY, true, true, 0, 4)                    /* logits of the classes of each text */                                         \
-  X(prompt, PROMPT, true, false, REQUEST_SAMPLING, 4)     /* new tokens of one text */                                                     \
-  X(sequence, SEQUENCE, true, false, REQUEST_SEQUENCE, 4) /* nothing: its tokens come one by one (WIRE_DECODED) */                         \
-  X(score, SCORE, true, false, 0, 8)                      /* the loss of each label */                                                     \
-  X(last, LAST, true, false, 0, 4)                        /* logits after the last token */
-
+/* What a node computes, and what an answer holds, by the kind of the message that carries the request (wire.h):
+ *
+ *   CLASSIFY   a class-token replica of each image; of texts the logits of the classes of each
+ *   PROMPT     new tokens of one text
+ *   SEQUENCE   nothing: its tokens come one by one (WIRE_DECODED)
+ *   SCORE      the loss of each label
+ *   LAST       logits after the last token
+ *
+ * node.c computes them, cluster/leader_requests.c combines the answers of all nodes. */
 typedef struct Request {
   uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SEQUENCE, WIRE_SCORE, WIRE_LAST */
   bool codes;     /* the answer carries the nodes' codes */
@@ -41,9 +38,6 @@ size_t request_max_bytes(const NodeSetup *setup, const RequestShare *max);
 size_t request_max_answer_bytes(const NodeSetup *setup, const RequestShare *max);
 
 size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */
-
-/* The place in REQUEST_KINDS of a message to this setup's model; -1: none. */
-int request_kind(const NodeSetup *setup, uint8_t message);
 
 /* Whether the setup's model answers requests of this kind: images, texts to classify and texts to continue are for a model each. */
 bool request_serves(const NodeSetup *setup, uint8_t kind);

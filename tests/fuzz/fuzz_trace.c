@@ -1,6 +1,6 @@
 /* Fuzz target: a file of a link's rate.
  * Holds: what is accepted has times that rise from 0 and rates that are none below 0 and end above it; integrating it comes to an end. */
-#include "infer/transport/netem.h"
+#include "infer/transport/netem.c"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *text = malloc(size ? size : 1); /* exact, so that a sanitizer sees a byte too many */
   need(text != NULL);
   memcpy(text, data, size);
-  if (link_trace_parse(&trace, text, size) == STATUS_OK) {
+  if (parse(&trace, text, size) == STATUS_OK) {
     need(trace.count > 0 && trace.count <= MAX_TRACE_POINTS && trace.points[0].seconds == 0);
     need(trace.points[trace.count - 1].bits_per_second > 0);
     for (int i = 0; i < trace.count; i++) {

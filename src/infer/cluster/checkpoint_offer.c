@@ -318,12 +318,13 @@ Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoi
   return status_set(STATUS_NO_MEMORY, "cannot start a thread to offer a checkpoint: %s", strerror(fault));
 }
 
-bool offer_is_over(Offer *offer) { return atomic_load(&offer->over); }
-
-Status offer_end(Offer *offer) {
+Status offer_end(Offer **ends, bool wait) {
+  Offer *offer = *ends;
+  if (!wait && !atomic_load(&offer->over)) return STATUS_BUSY;
   atomic_store(&offer->stop, true);
   pthread_join(offer->thread, NULL);
   Status status = offer->status == STATUS_OK ? STATUS_OK : status_set(offer->status, "%s", offer->said);
   free(offer);
+  *ends = NULL;
   return status;
 }

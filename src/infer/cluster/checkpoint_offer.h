@@ -51,10 +51,8 @@ typedef struct Offer Offer;
 /* Takes over the connection of a worker that has sent its first FETCH; *connection is closed from then on. *catalogue: of `checkpoint`, a
  * directory or a GGUF file; NULL until the first one is started. name: of the worker, copied. */
 Status offer_start(Offer **offer, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name);
-bool offer_is_over(Offer *offer);
-
-/* Waits for the end of the thread, which is asked to stop, and frees: OK if the worker has all files; BAD_VALUE: it refuses them, or they
- * cannot be read; PEER, TIMEOUT. */
-Status offer_end(Offer *offer);
+/* Once the thread has ended: OK if the worker has all files; BAD_VALUE: it refuses them, or they cannot be read; PEER, TIMEOUT; *offer
+ * becomes NULL. While it serves: BUSY, or with `wait` it is asked to stop, and waited for. */
+Status offer_end(Offer **offer, bool wait);
 
 #endif

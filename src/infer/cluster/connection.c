@@ -535,6 +535,15 @@ Status connections_step(Connection *const *connections, int count, double second
   return STATUS_OK;
 }
 
+Status connection_await_room(Connection *c) {
+  while (c->queued > CONNECTION_QUEUE / 2) {
+    TRY(connections_step(&c, 1, 1));
+    bool silent = c->idle_timeout > 0 && clock_now() - c->heard > c->idle_timeout;
+    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
+  }
+  return STATUS_OK;
+}
+
 /* ---- silence */
 
 static const double late_look = 1; /* seconds by which a look may be late before it counts */

@@ -142,6 +142,10 @@ Status connections_wait(Connection *const *connections, int count, int also, dou
  * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
 Status connections_step(Connection *const *connections, int count, double seconds);
 
+/* Of a device that sends tokens to its leader: waits until half of the queue is free. A leader that reads slowly delays the device: there
+ * is time, and if it goes away the connection fails. TIMEOUT: it gives no sign of life for idle_timeout. */
+Status connection_await_room(Connection *connection);
+
 /* ---- how long a peer may be silent. A waiting process looks at least every CONNECTION_IDLE_SLICE seconds: a longer gap between two looks
  * is time in which it did not run itself (Ctrl-Z, a busy machine), and does not count as silence of the peer */
 

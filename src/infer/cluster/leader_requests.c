@@ -128,12 +128,6 @@ static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAn
   return STATUS_OK;
 }
 
-/* Its tokens come by themselves (leader_sequences.c). */
-static Status take_sequence(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  (void)leader, (void)request, (void)answer;
-  return STATUS_OK;
-}
-
 static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
@@ -167,8 +161,6 @@ static Status take_last(Leader *leader, const LeaderRequest *request, LeaderAnsw
   answer->codes = leader->codes;
   return gather_codes(leader, request, NULL);
 }
-
-static Status take_texts(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) { return take_last(leader, request, answer); }
 
 /* ---- any of them */
 
@@ -204,12 +196,16 @@ Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number
 }
 
 Status leader_requests_take(Leader *leader, const LeaderRequest *slot, LeaderAnswer *answer) {
-  static Status (*const take[])(Leader *, const LeaderRequest *, LeaderAnswer *) = {
-#define REQUEST_TAKE(name, message, text, classes, fixed, token_bytes) take_##name,
-      REQUEST_KINDS(REQUEST_TAKE)
-#undef REQUEST_TAKE
-  };
-  return take[request_kind(&leader->setup, slot->request.kind)](leader, slot, answer);
+  switch (slot->request.kind) {
+  case WIRE_PROMPT:
+    return take_prompt(leader, slot, answer);
+  case WIRE_SEQUENCE: /* its tokens come by themselves (leader_sequences.c) */
+    return STATUS_OK;
+  case WIRE_SCORE:
+    return take_score(leader, slot, answer);
+  default:
+    return leader->setup.split ? take_last(leader, slot, answer) : take_images(leader, slot, answer);
+  }
 }
 
 /* ---- messages of nodes of the epoch */

@@ -243,9 +243,8 @@ static Status start_offer(Membership *membership, int m) {
 static Status step_offer(Membership *membership, int m) {
   LeaderDevice *device = &membership->devices[m];
   char name[MEMBERSHIP_NAME];
-  if (!offer_is_over(device->offer)) return STATUS_OK;
-  Status status = offer_end(device->offer);
-  device->offer = NULL;
+  Status status = offer_end(&device->offer, false);
+  if (device->offer) return STATUS_OK;
   device->refused = status == STATUS_BAD_VALUE;
   device->patient = clock_now() + (status == STATUS_OK ? load_seconds : membership->cluster->wait);
   membership_name(membership, m, name);
@@ -438,7 +437,7 @@ void membership_close(Membership *membership, bool idle) {
   snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, membership->bye);
   for (int m = 0; m < membership->count; m++) {
-    if (membership->devices[m].offer) offer_end(membership->devices[m].offer);
+    if (membership->devices[m].offer) offer_end(&membership->devices[m].offer, true);
     Connection *connection = &membership->devices[m].connection;
     bool told = idle && connection_is_open(connection) && connection_send(connection, membership->bye, WIRE_HEADER) == STATUS_OK;
     if (told) connections_step(&connection, 1, 0);

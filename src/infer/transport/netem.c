@@ -80,7 +80,7 @@ static Status add_lines(LinkTrace *trace, const char *text, size_t bytes) {
   return STATUS_OK;
 }
 
-Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes) {
+static Status parse(LinkTrace *trace, const char *text, size_t bytes) {
   TRY(reserve(trace));
   Status status = add_lines(trace, text, bytes);
   if (status != STATUS_OK) link_trace_release(trace);
@@ -130,7 +130,7 @@ Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed) {
     return draw(trace, min * mbit, max * mbit, steps, seed);
   }
   TRY(files_read(text, FILE_MAX, &data, &bytes));
-  Status status = link_trace_parse(trace, data, bytes);
+  Status status = parse(trace, data, bytes);
   free(data);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", text);
 }

@@ -21,14 +21,11 @@ typedef struct LinkTrace {
   int count;              /* 0: no trace */
 } LinkTrace;
 
-/* "markov:20-100mbit[:SECONDS]" (600 s; steps of a second, in which the rate moves between states of
- * 10 Mbit/s, to another one with a probability that falls with their distance), or the name of a file (link_trace_parse). Release *trace.
- */
+/* "markov:20-100mbit[:SECONDS]": steps of a second, 600 of them if not said otherwise, in which the rate moves between states of 10 Mbit/s,
+ * to another one with a probability that falls with their distance. Or the name of a file: lines of two numbers, seconds and Mbit/s, as
+ * traces of throughput are published; empty lines and those that begin with # are passed over. BAD_FILE names the line: no numbers, times
+ * that do not rise from 0, rates below 0, a last rate of 0, more than MAX_TRACE_POINTS. Release *trace. */
 Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed);
-
-/* Lines of two numbers, seconds and Mbit/s, as traces of throughput are published; empty lines and those that begin with # are passed over.
- * BAD_FILE names the line: no numbers, times that do not rise from 0, rates below 0, a last rate of 0, more than MAX_TRACE_POINTS. */
-Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes);
 
 double link_trace_rate(const LinkTrace *trace, double at);
 

@@ -1,6 +1,6 @@
 /* Traces from texts, files and chance. */
 #include "base/files.h"
-#include "infer/transport/netem.h"
+#include "infer/transport/netem.c"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <math.h>
@@ -13,7 +13,7 @@ static void lines_become_steps(void **state) {
   (void)state;
   LinkTrace trace;
   const char *text = "# a comment\n0 20\n\n1.5\t0 \r\n3 7.25";
-  assert_int_equal(link_trace_parse(&trace, text, strlen(text)), STATUS_OK);
+  assert_int_equal(parse(&trace, text, strlen(text)), STATUS_OK);
   assert_int_equal(trace.count, 3);
   assert_true(link_trace_rate(&trace, 1) == 20e6 && link_trace_rate(&trace, 2) == 0 && link_trace_rate(&trace, 99) == 7.25e6);
   link_trace_release(&trace);
@@ -26,12 +26,12 @@ static void broken_texts_name_the_line(void **state) {
                                         {"0 1\nnan 3", "line 2"}, {"0 1\n1 0", "last rate"}, {"0 1e99", "a rate"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     LinkTrace trace;
-    assert_int_equal(link_trace_parse(&trace, rows[i][0], strlen(rows[i][0])), STATUS_BAD_FILE);
+    assert_int_equal(parse(&trace, rows[i][0], strlen(rows[i][0])), STATUS_BAD_FILE);
     if (!strstr(status_message(), rows[i][1])) fail_msg("'%s': %s", rows[i][0], status_message());
     assert_null(trace.points);
   }
   LinkTrace trace;
-  assert_int_equal(link_trace_parse(&trace, "0 1\0", 4), STATUS_BAD_FILE);
+  assert_int_equal(parse(&trace, "0 1\0", 4), STATUS_BAD_FILE);
 }
 
 static void too_many_steps(void **state) {
@@ -40,11 +40,11 @@ static void too_many_steps(void **state) {
   char *text = malloc(MAX_TRACE_POINTS * 16);
   size_t at = 0;
   for (int i = 0; i < MAX_TRACE_POINTS; i++) at += (size_t)sprintf(text + at, "%d 5\n", i);
-  assert_int_equal(link_trace_parse(&trace, text, at), STATUS_OK);
+  assert_int_equal(parse(&trace, text, at), STATUS_OK);
   assert_int_equal(trace.count, MAX_TRACE_POINTS);
   link_trace_release(&trace);
   at += (size_t)sprintf(text + at, "9999 5\n");
-  assert_int_equal(link_trace_parse(&trace, text, at), STATUS_BAD_FILE);
+  assert_int_equal(parse(&trace, text, at), STATUS_BAD_FILE);
   assert_non_null(strstr(status_message(), "more than 4096"));
   free(text);
 }

@@ -5,11 +5,14 @@
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -43,6 +46,118 @@ const char *http_body(const HttpRequest *r, size_t *bytes) {
   return r->body ? r->body : "";
 }
 
+/* ---- connections
+ *
+ * What the library does not watch for: heads and bodies that come too slowly though they do come, or end in the middle, clients that are
+ * gone while their answer is computed (a suspended connection is not polled), and answers that take too long. One thread looks at all
+ * connections four times a second. It touches sockets only between the library's notices that they are open and closed, and ends a
+ * connection by shutting its socket down, which the library notices like any other end. */
+
+static const double period = 0.25;
+
+/* Bytes that have come over a connection so far; 0 where the system does not say (a UNIX socket). */
+static uint64_t received(int fd) {
+  struct tcp_info info;
+  socklen_t size = sizeof info;
+  memset(&info, 0, sizeof info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_received;
+}
+
+/* The connection's next phase; request: whose it is, NULL: nobody's. */
+static void enter_phase(Http *http, HttpLink *link, HttpPhase phase, HttpRequest *request) {
+  uint64_t seen = phase == HTTP_HEAD ? received(link->fd) : 0;
+  pthread_mutex_lock(&http->watch.lock);
+  if ((link->request != NULL) != (request != NULL)) http->watch.requests += request ? 1 : -1;
+  link->request = request;
+  link->since = clock_now();
+  link->seen = seen;
+  if (link->phase != HTTP_CUT) link->phase = phase;
+  pthread_mutex_unlock(&http->watch.lock);
+}
+
+/* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. */
+static void send_refusal(const Http *http, int fd, int status) {
+  char text[512], *body = NULL;
+  if (http->options.certificate) return;
+  json_t *error = http_error_json(status, NULL, NULL,
+                                  status == 408   ? "the request did not come in time"
+                                  : status == 413 ? "the body is longer than the service accepts"
+                                                  : "too many bodies are being sent at the moment: try again later");
+  body = error ? json_dumps(error, JSON_COMPACT) : NULL;
+  const char *reason = status == 408 ? "Request Timeout" : status == 413 ? "Content Too Large" : "Service Unavailable";
+  int length = snprintf(text, sizeof text,
+                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s", status,
+                        reason, body ? strlen(body) : 0, status == 503 ? "Retry-After: 5\r\n" : "", body ? body : "");
+  json_decref(error);
+  free(body);
+  if (length > 0 && (size_t)length < sizeof text) (void)!send(fd, text, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
+  shutdown(fd, SHUT_WR);
+}
+
+/* An idle connection is closed without a word, one on which half a request has come is told why. */
+static void cut(const Http *http, HttpLink *link) {
+  if (link->phase == HTTP_BODY || received(link->fd) > link->seen) send_refusal(http, link->fd, 408);
+  shutdown(link->fd, SHUT_RDWR);
+  link->phase = HTTP_CUT;
+  if (link->request) atomic_store(&link->request->slow, true);
+}
+
+static bool client_gone(int fd) {
+  struct pollfd entry = {.fd = fd, .events = POLLRDHUP};
+  return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
+}
+
+static void look_at(const Http *http, HttpLink *link, double now) {
+  const HttpOptions *o = &http->options;
+  HttpRequest *request = link->request;
+  if (link->phase == HTTP_HEAD && now - link->since > o->head_seconds) cut(http, link);
+  if (link->phase == HTTP_BODY && now - link->since > o->body_seconds) cut(http, link);
+  /* Where the end comes together with the last bytes, the library, which waits for the next ones, does not notice it. Twice, because what
+   * it has just read may have been all. */
+  int unread;
+  bool over_early = (link->phase == HTTP_HEAD || link->phase == HTTP_BODY) && client_gone(link->fd) &&
+                    ioctl(link->fd, FIONREAD, &unread) == 0 && unread == 0;
+  if (over_early && link->ended) shutdown(link->fd, SHUT_RDWR);
+  link->ended = over_early;
+  if (atomic_load(&http->stopping)) shutdown(link->fd, SHUT_RDWR);
+  if (link->phase != HTTP_ANSWER || !request) return;
+  bool over = atomic_load(&http->expired) || (o->request_seconds > 0 && now - request->begun > o->request_seconds);
+  bool late = over && !atomic_exchange(&request->late, true);
+  bool gone = (atomic_load(&http->stopping) || client_gone(link->fd)) && !atomic_exchange(&request->gone, true);
+  if (late || gone) http_wake(request);
+}
+
+static void *watch_connections(void *argument) {
+  Http *http = argument;
+  HttpWatch *w = &http->watch;
+  pthread_mutex_lock(&w->lock);
+  while (!w->stop) {
+    struct timespec until;
+    double now = clock_now();
+    for (HttpLink *link = w->oldest; link; link = link->newer) look_at(http, link, now);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * (atomic_load(&http->expired) ? 0.02 : period));
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&w->changed, &w->lock, &until);
+  }
+  pthread_mutex_unlock(&w->lock);
+  return NULL;
+}
+
+/* The connection that has been idle for longest is ended for a new one, so that whoever opens connections without end takes none from
+ * those who use theirs. */
+static void make_room(HttpWatch *w) {
+  HttpLink *link = w->oldest;
+  while (link && link->phase != HTTP_HEAD) link = link->newer;
+  if (!link) return;
+  shutdown(link->fd, SHUT_RDWR);
+  link->phase = HTTP_CUT;
+}
+
+/* ---- the head of a request */
+
 static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *path, bool *known) {
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
   for (int prefixes = 0; prefixes < 2 && !*known; prefixes++) {
@@ -55,21 +170,6 @@ static const HttpRoute *find_route(const HttpOptions *o, const char *method, con
     }
   }
   return NULL;
-}
-
-static bool sane_id(const char *id) {
-  size_t length = id ? strlen(id) : 0;
-  return length > 0 && length < HTTP_ID && strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
-}
-
-static void name_client(HttpRequest *r) {
-  const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-  const struct sockaddr *address = info ? info->client_addr : NULL;
-  snprintf(r->client, sizeof r->client, "unix");
-  if (address && address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, r->client, sizeof r->client);
-  if (address && address->sa_family == AF_INET6)
-    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, r->client, sizeof r->client);
 }
 
 static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const char *url, const char *method, bool *known) {
@@ -86,16 +186,22 @@ static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const c
   snprintf(r->method, sizeof r->method, "%s", method);
   snprintf(r->url, sizeof r->url, "%s", url);
   const char *id = http_field(r, "X-Request-Id");
-  if (sane_id(id))
+  size_t length = id ? strlen(id) : 0;
+  bool sane = length > 0 && length < HTTP_ID && strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
+  if (sane)
     snprintf(r->id, sizeof r->id, "%s", id);
   else
     snprintf(r->id, sizeof r->id, "%08x-%08llx", http->instance, (unsigned long long)atomic_fetch_add(&http->number, 1));
-  name_client(r);
-  http_watch_enter(http, r->link, HTTP_BODY, r);
+  info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  const struct sockaddr *address = info ? info->client_addr : NULL;
+  snprintf(r->client, sizeof r->client, "unix");
+  if (address && address->sa_family == AF_INET)
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, r->client, sizeof r->client);
+  if (address && address->sa_family == AF_INET6)
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, r->client, sizeof r->client);
+  enter_phase(http, r->link, HTTP_BODY, r);
   return r;
 }
-
-/* ---- what is refused when the head has come */
 
 static void refuse_method(HttpRequest *r, const char *url) {
   char allowed[HTTP_FIELD] = "";
@@ -107,47 +213,34 @@ static void refuse_method(HttpRequest *r, const char *url) {
   http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);
 }
 
-static void answer_preflight(HttpRequest *r) {
-  http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
-  http_add_field(r, "Access-Control-Max-Age", "86400");
-  http_reply_static(r, 204, NULL, "", 0);
-}
-
-static bool is_json(const char *type) {
-  if (!type) return true;
-  size_t length = strcspn(type, "; \t");
-  return (length == 16 && strncasecmp(type, "application/json", 16) == 0) ||
-         (length > 5 && strncasecmp(type + length - 5, "+json", 5) == 0);
-}
-
-static bool check_body_head(HttpRequest *r) {
+static void check_body_head(HttpRequest *r) {
   const char *length = http_field(r, "Content-Length"), *coding = http_field(r, "Transfer-Encoding");
-  size_t max = r->http->options.max_body;
+  const char *type = http_field(r, "Content-Type");
+  size_t max = r->http->options.max_body, type_length = type ? strcspn(type, "; \t") : 0;
   bool post = strcmp(r->method, "POST") == 0;
-  if (post && !length && !coding) return http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed"), false;
-  if (coding && strcasecmp(coding, "chunked") != 0)
-    return http_reply_error(r, 501, NULL, NULL, "Transfer-Encoding: %.40s is not accepted; chunked is", coding), false;
-  if (length && coding) /* of which a proxy may believe the other */
-    return http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other"), false;
-  if (length && strtoull(length, NULL, 10) > max)
-    return http_reply_error(r, 413, NULL, NULL, "a body of %.20s bytes; at most %zu are accepted (--max-body)", length, max), false;
-  if (post && r->route->flags & HTTP_JSON_BODY && !is_json(http_field(r, "Content-Type")))
-    return http_reply_error(r, 415, NULL, NULL, "Content-Type must be application/json"), false;
-  return true;
+  bool json = !type || (type_length == 16 && strncasecmp(type, "application/json", 16) == 0) ||
+              (type_length > 5 && strncasecmp(type + type_length - 5, "+json", 5) == 0);
+  if (post && !length && !coding)
+    http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed");
+  else if (coding && strcasecmp(coding, "chunked") != 0)
+    http_reply_error(r, 501, NULL, NULL, "Transfer-Encoding: %.40s is not accepted; chunked is", coding);
+  else if (length && coding) /* of which a proxy may believe the other */
+    http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other");
+  else if (length && strtoull(length, NULL, 10) > max)
+    http_reply_error(r, 413, NULL, NULL, "a body of %.20s bytes; at most %zu are accepted (--max-body)", length, max);
+  else if (post && r->route->flags & HTTP_JSON_BODY && !json)
+    http_reply_error(r, 415, NULL, NULL, "Content-Type must be application/json");
 }
 
 static bool check_client(HttpRequest *r) {
   Http *http = r->http;
   HttpAccess *access = http->options.access;
-  if (http_access_has_keys(access) && !(r->route->flags & HTTP_OPEN)) {
-    int key = http_access_find(access, http_field(r, "Authorization"));
-    if (key < 0) {
-      http_add_field(r, "WWW-Authenticate", "Bearer");
-      return http_reply_error(r, 401, NULL, "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY"), false;
-    }
-    snprintf(r->client, sizeof r->client, "key %d", key + 1);
+  int key = r->route->flags & HTTP_OPEN ? 0 : http_access_find(access, http_field(r, "Authorization"));
+  if (key < 0) {
+    http_add_field(r, "WWW-Authenticate", "Bearer");
+    return http_reply_error(r, 401, NULL, "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY"), false;
   }
+  if (key > 0) snprintf(r->client, sizeof r->client, "key %d", key);
   if (!(r->route->flags & HTTP_WORK)) return true;
   if (atomic_load(&http->draining)) {
     http_retry_after(r, 5);
@@ -162,14 +255,18 @@ static bool check_client(HttpRequest *r) {
 
 static void check_head(HttpRequest *r, const char *url, bool known) {
   bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
-  if (preflight)
-    answer_preflight(r);
-  else if (!r->route && known)
+  if (preflight) {
+    http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+    http_add_field(r, "Access-Control-Max-Age", "86400");
+    http_reply_static(r, 204, NULL, "", 0);
+  } else if (!r->route && known) {
     refuse_method(r, url);
-  else if (!r->route)
+  } else if (!r->route) {
     http_reply_error(r, 404, NULL, NULL, "%.200s: there is nothing here", url);
-  else if (check_client(r))
+  } else if (check_client(r)) {
     check_body_head(r);
+  }
 }
 
 /* ---- bodies */
@@ -184,7 +281,7 @@ static bool refuse_body(HttpRequest *r, int status) {
   free(r->body);
   r->body = NULL;
   r->body_bytes = r->body_room = 0;
-  http_watch_refuse(r->http, r->link->fd, status);
+  send_refusal(r->http, r->link->fd, status);
   return !r->http->options.certificate;
 }
 
@@ -237,7 +334,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     *own = r = begin(http, connection, url, method, &known);
     if (!r) return MHD_NO;
     check_head(r, url, known);
-    if (r->replied) http_watch_enter(http, r->link, HTTP_ANSWER, r);
+    if (r->replied) enter_phase(http, r->link, HTTP_ANSWER, r);
     return MHD_YES;
   }
   if (*bytes > 0) {
@@ -248,7 +345,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
   if (r->discarding) return MHD_NO;
   if (!r->answering && !r->replied) {
     r->answering = true;
-    http_watch_enter(http, r->link, HTTP_ANSWER, r);
+    enter_phase(http, r->link, HTTP_ANSWER, r);
     r->route->answer(http->options.context, r);
   }
   return proceed(r);
@@ -278,7 +375,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
   (void)connection;
   if (!r) return;
   *own = NULL;
-  http_watch_enter(http, r->link, HTTP_HEAD, NULL); /* nobody else finds it from here on, but for those who have it to wake */
+  enter_phase(http, r->link, HTTP_HEAD, NULL); /* nobody else finds it from here on, but for those who have it to wake */
   if (r->work.close) r->work.close(r->work.context, r);
   double seconds = clock_now() - r->begun;
   bool whole = how == MHD_REQUEST_TERMINATED_COMPLETED_OK;
@@ -301,11 +398,26 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what) {
   Http *http = context;
+  HttpWatch *w = &http->watch;
+  HttpLink *link = *own;
   if (what == MHD_CONNECTION_NOTIFY_STARTED) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    *own = info ? http_watch_open(http, info->connect_fd) : NULL;
-  } else {
-    http_watch_close(http, *own);
+    *own = link = info ? calloc(1, sizeof *link) : NULL;
+    if (!link) return;
+    *link = (HttpLink){.fd = info->connect_fd, .phase = HTTP_HEAD, .since = clock_now()};
+    pthread_mutex_lock(&w->lock);
+    if (++w->count > http->options.connections) make_room(w);
+    link->older = w->newest;
+    *(w->newest ? &w->newest->newer : &w->oldest) = link;
+    w->newest = link;
+    pthread_mutex_unlock(&w->lock);
+  } else if (link) {
+    pthread_mutex_lock(&w->lock);
+    *(link->newer ? &link->newer->older : &w->newest) = link->older;
+    *(link->older ? &link->older->newer : &w->oldest) = link->newer;
+    w->count--;
+    pthread_mutex_unlock(&w->lock);
+    free(link);
     *own = NULL;
   }
 }
@@ -368,7 +480,10 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
   if (http) {
     http->options = *options;
     if (getrandom(&http->instance, sizeof http->instance, 0) < 0) http->instance = (uint32_t)getpid();
-    status = http_watch_start(http);
+    pthread_mutex_init(&http->watch.lock, NULL);
+    pthread_cond_init(&http->watch.changed, NULL);
+    http->watch.running = pthread_create(&http->watch.thread, NULL, watch_connections, http) == 0;
+    if (!http->watch.running) status = status_set(STATUS_NO_MEMORY, "no thread for connections");
   }
   for (; status == STATUS_OK && given < count && given < (int)(sizeof http->daemons / sizeof *http->daemons); given++) {
     http->daemons[given] = start_daemon(http, sockets[given]);
@@ -420,6 +535,7 @@ int http_connections(Http *http) {
 /* The library ends no daemon with a suspended connection: all are told to go, and have gone when no request is left. */
 void http_stop(Http *http) {
   if (!http) return;
+  HttpWatch *w = &http->watch;
   if (http->daemon_count > 0) {
     http_drain(http);
     atomic_store(&http->expired, true);
@@ -427,6 +543,14 @@ void http_stop(Http *http) {
     while (http_requests(http) > 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
   }
   for (int i = 0; i < http->daemon_count; i++) MHD_stop_daemon(http->daemons[i]);
-  http_watch_stop(http);
+  if (w->running) {
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+  }
+  pthread_cond_destroy(&w->changed);
+  pthread_mutex_destroy(&w->lock);
   free(http);
 }

@@ -75,11 +75,10 @@ void http_access_free(HttpAccess *access) {
   free(access);
 }
 
-bool http_access_has_keys(const HttpAccess *access) { return access->wanted; }
-
 /* Every key is compared, and each to the length that was given, so that the time says nothing of where they differ. */
 int http_access_find(const HttpAccess *access, const char *authorization) {
   static const char scheme[] = "Bearer ";
+  if (!access->wanted) return 0;
   if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0) return -1;
   const char *given = authorization + sizeof scheme - 1;
   size_t length = strlen(given);
@@ -88,7 +87,7 @@ int http_access_find(const HttpAccess *access, const char *authorization) {
   for (size_t k = 0; k < access->count; k++) {
     volatile unsigned char differ = 0;
     for (size_t i = 0; i <= length; i++) differ |= (unsigned char)(access->keys[k][i] ^ given[i]);
-    if (!differ) found = (int)k;
+    if (!differ) found = (int)k + 1;
   }
   return found;
 }

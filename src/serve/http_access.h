@@ -14,10 +14,8 @@ enum { HTTP_KEY_MIN = 8, HTTP_KEY_MAX = 256, HTTP_KEYS_MAX = 4096 };
 Status http_access_new(HttpAccess **access, const char *key_file, double per_minute);
 void http_access_free(HttpAccess *access); /* accepts NULL */
 
-bool http_access_has_keys(const HttpAccess *access);
-
-/* The number of the key in "Bearer KEY", from 0; -1: none, or another one (authorization may be NULL). Takes the same time for each key of
- * the same length. */
+/* The number of the key in "Bearer KEY", from 1; 0: none is needed; -1: none, or another one (authorization may be NULL). Takes the same
+ * time for each key of the same length. */
 int http_access_find(const HttpAccess *access, const char *authorization);
 
 /* One more request of `who` at `now` (clock_now). 0: it may go on; else the seconds after which it may. */

@@ -1,4 +1,4 @@
-/* Inside http*.c only: connections, what watches over them (http_watch.c), and what answers them (http_reply.c). */
+/* Inside http*.c only: connections and requests, which http.c leads from their head to their end and http_reply.c answers. */
 #ifndef SERVE_HTTP_INTERNAL_H
 #define SERVE_HTTP_INTERNAL_H
 #include "serve/http.h"
@@ -70,18 +70,5 @@ struct HttpRequest {
 
 /* Suspends the connection until http_wake, unless there was news meanwhile: false then. */
 bool http_rest(HttpRequest *request);
-
-Status http_watch_start(Http *http);
-void http_watch_stop(Http *http);
-
-/* Where there are more connections than options.connections, the one that has been idle for longest is ended for it. */
-HttpLink *http_watch_open(Http *http, int fd);
-void http_watch_close(Http *http, HttpLink *link);
-
-/* The connection's next phase; request: whose it is, NULL: nobody's. */
-void http_watch_enter(Http *http, HttpLink *link, HttpPhase phase, HttpRequest *request);
-
-/* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. */
-void http_watch_refuse(const Http *http, int fd, int status);
 
 #endif

@@ -10,7 +10,6 @@
 #include "infer/vocabulary.h"
 #include "serve/engine.h"
 #include "serve/http.h"
-#include "serve/service_cluster.h"
 #include "serve/service_routes.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -261,7 +260,7 @@ static void wait_for(Service *service, double seconds) {
   double end = clock_now() + seconds, alive = 0, interval = notify_interval();
   while (signals == before && (before == 0 || (clock_now() < end && http_requests(service->http) > 0))) {
     nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
-    service_cluster_tick(service);
+    service_routes_tick(service);
     if (interval > 0 && clock_now() > alive + interval) {
       notify_send("WATCHDOG=1");
       alive = clock_now();
@@ -274,7 +273,7 @@ static void run_service(const Serve *s, Service *service) {
   wait_for(service, 0);
   notify_send("STOPPING=1");
   http_drain(service->http);
-  service_cluster_tick(service);
+  service_routes_tick(service);
   int left = http_requests(service->http);
   if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
   wait_for(service, s->drain);

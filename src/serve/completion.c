@@ -2,11 +2,176 @@
  * `lock` guards what callbacks of the engine touch; all else is the HTTP thread's that has the request. */
 #include "serve/completion.h"
 #include "base/array.h"
-#include "serve/choice.h"
+#include "infer/text_stream.h"
 #include "serve/completion_request.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+
+/* ---- one text that is being made for a client: tokens come in from the engine, text, log-probabilities and the reason of its end go out
+ * in the forms of OpenAI's interface. Text comes in whole characters and ends before a stop string (infer/text_stream.h). One thread at a
+ * time.
+ */
+
+typedef struct ChoiceOptions {
+  const Vocabulary *vocabulary;
+  const char *const *stops; /* [stop_count] */
+  int stop_count;
+  bool chat;     /* the forms of chats */
+  bool logprobs; /* are wanted */
+} ChoiceOptions;
+
+typedef struct Choice {
+  const ChoiceOptions *options;
+  int index;
+  bool first;         /* nothing but a begin of text stands before the next token */
+  const char *finish; /* "stop", "length"; NULL: it goes on */
+  int64_t new_tokens; /* whose text counts */
+  TextStream stream;
+  char *text; /* [bytes] since it was taken last */
+  size_t bytes, room;
+  size_t offset;    /* characters of all tokens so far */
+  json_t *logprobs; /* since they were taken last; NULL: none */
+  bool failed;      /* no memory */
+} Choice;
+
+static void take_text(void *context, const char *text, size_t bytes) {
+  Choice *c = context;
+  if (ARRAY_RESERVE(c->text, c->bytes, bytes + 1, c->room, "text") != STATUS_OK) {
+    c->failed = true;
+    return;
+  }
+  memcpy(c->text + c->bytes, text, bytes);
+  c->bytes += bytes;
+}
+
+/* first: the prompt holds nothing but a begin of text, or its tokens are reported too. */
+static void choice_init(Choice *c, const ChoiceOptions *options, int index, bool first) {
+  *c = (Choice){.options = options, .index = index, .first = first};
+  text_stream_init(&c->stream, options->stops, options->stop_count, take_text, c);
+}
+
+static void choice_release(Choice *c) {
+  text_stream_release(&c->stream);
+  free(c->text);
+  json_decref(c->logprobs);
+  *c = (Choice){.index = 0};
+}
+
+/* A token that is no whole character is named by its bytes, so that tokens which differ have names which differ. */
+static json_t *token_name(const char *text, size_t bytes) {
+  json_t *value = json_stringn(text, bytes);
+  if (value) return value;
+  char *name = malloc(4 * bytes + 7);
+  size_t used = name ? (size_t)sprintf(name, "bytes:") : 0;
+  for (size_t i = 0; name && i < bytes; i++) used += (size_t)sprintf(name + used, "\\x%02x", (unsigned char)text[i]);
+  value = name ? json_stringn(name, used) : NULL;
+  free(name);
+  return value;
+}
+
+static json_t *number(float value) { return isfinite(value) ? json_real(value) : isnan(value) ? json_null() : json_real(-9999); }
+
+/* ---- log-probabilities */
+
+static const char *piece_of(const Choice *c, int32_t id, size_t *bytes) {
+  const char *text = tokenizer_piece(c->options->vocabulary->tokenizer, id, bytes);
+  return text ? text : "";
+}
+
+/* {"token", "logprob", "bytes"} */
+static json_t *chat_entry(const char *text, size_t bytes, float logprob) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < bytes; i++) json_array_append_new(list, json_integer((unsigned char)text[i]));
+  return json_pack("{s:o, s:o, s:o}", "token", service_text_json(text, bytes), "logprob", number(logprob), "bytes", list);
+}
+
+static void note_chat(Choice *c, const EngineToken *token, const char *text, size_t bytes) {
+  json_t *entry = chat_entry(text, bytes, token->logprob), *top = json_array();
+  for (int i = 0; i < token->top_count; i++) {
+    size_t size;
+    const char *piece = piece_of(c, token->top[i].id, &size);
+    json_array_append_new(top, chat_entry(piece, size, token->top[i].logprob));
+  }
+  json_object_set_new(entry, "top_logprobs", top);
+  if (!c->logprobs) c->logprobs = json_pack("{s:[]}", "content");
+  if (json_array_append_new(json_object_get(c->logprobs, "content"), entry) != 0) c->failed = true;
+}
+
+/* Four lists; of the first token of a text, which nothing predicts, null. */
+static void note_completion(Choice *c, const EngineToken *token, const char *text, size_t bytes) {
+  json_t *name = token_name(text, bytes), *top = isnan(token->logprob) ? json_null() : json_object();
+  if (json_is_object(top) && name && isfinite(token->logprob)) json_object_set_new(top, json_string_value(name), number(token->logprob));
+  for (int i = 0; i < token->top_count && json_is_object(top); i++) {
+    size_t size;
+    const char *piece = piece_of(c, token->top[i].id, &size);
+    json_t *other = token_name(piece, size);
+    if (other) json_object_set_new(top, json_string_value(other), number(token->top[i].logprob));
+    json_decref(other);
+  }
+  if (!c->logprobs) c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
+  int failed = json_array_append_new(json_object_get(c->logprobs, "tokens"), name);
+  failed |= json_array_append_new(json_object_get(c->logprobs, "token_logprobs"), number(token->logprob));
+  failed |= json_array_append_new(json_object_get(c->logprobs, "top_logprobs"), top);
+  failed |= json_array_append_new(json_object_get(c->logprobs, "text_offset"), json_integer((json_int_t)c->offset));
+  if (failed) c->failed = true;
+}
+
+/* ---- tokens */
+
+/* BAD_VALUE: an id that the tokenizer does not have. After a stop string tokens are ignored; finish says so. */
+static Status choice_add(Choice *c, const EngineToken *token) {
+  const Vocabulary *v = c->options->vocabulary;
+  char *owned;
+  const char *text;
+  size_t bytes;
+  if (c->finish) return STATUS_OK;
+  bool begin = token->prompt && c->first && token->id == v->begin;
+  TRY(vocabulary_piece(v, token->id, c->first && !begin, &owned, &text, &bytes));
+  if (begin) bytes = 0; /* it was put there, and is no text of the client's */
+  Status status = STATUS_OK;
+  if (c->options->logprobs) (c->options->chat ? note_chat : note_completion)(c, token, text, bytes);
+  for (size_t i = 0; i < bytes; i++) c->offset += ((unsigned char)text[i] & 0xc0) != 0x80;
+  if (token->prompt)
+    take_text(c, text, bytes);
+  else
+    status = text_stream_add(&c->stream, text, bytes);
+  free(owned);
+  if (!begin) c->first = false;
+  c->new_tokens += !token->prompt;
+  if (c->stream.stopped) c->finish = "stop";
+  return status;
+}
+
+/* The engine has ended it; what was held back comes out. */
+static void choice_end(Choice *c, EngineEnd end) {
+  text_stream_finish(&c->stream);
+  if (!c->finish) c->finish = end == ENGINE_STOP ? "stop" : "length";
+}
+
+/* What is new, as a member of "choices": whole, or as a chunk of a stream (delta). opening: the first chunk of a chat, which says the role.
+ * finish_reason is in it if `last`. NULL: no memory. */
+static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
+  json_t *text = service_text_json(c->text, c->bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
+  json_t *finish = last && c->finish ? json_string(c->finish) : json_null(), *value;
+  bool empty = c->bytes == 0 && !opening;
+  c->bytes = 0;
+  c->logprobs = NULL;
+  if (!c->options->chat)
+    return json_pack("{s:i, s:o, s:o, s:o}", "index", c->index, "text", text, "logprobs", logprobs, "finish_reason", finish);
+  if (chunk && empty) {
+    json_decref(text);
+    value = json_object();
+  } else {
+    value = json_pack("{s:o}", "content", text);
+  }
+  if (!chunk || opening) json_object_set_new(value, "role", json_string("assistant"));
+  return json_pack("{s:i, s:o, s:o, s:o}", "index", c->index, chunk ? "delta" : "message", value, "logprobs", logprobs, "finish_reason",
+                   finish);
+}
+
+/* ---- all texts of a request */
 
 /* More than a token of any vocabulary stands for, and than JSON makes of a byte: longer texts are refused before they are cut into tokens.
  */
@@ -111,7 +276,7 @@ static void on_token(void *context, const EngineToken *token) {
 static void on_end(void *context, const EngineResult *result) {
   Job *job = context;
   Completion *c = job->completion;
-  service_metrics_result(&c->service->metrics, result, false);
+  service_count_result(c->service, result, false);
   pthread_mutex_lock(&c->lock);
   job->ended = true;
   job->result = *result;
@@ -252,7 +417,7 @@ static void write_event(FILE *out, json_t *value) {
 
 static void write_job(Completion *c, Job *job, FILE *out) {
   bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
-  if (!opening && !last && !choice_has_news(&job->choice)) return;
+  if (!opening && !last && job->choice.bytes == 0 && !job->choice.logprobs) return;
   job->opened = true;
   job->told |= last;
   write_event(out, around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last))));

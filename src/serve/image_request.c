@@ -3,7 +3,6 @@
 #include "serve/image_request.h"
 #include "data/image.h"
 #include "infer/classify.h"
-#include "serve/choice.h"
 #include "serve/multipart.h"
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ static void on_end(void *context, const real *logits, const EngineResult *result
   size_t size = (size_t)r->batch * (size_t)r->model->weights->config->classes * sizeof *logits;
   real *copy = logits ? malloc(size) : NULL;
   if (copy) memcpy(copy, logits, size);
-  service_metrics_result(&r->service->metrics, result, true);
+  service_count_result(r->service, result, true);
   pthread_mutex_lock(&r->lock);
   r->ended = true;
   r->logits = copy;
@@ -64,7 +63,7 @@ static void on_end(void *context, const real *logits, const EngineResult *result
 
 static void set_result(ImageRequest *r, int index, const char *name, json_t *value) {
   json_t *result = json_pack("{s:i, s:o, s:o}", "index", index, "name",
-                             choice_text_json(r->images[index].file, strlen(r->images[index].file)), name, value);
+                             service_text_json(r->images[index].file, strlen(r->images[index].file)), name, value);
   json_array_set_new(r->results, (size_t)index, result ? result : json_null());
 }
 
@@ -83,7 +82,7 @@ static Status read_batch(ImageRequest *r, float *pixels) {
     if (status == STATUS_OK)
       r->members[r->batch++] = r->next;
     else
-      set_result(r, r->next, "error", choice_text_json(status_message(), strlen(status_message())));
+      set_result(r, r->next, "error", service_text_json(status_message(), strlen(status_message())));
   }
   r->read += r->batch;
   return STATUS_OK;
@@ -119,7 +118,7 @@ static json_t *classes_json(const ImageRequest *r, const real *logits) {
   ranking_top(logits, config->classes, count, index, probability);
   for (int i = 0; i < count; i++) {
     const char *label = config->labels ? config->labels[index[i]] : "";
-    json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "index", (int)index[i], "label", choice_text_json(label, strlen(label)),
+    json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "index", (int)index[i], "label", service_text_json(label, strlen(label)),
                                           "probability", probability[i]));
   }
   return list;

@@ -1,4 +1,5 @@
-/* The service over HTTP: its models, their engines, and what the answers at its paths (service_routes.h) share. */
+/* The service over HTTP: its models, their engines, what the answers at its paths (service_routes.h) share, and its numbers for Prometheus:
+ * requests by path and status, latencies as histograms, and what the engines say of themselves and their devices. */
 #ifndef SERVE_SERVICE_H
 #define SERVE_SERVICE_H
 #include "infer/vocabulary.h"
@@ -6,10 +7,42 @@
 #include "serve/chat_template.h"
 #include "serve/engine.h"
 #include "serve/http.h"
-#include "serve/service_metrics.h"
+#include <pthread.h>
 #include <time.h>
 
 enum { SERVICE_MODELS = 8, SERVICE_NAME = 128 };
+
+#define SERVICE_TIMES(X)                                                                                                                   \
+  X(QUEUE, "queue", "from the arrival of a text or images until a place was free")                                                         \
+  X(FIRST_TOKEN, "time_to_first_token", "from the arrival of a text until its first new token")                                            \
+  X(TOKEN, "time_per_output_token", "between two new tokens of a text, its mean")                                                          \
+  X(TOTAL, "generation", "from the arrival of a text until its end")                                                                       \
+  X(CLASSIFY, "classification", "from the arrival of images at the engine until their classes")                                            \
+  X(HTTP, "http_request", "from the head of a request until the end of its answer")
+
+typedef enum ServiceTime {
+#define SERVICE_TIME_ENUM(name, text, help) SERVICE_##name,
+  SERVICE_TIMES(SERVICE_TIME_ENUM)
+#undef SERVICE_TIME_ENUM
+      SERVICE_TIME_COUNT
+} ServiceTime;
+
+enum { SERVICE_BUCKETS = 16, SERVICE_COUNTERS = 256 };
+
+typedef struct ServiceMetrics {
+  pthread_mutex_t lock;
+  struct {
+    uint64_t bucket[SERVICE_BUCKETS + 1]; /* the last one: longer than all bounds */
+    uint64_t count;
+    double sum;
+  } times[SERVICE_TIME_COUNT];
+  struct {
+    const char *route; /* not copied */
+    int status;
+    uint64_t count;
+  } requests[SERVICE_COUNTERS];
+  int request_count;
+} ServiceMetrics;
 
 /* A checkpoint that is served. All pointers are the caller's and outlive the service. */
 typedef struct ServiceModel {
@@ -45,5 +78,14 @@ json_t *service_body(HttpRequest *request);
 
 /* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param`, else 500. */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param);
+
+/* Text as JSON, whatever bytes it has: those that are no UTF-8 become U+FFFD. */
+json_t *service_text_json(const char *text, size_t bytes);
+
+/* Of an engine's answer: all of its times. Any thread may call. */
+void service_count_result(Service *service, const EngineResult *result, bool images);
+
+/* All numbers in Prometheus' text exposition format 0.0.4, to be freed. */
+Status service_metrics(Service *service, char **text, size_t *bytes);
 
 #endif

@@ -1,11 +1,9 @@
 /* See service_routes.h. */
 #include "serve/service_routes.h"
 #include "base/clock.h"
-#include "serve/choice.h"
 #include "serve/completion.h"
 #include "serve/image_request.h"
 #include "serve/page.h"
-#include "serve/service_cluster.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +89,7 @@ static void answer_detokenize(void *context, HttpRequest *request) {
       service_refuse(service, request, model, status, "tokens");
     else
       http_reply_json(request, 200,
-                      json_pack("{s:o, s:o}", "prompt", choice_text_json(text, bytes), "content", choice_text_json(text, bytes)));
+                      json_pack("{s:o, s:o}", "prompt", service_text_json(text, bytes), "content", service_text_json(text, bytes)));
   }
   free(text);
   token_list_release(&ids);
@@ -124,22 +122,157 @@ static void answer_ready(void *context, HttpRequest *request) {
 }
 
 static void answer_metrics(void *context, HttpRequest *request) {
-  Service *service = context;
-  Engine *engines[SERVICE_MODELS];
-  const char *names[SERVICE_MODELS];
   char *text;
   size_t bytes;
-  for (int i = 0; i < service->count; i++) engines[i] = service->models[i].engine, names[i] = service->models[i].name;
-  const ServiceGauges gauges = {.requests = service->http ? http_requests(service->http) : 0,
-                                .connections = service->http ? http_connections(service->http) : 0,
-                                .uptime = clock_now() - service->clock,
-                                .draining = service->http && http_draining(service->http)};
-  Status status = service_metrics_text(&service->metrics, &gauges, engines, names, service->count, &text, &bytes);
+  Status status = service_metrics(context, &text, &bytes);
   if (status == STATUS_OK)
     http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes);
   else
-    service_refuse(service, request, NULL, status, NULL);
+    service_refuse(context, request, NULL, status, NULL);
   free(text);
+}
+
+/* ---- the state of each model's cluster */
+
+static json_t *device_json(const EngineDevice *d, int number) {
+  static const char *const states[] = {[ENGINE_DEVICE_HERE] = "here", [ENGINE_DEVICE_GONE] = "gone", [ENGINE_DEVICE_JOINING] = "joining"};
+  json_t *value = json_pack("{s:i, s:s, s:s, s:f, s:i, s:f, s:I, s:I}", "device", number, "name", d->name, "state", states[d->state],
+                            "share", d->share, "sequences", d->sequences, "decode_rate", d->decode_rate, "tokens_decoded",
+                            (json_int_t)d->tokens_decoded, "failures", (json_int_t)d->failures);
+  const struct {
+    const char *name;
+    double seconds;
+  } times[] = {
+#define DEVICE_SECONDS(name) {#name "_seconds", d->sum.name},
+      WIRE_SECONDS(DEVICE_SECONDS)
+#undef DEVICE_SECONDS
+  };
+  const struct {
+    const char *name;
+    uint64_t count;
+  } counts[] = {
+#define DEVICE_COUNT(name) {#name, d->sum.name},
+      WIRE_COUNTS(DEVICE_COUNT)
+#undef DEVICE_COUNT
+  };
+  for (size_t i = 0; value && i < sizeof times / sizeof *times; i++) json_object_set_new(value, times[i].name, json_real(times[i].seconds));
+  for (size_t i = 0; value && i < sizeof counts / sizeof *counts; i++)
+    json_object_set_new(value, counts[i].name, json_integer((json_int_t)counts[i].count));
+  return value;
+}
+
+static json_t *engine_json(const ServiceModel *model, const EngineState *s) {
+  json_t *devices = json_array();
+  for (int d = 0; d < s->nodes; d++) json_array_append_new(devices, device_json(&s->devices[d], d));
+  const AstraConfig *astra = &model->weights->config->astra;
+  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "model",
+                   model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued, "prefilling",
+                   s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished", (json_int_t)s->finished,
+                   "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused", (json_int_t)s->refused,
+                   "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens, "new_tokens",
+                   (json_int_t)s->new_tokens, "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images",
+                   (json_int_t)s->images, "cache_bytes", (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used, "groups",
+                   astra->groups, "devices", devices);
+}
+
+static json_t *cluster_json(Service *service) {
+  json_t *models = json_array();
+  EngineState *state = malloc(sizeof *state);
+  for (int i = 0; state && i < service->count; i++) {
+    engine_state(service->models[i].engine, state);
+    json_array_append_new(models, engine_json(&service->models[i], state));
+  }
+  free(state);
+  return json_pack("{s:o, s:f}", "models", models, "uptime_seconds", clock_now() - service->clock);
+}
+
+static void answer_cluster(void *service, HttpRequest *request) { http_reply_json(request, 200, cluster_json(service)); }
+
+/* ---- its events: they wait in one list of the process, which the main thread walks (service_routes_tick) */
+
+static const double period = 0.5;
+
+typedef struct Watcher {
+  Service *service;
+  HttpRequest *request;
+  double due; /* clock_now of the next event; under the lock */
+  char *text; /* of the event that is being sent */
+  size_t at, bytes;
+  struct Watcher *next;
+} Watcher;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Watcher *watchers;
+
+void service_routes_tick(Service *service) {
+  double now = clock_now();
+  pthread_mutex_lock(&lock);
+  for (Watcher *w = watchers; w; w = w->next)
+    if (w->service == service && now >= w->due) http_wake(w->request);
+  pthread_mutex_unlock(&lock);
+}
+
+static bool start_events(void *context, HttpRequest *request) {
+  (void)context;
+  http_stream(request, "text/event-stream");
+  return true;
+}
+
+static Status write_event(Watcher *w) {
+  json_t *value = cluster_json(w->service);
+  char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  size_t room = text ? strlen(text) + 16 : 0;
+  json_decref(value);
+  free(w->text);
+  w->text = text ? malloc(room) : NULL;
+  w->at = 0;
+  w->bytes = w->text ? (size_t)snprintf(w->text, room, "data: %s\n\n", text) : 0;
+  free(text);
+  return w->text ? STATUS_OK : status_no_memory(NULL, "an event");
+}
+
+static ssize_t read_events(void *context, HttpRequest *request, char *buffer, size_t room) {
+  Watcher *w = context;
+  if (w->at == w->bytes) {
+    double now = clock_now();
+    if (http_draining(w->service->http) || http_late(request)) return HTTP_END;
+    pthread_mutex_lock(&lock);
+    bool due = now >= w->due;
+    if (due) w->due = now + period;
+    pthread_mutex_unlock(&lock);
+    if (!due) return 0;
+    if (write_event(w) != STATUS_OK) return HTTP_BROKEN;
+  }
+  size_t bytes = w->bytes - w->at < room ? w->bytes - w->at : room;
+  memcpy(buffer, w->text + w->at, bytes);
+  w->at += bytes;
+  return (ssize_t)bytes;
+}
+
+static void close_events(void *context, HttpRequest *request) {
+  Watcher *w = context, **at = &watchers;
+  (void)request;
+  pthread_mutex_lock(&lock);
+  while (*at && *at != w) at = &(*at)->next;
+  if (*at) *at = w->next;
+  pthread_mutex_unlock(&lock);
+  free(w->text);
+  free(w);
+}
+
+static void answer_events(void *service, HttpRequest *request) {
+  Watcher *w = calloc(1, sizeof *w);
+  if (!w) {
+    http_reply_error(request, 500, NULL, NULL, "out of memory");
+    return;
+  }
+  w->service = service;
+  w->request = request;
+  pthread_mutex_lock(&lock);
+  w->next = watchers;
+  watchers = w;
+  pthread_mutex_unlock(&lock);
+  http_work(request, &(HttpWork){.ready = start_events, .read = read_events, .close = close_events, .context = w});
 }
 
 /* ---- the page */
@@ -166,8 +299,8 @@ const HttpRoute service_routes[] = {{"GET", "/v1/models", 0, answer_models},
                                     {"POST", "/v1/images/classify", HTTP_WORK, image_request_answer},
                                     {"POST", "/tokenize", HTTP_WORK | HTTP_JSON_BODY, answer_tokenize},
                                     {"POST", "/detokenize", HTTP_WORK | HTTP_JSON_BODY, answer_detokenize},
-                                    {"GET", "/v1/cluster", 0, service_cluster_answer},
-                                    {"GET", "/v1/cluster/events", 0, service_cluster_events},
+                                    {"GET", "/v1/cluster", 0, answer_cluster},
+                                    {"GET", "/v1/cluster/events", 0, answer_events},
                                     {"GET", "/health", HTTP_OPEN, answer_health},
                                     {"GET", "/ready", HTTP_OPEN, answer_ready},
                                     {"GET", "/metrics", 0, answer_metrics},

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "data/image.h"
 #include "serve/completion.h"
-#include "serve/service_cluster.h"
 #include "serve/service_routes.h"
 #include "unit/remove_tree.h"
 #include "unit/serve/fake_engine.h"

@@ -1,5 +1,5 @@
 /* Moves whole packets (packet.h: header and payload) to and from peers, over streams or datagrams. It may lose, repeat and reorder
- * them where `reliable` and `ordered` say so; what it hands over was sent by that peer and by nobody else.
+ * them where `reliable` and `ordered` say so; what it delivers was sent by that peer and no one else.
  *
  * Made and used by the transport's thread alone. */
 #ifndef INFER_BACKEND_H
@@ -12,8 +12,8 @@
 
 enum { BACKEND_MAX_POLLS = 80 /* descriptors at most */ };
 
-/* A packet has come. bytes are the backend's, valid in the call. now: clock_now. *taken false: there is no room for it yet; an ordered
- * backend keeps it, holds its peer back and asks again at the next receive, another one drops it. */
+/* A packet has arrived. bytes are the backend's, valid during the call. now: clock_now. *taken false: there is no room for it yet; an
+ * ordered backend keeps it, holds its peer back and asks again at the next receive, another one drops it. */
 typedef Status BackendTake(void *context, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken);
 
 typedef struct Backend Backend;
@@ -21,17 +21,17 @@ struct Backend {
   size_t max_packet; /* header and payload; a datagram backend may lower it when the route does */
   size_t overhead;   /* bytes that the backend puts around each packet */
   bool reliable, ordered;
-  bool more; /* `receive` stopped before it had handed over all that was there */
+  bool more; /* `receive` stopped before it had delivered everything */
   /* *taken false: full, to be tried again after poll. Bytes may be changed afterwards. To a peer that is not open: taken, and dropped. */
   Status (*send)(Backend *self, int peer, const uint8_t *packet, size_t bytes, bool *taken);
-  /* Hands over what is there, without waiting. A failure of `take` ends it and comes back; others are about the backend as a whole. */
+  /* Delivers what is there, without waiting. A failure of `take` ends it and comes back; others are about the backend as a whole. */
   Status (*receive)(Backend *self, BackendTake *take, void *context);
   /* What to wait for, at most `room` of them; returns how many. */
   int (*polls)(Backend *self, struct pollfd *polls, int room);
-  bool (*pending)(const Backend *self); /* packets were taken that the system has not */
-  /* OK: open. Else nothing will come from it any more, and *why says why (valid while the backend is): PEER, IO, BAD_VALUE. */
+  bool (*pending)(const Backend *self); /* packets were taken that the system has not taken yet */
+  /* OK: open. Otherwise it will send nothing more, and *why says why (valid while the backend is): PEER, IO, BAD_VALUE. */
   Status (*peer_status)(const Backend *self, int peer, const char **why);
-  uint64_t dropped; /* what came and was no packet of a peer's */
+  uint64_t dropped; /* what arrived and was no packet of a peer */
   void (*free)(Backend *self);
 };
 
@@ -52,11 +52,11 @@ typedef struct BackendPeers {
   uint32_t mtu;      /* 0: ask the system for each route, and use at most UDP_MAX_MTU */
   size_t max_packet; /* of streams */
   double seconds;    /* for the peers to answer */
-  int fault;         /* afterwards: whom a failure is about; -1: nobody */
+  int fault;         /* afterwards: the node that a failure is about; -1: none */
   /* What both ends have agreed on: of other bytes come other keys. At most BACKEND_MAX_AGREED; NULL: nothing. */
   const uint8_t *agreed;
   size_t agreed_bytes;
-  atomic_bool give_up; /* set by another thread: it is not waited for them any more */
+  atomic_bool give_up; /* set by another thread: stop waiting for them */
 } BackendPeers;
 Status backend_open(void *peers, Backend **backend);
 

@@ -1,5 +1,5 @@
 /* Simulated links, as Linux's netem makes them: rate, delay, jitter, loss, and traces of rates. Pure arithmetic over times that the caller
- * gives, seeded and repeatable, so that a run in real time and one in virtual time mean the same network. */
+ * gives, seeded and repeatable, so that runs in real and in virtual time see the same network. */
 #ifndef INFER_NETEM_H
 #define INFER_NETEM_H
 #include "base/rng.h"
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- traces: a rate that changes with time in steps, read from a file or drawn from a Markov chain */
+/* ---- traces: a rate that changes in steps, read from a file or drawn from a Markov chain */
 
 typedef struct LinkTracePoint {
   double seconds;         /* since the start; the first is 0, they rise */
@@ -41,45 +41,45 @@ typedef enum LinkTopology {
 
 typedef enum LossModel {
   LOSS_BERNOULLI,
-  LOSS_GILBERT_ELLIOTT /* two states, all is lost in the bad one, which lasts `loss_burst` packets on average */
+  LOSS_GILBERT_ELLIOTT /* two states; all packets are lost in the bad one, which lasts `loss_burst` packets on average */
 } LossModel;
 
 typedef struct LinkOptions {
   double bits_per_second; /* 0: unlimited */
   double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
-  double loss;            /* share of packets, [0, 1) */
+  double loss;            /* fraction of packets, [0, 1) */
   LossModel loss_model;
   double loss_burst; /* packets, at least 1 */
   LinkTrace trace;   /* count 0: the rate above; borrowed */
   LinkTopology topology;
   uint64_t seed;
   bool lose_tokens; /* `loss` is of single tokens, drawn by the receiver, not of packets */
-  size_t overhead;  /* bytes of lower layers that count with each packet */
+  size_t overhead;  /* bytes of lower layers added to each packet */
 } LinkOptions;
 
-/* What one device's own link into the network allows. */
+/* The limits of one device's own link into the network. */
 typedef struct LinkEnd {
-  double out, in; /* bits a second that leave the device, and that reach it; 0: as many as the link carries */
+  double out, in; /* bits a second from the device and to it; 0: no limit of its own */
   double latency; /* seconds one way; of two devices the longer counts */
 } LinkEnd;
 
-/* The slower of two rates, of which 0 is none. */
+/* The slower of two rates, where 0 means no limit. */
 static inline double link_slower(double rate, double other) { return rate <= 0 || (other > 0 && other < rate) ? other : rate; }
 
 typedef struct LinkModel {
   const LinkOptions *options;
   double rate;    /* bits a second where no trace says otherwise; 0: unlimited */
   double latency; /* seconds */
-  double busy;    /* until when what was given to it takes the link */
-  double arrived; /* the last arrival: nothing overtakes */
+  double busy;    /* the link is occupied until then */
+  double arrived; /* the last arrival: no packet overtakes another */
   bool bad;       /* state of the loss model */
   Rng fate, jitter;
 } LinkModel;
 
-/* options outlive it. The seed and the pair decide all that is random. */
+/* options outlive it. Everything random follows from the seed and the pair. */
 void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to);
 
-bool link_model_loses(LinkModel *link); /* the fate of the next packet: to be asked once for each */
+bool link_model_loses(LinkModel *link); /* whether the next packet is lost: call once for each */
 
 /* ---- all links of a device */
 
@@ -88,7 +88,7 @@ typedef struct Netem {
   bool active;
   double start;       /* where a trace begins; times are the caller's */
   LinkModel *links;   /* [nodes]: to each */
-  LinkModel *chances; /* [nodes]: of what is sent as it is needed */
+  LinkModel *chances; /* [nodes]: of packets that depend on the moment */
   LinkModel out, in;  /* of a switch: this device's ports */
   LinkModel *medium;  /* of all devices together */
   double *port_rate;  /* [nodes] at which each device's port of a switch sends; 0: unlimited */
@@ -109,7 +109,7 @@ double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool plann
 /* When one from the peer that reaches this device's port then is in: a switch's port takes one after the other. */
 double netem_receive(Netem *netem, int peer, double reached, size_t bytes);
 
-/* Seconds that so many bytes take to a peer while nothing else is under way. */
+/* Seconds that `bytes` take to a peer over an idle link. */
 double netem_idle(const Netem *netem, int peer, size_t bytes);
 
 #endif

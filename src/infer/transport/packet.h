@@ -1,10 +1,10 @@
-/* The unit of what devices say to each other while they compute, the same over every backend (docs/FORMATS.md): 12 bytes, little-endian,
+/* The unit of communication between devices while they compute, the same over every backend (docs/FORMATS.md): 12 bytes, little-endian,
  * and a payload whose length follows from them and from what was agreed.
  *
  *   0 request u32 | 4 block u8 | 5 site (low 4 bits), type (high 4) u8 | 6 part u8 | 7 flags u8 | 8 index u16 | 10 count u16
  *
  * A message is all packets of one (request, block, site, part) of one sender; count says how many, index which one. Its tokens are
- * interleaved: packet f of F has tokens f, f + F, f + 2 F..., so that a lost packet leaves gaps, not a hole. Pure functions. */
+ * interleaved: packet f of F has tokens f, f + F, f + 2 F..., so that a lost packet leaves scattered gaps. Pure functions. */
 #ifndef INFER_PACKET_H
 #define INFER_PACKET_H
 #include "base/status.h"
@@ -17,7 +17,7 @@ enum { PACKET_HEADER = 12, MAX_PACKETS = 1024 /* of a message */, MAX_PARTS = 16
 typedef enum PacketType {
   PACKET_CODES,  /* the codes of its tokens: packed, or with PACKET_CODED entropy-coded where that is shorter */
   PACKET_RAW,    /* the rows of its tokens, float32 */
-  PACKET_QUERY,  /* bits of the packets that are missing; count 0, no bits: it is not known how many there are */
+  PACKET_QUERY,  /* bits of the missing packets; count 0, no bits: their number is not known */
   PACKET_STATUS, /* u8 state (0 not yet, 1 sent, 2 gone), 3 zero bytes, bits of the packets that were sent; count 0, no bits: none were */
   PACKET_TYPES
 } PacketType;
@@ -33,9 +33,9 @@ typedef struct Packet {
 } Packet;
 
 void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]);
-void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet); /* the fields as they stand there, unchecked */
+void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet); /* the fields, unchecked */
 
-/* What was agreed on, from which every length follows. */
+/* What was agreed on; every length follows from it. */
 typedef struct PacketRules PacketRules;
 struct PacketRules {
   int nodes, blocks, sites, parts;
@@ -53,11 +53,11 @@ struct PacketRules {
 int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part);
 
 /* The header of a packet of `size` bytes from node `sender` in a request of `batch` samples. BAD_VALUE names what does not follow from the
- * rules: block, site, part, type, flags, index, count, length. Whether its request is due is the transport's to know, and codes are looked
- * at as they are unpacked. */
+ * rules: block, site, part, type, flags, index, count, length. Whether its request is due is checked by the transport, and codes when they
+ * are unpacked. */
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet);
 
-/* Where the payload of a packet begins when those of its message stand one behind the other, none of them entropy-coded. tokens: of the
+/* Where the payload of a packet begins if those of its message are stored one after another, none of them entropy-coded. tokens: of the
  * message.
  */
 size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index);
@@ -70,8 +70,8 @@ static inline size_t packet_bits_bytes(int count) { return ((size_t)count + 7) /
  * fit, or there would be more than MAX_PACKETS. */
 int interleave_packets(int64_t tokens, double token_bits, size_t max, int min);
 
-/* The least number of packets of a part, of a block that has at least `min` to a receiver: never one alone where a block's would not be,
- * or a lost one would be a hole. */
+/* The least number of packets of a part, of a block that has at least `min` to a receiver: never a single one where a block would have
+ * several, or a lost one would take a whole area. */
 static inline int interleave_min(int min, int parts) {
   int each = (min + parts - 1) / parts;
   return each < 2 && min > 1 ? 2 : each;

@@ -1,4 +1,4 @@
-/* Decisions over a message that is waited for. */
+/* Decisions about a message that is waited for: see policy.h. */
 #include "infer/transport/policy.h"
 #include <math.h>
 
@@ -16,14 +16,14 @@ bool policy_is_in_flight(double round_trip, double left, double now) { return no
 
 static double between(double min, double value, double max) { return earlier(max, later(min, value)); }
 
-/* When to ask, if nothing comes before. */
+/* When to send a QUERY, if nothing arrives before. */
 static double question_at(const MessageState *g, double grace) {
   if (g->asking) return INFINITY;
   if (g->unanswered > 0) { /* how long an answer may take before the question is repeated */
     double first = g->round_trip > 0 ? between(min_timeout, 2 * g->round_trip, max_timeout) : first_timeout;
     return g->asked + earlier(max_timeout, first * pow(1.5, g->unanswered - 1));
   }
-  if (g->told >= g->waiting) { /* what was sent should be there a grace after its sender said so; what was not takes its time */
+  if (g->told >= g->waiting) { /* what was sent should arrive within a grace after its sender said so; the rest takes longer */
     double pause = between(min_pause, later(2 * g->round_trip, g->block_time / 4), max_timeout);
     return later(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
   }
@@ -37,7 +37,7 @@ Decision policy_decide(const Reliability *r, const MessageState *g, double now, 
   *again = now;
   if (g->packets > 0 && g->arrived >= g->packets) return DECISION_COMPLETE;
   if (g->sender == SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? DECISION_PEER_GONE : DECISION_LOST;
-  /* All that is missing is said to be sent, and had a grace to come since: from then on it is lost. */
+  /* Everything missing was reported as sent and had a grace to arrive: from then on it is lost. */
   bool sent = g->sender == SENDER_SENT && g->packets > 0 && g->missing_sent >= g->packets - g->arrived;
   double lost = r->mode == RELIABILITY_DEADLINE && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
   double late = r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? g->waiting + r->deadline : INFINITY;
@@ -49,6 +49,6 @@ Decision policy_decide(const Reliability *r, const MessageState *g, double now, 
   if (r->mode == RELIABILITY_STREAM) return DECISION_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;
-  *again = earlier(*again, *ask ? now + min_pause : next); /* where it cannot be asked now */
+  *again = earlier(*again, *ask ? now + min_pause : next); /* where no QUERY can be sent now */
   return DECISION_WAIT;
 }

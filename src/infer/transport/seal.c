@@ -1,4 +1,4 @@
-/* Sealing: the key schedule is made once, each datagram sets the nonce alone. */
+/* Sealing: the key schedule is made once, each datagram only sets the nonce. */
 #include "infer/transport/seal.h"
 #include "infer/transport/packet.h"
 #include "infer/wire.h"
@@ -38,7 +38,7 @@ static void make_nonce(const Seal *seal, uint64_t sequence, uint8_t nonce[SEAL_I
   for (int i = 0; i < 8; i++) nonce[SEAL_IV - 1 - i] ^= (uint8_t)(sequence >> 8 * i);
 }
 
-/* Seals text [bytes] in place; clear [clear_bytes] is not hidden, but belongs to what is signed. */
+/* Seals text [bytes] in place; clear [clear_bytes] is authenticated, but not encrypted. */
 static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
                         uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV];
@@ -52,7 +52,7 @@ static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, siz
   return closed ? STATUS_OK : status_set(STATUS_IO, "a datagram cannot be sealed");
 }
 
-/* Opens text in place; false: it is not what was sealed under this number, and text is of no use. */
+/* Opens text in place; false: it is not what was sealed under this number, and text is undefined. */
 static bool open_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
                       const uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV], expected[SEAL_TAG];
@@ -84,7 +84,7 @@ int datagram_sender(const uint8_t *datagram, size_t size) {
   return size >= DATAGRAM_AROUND + PACKET_HEADER && datagram[0] == FIRST ? datagram[1] : -1;
 }
 
-/* The window is a ring of one word more than it is wide, so that the word that is being filled never counts still. */
+/* The window is a ring of one word more than it is wide, so that the word being filled is never counted. */
 uint8_t *datagram_open(DatagramReceiver *receiver, uint8_t *datagram, size_t size, size_t *bytes) {
   ReplayWindow *window = &receiver->window;
   uint64_t sequence = 0;

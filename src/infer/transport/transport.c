@@ -1,12 +1,12 @@
-/* Memory, peers, and what leaves: from the queue through the simulated links into flight, and from there, when it is due, out. */
+/* Memory, peers, and sending: from the queue through the simulated links into flight, and out when a packet is due. */
 #include "infer/transport/transport_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory: how much follows from the set-up and from what the backend needs ---- */
+/* ---- memory: its size follows from the set-up and the backend ---- */
 
-/* Slots also hold packets that come before their request begins, each behind its length. Where nothing is lost, nothing is asked. */
+/* Slots also hold packets that arrive before their request begins, each behind its length. Where nothing is lost there are no queries. */
 static void choose_sizes(Transport *t) {
   const TransportSetup *s = &t->setup;
   bool holds = s->reliable && s->ordered, asks = t->reliability.mode != RELIABILITY_STREAM;
@@ -50,7 +50,7 @@ static void lay_out_slots(Transport *t, Peer *peer) {
   }
 }
 
-/* Gone through twice: to measure the block, and to hand it out. Returns how much must be zero; rings are written before they are read. */
+/* Called twice: to measure the block, and to assign it. Returns how much must be zero; rings are written before they are read. */
 static size_t lay_out(Transport *t) {
   size_t nodes = (size_t)t->setup.nodes, places = (size_t)t->places;
   t->due = part(t, nodes, sizeof *t->due);
@@ -185,10 +185,10 @@ Status transport_give_up(Transport *t, int peer) {
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, t->setup.timeout);
 }
 
-/* ---- what leaves: from the queue through the simulated links ---- */
+/* ---- sending: from the queue through the simulated links ---- */
 
-/* The next packet of an entry: of a message for all its receivers, or of what is sent to one; false: there is none. A question about what
- * has been decided since is not asked any more. */
+/* The next packet of an entry: of a message for all its receivers, or of one receiver; false: there is none. A query about what has been
+ * decided since is dropped. */
 static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
   const Message *m = &t->messages[e->message];
   *packet = (InFlight){.kind = e->kind, .message = e->message, .index = e->next, .key = e->key};
@@ -201,7 +201,7 @@ static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
     while (word < t->words && !wanted[word]) word++;
     if (word == t->words) return false;
     packet->index = 64 * word + __builtin_ctzll(wanted[word]);
-    wanted[word] &= wanted[word] - 1; /* not to be sent again from here on */
+    wanted[word] &= wanted[word] - 1; /* not to be sent again after this */
     return true;
   }
   case ENTRY_QUERY: {
@@ -213,7 +213,7 @@ static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
   }
 }
 
-/* Of questions and answers as long as they are by now. */
+/* The present size, of queries and answers too. */
 static size_t packet_size(const Transport *t, int peer, const InFlight *packet) {
   uint64_t sequence;
   if (packet->kind <= ENTRY_RESEND) return PACKET_HEADER + t->messages[packet->message].packets[packet->index].bytes;
@@ -244,7 +244,7 @@ static void put_in_flight(Transport *t, int to, InFlight packet, double ready, d
 }
 
 /* Queue -> in flight, as far as there is room. A packet goes to all receivers in turn, to the next node first, so that devices that send at
- * once do not all begin with the same one. */
+ * the same time do not all begin with the same receiver. */
 static void empty_queue(Transport *t, double now) {
   InFlight packet;
   while (t->queued) {
@@ -264,7 +264,7 @@ static void empty_queue(Transport *t, double now) {
   }
 }
 
-/* ---- bytes of a packet, made as it leaves, so that a STATUS tells what has left by then ---- */
+/* ---- bytes of a packet, made when it is sent, so that a STATUS is up to date ---- */
 
 static void pack_bits(const uint64_t *bits, int count, bool inverted, uint8_t *bytes) {
   memset(bytes, 0, packet_bits_bytes(count));
@@ -273,7 +273,7 @@ static void pack_bits(const uint64_t *bits, int count, bool inverted, uint8_t *b
   }
 }
 
-/* Whoever asks for what it is not sent, or for what has been written over, must not wait. */
+/* A peer that queries what it is not sent, or what has been overwritten, must not wait. */
 static size_t make_status(const Transport *t, int peer, MessageKey key, uint8_t *out) {
   Packet packet = control_packet(PACKET_STATUS, key);
   uint64_t sequence, left[MAX_PACKETS / 64] = {0};
@@ -324,7 +324,7 @@ static void finish_packet(Transport *t, int to) {
   t->next_due = next;
   t->full &= ~((uint64_t)1 << to);
   t->changed = true;
-  if (f.kind != ENTRY_MESSAGE) { /* messages counted when they were queued */
+  if (f.kind != ENTRY_MESSAGE) { /* messages were counted when they were queued */
     t->state.packets_sent++;
     t->state.bytes_sent += t->buffer_bytes + t->setup.overhead;
   }
@@ -345,7 +345,7 @@ static void finish_packet(Transport *t, int to) {
   m->pending--;
 }
 
-/* The next packet to the peer that is due. What is lost on its link, or for whom nobody waits any more, ends here: *dropped. */
+/* The next packet to this peer that is due. What is lost on its link, or is for a peer that has been left out, ends here: *dropped. */
 static bool next_to(Transport *t, int to, double now, TransportOutput *output, bool *dropped) {
   while (t->due[to] <= now) {
     const InFlight *f = &t->flights[t->peers[to].first];
@@ -383,7 +383,7 @@ double transport_deadline(const Transport *t, uint64_t blocked) {
   return t->entering_count ? fmin(next, t->entering[t->entering_first].at) : next;
 }
 
-/* One of these peers for whom packets have not left yet; -1: none. */
+/* One of these peers with packets in flight; -1: none. */
 static int waits_for(const Transport *t, uint64_t peers) {
   for (int d = 0; d < t->setup.nodes; d++) {
     if (is_in(peers, d) && t->peers[d].flying) return d;
@@ -399,11 +399,11 @@ int transport_reserve(Transport *t, MessageKey key, int *holds_up) {
   uint64_t sequence;
   Message *m = message_of(t, key, &sequence);
   if (m->pending) {
-    int peer = waits_for(t, m->peers); /* a receiver, or who keeps the queue's head from leaving */
+    int peer = waits_for(t, m->peers); /* a receiver, or the one that blocks the head of the queue */
     *holds_up = peer >= 0 ? peer : waits_for(t, UINT64_MAX);
     return m->pending;
   }
-  m->used = false; /* its memory is the owner's from here on */
+  m->used = false; /* its memory is the owner's from now on */
   m->sequence = sequence;
   return 0;
 }
@@ -436,7 +436,7 @@ Status transport_submit(Transport *t, MessageKey key, const TransportPacket *pac
   t->state.payload_sent += receivers * payload;
   t->state.packets_sent += receivers * (uint64_t)count;
   t->state.bytes_sent += receivers * (payload + (uint64_t)count * (PACKET_HEADER + t->setup.overhead));
-  if (sequence != t->span_sequence || t->span_from <= 0) { /* a block's span is from its first packet sent to its last arrival */
+  if (sequence != t->span_sequence || t->span_from <= 0) { /* a block's span reaches from its first packet sent to its last arrival */
     t->span_sequence = sequence;
     t->span_from = t->span_to = now;
   }

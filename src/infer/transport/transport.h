@@ -1,14 +1,14 @@
 /* The protocol by which devices exchange what they compute, as a state machine without socket, thread or clock: bytes in, bytes out, and
- * the time as an argument (seconds, of any origin). What a message holds is its owner's.
+ * the time as an argument (seconds, of any origin). The content of a message is opaque to it.
  *
  *   submit -> queue -> netem -> packets in flight to each peer, by time -> output
  *   input  -> slots of each peer -> take
  *
- * A thread drives one over sockets (transport_thread.h); the simulation drives one for each device in virtual time (sim/simulate.h). What
- * is missing is asked for, sent again or done without as policy.h decides. Nothing is allocated after transport_new.
+ * A thread drives one over sockets (transport_thread.h); the simulation drives one for each device in virtual time (sim/simulate.h).
+ * Missing packets are queried, sent again or given up as policy.h decides. Nothing is allocated after transport_new.
  *
- * Messages of the same site and part are numbered by sequence = (request - 1) blocks + block, and stand at sequence mod ring: a place of a
- * message that is sent is used again when all of it has left, one of a message that comes when its owner is done with it. */
+ * Messages of the same site and part are numbered by sequence = (request - 1) blocks + block, and are stored at sequence mod ring. The
+ * place of an outgoing message is reused once all of it has been sent, that of an incoming one once its owner has called transport_done. */
 #ifndef INFER_TRANSPORT_H
 #define INFER_TRANSPORT_H
 #include "infer/transport/netem.h"
@@ -20,19 +20,19 @@ typedef struct Transport Transport;
 typedef struct TransportSetup {
   int self, nodes;
   int blocks, sites, parts;
-  size_t max_message_bytes;       /* payloads of the largest message, in any number of packets */
-  int max_packets;                /* of a message: MAX_PACKETS, or the tokens of the largest one */
-  bool ahead;                     /* senders wait for nobody (decoders): places for two requests where the backend cannot hold them back */
+  size_t max_message_bytes; /* payloads of the largest message, in any number of packets */
+  int max_packets;          /* of a message: MAX_PACKETS, or the tokens of the largest one */
+  bool ahead;               /* senders do not wait for others (decoders): places for two requests where the backend cannot hold them back */
   const Reliability *reliability; /* copied */
   const LinkOptions *links;       /* simulated links, copied but for the trace; NULL: none */
   double timeout;
-  bool mask; /* a peer that fails or falls silent is gone: nobody waits for it any more; else that is a failure */
-  /* What carries the packets: */
+  bool mask; /* a peer that fails or is silent is left out from then on; otherwise that is a failure */
+  /* Of the backend: */
   size_t max_packet; /* header and payload */
-  size_t overhead;   /* bytes that it puts around each packet */
+  size_t overhead;   /* bytes that it adds to each packet */
   bool reliable, ordered;
   /* Of a simulation: */
-  bool lengths_only;   /* payloads have a length, but no bytes */
+  bool lengths_only;   /* payloads have a length, but no content */
   bool settled;        /* estimates begin as those of a session that was at work on idle links: the round trip of the smallest question and
                           answer, and the jitter; else they are measured first */
   const LinkEnd *ends; /* [nodes] where devices' links differ; NULL */
@@ -46,27 +46,27 @@ typedef struct MessageKey {
 
 typedef struct TransportPacket {
   Packet header;
-  const uint8_t *payload; /* NULL: it did not come, or lengths_only */
+  const uint8_t *payload; /* NULL: missing, or lengths_only */
   size_t bytes;
 } TransportPacket;
 
-/* What has come of a message from one peer. */
+/* The packets of a message that have arrived from one peer. */
 typedef struct TransportArrival {
   const TransportPacket *packets; /* [count] in order of index */
-  int count;                      /* 0: nothing came, and it is not known how much there was */
+  int count;                      /* 0: nothing arrived, and the number is not known */
   int missing;
-  bool late; /* the rest was masked since the time was over, not because it was lost */
+  bool late; /* the rest was masked because the deadline passed, not because it was lost */
 } TransportArrival;
 
-/* now: from where links' traces count. NO_MEMORY; UNSUPPORTED: a shared medium without one to share. */
+/* now: the time at which the traces of links begin. NO_MEMORY; UNSUPPORTED: a shared medium without one to share. */
 Status transport_new(Transport **transport, const TransportSetup *setup, double now);
 void transport_free(Transport *transport); /* accepts NULL */
 
 /* ---- the owner's side */
 
-/* Before the first message of a request: its samples, what follows for lengths, and who sends to this device and receives from it (bits of
- * nodes). rules and its arrays stay as they are until the next one. Packets of the next request may come before it begins: their lengths
- * are checked then. */
+/* Before the first message of a request: its number of samples, the rules for lengths, and which nodes (bits) send to this device and
+ * receive from it. rules and its arrays must not change until the next one. Packets of the next request may arrive before it begins: their
+ * lengths are checked then. */
 void transport_begin_request(Transport *transport, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t receivers);
 
@@ -78,31 +78,30 @@ int transport_reserve(Transport *transport, MessageKey key, int *holds_up);
  * them back. BAD_VALUE. */
 Status transport_submit(Transport *transport, MessageKey key, const TransportPacket *packets, int count, uint64_t peers, double now);
 
-/* A message that is waited for, from several peers: made by transport_expect, gone on with by transport_take until `undecided` is 0; one at
- * a time. */
+/* A message expected from several peers: created by transport_expect, continued by transport_take until `undecided` is 0. One at a time. */
 typedef struct Expected {
   MessageKey key;
   uint64_t peers, undecided;
-  double since; /* the owner can do nothing else since then; to be moved on by time in which nobody ran */
+  double since; /* the owner has been idle since then; to be advanced by time in which this process did not run */
 } Expected;
 Expected transport_expect(Transport *transport, MessageKey key, uint64_t peers, double now);
 
-/* Decides about each peer's message: complete, or given up. arrivals [nodes]: of the last call, valid until the next transport_expect,
- * their payloads until transport_done. *again: when to come again if nothing changes before. TIMEOUT, PEER, BAD_VALUE: transport_fault says
+/* Decides on each peer's message: complete, or given up. arrivals [nodes]: of the last call, valid until the next transport_expect,
+ * their payloads until transport_done. *again: when to call again if nothing changes before. TIMEOUT, PEER, BAD_VALUE: transport_fault says
  * whose. */
 Status transport_take(Transport *transport, Expected *expected, double now, TransportArrival *arrivals, double *again);
 
-/* The message has been read: its places are free for another one. */
+/* The message has been read: its places may be reused. */
 void transport_done(Transport *transport, MessageKey key, uint64_t peers);
 
 /* ---- the network's side */
 
-/* A packet of a peer. False: there is no room for it yet; an ordered backend keeps it and comes again, another one drops it. A peer that
- * breaks the rules has failed, and is not listened to any more. */
+/* A packet from a peer. False: there is no room for it yet; an ordered backend keeps it and tries again, another one drops it. A peer that
+ * violates the protocol has failed; its packets are ignored from then on. */
 bool transport_input(Transport *transport, int peer, const uint8_t *packet, size_t bytes, double now);
 
-/* All that had come by `at` has been put in: until then nothing is given up for not being there. Also lets in what the port of a simulated
- * switch has held back until then. */
+/* All packets that had arrived by `at` have been passed in: nothing is given up as missing before that. Also releases what the port of a
+ * simulated switch has held back until then. */
 void transport_caught_up(Transport *transport, double at);
 
 typedef struct TransportOutput {
@@ -111,38 +110,38 @@ typedef struct TransportOutput {
   size_t bytes;
 } TransportOutput;
 
-/* The next packet that is due, if there is one. It comes again until transport_sent confirms it. blocked: peers (bits) that are passed over
- * because their link has no room; what is for them comes in the first call that leaves them out, once the link takes bytes again. */
+/* The next packet that is due, if there is one. It is returned again until transport_sent confirms it. blocked: peers (bits) that are
+ * skipped because their link is full; their packets are returned by the first call without them. */
 bool transport_output(Transport *transport, double now, uint64_t blocked, TransportOutput *output);
 void transport_sent(Transport *transport, int peer);
 
-/* When to come again with output or caught_up; INFINITY: nothing is in flight. */
+/* When to call output or caught_up again; INFINITY: nothing is in flight. */
 double transport_deadline(const Transport *transport, uint64_t blocked);
 bool transport_is_idle(const Transport *transport); /* nothing is left to be sent */
 
 /* ---- peers */
 
-/* The peer's connection is over, or it broke the rules; why says how. */
+/* The peer's connection has ended, or it violated the protocol; why says how. */
 void transport_fail_peer(Transport *transport, int peer, Status status, const char *why);
-void transport_leave(Transport *transport, int peer);     /* gone for good: nobody waits for it, what was for it is dropped */
-Status transport_give_up(Transport *transport, int peer); /* time is over for it: TIMEOUT, or it is left */
-Status transport_check(Transport *transport); /* the failure of a peer that takes part in the request: first of one that broke the rules */
+void transport_leave(Transport *transport, int peer);     /* for good: it is not waited for, and its packets are dropped */
+Status transport_give_up(Transport *transport, int peer); /* its time is over: TIMEOUT, or it is left out */
+Status transport_check(Transport *transport);             /* the failure of a peer of this request, protocol violations first */
 
-/* Both since they were last asked: whether anything has changed that the owner may wait for, and whether the owner's calls have left
- * something to do for who drives the network's side (input, caught_up, output). */
+/* Both since the last call: whether anything has changed that the owner may wait for, and whether the owner's calls have left work for the
+ * driver of the network's side (input, caught_up, output). */
 bool transport_changed(Transport *transport);
 bool transport_wants_driver(Transport *transport);
 
-/* What an owner may know. Counts are since the start: messages count when they are queued, once for each receiver; the rest as it leaves.
+/* State and counts. Counts are since the start: messages count when they are queued, once for each receiver; the rest as it leaves.
  */
 typedef struct TransportState {
   uint64_t bytes_sent, bytes_received;     /* with all headers that this program writes */
   uint64_t payload_sent;                   /* of CODES and RAW */
   uint64_t packets_sent, packets_received; /* of any type */
-  uint64_t lost, late;                     /* packets: never came; were given up as the time was over, and may have come afterwards */
+  uint64_t lost, late;                     /* packets: never arrived; were given up at the deadline, and may have arrived afterwards */
   uint64_t lost_tokens, late_tokens;       /* that they held */
   uint64_t resent;                         /* sent again */
-  uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
+  uint64_t dropped;                        /* arrived but unusable: of an unknown sender, or without room for them */
   uint64_t left;                           /* peers, as bits, that are not waited for any more */
   int fault;                               /* whom a failure is about; -1: no peer */
   int ring;                                /* messages of a site and part that are kept, in both directions: the owners' memory too */

@@ -1,5 +1,5 @@
-/* What comes, and how a message is waited for. Hostile bytes: everything is checked against the rules of the request, and a peer that
- * breaks them is not listened to any more. */
+/* Receiving packets, and waiting for messages. Hostile bytes: everything is checked against the rules of the request, and a peer that
+ * violates them has failed. */
 #include "infer/transport/transport_internal.h"
 #include "infer/wire.h"
 #include <math.h>
@@ -28,14 +28,14 @@ static Slot *open_slot(const Transport *t, int peer, uint64_t sequence, int plac
   return slot;
 }
 
-/* ---- what comes: data ---- */
+/* ---- receiving: data ---- */
 
-/* A packet of a slot is there. */
+/* A packet of a slot has arrived. */
 static void arrive(Transport *t, int peer, Slot *slot, int index, double at) {
   Peer *from = &t->peers[peer];
   if (slot->decided || has(slot->there, index)) return;
   set(slot->there, index);
-  /* A packet that was asked for says nothing about how they come by themselves. */
+  /* A packet that was queried says nothing about the usual gap. */
   if (slot->arrived > 0 && slot->asked <= 0 && at > slot->last) from->gap = policy_smooth(from->gap, at - slot->last);
   slot->arrived++;
   t->fresh |= (uint64_t)1 << peer;
@@ -43,7 +43,7 @@ static void arrive(Transport *t, int peer, Slot *slot, int index, double at) {
   if (slot->arrived == slot->count) t->changed = true;
 }
 
-/* What the port has let in by now. */
+/* What the simulated port has let in by now. */
 static void let_in(Transport *t, double now) {
   while (t->entering_count && t->entering[t->entering_first].at <= now) {
     const Entering *e = &t->entering[t->entering_first];
@@ -61,7 +61,7 @@ static Status check_count(const Transport *t, Slot *slot, int count) {
   return status_set(STATUS_BAD_VALUE, "sent a packet of %d of a message of %d; %d are possible", count, slot->count, t->setup.max_packets);
 }
 
-/* A packet of the request at work, whose place in the sequence is right. */
+/* A packet of the current request, whose place in the sequence is right. */
 static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
   Packet p;
   TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &p));
@@ -71,7 +71,7 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
   TRY(check_count(t, slot, p.count));
   t->fresh |= (uint64_t)1 << peer;
   if (slot->decided) {
-    t->state.dropped++; /* it was counted when it was given up */
+    t->state.dropped++; /* counted when it was given up */
     return STATUS_OK;
   }
   if (has(slot->there, p.index)) return STATUS_OK;
@@ -82,7 +82,7 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
     slot->length[p.index] = (uint32_t)payload;
     slot->flags[p.index] = p.flags;
   }
-  /* Behind what the port of a switch lets in first; where that has no room, it is lost. */
+  /* Behind what the port of a simulated switch lets in first; without room there it is lost. */
   double at = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead);
   if (at <= now) {
     arrive(t, peer, slot, p.index, now);
@@ -93,26 +93,26 @@ static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t by
   return STATUS_OK;
 }
 
-/* Whether the peer has messages of this part in the request at work. */
+/* Whether the peer has messages of this part in the current request. */
 static bool sends(const Transport *t, int peer, int part) {
   const PacketRules *rules = t->rules;
   if (!is_in(t->senders, peer) || part >= rules->parts) return false;
   return rules->message_rows || packet_rows(rules, peer, t->batch, 0, 0, part) > 0;
 }
 
-/* The first message of this part that may still be waited for once the request at work has begun. */
+/* The first message of this part that may be waited for once the current request has begun. */
 static uint64_t first_wanted(const Transport *t, int peer, int part) { return sequence_of(t, t->request + !sends(t, peer, part), 0); }
 
-/* On a stream every packet has its turn. Passed over are whole requests, by texts that a device takes no part in, and messages of earlier
- * requests: those that had not come at their deadline come all the same, and are dropped; a peer that begins the request at work has left
- * out the rest. */
+/* On a stream every packet is expected in turn. Skipped are whole requests (texts that a device takes no part in) and messages of earlier
+ * requests: those that missed their deadline arrive all the same and are dropped; a peer that begins the current request has left out the
+ * rest. */
 static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
   Lane *lane = &t->peers[peer].lane[lane_of(t, p->site, p->part)];
   unsigned blocks = (unsigned)t->setup.blocks;
   uint64_t sequence = sequence_of(t, p->request, p->block), *next = &lane->next;
   uint64_t wanted = first_wanted(t, peer, p->part);
   if (lane->seen == 0 && *next < wanted && sequence > *next) *next = sequence < wanted ? sequence : wanted;
-  /* Messages that have no rows in the request at work do not come. */
+  /* Messages without rows in the current request are not sent. */
   const uint64_t end = (uint64_t)t->request * blocks;
   while (lane->seen == 0 && t->rules && t->rules->message_rows && *next < sequence && *next < end &&
          packet_rows(t->rules, peer, t->batch, (int)(*next % blocks), p->site, p->part) == 0)
@@ -128,7 +128,7 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
   if (sequence >= lane->taken) {
     TRY(take_data(t, peer, packet, bytes, now));
   } else {
-    t->state.dropped++; /* the deadline was over before it came */
+    t->state.dropped++; /* it arrived after its deadline */
   }
   if (++lane->seen < p->count) return STATUS_OK;
   lane->seen = 0;
@@ -136,7 +136,7 @@ static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8
   return STATUS_OK;
 }
 
-/* Datagrams come when they come: what is behind the time, or too far ahead of it, is left out. */
+/* Datagrams arrive in any order: those that are too late, or too far ahead, are dropped. */
 static Status take_in_any_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   int lane = lane_of(t, p->site, p->part);
   uint64_t sequence = sequence_of(t, p->request, p->block), first = t->peers[peer].lane[lane].taken;
@@ -146,14 +146,14 @@ static Status take_in_any_order(Transport *t, int peer, const Packet *p, const u
   }
   if (p->request == t->request) return take_data(t, peer, packet, bytes, now);
   Slot *slot = open_slot(t, peer, sequence, place_of(t, sequence, lane));
-  if (slot->early + EARLY_PREFIX + bytes > t->slot_room) return STATUS_OK; /* an honest sender's have room */
+  if (slot->early + EARLY_PREFIX + bytes > t->slot_room) return STATUS_OK; /* packets of an honest sender fit */
   wire_put_u32(slot->bytes + slot->early, (uint32_t)bytes);
   memcpy(slot->bytes + slot->early + EARLY_PREFIX, packet, bytes);
   slot->early += EARLY_PREFIX + bytes;
   return STATUS_OK;
 }
 
-/* What had come for the request that begins now. */
+/* Packets that had arrived for the request that begins now. */
 static void take_early(Transport *t) {
   for (int i = 0; i < t->setup.nodes * t->places; i++) {
     int peer = i / t->places;
@@ -172,7 +172,7 @@ static void take_early(Transport *t) {
   }
 }
 
-/* ---- what comes: questions and answers ---- */
+/* ---- receiving: queries and answers ---- */
 
 static Status check_bits(const Packet *p, size_t bytes, size_t head) {
   if (p->count <= MAX_PACKETS && p->index == 0 && p->flags == 0 && bytes == PACKET_HEADER + head + packet_bits_bytes(p->count))
@@ -180,7 +180,7 @@ static Status check_bits(const Packet *p, size_t bytes, size_t head) {
   return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
 }
 
-/* Whoever does not know how much there is waits for the answer first: what has left may well be on its way, and comes before it. */
+/* A receiver that does not know the number of packets waits for the answer first: what was sent may be in flight, and arrives before it. */
 static void send_again(Transport *t, int peer, const Packet *p, const uint8_t *missing, double now) {
   uint64_t sequence;
   Message *m = message_of(t, (MessageKey){p->request, p->block, p->site, p->part}, &sequence);
@@ -199,14 +199,14 @@ static void send_again(Transport *t, int peer, const Packet *p, const uint8_t *m
   if (enqueue(t, entry))
     m->pending++;
   else
-    memset(wanted, 0, (size_t)t->words * sizeof *wanted); /* it will ask again */
+    memset(wanted, 0, (size_t)t->words * sizeof *wanted); /* it will query again */
 }
 
 static Status take_query(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   Peer *from = &t->peers[peer];
   TRY(check_bits(p, bytes, 0));
-  netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* the port's time; the answer may leave before it is over */
-  if (from->answers >= MAX_ANSWERS) return STATUS_OK;             /* it will ask again */
+  netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* occupies the port; the answer may leave before that ends */
+  if (from->answers >= MAX_ANSWERS) return STATUS_OK;             /* it will query again */
   Entry entry = {.kind = ENTRY_STATUS, .ready = now, .peers = (uint64_t)1 << peer, .key = {p->request, p->block, p->site, p->part}};
   if (!enqueue(t, entry)) return STATUS_OK;
   from->answers++;
@@ -227,14 +227,14 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
   if (slot->unanswered == 1) {
     from->jitter = policy_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
     from->round_trip = policy_smooth(from->round_trip, took);
-  } else if (slot->unanswered > 1) { /* it may answer any of them: the link is at least as slow as since the last one */
+  } else if (slot->unanswered > 1) { /* it may answer any of them: the link is at least as slow as the time since the last one */
     from->round_trip = fmax(from->round_trip, took);
   }
   slot->unanswered = 0;
   t->fresh |= (uint64_t)1 << peer;
   if (slot->decided) return STATUS_OK;
   slot->sender = head[0] == 0 ? SENDER_NOT_YET : head[0] == 1 ? SENDER_SENT : SENDER_GONE;
-  slot->told = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* behind what came before it */
+  slot->told = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* behind what arrived before it */
   if (p->count) TRY(check_count(t, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) set(slot->said, i);
@@ -243,7 +243,7 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
   return STATUS_OK;
 }
 
-/* Whether such a packet may come at all. */
+/* Whether such a packet is possible at all. */
 static Status read_header(const Transport *t, int peer, const uint8_t *packet, size_t bytes, Packet *p) {
   const TransportSetup *s = &t->setup;
   if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
@@ -301,7 +301,7 @@ void transport_begin_request(Transport *t, uint32_t request, int64_t batch, cons
   take_early(t);
 }
 
-/* ---- the owner's side: messages that are waited for ---- */
+/* ---- the owner's side: waiting for messages ---- */
 
 void transport_caught_up(Transport *t, double at) {
   let_in(t, at);
@@ -310,16 +310,16 @@ void transport_caught_up(Transport *t, double at) {
   t->doubts = false;
 }
 
-/* What lies between two waits is how long this device computes a block, and others may. Waiting does not count, or losses would make
- * everybody more and more patient. */
+/* The time between two waits is how long this device computes a block, and how long others may. Waiting does not count, or losses would
+ * make all devices wait longer and longer. */
 Expected transport_expect(Transport *t, MessageKey key, uint64_t peers, double now) {
   if (key.site == 0 && key.part == 0 && t->block_from > 0) t->block_time = policy_smooth(t->block_time, now - t->block_from);
   t->fresh = UINT64_MAX;
   return (Expected){.key = key, .peers = peers, .undecided = peers, .since = now};
 }
 
-/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. A peer that sends
- * faster than it can be taken puts that off for a second. */
+/* Time has passed, but perhaps for this process alone: what arrived meanwhile is taken before anything is given up. A peer that sends
+ * faster than it can be taken delays that by a second at most. */
 static bool has_caught_up(Transport *t, Slot *slot, double now) {
   if (slot->doubted <= 0) slot->doubted = now;
   if (t->caught_up >= slot->doubted || now > slot->doubted + flood_seconds) return true;
@@ -327,7 +327,7 @@ static bool has_caught_up(Transport *t, Slot *slot, double now) {
   return false;
 }
 
-/* The peer stays fresh when what was decided changes its state. */
+/* The peer stays fresh if the decision changes its state. */
 static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, double now, double *again) {
   const Peer *from = &t->peers[peer];
   t->fresh &= ~((uint64_t)1 << peer);
@@ -373,7 +373,7 @@ static void list_packets(const Transport *t, int peer, const Expected *e, const 
   }
 }
 
-/* What is lost, or late at the deadline that was asked for, is done without. Time that is over for a peer is a failure. */
+/* What is lost, or late at the given deadline, is masked. A peer whose time is over is a failure. */
 static Status finish_message(Transport *t, int peer, const Expected *e, Slot *slot, Decision decision, TransportArrival *arrival) {
   bool masked = is_in(t->state.left, peer) || decision == DECISION_LOST || decision == DECISION_LATE;
   if (decision != DECISION_COMPLETE && !masked) TRY(transport_give_up(t, peer));
@@ -407,7 +407,7 @@ Status transport_take(Transport *t, Expected *e, double now, TransportArrival *a
   for (uint64_t left = e->undecided; left; left &= left - 1) {
     int d = __builtin_ctzll(left);
     Peer *from = &t->peers[d];
-    Decision decision = DECISION_WAIT; /* as before, where nothing has changed: so it is with most peers each time that one is complete */
+    Decision decision = DECISION_WAIT; /* unchanged for most peers each time that one is complete */
     Slot *slot = NULL;
     if (is_in(t->fresh, d) || now >= from->again) {
       slot = open_slot(t, d, sequence, place);

@@ -1,5 +1,6 @@
-/* One loop: what has come goes in, what is due goes out, then it sleeps until either can be or somebody asks for something. All is under
- * `lock` but for the backend, which is the thread's; packets are changed by the thread alone, so that it sends without the lock. */
+/* One loop: what has arrived goes in, what is due goes out, then the thread sleeps until there is more of either or the owner calls. `lock`
+ * protects everything except the backend, which belongs to the thread; packets are changed by the thread alone, so that it sends without
+ * the lock. */
 #include "infer/transport/transport_thread.h"
 #include "base/clock.h"
 #include "base/threads.h"
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 static const double stop_seconds = 1, look_seconds = 1e-3 * POLICY_LOOK_MS;
-static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
+static const double gap_seconds = 0.05; /* by which a look is late if this process did not run (Ctrl-Z), which is not a peer's silence */
 
 struct TransportThread {
   TransportThreadSetup setup;
@@ -27,13 +28,13 @@ struct TransportThread {
   pthread_cond_t changed;
   int wake; /* eventfd */
   bool open, stopping, sleeping;
-  bool work;     /* something was asked of the thread since it last looked */
-  bool held;     /* a packet waits in the backend for room */
-  bool watched;  /* somebody waits for `changed` */
+  bool work;     /* the owner has called since the thread last looked */
+  bool held;     /* a packet in the backend waits for room */
+  bool watched;  /* the owner waits for `changed` */
   Status failed; /* of opening, or of the backend as a whole */
   char failure[512];
   size_t max_packet;
-  double checked; /* when who waits was last asked whether to go on */
+  double checked; /* when the waiting owner was last asked whether to continue */
 };
 
 /* ---- the thread ---- */
@@ -82,7 +83,7 @@ static void receive(TransportThread *c) {
   }
 }
 
-/* What is due, to those who take it. Returns who does not. */
+/* Sends what is due. Returns the peers (bits) whose links are full. */
 static uint64_t send_due(TransportThread *c) {
   TransportOutput out;
   uint64_t blocked = 0;
@@ -133,7 +134,7 @@ static void drive(TransportThread *c) {
 
 static void *run(void *context) {
   TransportThread *c = context;
-  prctl(PR_SET_TIMERSLACK, 1000UL); /* packets are let go at their time, not some 50 us later */
+  prctl(PR_SET_TIMERSLACK, 1000UL); /* packets are sent at their time, not some 50 us later */
   Status status = c->setup.open(c->setup.open_context, &c->backend);
   if (status == STATUS_OK) {
     TransportSetup *setup = &c->setup.transport;
@@ -155,7 +156,7 @@ static void *run(void *context) {
 
 /* ---- waiting ---- */
 
-/* One slice of a wait, until something changes, or then; lets go of the lock. *shift: by how much this process was late by itself. */
+/* One slice of a wait, until something changes or until then, without the lock. *shift: by how much this process was late by itself. */
 static Status wait_slice(TransportThread *c, double until, TransportCheck *check, void *context, double *shift) {
   double before = clock_now(), slice = before + look_seconds, seconds = fmax(0, fmin(until, slice) - before);
   struct timespec at;

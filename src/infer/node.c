@@ -119,8 +119,8 @@ static Status send_message(Node *node, uint8_t *message, WireHeader header) {
   return connections_step(&(Connection *){node->control}, 1, 0);
 }
 
-/* A sign of life: one that is still being sent counts for both, and while it is sent the leader is heard. Without a leader nobody wants
- * the answer. */
+/* A sign of life: one that is still being sent counts for both, and while it is sent the leader is heard. Without a leader the
+ * answer is of no use. */
 static void report_progress(void *context, int block) {
   Node *node = context;
   if (!connection_is_open(node->control)) node->cancelled = true;

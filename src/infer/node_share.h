@@ -19,9 +19,9 @@ typedef struct NodeSetup {
   Strategy strategy;           /* how several nodes divide the model */
   int retained;                /* bp-*: blocks that are computed whole */
   bool keep_codes;             /* requests may ask for the codes */
-  bool mask;                   /* goes on without a node that is gone, its tokens masked */
+  bool mask;                   /* continues without a node that is gone, its tokens masked */
   const TokenSplit *split;     /* of a text's tokens; NULL for a model of images */
-  int64_t tokens_max;          /* of the longest sequence, new tokens included; likewise 0 */
+  int64_t tokens_max;          /* of the longest sequence, new tokens included; 0 for images */
   int sequences;               /* that a node decodes at the same time; 0: requests of sequences are not served */
   ClassToken class_token;      /* of images: who has one */
   const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
@@ -43,7 +43,7 @@ typedef struct RequestShare {
 Strategy node_share_strategy(const NodeSetup *setup);
 bool node_share_everything(const NodeSetup *setup); /* each node has all tokens: tp, bp-* */
 
-/* Whether the strategy can do what is wanted of this model with so many nodes; BAD_VALUE or UNSUPPORTED says what is possible. */
+/* Whether the strategy is possible with this model and number of nodes; BAD_VALUE or UNSUPPORTED says what is possible. */
 Status node_share_check(const NodeSetup *setup);
 
 /* counts [nodes] of an image or text of `tokens` tokens, whose last span is that of node home - 1; home 0: spans are in the order of the

@@ -28,9 +28,9 @@ typedef struct SelftestReport {
   int64_t wrong;         /* any other difference */
   int64_t same_images;   /* images where no code differs */
   double worst_same;     /* largest deviation of their logits from the file's, in units of what is allowed: above 1 fails */
-  double worst_replayed; /* likewise for the other images, from the emulation with the codes that were sent */
+  double worst_replayed; /* the same for the other images, compared with the emulation with the codes that were sent */
   int64_t losses;        /* labels whose mean loss was compared: of texts where no code differs, if the file has labels */
-  double worst_loss;     /* how far it is from the file's, likewise */
+  double worst_loss;     /* the same for its distance from the file's */
   double worst_absolute; /* largest |difference| behind worst_same */
   bool passed;
   char reason[160]; /* why not */

@@ -3,7 +3,8 @@
  *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 zero u8 | 9 flags u8 | 10 zero u16
  *          12 request u32 | 16 count u32 | 20 bytes u32 | 24 payload
  *
- * A length that does not follow from the negotiated model is refused by whoever knows the model (code_exchange.c, node.c, leader.c). */
+ * A length that does not follow from the negotiated model is refused by the code that knows the model (code_exchange.c, node.c, leader.c).
+ */
 #ifndef INFER_WIRE_H
 #define INFER_WIRE_H
 #include "autograd/real.h"
@@ -44,13 +45,13 @@ enum {
   X(STOP, 12, LEADER, 0, 0, 0)                                       /* no more tokens of this PROMPT */                                   \
   X(WELCOME, 13, DEVICE, WIRE_WELCOME_BYTES, WIRE_WELCOME_BYTES, 0)  /* first: which model it has */                                       \
   X(BUSY, 14, DEVICE, 0, WIRE_TEXT, 0)                   /* another leader is served; count: place in the queue, 0: there is none; text */ \
-  X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is at fault, 0: nobody; text */              \
+  X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is at fault, 0: none; text */                \
   X(SETUP, 16, LEADER, 1, UINT32_MAX, 0)                 /* the cluster (cluster/setup_message.h); count: nodes */                         \
   X(READY, 17, DEVICE, 0, 0, 0)                          /* count: the epoch of the SETUP */                                               \
   X(MEET, 18, PEER, WIRE_MEET_BYTES, WIRE_MEET_BYTES, 0) /* first: who it is (cluster/peer_handshake.h); count: the epoch */               \
   X(CANCEL, 19, LEADER, 0, 0, 0)                         /* end the epoch, whatever is in progress */                                      \
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
-  X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
+  X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that is not waited for any more */                             \
   X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/hello.h) */                           \
   X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
   X(SEQUENCE, 24, LEADER, 1, UINT32_MAX, 0)              /* as PROMPT, but the sequence then lives on a node, which decodes it   */        \
@@ -67,7 +68,7 @@ typedef enum WireKind {
       WIRE_KIND_END
 } WireKind;
 
-/* Who sends: whoever calls a worker, a leader to its devices, a device to its leader, a device to another. */
+/* Who sends: a caller of a worker, a leader to its devices, a device to its leader, a device to another. */
 typedef enum WireSide { WIRE_FROM_CALLER = 1, WIRE_FROM_LEADER, WIRE_FROM_DEVICE, WIRE_FROM_PEER } WireSide;
 
 typedef struct WireHeader {

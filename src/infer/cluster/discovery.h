@@ -1,5 +1,5 @@
 /* Workers that leaders find by themselves, through Avahi (multicast DNS, "_astra._tcp"). What is announced: the device's name, the port,
- * the version of the protocol, and a proof that whoever announces has the cluster's key (docs/FORMATS.md); leaders pass over announcements
+ * the version of the protocol, and a proof that the announcer has the cluster's key (docs/FORMATS.md); leaders pass over announcements
  * without it. The proof does not cover the address, and can be repeated by others: it only keeps clusters apart. Who a device is, the TLS
  * handshake shows.
  *

@@ -16,7 +16,7 @@
 
 /* ---- what a device computes, in seconds */
 
-/* Seconds of an operation with so many rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
+/* Seconds of an operation with `rows` rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
  * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. Sizes that are no larger than the
  * one before them (a model of few tokens) are passed over. */
 static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
@@ -34,7 +34,7 @@ static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, do
   return rates[tokens > PROFILE_MIDDLE ? PROFILE_SIZES - 1 : 1];
 }
 
-/* Of what is counted, computed on so many rows of `tokens`. */
+/* Seconds of what `cost` counts, computed on `rows` rows. */
 static double profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows) {
   return cost->linear * profile_rate(profile->linear, tokens, rows) + cost->attention * profile_rate(profile->attention, tokens, rows) +
          cost->assign * profile_rate(profile->assign, tokens, rows) + cost->table_bytes * profile->table +
@@ -130,7 +130,7 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
 
 /* ---- timelines: codes, or rows as they are (sp) */
 
-/* Codes of so many tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
+/* Codes of `tokens` tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
  * so. */
 static MessageSize size_of_codes(int64_t tokens, double token_bits, size_t max_packet, int min) {
   int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, min) : 0;
@@ -362,8 +362,8 @@ static const double worth_cutting = 0.98; /* less than a fiftieth may be the noi
 
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
 
-/* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
- * link where they take longer than that. */
+/* Seconds that a device with `tokens` tokens, and `before` in front of them, needs for a block by itself: what it computes, and its codes
+ * on one link where they take longer than that. */
 static double alone(const PlanCase *plan, int device, int64_t before, int64_t tokens) {
   int64_t counts[WIRE_NODES];
   memset(counts, 0, sizeof counts);
@@ -599,8 +599,8 @@ Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int no
   int64_t counts[WIRE_NODES];
   SimResult result;
   *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
-  /* A device that is not here is taken to be as slow as the slowest that is, its input's transfer likewise; one beside the leader has its
-   * input at once. */
+  /* A device that is not here is taken to be as slow as the slowest that is, and so is its link for the input; one beside the leader has
+   * its input at once. */
   int slowest = -1;
   double slowest_rate = 0;
   for (int d = 0; d < nodes; d++) {

@@ -1,4 +1,4 @@
-/* Which strategy is fastest on the devices that there are, and how many tokens each of them gets. Latencies are predicted from what a
+/* Which strategy is fastest on the available devices, and how many tokens each of them gets. Latencies are predicted from what a
  * device computes at its speed (probe.h) and from a simulated network (sim/simulate.h). Deterministic. */
 #ifndef INFER_PLANNER_H
 #define INFER_PLANNER_H
@@ -19,13 +19,13 @@ typedef struct PlanCase {
   const LinkOptions *links;
   const LinkEnd *ends;            /* [devices] where their links differ (netem.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
-  int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
+  int parts;                      /* of a block's codes, 1 at least; 1 where no codes are sent */
   int min_packets;                /* of a block and receiver */
   int retained;                   /* blocks of bp-* that devices compute together */
-  int table_blocks;       /* the first so many blocks may look keys and values of other devices' tokens up: kv_tables_pay says which */
-  bool all_rows;          /* the last block computes all rows, not the wanted ones alone */
-  bool with_input;        /* the transfer of the input to the devices over `links` counts in the latency */
-  double scale;           /* of computation; 0: 1 */
+  int table_blocks; /* the first `table_blocks` blocks may look up keys and values of other devices' tokens, where kv_tables_pay says so */
+  bool all_rows;    /* the last block computes all rows, not the wanted ones alone */
+  bool with_input;  /* the transfer of the input to the devices over `links` counts in the latency */
+  double scale;     /* of computation; 0: 1 */
   double input_bytes;     /* of a token, which a device must have before it begins, where the links there were measured; 0: they have it */
   const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
   const double *input_rates; /* [devices] bits a second of its transfer; 0: at once. NULL where input_bytes is 0 */
@@ -65,7 +65,7 @@ enum { PLANNER_GROUPS_MAX = 16 };
 typedef struct PlannerSetup {
   const ModelConfig *config; /* of the checkpoint, or of a preset */
   int64_t tokens;
-  int devices;                   /* that there are */
+  int devices;                   /* available */
   const DeviceProfile *profiles; /* [devices], the fastest first */
   uint64_t counts_tried;         /* bit n - 1: n devices are tried, the fastest ones */
   int groups[PLANNER_GROUPS_MAX], group_count;
@@ -95,7 +95,7 @@ typedef struct PlanRow {
   bool other_groups;                     /* the checkpoint has another number: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
-  double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
+  double measured;                       /* seconds in virtual time, if it was measured; else 0 */
   double input;                          /* seconds of the transfer of the input, in latency only with_input */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */

@@ -15,7 +15,7 @@ enum { REPEATS_MAX = 32 };
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
 /* ---- recorders: the exchange, or the sums and joins, of a device that is measured alone. What a node computes for them is computed, but
- * nobody sends and nobody waits: what would have been sent and waited for is noted in a timeline between the stretches of computation.
+ * nothing is sent or waited for: what would have been is noted in a timeline between the stretches of computation.
  *
  * Codes, or rows: begin quantises and packs, finish unpacks and looks up. What "came" are codes, or with whole_rows rows, drawn at random:
  * values do not change the time. */
@@ -53,7 +53,7 @@ static size_t payload_bytes(const ExchangeRecorder *recorder, int64_t tokens) {
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries);
 }
 
-/* What one peer's packets would bring of a part of so many tokens: codes, or numbers, drawn at random. codes, row: room for a packet's, or
+/* What one peer's packets would hold of a part of `tokens` tokens: codes, or numbers, drawn at random. codes, row: room for a packet's, or
  * a token's. */
 static void draw_packets(ExchangeRecorder *recorder, RecordedPart *came, int64_t tokens, int32_t *codes, real *row, uint8_t **payload,
                          Rng *rng) {
@@ -183,7 +183,7 @@ typedef struct ReduceRecorder {
   Timeline *timeline;
   double since; /* when the present stretch of computation began, on this thread's clock */
   real *came;   /* [rows_max, width] */
-  real *own;    /* likewise: what leaves */
+  real *own;    /* [rows_max, width] what leaves */
 } ReduceRecorder;
 
 static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partial) {
@@ -225,7 +225,7 @@ typedef struct Measurement {
   TokenLayout layout;
   ExchangeRecorder exchange; /* tokens divided */
   ReduceRecorder reduce;     /* heads and columns divided */
-  bool alone;                /* nobody to exchange with */
+  bool alone;                /* no other device to exchange with */
   bool by_heads;
   Arena *arena;
   Tape *tape;

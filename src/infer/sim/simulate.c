@@ -30,7 +30,7 @@ struct Simulation {
   uint8_t rank[256]; /* of blocks in which something is sent: as sums and joins are numbered by those who make them, without gaps */
   const SimOptions *options;
   double scale, now;
-  const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: nobody does */
+  const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: there is none */
   LinkModel medium;
   Device *devices;         /* [count] */
   double wake[WIRE_NODES]; /* [count] when each is to be looked at again; INFINITY: something must come first */
@@ -234,7 +234,7 @@ static Status check_event(const Event *event, int device, int count) {
                     device, event->packets, event->bytes, MAX_PACKETS);
 }
 
-/* Who sends what, and that somebody sends whatever is waited for. */
+/* Indexes messages by sender, and checks that everything waited for is sent. */
 static Status index_messages(Simulation *sim) {
   sim->sent = calloc((size_t)(sim->count * sim->blocks) * (size_t)(sim->sites * sim->parts) + 1, sizeof *sim->sent);
   if (!sim->sent) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);

@@ -20,7 +20,7 @@ typedef struct SimDevice {
   double compute, wait;                /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
   double span;                         /* from each block's first send to its last arrival, summed */
   uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
-  uint64_t packets_lost, packets_late; /* that it did without: never came; not there at the deadline */
+  uint64_t packets_lost, packets_late; /* that it did without: lost; not there at the deadline */
   uint64_t packets_resent;
 } SimDevice;
 
@@ -32,8 +32,8 @@ typedef struct SimResult {
 /* The share of the time in which packets were under way that the device spent computing: 1 - wait / span, 1 where nothing was sent. */
 double simulate_hidden(const SimDevice *device);
 
-/* devices [count]. BAD_VALUE: an event waits for a message that nobody sends, or the devices wait for each other for ever (names both); a
- * timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's (0: a minute) is over and nothing may
+/* devices [count]. BAD_VALUE: an event waits for a message that no device sends, or the devices wait for each other for ever (names both);
+ * a timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's (0: a minute) is over and nothing may
  * be left out. */
 Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result);
 

@@ -356,7 +356,7 @@ typedef struct Agreement {
   uint8_t (*heard)[WORD]; /* [nodes] from each */
   size_t out[WIRE_NODES], in[WIRE_NODES];
   int socket, fault;
-  uint32_t mtu; /* the smallest that anybody asks for; 0: nobody does, and the system is asked for each route */
+  uint32_t mtu; /* the smallest that any device asks for; 0: none does, and the system is asked for each route */
 } Agreement;
 
 static Status break_off(Agreement *m, int peer, const char *what) {

@@ -151,7 +151,7 @@ static void limit(LinkModel *link, double rate, double latency) {
   link->latency = fmax(link->latency, latency);
 }
 
-/* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
+/* When the last bit of a packet of `bytes` bytes (plus overhead) that was ready then has left. Calls in the order of `ready`. */
 static double leave(LinkModel *link, double ready, size_t bytes) {
   const LinkOptions *o = link->options;
   double bits = 8 * (double)(bytes + o->overhead), rate = o->trace.count ? link_trace_rate(&o->trace, ready) : link->rate;

@@ -32,7 +32,7 @@ void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet) {
                      .count = get_u16(bytes + 10)};
 }
 
-/* Bytes of so many tokens' packed codes, or of their rows. */
+/* Bytes of the packed codes of `tokens` tokens, or of their rows. */
 static size_t payload_bytes(const PacketRules *rules, int64_t tokens) {
   if (rules->raw) return (size_t)tokens * (size_t)rules->width * 4;
   return pack_dense_bytes(tokens, rules->groups, rules->entries);
@@ -62,7 +62,7 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
     return status_set(STATUS_BAD_VALUE, "sent a packet of type %d, which was not agreed on", p.type);
   if (p.flags & ~(p.type == PACKET_CODES && rules->coded ? PACKET_CODED : 0))
     return status_set(STATUS_BAD_VALUE, "sent a packet with unexpected flags %d", p.flags);
-  /* Which of how many: a message has at least as many tokens as packets, and nobody asks for a certain packet. */
+  /* Which of how many: a message has at least as many tokens as packets, and no query is for a single packet. */
   const bool data = p.type == PACKET_CODES || p.type == PACKET_RAW;
   const int64_t tokens = packet_rows(rules, sender, batch, p.block, p.site, p.part);
   if (p.count > MAX_PACKETS || p.count > tokens || (data ? p.index >= p.count : p.index > 0))

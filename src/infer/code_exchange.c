@@ -33,11 +33,6 @@ static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
 static int node_of(const CodeExchange *ex, int span) { return (ex->request.first + span) % ex->setup.nodes; }
 static int span_of(const CodeExchange *ex, int node) { return (node - ex->request.first + ex->setup.nodes) % ex->setup.nodes; }
 
-double code_exchange_token_bits(const CodeExchangeSetup *setup) {
-  if (setup->whole_rows) return 32.0 * (double)setup->width;
-  return (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
-}
-
 /* Each packet of a message ends with a whole byte. */
 static size_t payload_max(const CodeExchangeSetup *setup, int64_t tokens) {
   if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
@@ -269,7 +264,7 @@ Status code_exchange_encode_part(CodeExchange *ex, Tape *tape, const TokenLayout
   if (tokens == 0) return STATUS_OK;
   size_t max = ex->setup.transport ? transport_thread_max_packet(ex->setup.transport) : ex->setup.max_packet;
   int min = interleave_min(ex->setup.min_packets, ex->exchange.parts);
-  int needed = interleave_packets(tokens, code_exchange_token_bits(&ex->setup), max, min > 1 ? min : 1);
+  int needed = interleave_packets(tokens, ex->token_bits, max, min > 1 ? min : 1);
   if (needed == 0 || needed > ex->max_packets) needed = ex->max_packets; /* larger ones: the backend must cut them */
   *count = needed < tokens ? needed : (int)tokens;
   Packet of = {.request = ex->request.number,
@@ -579,9 +574,9 @@ static size_t known_numbers(const CodeExchangeSetup *setup) {
   return setup->known_width ? (own + others) * (size_t)setup->known_width + pending : 0;
 }
 
-size_t code_exchange_bytes(const CodeExchange *ex) {
+/* The transport's included. */
+static size_t memory_of(const CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
-  if (!ex->messages) return 0;
   size_t bytes = message_count(ex) * (ex->message_bytes + (size_t)ex->max_packets * sizeof(TransportPacket));
   if (setup->whole_rows) return bytes + transport_thread_state(setup->transport).memory;
   size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
@@ -633,7 +628,7 @@ static Status choose_packets(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   int64_t own = max_of(setup, setup->self);
   size_t max = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
-  int packets = own ? interleave_packets(own, code_exchange_token_bits(setup), max, setup->min_packets) : 1;
+  int packets = own ? interleave_packets(own, ex->token_bits, max, setup->min_packets) : 1;
   if (!packets)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
                       (long long)setup->batch_max, MAX_PACKETS, max);
@@ -651,11 +646,15 @@ Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
   if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
   if (!setup->whole_rows) ex->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
+  ex->token_bits = setup->whole_rows ? 32.0 * (double)setup->width : (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
   ex->ring = setup->transport ? transport_thread_state(setup->transport).ring : 2;
   ex->message_bytes = payload_max(setup, max_of(setup, setup->self));
   Status status = choose_packets(ex);
   if (status == STATUS_OK) status = allocate(ex);
-  if (status != STATUS_OK) code_exchange_release(ex);
+  if (status == STATUS_OK)
+    ex->memory = memory_of(ex);
+  else
+    code_exchange_release(ex);
   return status;
 }
 

@@ -43,9 +43,6 @@ typedef struct CodeExchangeSetup {
   const LinkOptions *lose;    /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } CodeExchangeSetup;
 
-/* Bits of a token in a packet. */
-double code_exchange_token_bits(const CodeExchangeSetup *setup);
-
 /* Sets the fields of a transport's setup that follow from the exchange's: its layout is set, setup->transport is not used. */
 void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport);
 
@@ -82,6 +79,8 @@ typedef struct CodeExchange {
   CodeMessage *messages; /* [ring][sites][parts] */
   int ring, max_packets /* of a message that leaves */;
   size_t message_bytes;
+  double token_bits;          /* of a token in a packet */
+  size_t memory;              /* bytes, the transport's included */
   TransportArrival *arrivals; /* [nodes] */
   real *gathered;             /* [tokens of this node, W] */
   int32_t *codes, *ordered;   /* [max tokens of any node, G]: in the order of tokens, and of packets */
@@ -102,8 +101,6 @@ void code_exchange_release(CodeExchange *exchange); /* after transport_thread_st
 
 /* Before model_encode. setup.layout is that of the request by now. */
 Status code_exchange_begin_request(CodeExchange *exchange, const CodeExchangeRequest *request);
-
-size_t code_exchange_bytes(const CodeExchange *exchange); /* of memory, the transport's included; 0 of a zeroed one */
 
 /* One part of a block's site, for a caller that moves the packets itself. h [B, rows of the part, W];
  * packets are the exchange's until the message of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */

@@ -412,7 +412,7 @@ static size_t buffer_bytes(const Node *node) {
   size_t max = (size_t)cache->max, unpacked = (size_t)(cache->sites * cache->groups) * max * sizeof(int32_t),
          marks = (size_t)cache->blocks * max + max * sizeof(int32_t); /* which are lost; positions */
   return arena_watched(node->arena) + arena_watched(node->block_arena) + node->text.sampler.bytes + unpacked + marks +
-         code_exchange_bytes(&node->exchange) + node->message_bytes;
+         node->exchange.memory + node->message_bytes;
 }
 
 static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out) {

@@ -89,7 +89,7 @@ static Status draw_all(ExchangeRecorder *recorder) {
     int64_t first, tokens;
     layout_part_shared(setup->layout, i / parts, parts, i % parts, &first, &tokens);
     if (tokens > 0 && i / parts != setup->self)
-      came->count = interleave_packets(tokens, code_exchange_token_bits(setup), setup->max_packet, min);
+      came->count = interleave_packets(tokens, recorder->network.token_bits, setup->max_packet, min);
     memory = (came->packets = calloc((size_t)came->count + 1, sizeof *came->packets)) != NULL;
     if (memory) draw_packets(recorder, came, tokens, codes, row, &payload, &rng);
   }

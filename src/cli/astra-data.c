@@ -580,14 +580,15 @@ static Status run_verify(int argc, char **argv) {
 
 /* ---- main ---- */
 
-static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
-                                      {"list", "list what can be downloaded and where it is stored", run_list},
-                                      {"show", "print classes, counts, samples and broken images of a data set; sizes of a text", run_show},
-                                      {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
-                                      {"encode", "convert text to token ids", data_encode_run},
-                                      {"decode", "convert token ids to text", data_decode_run},
-                                      {"verify", "check a checkpoint's tensors against their digests", run_verify},
-                                      {NULL, NULL, NULL}};
+static const CliCommand *const commands[] = {
+    &(const CliCommand){"get", "download, check and unpack data sets and pretrained weights", run_get},
+    &(const CliCommand){"list", "list what can be downloaded and where it is stored", run_list},
+    &(const CliCommand){"show", "print classes, counts, samples and broken images of a data set; sizes of a text", run_show},
+    &data_tokenizer_command,
+    &data_encode_command,
+    &data_decode_command,
+    &(const CliCommand){"verify", "check a checkpoint's tensors against their digests", run_verify},
+    NULL};
 
 static void print_help(FILE *stream) {
   fprintf(stream,

@@ -173,14 +173,15 @@ static Status show_links(int argc, char **argv) {
   return STATUS_OK;
 }
 
-static const CliCommand commands[] = {{"generate", "generate text from prompts (the default with --prompt); all its options", run_generate},
-                                      {"eval", "measure accuracy on images or texts, or perplexity on a text", run_eval},
-                                      {"selftest", "check that the processes compute what training emulated", run_selftest},
-                                      {"links", "list further options: strategies, transport, simulated network", show_links},
-                                      {"worker", "serve as a device for leaders that call with --peers", infer_worker_run},
-                                      {"plan", "predict which strategy, groups and devices are fastest", infer_plan_run},
-                                      {"keygen", "create the key shared by the devices of a cluster", infer_keygen_run},
-                                      {0}};
+static const CliCommand *const commands[] = {
+    &(const CliCommand){"generate", "generate text from prompts (the default with --prompt); all its options", run_generate},
+    &(const CliCommand){"eval", "measure accuracy on images or texts, or perplexity on a text", run_eval},
+    &(const CliCommand){"selftest", "check that the processes compute what training emulated", run_selftest},
+    &(const CliCommand){"links", "list further options: strategies, transport, simulated network", show_links},
+    &infer_worker_command,
+    &infer_plan_command,
+    &infer_keygen_command,
+    NULL};
 
 static void help(FILE *stream) {
   infer_settings_help(INFER_MAIN, stream);

@@ -520,11 +520,11 @@ static Status run_frequencies(int argc, char **argv) {
 
 /* ---------------------------------------------------------------- the program */
 
-static const CliCommand COMMANDS[] = {{"init", "initialise codebooks with K-means on a pretrained model's embeddings", run_init},
-                                      {"eval", "evaluate codebooks on the test part: usage, perplexity, distortion", run_eval},
-                                      {"frequencies", "count how often codes are sent, for entropy coding", run_frequencies},
-                                      {"show", "print shapes, bits, norms and duplicates of codebooks", run_show},
-                                      {NULL, NULL, NULL}};
+static const CliCommand *const COMMANDS[] = {
+    &(const CliCommand){"init", "initialise codebooks with K-means on a pretrained model's embeddings", run_init},
+    &(const CliCommand){"eval", "evaluate codebooks on the test part: usage, perplexity, distortion", run_eval},
+    &(const CliCommand){"frequencies", "count how often codes are sent, for entropy coding", run_frequencies},
+    &(const CliCommand){"show", "print shapes, bits, norms and duplicates of codebooks", run_show}, NULL};
 
 static void help(FILE *stream) {
   fputs("usage: astra-kmeans COMMAND [options]\nMakes, evaluates and prints the codebooks that devices exchange.\n\nCommands\n", stream);

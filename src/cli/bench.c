@@ -362,7 +362,7 @@ static Status print_json(const MachineRow *row, int rows) {
   return json_build_print(object);
 }
 
-Status bench_machine_run(int argc, char **argv) {
+static Status run_machine(int argc, char **argv) {
   const Option own[] = {{OPTION_GROUP, .help = "Measuring"}, {.kind = OPTION_GROUP}};
   BenchRun run;
   bool helped;
@@ -378,6 +378,9 @@ Status bench_machine_run(int argc, char **argv) {
   threads_stop();
   return status;
 }
+
+const CliCommand bench_peak_command = {"peak", "measure peak rates of this machine: matrix products and memory, per thread count",
+                                       run_machine};
 
 /* ---- Profiles ---- */
 

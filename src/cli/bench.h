@@ -1,9 +1,10 @@
 /* What the commands of astra-bench share: options and start of a run, times of repetitions, what the machine does at best, profiles as
- * tables; and\n * the commands themselves. */
+ * tables; and the commands themselves. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 #include "base/options.h"
 #include "base/status.h"
+#include "cli/cli.h"
 #include "train/bench_step.h"
 #include <jansson.h>
 #include <stdint.h>
@@ -69,10 +70,6 @@ void bench_peak_print(const BenchPeak *peak);
 /* The same as members of a JSON object: threads, kernels, blas, peak_gflops... */
 void bench_peak_json(const BenchPeak *peak, json_t *object);
 
-/* astra-bench peak: what this machine does at best with 1, 2, 4... threads. */
-
-Status bench_machine_run(int argc, char **argv);
-
 /* A profile (train/bench_step.h) as a table and as JSON: where the time of a step goes, and what of it lies outside of products. */
 
 /* `step`: seconds of the mean repetition, of which the shares are; peak_part: rate of the products over the machine's best. Sorts the parts
@@ -81,32 +78,9 @@ void profile_table_print(BenchProfile *profile, const char *title, int64_t repet
 
 json_t *profile_table_json(const BenchProfile *profile, int64_t repetitions);
 
-/* astra-bench forward: the plain model's forward pass, and the decoding of a language model. */
-Status bench_forward_run(int argc, char **argv);
-
-/* astra-bench decode: decoding steps of several sequences at once. */
-Status bench_decode_run(int argc, char **argv);
-
-/* astra-bench kmeans: iterations of K-means on random samples. */
-Status bench_kmeans_run(int argc, char **argv);
-
-/* astra-bench fpar, class-token: claims of the paper on a trained checkpoint. */
-Status bench_fpar_run(int argc, char **argv);
-Status bench_class_token_run(int argc, char **argv);
-
-/* astra-bench op: each operation by itself. */
-Status bench_op_run(int argc, char **argv);
-
-/* The command quantize of astra-bench: accuracy and latency of checkpoints at 32, 8 and 4 bits, the table of the ASTRA paper. */
-Status bench_quantize_run(int argc, char **argv);
-
-/* The command accuracy of astra-bench: experiments that train and evaluate, with seeds. */
-Status bench_accuracy_run(int argc, char **argv);
-
-/* The command scaling of astra-bench. */
-Status bench_scaling_run(int argc, char **argv);
-
-/* astra-bench latency: the paper's latency figures from this runner, in virtual time. */
-Status bench_latency_run(int argc, char **argv);
+/* The commands that have files of their own. fpar and class-token check claims of the paper on a trained checkpoint, latency draws its
+ * figures in virtual time. */
+extern const CliCommand bench_forward_command, bench_decode_command, bench_kmeans_command, bench_op_command, bench_quantize_command,
+    bench_peak_command, bench_scaling_command, bench_accuracy_command, bench_fpar_command, bench_class_token_command, bench_latency_command;
 
 #endif

@@ -894,7 +894,7 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
-Status bench_accuracy_run(int argc, char **argv) {
+static Status run_accuracy(int argc, char **argv) {
   AccuracyCommand c = {0};
   Option options[] = {
       {OPTION_GROUP, .help = "What to run"},
@@ -929,3 +929,6 @@ Status bench_accuracy_run(int argc, char **argv) {
   free(c.folder);
   return status;
 }
+
+const CliCommand bench_accuracy_command = {"accuracy", "run an experiment: train, adapt and evaluate its rows with several seeds",
+                                           run_accuracy};

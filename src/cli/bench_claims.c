@@ -178,12 +178,15 @@ static Status measure_fpar(const ClaimCommand *command, Session *session) {
   return status;
 }
 
-Status bench_fpar_run(int argc, char **argv) {
+static Status run_fpar(int argc, char **argv) {
   static const Claim claim = {"astra-bench fpar --checkpoint DIR --dataset NAME [OPTION...]",
                               "Accuracy by full-precision attention rate: every batch with random, unequal shares of the tokens.",
                               "number of devices; 0: as many as the model was trained for", true, measure_fpar};
   return run_claim(&claim, argc, argv);
 }
+
+const CliCommand bench_fpar_command = {"fpar", "measure accuracy by full-precision attention rate, with unequal shares of the tokens",
+                                       run_fpar};
 
 /* ---- class-token */
 
@@ -227,9 +230,11 @@ static Status measure_class_token(const ClaimCommand *command, Session *session)
   return status;
 }
 
-Status bench_class_token_run(int argc, char **argv) {
+static Status run_class_token(int argc, char **argv) {
   static const Claim claim = {"astra-bench class-token --checkpoint DIR --dataset NAME [OPTION...]",
                               "Error of the mean of N devices' class tokens, compared with that of one, for 2 to --nodes devices.",
                               "largest number of devices; 0: 8", false, measure_class_token};
   return run_claim(&claim, argc, argv);
 }
+
+const CliCommand bench_class_token_command = {"class-token", "measure the error of the mean of N class tokens", run_class_token};

@@ -258,7 +258,7 @@ static Status print_json(const DecodeBench *b) {
   return json_build_print(object);
 }
 
-Status bench_decode_run(int argc, char **argv) {
+static Status run_decode(int argc, char **argv) {
   DecodeCommand c = {.sequences = 16, .length = 128, .rows = 1, .repeats = 10, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
@@ -299,3 +299,5 @@ Status bench_decode_run(int argc, char **argv) {
   threads_stop();
   return status;
 }
+
+const CliCommand bench_decode_command = {"decode", "time decoding steps of several sequences at once", run_decode};

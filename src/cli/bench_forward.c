@@ -362,7 +362,7 @@ static Status print_json(const Forward *f) {
 
 /* ---------------------------------------------------------------- the command */
 
-Status bench_forward_run(int argc, char **argv) {
+static Status run_forward(int argc, char **argv) {
   ForwardCommand c = {.batch = 1, .repeats = 5, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
@@ -394,3 +394,5 @@ Status bench_forward_run(int argc, char **argv) {
   threads_stop();
   return status;
 }
+
+const CliCommand bench_forward_command = {"forward", "time the forward pass of a plain model, and decoding", run_forward};

@@ -189,7 +189,7 @@ static Status print_json(const KmeansBench *bench) {
 
 /* ---------------------------------------------------------------- the command */
 
-Status bench_kmeans_run(int argc, char **argv) {
+static Status run_kmeans(int argc, char **argv) {
   KmeansCommand c = {.samples = 50000, .width = 768, .entries = 1024, .groups = 1, .iterations = 5};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
@@ -212,3 +212,5 @@ Status bench_kmeans_run(int argc, char **argv) {
   threads_stop();
   return status;
 }
+
+const CliCommand bench_kmeans_command = {"kmeans", "time the iterations of K-means", run_kmeans};

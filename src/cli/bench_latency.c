@@ -901,7 +901,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   return run_figures(command, &plan, begun);
 }
 
-Status bench_latency_run(int argc, char **argv) {
+static Status latency_run(int argc, char **argv) {
   LatencyCommand command;
   Option options[LATENCY_OPTIONS_MAX];
   LatencyBench bench = {.repeats = 0};
@@ -919,3 +919,6 @@ Status bench_latency_run(int argc, char **argv) {
   bench_latency_cases_release(&bench);
   return status;
 }
+
+const CliCommand bench_latency_command = {"latency", "draw the paper's latency figures from measured devices and a simulated network",
+                                          latency_run};

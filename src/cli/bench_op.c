@@ -577,7 +577,7 @@ static Status measure(OpRun *run) {
   return command->run.json ? print_json(run) : STATUS_OK;
 }
 
-Status bench_op_run(int argc, char **argv) {
+static Status run_op(int argc, char **argv) {
   OpCommand c = {
       .names = "all",
       .sizes = {.rows = 1576, .width = 768, .outputs = 3072, .tokens = 197, .heads = 12, .entries = 1024, .groups = 32, .vocabulary = 4096},
@@ -613,3 +613,5 @@ Status bench_op_run(int argc, char **argv) {
   threads_stop();
   return status;
 }
+
+const CliCommand bench_op_command = {"op", "time each operation by itself", run_op};

@@ -236,7 +236,7 @@ static Status run_all(const QuantizeBench *bench) {
   return json_build_print(json_pack("{s:s, s:o}", "dataset", bench->dataset, "rows", rows));
 }
 
-Status bench_quantize_run(int argc, char **argv) {
+static Status run_quantize(int argc, char **argv) {
   QuantizeBench bench = {.repeats = 20};
   Option options[] = {
       {OPTION_GROUP, .help = "What to run:"},
@@ -266,3 +266,6 @@ Status bench_quantize_run(int argc, char **argv) {
   TRY(cli_check_kernels(NULL));
   return run_all(&bench);
 }
+
+const CliCommand bench_quantize_command = {"quantize", "measure accuracy and latency of checkpoints with weights of 32, 8 and 4 bits",
+                                           run_quantize};

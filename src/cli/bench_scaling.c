@@ -218,7 +218,7 @@ static Status run(ScalingCommand *command, Option *options, int argc, char **arg
   return status;
 }
 
-Status bench_scaling_run(int argc, char **argv) {
+static Status run_scaling(int argc, char **argv) {
   ScalingCommand command;
   Option options[OPTIONS_MAX];
   scaling_options(&command, options);
@@ -234,3 +234,6 @@ Status bench_scaling_run(int argc, char **argv) {
   if (ranks_self() > 0) exit(CLI_OK);
   return status;
 }
+
+const CliCommand bench_scaling_command = {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well",
+                                          run_scaling};

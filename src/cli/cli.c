@@ -87,15 +87,15 @@ Status cli_check_kernels(const char *backend) {
   return STATUS_OK;
 }
 
-void cli_commands_help(const CliCommand *commands, FILE *stream) {
-  for (; commands->name; commands++) fprintf(stream, "  %-10s %s\n", commands->name, commands->about);
+void cli_commands_help(const CliCommand *const *commands, FILE *stream) {
+  for (; *commands; commands++) fprintf(stream, "  %-10s %s\n", (*commands)->name, (*commands)->about);
 }
 
 static Status cli_no_command(const CliProgram *program, const char *given) {
   char known[256] = "";
   size_t used = 0;
-  for (const CliCommand *command = program->commands; command && command->name && used < sizeof known; command++) {
-    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", command->name);
+  for (const CliCommand *const *command = program->commands; command && *command && used < sizeof known; command++) {
+    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*command)->name);
   }
   if (!given) return status_set(STATUS_BAD_USAGE, "no command given; the commands are: %s", known);
   return status_set(STATUS_BAD_USAGE, "unknown command '%s'; the commands are: %s", given, known);
@@ -115,10 +115,10 @@ int cli_run(int argc, char **argv, const CliProgram *program) {
   Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}}; /* without rows no option takes a value */
   cli_program = program->name;
   log_program(program->name);
-  for (const CliCommand *command = program->commands; word && command && command->name; command++) {
-    if (strcmp(command->name, word) != 0) continue;
-    cli_command = command->name;
-    return cli_finish(cli_flush(command->run(argc - 1, argv + 1)));
+  for (const CliCommand *const *command = program->commands; word && command && *command; command++) {
+    if (strcmp((*command)->name, word) != 0) continue;
+    cli_command = (*command)->name;
+    return cli_finish(cli_flush((*command)->run(argc - 1, argv + 1)));
   }
   if (program->table) program->table(table);
   char asked = options_asked(table, argc, argv);

@@ -38,11 +38,11 @@ typedef struct CliCommand {
 } CliCommand;
 
 /* The main of a program: sets the program's name for messages, answers --version and, when argv[1] is no subcommand, --help (through
- * `help`); runs the subcommand argv[1] of `commands` (ends with a NULL name); with no match it runs `otherwise` on the whole of argv or,
+ * `help`); runs the subcommand argv[1] of `commands` (up to a NULL); with no match it runs `otherwise` on the whole of argv or,
  * where that is NULL, complains and lists the commands. The exit code. `commands` may be NULL. */
 typedef struct CliProgram {
   const char *name;
-  const CliCommand *commands;
+  const CliCommand *const *commands;
   Status (*otherwise)(int argc, char **argv);
   void (*help)(FILE *stream);
   void (*table)(Option options[CLI_OPTIONS_MAX]); /* those that `otherwise` takes; NULL: all that looks like an option is one */
@@ -58,7 +58,7 @@ Status cli_check_kernels(const char *backend);
 #define CLI_BACKEND_HELP "library of matrix products: auto, openblas, onednn, onednn-int8; auto: by processor"
 
 /* Lines "  NAME  ABOUT" for --help. */
-void cli_commands_help(const CliCommand *commands, FILE *stream);
+void cli_commands_help(const CliCommand *const *commands, FILE *stream);
 
 /* Whether --out can be written, asked before the work that is for it; shared by astra-train and astra-kmeans. */
 

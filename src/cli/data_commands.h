@@ -1,13 +1,9 @@
-/* The commands of astra-data that have files of their own; each is a CliCommand's `run` (cli.h). */
+/* The commands of astra-data that have files of their own. */
 #ifndef CLI_DATA_COMMANDS_H
 #define CLI_DATA_COMMANDS_H
-#include "base/status.h"
+#include "cli/cli.h"
 
-/* astra-data tokenizer: trains a byte-level BPE on text and writes it in the Hugging Face layout. */
-Status data_tokenizer_run(int argc, char **argv);
-
-/* astra-data encode and decode: a text to token ids, and ids back to the text. */
-Status data_encode_run(int argc, char **argv);
-Status data_decode_run(int argc, char **argv);
+extern const CliCommand data_tokenizer_command;                   /* trains a byte-level BPE on text, in the Hugging Face layout */
+extern const CliCommand data_encode_command, data_decode_command; /* a text to token ids, and ids back to the text */
 
 #endif

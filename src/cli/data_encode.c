@@ -59,7 +59,7 @@ static Status run(const Request *request) {
   return status;
 }
 
-Status data_tokenizer_run(int argc, char **argv) {
+static Status run_tokenizer(int argc, char **argv) {
   Request request = {.pieces = 4096, .started = clock_now()};
   bool help = false;
   Option options[] = {
@@ -89,6 +89,8 @@ Status data_tokenizer_run(int argc, char **argv) {
   free(request.files);
   return status;
 }
+
+const CliCommand data_tokenizer_command = {"tokenizer", "train a tokenizer on text", run_tokenizer};
 
 /* ---- astra-data encode and decode ---- */
 
@@ -273,7 +275,7 @@ static Status run_with(const Encoding *request, Status (*work)(const Encoding *,
     .help = "tokenizer file, or directory of a tokenizer or checkpoint (required)"                                                         \
   }
 
-Status data_encode_run(int argc, char **argv) {
+static Status run_encode(int argc, char **argv) {
   Encoding request = {.command = "encode"};
   bool help = false;
   Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
@@ -306,7 +308,9 @@ Status data_encode_run(int argc, char **argv) {
   return status;
 }
 
-Status data_decode_run(int argc, char **argv) {
+const CliCommand data_encode_command = {"encode", "convert text to token ids", run_encode};
+
+static Status run_decode(int argc, char **argv) {
   Encoding request = {.command = "decode"};
   bool help = false;
   Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
@@ -334,3 +338,5 @@ Status data_decode_run(int argc, char **argv) {
   free(request.arguments);
   return status;
 }
+
+const CliCommand data_decode_command = {"decode", "convert token ids to text", run_decode};

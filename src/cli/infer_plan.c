@@ -709,7 +709,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   return status;
 }
 
-Status infer_plan_run(int argc, char **argv) {
+static Status plan_run(int argc, char **argv) {
   PlanCommand command;
   Option options[PLAN_OPTIONS_MAX];
   ModelConfig config;
@@ -728,3 +728,5 @@ Status infer_plan_run(int argc, char **argv) {
   config_release(&config);
   return status;
 }
+
+const CliCommand infer_plan_command = {"plan", "predict which strategy, groups and devices are fastest", plan_run};

@@ -3,6 +3,7 @@
 #define CLI_INFER_RUN_H
 #include "base/files.h"
 #include "base/status.h"
+#include "cli/cli.h"
 #include "cli/infer_settings.h"
 #include "data/dataset.h"
 #include "infer/cluster/leader.h"
@@ -105,17 +106,9 @@ bool infer_text_eval_knows(const char *dataset); /* text:..., text-lines:... */
 
 InferBody infer_text_eval;
 
-/* astra-infer plan: find the fastest division of a model over devices. */
-Status infer_plan_run(int argc, char **argv);
-
-/* astra-infer worker: this machine as a device of clusters that others lead. */
-
-/* astra-infer keygen: makes the key that all devices of a cluster share. */
-
-/* A subcommand, see cli.h. */
-Status infer_keygen_run(int argc, char **argv);
-
-Status infer_worker_run(int argc, char **argv);
+/* plan: find the fastest division of a model over devices. worker: this machine as a device of clusters that others lead. keygen: makes
+ * the key that all devices of a cluster share. */
+extern const CliCommand infer_plan_command, infer_worker_command, infer_keygen_command;
 
 /* astra-infer with texts to classify: --text, --text-pair and --text-file, and eval over texts with classes. */
 InferBody infer_classify_texts; /* both load the checkpoint */

@@ -26,7 +26,7 @@ static Status make_key(const char *path) {
   return STATUS_OK;
 }
 
-Status infer_keygen_run(int argc, char **argv) {
+static Status run_keygen(int argc, char **argv) {
   Option options[] = {{.kind = OPTION_GROUP}};
   int count;
   if (cli_help_wanted(options, argc, argv)) {
@@ -42,6 +42,8 @@ Status infer_keygen_run(int argc, char **argv) {
   free(positional);
   return status;
 }
+
+const CliCommand infer_keygen_command = {"keygen", "create the key shared by the devices of a cluster", run_keygen};
 
 /* ---- astra-infer worker ---- */
 
@@ -164,7 +166,7 @@ static Status run(const Worker *w) {
   return status;
 }
 
-Status infer_worker_run(int argc, char **argv) {
+static Status run_worker(int argc, char **argv) {
   Worker worker = {.listen = "local", .table_memory = TABLE_MEMORY_DEFAULT, .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MAX];
   int count;
@@ -180,3 +182,5 @@ Status infer_worker_run(int argc, char **argv) {
   free(positional);
   return status == STATUS_OK ? run(&worker) : status;
 }
+
+const CliCommand infer_worker_command = {"worker", "serve as a device for leaders that call with --peers", run_worker};

@@ -114,14 +114,14 @@ static Status add(LatencyRows *rows, const LatencyRow *row) {
 /* row->of, row->calibrated and row->mbit say which one; its parts are chosen here, but for a trace, of which they are known. */
 static Status simulate(const LatencyPlan *plan, const LatencyLink *link, LatencyRow *row) {
   SimResult result;
-  double scale = row->calibrated ? plan->calibrated : 1, single;
+  double scale = row->calibrated ? plan->calibrated : 1, single, share;
   int last = 0; /* the device that ends last */
-  TRY(bench_latency_cases_single(plan->bench, row->of.tokens, &single));
+  TRY(bench_latency_cases_single(plan->bench, row->of.tokens, false, &single));
   if (plan->parts > 0)
     row->of.parts = row->of.strategy == STRATEGY_ASTRA ? plan->parts : 1;
   else if (!link->trace)
-    TRY(bench_latency_cases_parts(plan->bench, &row->of, link, scale, &row->of.parts));
-  TRY(bench_latency_cases_run(plan->bench, &row->of, link, scale, &result));
+    row->of.parts = 0;
+  TRY(bench_latency_cases_run(plan->bench, &row->of, link, scale, &result, &share));
   for (int d = 1; d < row->of.devices; d++) last = result.device[d].end > result.device[last].end ? d : last;
   row->latency = result.latency;
   row->compute = result.device[last].compute;
@@ -130,7 +130,7 @@ static Status simulate(const LatencyPlan *plan, const LatencyLink *link, Latency
   row->sending = result.device[last].span;
   row->kilobytes = (double)result.device[last].bytes_sent / 1e3;
   row->single = scale * single;
-  row->share = fmin(bench_latency_cases_share(plan->bench, &row->of), plan->bench->single.share);
+  row->share = fmin(share, plan->bench->single.share);
   return STATUS_OK;
 }
 
@@ -138,16 +138,21 @@ static Status at_rate(const LatencyPlan *plan, LatencyRow *row) {
   return simulate(plan, &(LatencyLink){.bits_per_second = 1e6 * row->mbit}, row);
 }
 
+/* Whether there can be such a case: a token for each device, or a head. */
+static bool possible(const LatencyBench *bench, const LatencyCase *wanted) {
+  bool divides = strategy_facts(wanted->strategy)->divides_tokens;
+  return wanted->devices == 1 || wanted->devices <= (divides ? wanted->tokens : bench->model.config.kv_heads);
+}
+
 /* Against the single device with as many tokens. Nothing where there cannot be such a case. */
 static Status add_speedup(const LatencyPlan *plan, LatencyCase of, double mbit, LatencyRows *rows) {
-  if (!bench_latency_cases_possible(plan->bench, &of)) return STATUS_OK;
+  if (!possible(plan->bench, &of)) return STATUS_OK;
   for (int form = FORMS - 1; form >= 0; form--) {
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
     TRY(at_rate(plan, &row));
     row.value = row.single / row.latency;
     if (plan->paper && row.calibrated && of.retained <= FEW_RETAINED) {
-      row.paper = bench_latency_paper_speedup(of.strategy, of.groups, of.devices, of.tokens, mbit);
-      row.note = bench_latency_paper_note(of.strategy, of.groups, of.devices, of.tokens, mbit);
+      row.paper = bench_latency_paper_speedup(of.strategy, of.groups, of.devices, of.tokens, mbit, &row.note);
     }
     TRY(add(rows, &row));
   }
@@ -218,14 +223,13 @@ static Status run_tokens(const LatencyPlan *plan, LatencyRows *rows) {
 /* ---- where the time goes: milliseconds */
 
 static Status add_milliseconds(const LatencyPlan *plan, LatencyCase of, double mbit, LatencyRows *rows) {
-  if (!bench_latency_cases_possible(plan->bench, &of)) return STATUS_OK;
+  if (!possible(plan->bench, &of)) return STATUS_OK;
   for (int form = FORMS - 1; form >= 0; form--) {
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
     TRY(at_rate(plan, &row));
     row.value = 1e3 * row.latency;
     if (plan->paper && row.calibrated && of.devices == PAPER_DEVICES && of.tokens == PAPER_TOKENS && of.strategy == STRATEGY_ASTRA)
-      row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit),
-      row.paper_sending = bench_latency_paper_sending(of.groups, of.entries, mbit);
+      row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit, &row.paper_sending);
     TRY(add(rows, &row));
   }
   return STATUS_OK;
@@ -257,7 +261,7 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
       for (int form = FORMS - 1; form >= 0; form--) {
         LatencyRow ours = {.of = astra(plan, ONE_GROUP), .calibrated = form == 1, .mbit = bench_latency_rates[r]};
         LatencyRow row = {.of = other(plan, s), .calibrated = form == 1, .mbit = bench_latency_rates[r]};
-        if (!bench_latency_cases_possible(plan->bench, &row.of)) continue;
+        if (!possible(plan->bench, &row.of)) continue;
         TRY(at_rate(plan, &ours));
         TRY(at_rate(plan, &row));
         row.value = row.latency / ours.latency;
@@ -308,7 +312,7 @@ static Status run_trace(const LatencyPlan *plan, LatencyRows *rows) {
     if (status == STATUS_OK) status = run_requests(plan, &trace, one, form == 1, rows);
     for (int s = 0; s < plan->other_count && status == STATUS_OK; s++) {
       const LatencyCase of = other(plan, s);
-      if (bench_latency_cases_possible(plan->bench, &of)) status = run_requests(plan, &trace, of, form == 1, rows);
+      if (possible(plan->bench, &of)) status = run_requests(plan, &trace, of, form == 1, rows);
     }
   }
   link_trace_release(&trace);
@@ -823,8 +827,7 @@ static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, 
     free(rows.list);
     TRY(status);
   }
-  TRY(bench_latency_cases_single_again(plan->bench, plan->tokens));
-  TRY(bench_latency_cases_single(plan->bench, plan->tokens, &single));
+  TRY(bench_latency_cases_single(plan->bench, plan->tokens, true, &single));
   plan->calibrated = target / single;
   return STATUS_OK;
 }
@@ -879,7 +882,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &reliability));
-  TRY(bench_latency_cases_single(bench, command->tokens, &single));
+  TRY(bench_latency_cases_single(bench, command->tokens, false, &single));
   const PaperRun run = {.width = command->width,
                         .blocks = command->blocks,
                         .heads = command->heads,

@@ -232,15 +232,9 @@ static Status measure_case(LatencyBench *bench, LatencyMeasured *measured) {
   return status;
 }
 
-static LatencyMeasured *known(const LatencyBench *bench, const LatencyCase *wanted) {
-  for (int i = 0; i < bench->count; i++)
-    if (same(&bench->list[i].of, wanted)) return &bench->list[i];
-  return NULL;
-}
-
 static Status find(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **found) {
-  *found = known(bench, wanted);
-  if (*found) return STATUS_OK;
+  for (int i = 0; i < bench->count; i++)
+    if (same(&bench->list[i].of, wanted)) return *found = &bench->list[i], STATUS_OK;
   if (bench->progress) bench->progress(wanted);
   TRY(new_measured(bench, wanted, found));
   Status status = measure_case(bench, *found);
@@ -250,35 +244,11 @@ static Status find(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasur
   return status;
 }
 
-double bench_latency_cases_share(const LatencyBench *bench, const LatencyCase *wanted) {
-  const LatencyMeasured *found = known(bench, wanted);
-  return found ? found->share : 1;
-}
-
-bool bench_latency_cases_possible(const LatencyBench *bench, const LatencyCase *wanted) {
-  bool divides = strategy_facts(wanted->strategy)->divides_tokens;
-  return wanted->devices == 1 || wanted->devices <= (divides ? wanted->tokens : bench->model.config.kv_heads);
-}
-
 /* ---- one device */
 
 static LatencyCase alone(int64_t tokens) { return (LatencyCase){.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = tokens}; }
 
-Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *seconds) {
-  LatencyMeasured *found;
-  double before = bench->quality.spread;
-  bool first = bench->single.first <= 0;
-  const LatencyCase wanted = alone(tokens);
-  bench->quality.spread = first ? 0 : before;
-  TRY(find(bench, &wanted, &found));
-  *seconds = timeline_seconds(&found->device[0]);
-  if (!first) return STATUS_OK;
-  bench->single = (LatencySingle){.first = *seconds, .spread = bench->quality.spread, .share = found->share};
-  bench->quality.spread = fmax(before, bench->quality.spread);
-  return STATUS_OK;
-}
-
-Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens) {
+static Status measure_again(LatencyBench *bench, int64_t tokens) {
   const LatencyCase wanted = alone(tokens);
   LatencyMeasured *found;
   Timeline again;
@@ -291,6 +261,21 @@ Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens) {
   bench->single.share = found->share;
   found->device[0].list[0].seconds = (bench->single.first + bench->single.last) / 2;
   timeline_release(&again);
+  return STATUS_OK;
+}
+
+Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, bool again, double *seconds) {
+  LatencyMeasured *found;
+  double before = bench->quality.spread;
+  bool first = bench->single.first <= 0;
+  const LatencyCase wanted = alone(tokens);
+  if (again) TRY(measure_again(bench, tokens));
+  bench->quality.spread = first ? 0 : before;
+  TRY(find(bench, &wanted, &found));
+  *seconds = timeline_seconds(&found->device[0]);
+  if (!first) return STATUS_OK;
+  bench->single = (LatencySingle){.first = *seconds, .spread = bench->quality.spread, .share = found->share};
+  bench->quality.spread = fmax(before, bench->quality.spread);
   return STATUS_OK;
 }
 
@@ -309,7 +294,8 @@ static Status choose_parts(PlanCase *plan, SimResult *result) {
   return STATUS_OK;
 }
 
-Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts) {
+/* Into how many parts a node would cut its codes on this link. */
+static Status find_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts) {
   DeviceProfile profiles[WIRE_NODES];
   ModelConfig config = bench->model.config;
   LinkOptions links = bench->links;
@@ -383,10 +369,13 @@ Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, con
 
 /* ---- all */
 
-Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result) {
+Status bench_latency_cases_run(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result,
+                               double *share) {
   LatencyMeasured *found;
   bool codes = strategy_facts(wanted->strategy)->sends_codes;
+  if (wanted->parts == 0) TRY(find_parts(bench, wanted, link, scale, &wanted->parts));
   TRY(find(bench, wanted, &found));
+  *share = found->share;
   LinkOptions links = bench->links;
   links.bits_per_second = link->bits_per_second;
   links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;

@@ -69,32 +69,26 @@ typedef struct LatencyBench {
 
 void bench_latency_cases_release(LatencyBench *bench); /* accepts a zeroed one; the model with it */
 
-/* Whether there can be such a case: a token for each device, or a head. */
-bool bench_latency_cases_possible(const LatencyBench *bench, const LatencyCase *wanted);
+/* Seconds that one device takes by itself. again: it is measured once more, into bench->single.last, and takes the mean of both from now
+ * on.
+ */
+Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, bool again, double *seconds);
 
-/* Seconds that one device takes by itself. */
-Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *seconds);
-
-/* Measures it once more, into bench->single.last; from now on it takes the mean of both. */
-Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens);
-
-/* The least share of a core that the case's devices had while they were measured. */
-double bench_latency_cases_share(const LatencyBench *bench, const LatencyCase *wanted);
-
-/* Measures what has not been measured. trace NULL: at so many bits a second; else from `start` on in the trace. */
+/* trace NULL: at so many bits a second; else from `start` on in the trace. */
 typedef struct LatencyLink {
   double bits_per_second;
   const LinkTrace *trace;
   double start;
 } LatencyLink;
-/* Into how many parts a node would cut its codes there, as plans choose it (planner.h), from 1, 2, 4, 8; 1 where others than codes travel.
- */
-Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts);
 
-Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
+/* Measures what has not been measured. wanted->parts 0: they are chosen here, into as many as a node would cut its codes there, as plans
+ * choose it (planner.h), from 1, 2, 4, 8; 1 where others than codes travel. *share: the least share of a core that the case's devices had
+ * while they were measured. */
+Status bench_latency_cases_run(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result,
+                               double *share);
 
 /* The same for llama-3-8b, whose weights are too many to measure whole blocks: predicted (planner.h) from the speed of this device at the
- * products of its shapes. wanted->parts is chosen here, as of bench_latency_cases_parts. */
+ * products of its shapes. wanted->parts is chosen here, likewise. */
 Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
 
 /* Numbers that the paper prints about the encoder of 12 blocks and width 768, for charts beside ours. Mesh links; a GPU on which the single
@@ -114,17 +108,11 @@ typedef struct PaperRun {
 /* Whether it is what the paper measured, so that its numbers may stand beside: everything but what each figure varies. */
 bool bench_latency_paper_applies(const PaperRun *run);
 
-/* Of bp-* with one retained block. Speedup over the single device; 0: not printed. */
-double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
+/* Of bp-* with one retained block. Speedup over the single device; 0: not printed. *note: what is to be said about it; "": nothing. */
+double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit, const char **note);
 
-/* What is to be said about that number; "": nothing. */
-const char *bench_latency_paper_note(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
-
-/* Milliseconds of ASTRA on four devices, 1,024 tokens, K codewords; 0: not printed. */
-double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit);
-
-/* What of these it prints as communication; 0: not printed. */
-double bench_latency_paper_sending(int groups, int64_t entries, double mbit);
+/* Milliseconds of ASTRA on four devices, 1,024 tokens, K codewords, and what of these it prints as communication; 0: not printed. */
+double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit, double *sending);
 
 /* Milliseconds of Llama-3-8B on four devices, 1,024 tokens; retained: of bp-ag, 4 or 8; 0: not printed. */
 double bench_latency_paper_llama(Strategy strategy, int groups, int retained, double mbit);

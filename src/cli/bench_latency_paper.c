@@ -26,42 +26,30 @@ static const Printed printed[] = {
     {STRATEGY_ASTRA, 1, 4, 512, 20, 1.98},           {STRATEGY_BP_AG, 0, 4, 512, 20, 0.25},
 };
 
-double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
+double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit, const char **note) {
+  *note = "";
   for (size_t i = 0; i < sizeof printed / sizeof *printed; i++) {
     const Printed *p = &printed[i];
-    if (p->strategy == strategy && p->groups == groups && p->devices == devices && p->tokens == tokens && p->mbit == mbit)
-      return p->speedup;
+    if (p->strategy != strategy || p->groups != groups || p->devices != devices || p->tokens != tokens || p->mbit != mbit) continue;
+    if (strategy == STRATEGY_BP_SP && mbit == 10) *note = "paper: its text; its table of speedups over baselines implies 0.09";
+    return p->speedup;
   }
   return 0;
 }
 
-const char *bench_latency_paper_note(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
-  bool doubtful = strategy == STRATEGY_BP_SP && mbit == 10 && bench_latency_paper_speedup(strategy, groups, devices, tokens, mbit) > 0;
-  return doubtful ? "paper: its text; its table of speedups over baselines implies 0.09" : "";
-}
-
-typedef struct Milliseconds {
-  int groups, entries;
-  double mbit, computing, sending; /* sending 0: both are in computing */
-} Milliseconds;
-
-static const Milliseconds *milliseconds_of(int groups, int64_t entries, double mbit) {
-  static const Milliseconds table[] = {{1, 1024, 200, 36.7, 0},     {16, 1024, 200, 41.0, 0},    {32, 1024, 200, 44.5, 0},
-                                       {32, 256, 100, 38.81, 2.62}, {32, 512, 100, 38.88, 2.78}, {32, 1024, 100, 40.97, 3.27},
-                                       {32, 2048, 100, 45.59, 3.60}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    if (table[i].groups == groups && table[i].entries == entries && table[i].mbit == mbit) return &table[i];
-  return NULL;
-}
-
-double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit) {
-  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
-  return found ? found->computing + found->sending : 0;
-}
-
-double bench_latency_paper_sending(int groups, int64_t entries, double mbit) {
-  const Milliseconds *found = milliseconds_of(groups, entries, mbit);
-  return found ? found->sending : 0;
+double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit, double *sending) {
+  static const struct {
+    int groups, entries;
+    double mbit, computing, sending; /* sending 0: both are in computing */
+  } table[] = {{1, 1024, 200, 36.7, 0},     {16, 1024, 200, 41.0, 0},     {32, 1024, 200, 44.5, 0},    {32, 256, 100, 38.81, 2.62},
+               {32, 512, 100, 38.88, 2.78}, {32, 1024, 100, 40.97, 3.27}, {32, 2048, 100, 45.59, 3.60}};
+  *sending = 0;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (table[i].groups != groups || table[i].entries != entries || table[i].mbit != mbit) continue;
+    *sending = table[i].sending;
+    return table[i].computing + table[i].sending;
+  }
+  return 0;
 }
 
 const double bench_latency_rates[LATENCY_RATES] = {10, 20, 50, 100, 200, 500};

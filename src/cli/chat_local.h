@@ -1,4 +1,5 @@
-/* A chat with a checkpoint in this process: its cluster and its engine, without HTTP. */
+/* A chat with a checkpoint in this process: its cluster and its engine, without HTTP. Apart from astra-chat.c because libedit's header and
+ * data/tokenizer/tokenizer.h both name a type Tokenizer. */
 #ifndef CLI_CHAT_LOCAL_H
 #define CLI_CHAT_LOCAL_H
 #include "cli/infer_settings.h"

@@ -581,6 +581,9 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   InferSettings settings;
   InferRun run = {0};
   int count = 0;
+  Option options[INFER_OPTIONS_MAX];
+  infer_settings_table(&settings, command, options);
+  if (cli_help_wanted(options, argc, argv)) return infer_settings_help(command, stdout), STATUS_OK;
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);

@@ -110,10 +110,6 @@ InferBody infer_text_eval;
  * the key that all devices of a cluster share. */
 extern const CliCommand infer_plan_command, infer_worker_command, infer_keygen_command;
 
-/* astra-infer with texts to classify: --text, --text-pair and --text-file, and eval over texts with classes. */
-InferBody infer_classify_texts; /* both load the checkpoint */
-InferBody infer_classify_eval;
-
 enum { INFER_TEXT_BYTES = 64 << 20 }; /* of a text from a file or standard input, at most */
 
 /* All of standard input: *text is to be freed, also after a failure. INTERRUPTED when a signal comes first. */

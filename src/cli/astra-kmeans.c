@@ -456,7 +456,7 @@ static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
   train->site = (int)config->astra.site;
   train->rotation = config->astra.rotation;
   train->prediction = config->astra.prediction;
-  train->code_first = !config->astra.exact_first;
+  train->plain_prediction = config_plain_prediction(&config->astra);
 }
 
 static Status run_eval(int argc, char **argv) {

@@ -354,7 +354,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
     if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
     if (train->codebooks == train->model) { /* what its codebooks are of */
       if (!given(table, "rotation")) train->rotation = astra->rotation;
-      if (!given(table, "prediction")) train->prediction = astra->prediction, train->code_first = astra->prediction && !astra->exact_first;
+      if (!given(table, "prediction")) train->prediction = astra->prediction, train->plain_prediction = config_plain_prediction(astra);
     }
     const int groups = (int)train->groups; /* with --eval-only and one number: that rate of the checkpoint's */
     if (command->eval_only && given(table, "groups") && astra->rate_count > 0 && train->rates[1] == 0) {

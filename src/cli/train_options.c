@@ -309,13 +309,13 @@ static Status check_digest(char *text, size_t *size, const char *path) {
                     path);
 }
 
-/* Runs of earlier versions coded the first block of texts, too. */
-static Status find_code_first(TrainOptions *options, const char *directory) {
+/* Runs of earlier versions go on as they are. */
+static Status find_plain_prediction(TrainOptions *options, const char *directory) {
   ModelConfig config;
   const Status status = config_load(&config, directory);
   if (status == STATUS_NOT_FOUND) return STATUS_OK; /* no checkpoint yet */
   TRY(status);
-  options->code_first = config.astra.prediction && !config.astra.exact_first;
+  options->plain_prediction = config_plain_prediction(&config.astra);
   config_release(&config);
   return STATUS_OK;
 }
@@ -345,7 +345,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;
-  if (command->train.prediction) TRY(find_code_first(&command->train, directory));
+  if (command->train.prediction) TRY(find_plain_prediction(&command->train, directory));
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;
@@ -364,7 +364,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   options->site = (int)config.astra.site;
   options->rotation = config.astra.rotation;
   options->prediction = config.astra.prediction;
-  options->code_first = !config.astra.exact_first;
+  options->plain_prediction = config_plain_prediction(&config.astra);
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
   config_release(&config);

@@ -285,6 +285,23 @@ static bool is_known(const BlockContext *context, int index, const Exchange *exc
   return index < config_first_coded(context->config) && exchange->know != NULL;
 }
 
+/* The means at the positions of these tokens (-1: class token), [B, count, W]; NULL, without a failure, where there are none. */
+static Tensor *position_means(const Parts *parts, const BlockParams *block, int site, int64_t batch, const int32_t *token, int64_t count) {
+  if (block->position_mean[site] < 0) return NULL;
+  int32_t *rows = tape_alloc(parts->tape, (size_t)(batch * count) * sizeof *rows);
+  if (rows == NULL) return NULL;
+  for (int64_t i = 0; i < batch * count && !tape_planning(parts->tape); i++) rows[i] = 1 + token[i % count];
+  return op_token_embed(parts->tape, block_param(parts->context, block->position_mean[site]), NULL, rows, NULL, batch, count);
+}
+
+/* Rows as they are quantised: in their basis, less the means at their positions. */
+static Tensor *rotated_rows(const Parts *parts, const BlockParams *block, int site, const Part *part, Tensor *rows) {
+  Tensor *y = block_map(parts->context, parts->tape, rows, site == 0 ? &block->rotation : &block->rotation_value);
+  if (y == NULL) return NULL;
+  Tensor *means = position_means(parts, block, site, y->shape[0], parts->context->layout->row_token + part->first, part->rows);
+  return means == NULL ? y : op_add_scaled(parts->tape, op_widen(parts->tape, y), means, -1);
+}
+
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
@@ -298,8 +315,8 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
   Tensor *const rows[EXCHANGE_SITES] = {parts->kv ? part->k : part->h, parts->kv ? part->v : NULL};
   for (int i = 0; i < 2; i++) {
     if (told[i] == NULL || is_known(context, index, told[i]) || !rotates(block, told[i]) || rotated[0] != NULL) continue;
-    rotated[0] = block_map(context, parts->tape, rows[0], &block->rotation);
-    if (parts->kv) rotated[1] = block_map(context, parts->tape, rows[1], &block->rotation_value);
+    rotated[0] = rotated_rows(parts, block, 0, part, rows[0]);
+    if (parts->kv) rotated[1] = rotated_rows(parts, block, 1, part, rows[1]);
   }
   if (tape_status(parts->tape) != STATUS_OK) return false;
   for (int i = 0; i < 2; i++) {
@@ -379,6 +396,21 @@ static bool take_lost(const Parts *parts, const ExchangeRows rows[EXCHANGE_SITES
   return true;
 }
 
+/* Adds the means at their positions to rows that have arrived. */
+static void add_means(const Parts *parts, const BlockParams *block, ExchangeRows rows[EXCHANGE_SITES]) {
+  const TokenLayout *layout = parts->context->layout;
+  const int64_t count = rows[0].run == NULL ? layout->remote : count_runs(&rows[0]);
+  int32_t *token = tape_alloc(parts->tape, (size_t)count * sizeof *token);
+  if (token == NULL) return;
+  if (rows[0].run == NULL) memcpy(token, layout->remote_token, (size_t)count * sizeof *token);
+  for (int64_t r = 0, at = 0; r < rows[0].runs; at += rows[0].run[r++].count)
+    memcpy(token + at, layout->remote_token + rows[0].run[r].place, (size_t)rows[0].run[r].count * sizeof *token);
+  for (int site = 0; site < EXCHANGE_SITES && rows[site].x != NULL; site++) {
+    Tensor *means = position_means(parts, block, site, rows[site].x->shape[0], token, count);
+    rows[site].x = op_add(parts->tape, op_widen(parts->tape, rows[site].x), means);
+  }
+}
+
 /* K and V of what arrived of a part go into their places; at site kv the two sites are keys and values already, unless they are in another
  * basis. */
 static bool finish_part(const Parts *parts, const BlockParams *block, int index, int p, Arrived *arrived) {
@@ -395,6 +427,7 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
                        (long long)layout->remote) == STATUS_OK;
   }
   if (rows[0].run != NULL && count_runs(&rows[0]) == 0) return true;
+  if (block->position_mean[0] >= 0 && !exchange->whole_rows) add_means(parts, block, rows);
   BlockKeys keys = {rows[0].k, rows[0].v};
   if (parts->kv && !rotates(block, exchange))
     keys = (BlockKeys){rows[0].x, rows[1].x};

@@ -33,6 +33,8 @@ typedef struct BlockParams {
   Projection prediction;               /* P -> W: what is expected of them, from the block before (exchange.h), of the bit rate in use
                                         * (model_use_rate); weight -1: nothing */
   Projection prediction_value;         /* site kv: of values */
+  int position_mean[EXCHANGE_SITES];   /* [T + 1, W] of each site, taken off what is quantised: row 0 of the class token, 1 + t of token t;
+                                        * -1: nothing */
   Projection remote_key, remote_value; /* with a rotation, W -> kv width: keys and values of quantised rows */
   Projection gate, up, down;           /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */
 } BlockParams;

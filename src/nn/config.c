@@ -220,6 +220,8 @@ static Status check_astra(const ModelConfig *config) {
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
   if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
+  if (astra->position_mean && (!astra->prediction || decoder))
+    return status_set(STATUS_UNSUPPORTED, "astra.position_mean is for images, models with astra.prediction");
   if (astra->exact_first && !(astra->prediction && decoder && config->blocks > 1))
     return status_set(STATUS_UNSUPPORTED, "astra.exact_first is for texts, models with astra.prediction and at least 2 blocks");
   const char *of = astra->site == SITE_X ? "the width at site x," : "the width at site kv,";
@@ -388,6 +390,8 @@ int64_t config_prediction_inputs(const ModelConfig *config, int64_t block) {
   const bool after_exact = config_first_coded(config) > 0 && block == config_first_coded(config);
   return after_exact ? config->width : config_sites(config) * config_site_width(config);
 }
+
+bool config_plain_prediction(const AstraConfig *astra) { return astra->prediction && !astra->exact_first && !astra->position_mean; }
 
 int64_t config_known_width(const ModelConfig *config) {
   const int64_t coded = config_sites(config) * config_site_width(config), exact = config_first_coded(config) > 0 ? config->width : 0;

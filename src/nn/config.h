@@ -28,6 +28,7 @@ typedef struct AstraConfig {
   bool rotation;            /* site x: tokens are mapped to another basis before they are quantised (BlockParams.rotation) */
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
+  bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 
@@ -107,7 +108,8 @@ int64_t config_whole_width(const ModelConfig *config);
 int config_first_coded(const ModelConfig *config);
 int64_t config_codebooks(const ModelConfig *config);
 int64_t config_prediction_inputs(const ModelConfig *config, int64_t block); /* numbers that a token of the block is predicted from */
-int64_t config_known_width(const ModelConfig *config);                      /* the most of them; 0 without predictions */
+bool config_plain_prediction(const AstraConfig *astra); /* as earlier versions made them: with neither exact_first nor position_mean */
+int64_t config_known_width(const ModelConfig *config);  /* the most of them; 0 without predictions */
 
 /* Sent per token over all blocks: G ceil(log2 K) for each codebook, and with exact_first the bits of its id, ceil(log2 V), which all
  * devices need. */

@@ -514,6 +514,7 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
   TRY(fields_flag(&fields, "rotation", &astra->rotation));
   TRY(fields_flag(&fields, "prediction", &astra->prediction));
   TRY(fields_flag(&fields, "exact_first", &astra->exact_first));
+  TRY(fields_flag(&fields, "position_mean", &astra->position_mean));
   return read_devices(&fields, astra);
 }
 
@@ -532,6 +533,7 @@ static json_t *astra_json(const ModelConfig *config) {
   if (astra->rotation) json_build_put(&object, "rotation", json_true());
   if (astra->prediction) json_build_put(&object, "prediction", json_true());
   if (astra->exact_first) json_build_put(&object, "exact_first", json_true());
+  if (astra->position_mean) json_build_put(&object, "position_mean", json_true());
   if (config_is_decoder(config)) return object;
   json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
   token_map_name(&astra->layout, layout);

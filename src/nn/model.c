@@ -105,6 +105,7 @@ static void describe_rotations(Model *model) {
     BlockParams *block = &model->block[index];
     block->rotation = block->rotation_value = block->remote_key = block->remote_value = absent();
     block->prediction = block->prediction_value = absent();
+    block->position_mean[0] = block->position_mean[1] = -1;
     if (!rotates || index < config_first_coded(c)) continue;
     char prefix[64];
     snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
@@ -124,6 +125,13 @@ static void describe_rotations(Model *model) {
         if (two) add_linear(model, width, inputs, false, true, prefix, name);
       }
     }
+    const ModelPart means = {PARAM_ZEROS, false, false, 2, {config_tokens(c) + 1, width}};
+    for (int site = 0; c->astra.position_mean && site < config_sites(c); site++)
+      block->position_mean[site] = model_add_param(model, &means, prefix,
+                                                   !two        ? "position_mean"
+                                                   : site == 0 ? "position_mean_key"
+                                                               : "position_mean_value",
+                                                   "");
     block->remote_key = add_linear(model, keys, width, false, true, prefix, "remote_key");
     block->remote_value = add_linear(model, keys, width, false, true, prefix, "remote_value");
   }

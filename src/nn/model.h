@@ -98,6 +98,8 @@ Status model_set_rotation(Model *model, int64_t block, int site, const double *t
  * P = config_prediction_inputs numbers of the block before as receivers know them. weight [W, P]; bias [W], NULL: 0. Both learn. Each bit
  * rate has its own: those of the rate in use are meant. */
 void model_set_prediction(Model *model, int64_t block, int site, const double *weight, const double *bias);
+/* Of an image's tokens (AstraConfig.position_mean): means [T, W] of y by position, which are quantised without them. They learn. */
+void model_set_position_mean(Model *model, int64_t block, int site, const double *means);
 void model_expect(Model *model, int64_t block, int site, const real *before, int64_t rows, real *expected); /* [rows, P] -> [rows, W] */
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of

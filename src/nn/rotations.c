@@ -207,6 +207,13 @@ void model_set_prediction(Model *model, int64_t index, int site, const double *w
   for (int64_t i = 0; i < tensor_count(offset); i++) offset->value[i] = bias != NULL ? (real)bias[i] : 0;
 }
 
+void model_set_position_mean(Model *model, int64_t index, int site, const double *means) {
+  Tensor *table = model_param(model, model->block[index].position_mean[site]);
+  const int64_t width = tensor_width(table);
+  memset(table->value, 0, (size_t)width * sizeof *table->value); /* of a class token nothing is known */
+  for (int64_t i = width; i < tensor_count(table); i++) table->value[i] = (real)means[i - width];
+}
+
 void model_expect(Model *model, int64_t index, int site, const real *before, int64_t rows, real *expected) {
   const Projection *prediction = prediction_of(model, index, site);
   const Tensor *weight = model_param(model, prediction->weight);

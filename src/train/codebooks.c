@@ -135,6 +135,7 @@ typedef struct Watcher {
   real *before;      /* with predictions [limit, P]: of the block before, as receivers know them (exchange.h); else NULL */
   real *after;       /* likewise, of the block at work */
   real *expected;    /* [limit, width]: what the block before tells of a site */
+  int32_t *position; /* [limit] of images whose tokens are quantised less their mean at each (AstraConfig.position_mean); else NULL */
   real *whole;       /* with predictions of several bit rates [limit, width]: the rotated samples of the site at work; else NULL */
   real *kept[CONFIG_RATES][2]; /* before and after of each rate, but of that in use, whose they are now: use_rate */
   int rate;                    /* in use */
@@ -176,8 +177,11 @@ static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, const TaskB
     int64_t length = batch->lengths ? batch->lengths[sample] : batch->tokens;
     for (int64_t t = 0; t < length; t++) tokens[t] = (int32_t)t;
     rng_shuffle(rng, tokens, length);
-    for (int64_t i = 0; i < length && i < watcher->per_sample; i++)
+    for (int64_t i = 0; i < length && i < watcher->per_sample; i++) {
+      const int64_t at = watcher->filled + watcher->taken;
+      if (watcher->position && at < watcher->limit) watcher->position[at] = tokens[i];
       watcher->chosen[watcher->taken++] = sample * rows + watcher->first + tokens[i];
+    }
   }
   if (watcher->taken > watcher->limit - watcher->filled) watcher->taken = watcher->limit - watcher->filled;
 }
@@ -240,6 +244,7 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
   watcher->rate = config_rate(session->config);
   watcher->before = watcher->kept[watcher->rate][0], watcher->after = watcher->kept[watcher->rate][1];
   if (predicts) memory = memory && (watcher->expected = malloc((size_t)limit * row));
+  if (session->config->astra.position_mean) memory = memory && (watcher->position = malloc((size_t)limit * sizeof *watcher->position));
   if (predicts && rates > 1) memory = memory && (watcher->whole = malloc((size_t)limit * row));
   if (memory) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples", (long long)limit,
@@ -252,6 +257,7 @@ static void watcher_close(Watcher *watcher) {
   for (int rate = 0; rate < CONFIG_RATES; rate++) free(watcher->kept[rate][0]), free(watcher->kept[rate][1]);
   free(watcher->expected);
   free(watcher->whole);
+  free(watcher->position);
   free(watcher->chosen);
 }
 
@@ -276,6 +282,45 @@ static Status use_rate(Session *session, Watcher *watcher, int rate) {
   return session_use_rate(session, rate);
 }
 
+/* The samples' mean at each position, [T, n], less that of all, [n]; they are taken off the samples. */
+typedef struct PositionMeans {
+  double *each, *all;
+  double *turned; /* [T, n]: each in the basis of the site */
+  int64_t *counts, tokens;
+} PositionMeans;
+
+static Status take_means(const Watcher *watcher, real *samples, int64_t tokens, PositionMeans *means) {
+  const int64_t n = watcher->width, count = watcher->limit, numbers = tokens * n;
+  *means = (PositionMeans){
+      .each = calloc((size_t)(2 * numbers + n), sizeof(double)), .counts = calloc((size_t)tokens, sizeof(int64_t)), .tokens = tokens};
+  if (means->each == NULL || means->counts == NULL) return status_no_memory(NULL, "means of positions");
+  means->turned = means->each + numbers, means->all = means->turned + numbers;
+  for (int64_t row = 0; row < count; row++) {
+    const int64_t at = watcher->position[row];
+    means->counts[at]++;
+    for (int64_t i = 0; i < n; i++) {
+      means->each[at * n + i] += (double)samples[row * n + i];
+      means->all[i] += (double)samples[row * n + i] / (double)count;
+    }
+  }
+  for (int64_t i = 0; i < numbers; i++) {
+    const int64_t seen = means->counts[i / n];
+    means->each[i] = seen > 0 ? means->each[i] / (double)seen - means->all[i % n] : 0;
+  }
+  for (int64_t i = 0; i < count * n; i++) samples[i] -= (real)(means->all[i % n] + means->each[watcher->position[i / n] * n + i % n]);
+  return STATUS_OK;
+}
+
+/* For the model, and for the samples' mean as the rotation has it. */
+static void set_means(Session *session, int block, int site, const PositionMeans *means, Rotation *rotation) {
+  const int64_t n = rotation->width;
+  for (int64_t t = 0; t < means->tokens; t++)
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t j = 0; j < n; j++) means->turned[t * n + i] += rotation->to[i * n + j] * means->each[t * n + j];
+  for (int64_t i = 0; i < n; i++) rotation->mean[i] += means->all[i];
+  model_set_position_mean(session->model, block, site, means->turned);
+}
+
 /* c = a b, a [n, n], b and c [n, m] */
 static void multiply(int64_t n, int64_t m, const double *a, const double *b, double *c) {
   memset(c, 0, (size_t)(n * m) * sizeof *c);
@@ -285,9 +330,10 @@ static void multiply(int64_t n, int64_t m, const double *a, const double *b, dou
 }
 
 /* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
- * block before; the basis is that of r, y = T (x - c), T B y^ is expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
+ * block before, and with means of positions that at the row's is taken off x first; the basis is that of r, y = T (x - c), T B y^ is
+ * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
  */
-static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, Rotation *rotation) {
+static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, PositionMeans *means, Rotation *rotation) {
   const int block = block_of(session, index), site = index % watcher->sites;
   int64_t inputs;
   const bool predicts = is_predicted(session, watcher, block, &inputs);
@@ -295,10 +341,12 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
   double *metric = room, *weight = metric + n * n, *product = weight + n * inputs, *offset = product + n * inputs;
   real *samples = samples_of(watcher, index);
   TRY(model_rotation_metric(session->model, block, site, metric));
+  if (watcher->position) TRY(take_means(watcher, samples, config_tokens(session->config), means));
   if (predicts) TRY(regression_fit(watcher->before, samples, count, inputs, n, weight, offset));
   TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
   TRY(rotation_apply(rotation, samples, count));
   for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
+  if (watcher->position) set_means(session, block, site, means, rotation);
   TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
   multiply(n, inputs, rotation->to, weight, product);
@@ -309,9 +357,12 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
 static Status rotate_site(Session *session, const Watcher *watcher, int index) {
   const size_t n = (size_t)watcher->width, known = (size_t)config_known_width(session->config);
   Rotation rotation = {0};
+  PositionMeans means = {0};
   double *room = malloc((n * n + 2 * n * known + n) * sizeof *room);
-  Status status = room ? fit_basis(session, watcher, index, room, &rotation) : status_no_memory(NULL, "a rotation");
+  Status status = room ? fit_basis(session, watcher, index, room, &means, &rotation) : status_no_memory(NULL, "a rotation");
   rotation_release(&rotation);
+  free(means.each);
+  free(means.counts);
   free(room);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block_of(session, index));
 }

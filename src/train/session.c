@@ -380,7 +380,9 @@ static Status read_config(Session *session, ModelConfig *config) {
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;
-  config->astra.exact_first = options->prediction && !options->code_first && config_is_decoder(config) && config->blocks > 1;
+  const bool more = options->prediction && !options->plain_prediction;
+  config->astra.exact_first = more && config_is_decoder(config) && config->blocks > 1;
+  config->astra.position_mean = more && !config_is_decoder(config);
   if (options->prediction && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised: it needs --groups");
   if (options->rotation && options->groups == 0)

@@ -76,7 +76,7 @@ typedef struct TrainOptions {
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   bool rotation, prediction;             /* AstraConfig */
-  bool code_first;                       /* of texts with predictions the first block is coded, too: AstraConfig.exact_first is false */
+  bool plain_prediction;                 /* as earlier checkpoints: neither AstraConfig.exact_first nor position_mean */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
   const char *layout, *eval_layout;      /* names of token maps (nn/layout.h) or "trained"; of training NULL or "permuted": a new one for

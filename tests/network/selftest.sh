@@ -26,6 +26,8 @@ make_checkpoint "$work/rotated-gpt2" tiny-gpt2 4r 50 3
 check "tiny GPT-2 in another basis on 3 nodes" --checkpoint "$work/rotated-gpt2"
 make_checkpoint "$work/predicted" tiny 4rp 50 4
 check "tiny with predictions on 4 nodes" --checkpoint "$work/predicted"
+make_checkpoint "$work/means" tiny 4rpm 50 4
+check "tiny with predictions and means of positions on 4 nodes" --checkpoint "$work/means"
 make_checkpoint "$work/predicted-gpt2" tiny-gpt2 4rp 50 3
 check "tiny GPT-2 with predictions on 3 nodes" --checkpoint "$work/predicted-gpt2"
 make_checkpoint "$work/exact-gpt2" tiny-gpt2 4rpx 50 3

@@ -2,7 +2,7 @@
  * selftest.safetensors, for the scripts under tests/network and tests/cli. PRESET: tiny (the default), tiny-gpt2, tiny-llama,
  * tiny-gpt2:3 (3 classes of texts), vit-cifar...
  * GROUPS with letters behind the number, 4r: tokens are quantised in another basis (AstraConfig.rotation); rp: with predictions, too; rpx:
- * with those of texts as training makes them, the first block being exact; k: at site kv.
+ * with those of texts as training makes them, the first block being exact, rpm: of images, with means of positions; k: at site kv.
  * IMAGE and PATCH: images and patches of so many pixels a side instead of the preset's (0: the preset's), for models that are only timed:
  * those get no self-test, which takes long. BLOCK: one whose weights are finite, but so large that its output is not. */
 #include "sample_text.h"
@@ -41,6 +41,7 @@ int main(int argc, char **argv) {
   config.astra.rotation = argc > 3 && strchr(argv[3], 'r') != NULL;
   config.astra.prediction = argc > 3 && strchr(argv[3], 'p') != NULL;
   config.astra.exact_first = argc > 3 && strchr(argv[3], 'x') != NULL;
+  config.astra.position_mean = argc > 3 && strchr(argv[3], 'm') != NULL;
   if (argc > 3 && strchr(argv[3], 'k') != NULL) config.astra.site = SITE_KV;
   if (argc > 7 && atoi(argv[6]) > 0) config.image = atoi(argv[6]), config.patch = atoi(argv[7]);
   if (status == STATUS_OK) status = write_sample(argv[1], &config, argc <= 7, argc > 8 ? atoi(argv[8]) : -1);

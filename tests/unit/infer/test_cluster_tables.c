@@ -149,7 +149,7 @@ static void memory_is_a_bound(void **state) {
     assert_int_equal(kv_tables_bytes(f.weights.keys), (size_t)blocks[i] * each);
     assert_int_equal(kv_tables_seconds(f.weights.keys, true, 256) > 0, blocks[i] > 0); /* both ways were timed */
     kv_tables_free(f.weights.keys);
-    f.weights.keys = NULL;
+    f.weights.keys = f.weights.rate[0].keys = NULL;
   }
   sample_fixture_close(&f);
 }

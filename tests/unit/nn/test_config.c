@@ -77,6 +77,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
   assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
+  assert_true(x->position_mean == y->position_mean);
   assert_true(x->rate_count == y->rate_count);
   assert_memory_equal(x->rates, y->rates, sizeof x->rates);
 }
@@ -101,7 +102,7 @@ static void test_round_trip(void **state) {
   for (int range = 0; range < 5; range++) {
     config.astra.devices_min = range ? 2 : 8;
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
-    if (range == 3) config.astra.prediction = true;
+    if (range == 3) config.astra.prediction = config.astra.position_mean = true;
     if (range == 4) assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
@@ -144,6 +145,10 @@ static void test_exact_first(void **state) {
   config.astra.prediction = false;
   assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config.astra.prediction = true, config.blocks = 1;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config.astra.exact_first = false, config.blocks = blocks;
+  assert_int_equal(config_check(&config), STATUS_OK);
+  config.astra.position_mean = true; /* of texts */
   assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config_release(&config);
   assert_int_equal(config_preset(&config, "vit-tiny", 2), STATUS_OK);

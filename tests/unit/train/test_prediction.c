@@ -1,13 +1,14 @@
-/* Training with predictions (--prediction): gradients of the whole loss against finite differences, of texts whose first block is exact and
- * of those whose is not, at both sites; what the emulation hands over; that K-means leaves less to quantise. */
+/* Training with predictions (--prediction): gradients of the whole loss against finite differences, of texts whose first block is exact, of
+ * images with means of positions, and without either, at both sites; what has no codebook; that as long as nothing is quantised the
+ * basis and the means change nothing; that K-means leaves less to quantise. */
 #include "unit/train/tiny_text.h"
 #include <math.h>
 
-static TrainOptions predicting(ModelKind kind, Site site, bool code_first) {
-  TrainOptions options = tiny_text_options(kind);
+static TrainOptions predicting(ModelKind kind, Site site, bool plain_prediction) {
+  TrainOptions options = kind == MODEL_VIT ? tiny_options() : tiny_text_options(kind);
   options.site = (int)site;
   options.rotation = options.prediction = true;
-  options.code_first = code_first;
+  options.plain_prediction = plain_prediction;
   return options;
 }
 
@@ -40,20 +41,19 @@ static Loss loss_of(Session *session, const TaskBatch *batch, bool back) {
 }
 
 /* Without a gradient through the quantisation, whose derivative is none, the loss is a smooth function as long as no code changes. */
-static void compare_gradients(ModelKind kind, Site site, bool code_first) {
+static void compare_gradients(TrainOptions options) {
   const double step = REAL_IS_DOUBLE ? 1e-5 : 1e-2;
-  TrainOptions options = predicting(kind, site, code_first);
   TaskBatch batch;
   Session session;
   options.gradient = QUANTISE_NONE;
   options.noise = 0;
   tiny_open(&session, &options);
-  assert_true(session.config->astra.exact_first == !code_first);
+  assert_true(config_plain_prediction(&session.config->astra) == options.plain_prediction);
   ParamSet *set = model_params(session.model);
   tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(set);
   const Loss here = loss_of(&session, &batch, true);
-  int compared = 0, predictions = 0;
+  int compared = 0, predictions = 0, means = 0;
   for (size_t i = 0; i < set->count; i++) {
     const Param *param = &set->list[i];
     const int64_t count = tensor_count(&param->tensor), places[] = {0, count / 3, count - 1};
@@ -71,19 +71,22 @@ static void compare_gradients(ModelKind kind, Site site, bool code_first) {
       if (!(fabs(gradient - slope) <= allowed)) fail_msg("%s [%lld]: %g, not %g", param->name, (long long)places[p], gradient, slope);
       compared++;
       predictions += strstr(param->name, ".prediction") != NULL && gradient != 0;
+      means += strstr(param->name, ".position_mean") != NULL && gradient != 0;
     }
   }
   assert_true(compared > (int)set->count);
-  assert_true(predictions > 0);
+  assert_true(predictions > 0 && (means > 0) == session.config->astra.position_mean);
   session_close(&session);
 }
 
 static void gradients_are_those_of_the_loss(void **state) {
   (void)state;
-  compare_gradients(MODEL_GPT2, SITE_X, false);
-  compare_gradients(MODEL_GPT2, SITE_X, true);
-  compare_gradients(MODEL_LLAMA, SITE_KV, false);
-  compare_gradients(MODEL_LLAMA, SITE_KV, true);
+  for (int plain = 0; plain < 2; plain++) {
+    compare_gradients(predicting(MODEL_GPT2, SITE_X, plain));
+    compare_gradients(predicting(MODEL_LLAMA, SITE_KV, plain));
+    compare_gradients(predicting(MODEL_VIT, SITE_X, plain));
+    compare_gradients(predicting(MODEL_VIT, SITE_KV, plain));
+  }
 }
 
 /* ---- the first block */
@@ -100,6 +103,61 @@ static void an_exact_block_has_no_codebook(void **state) {
     assert_int_equal(config_codebooks(config), (config->blocks - 1) * config_sites(config));
     const ParamSet *set = model_params(session.model);
     for (size_t i = 0; i < set->count; i++) assert_null(strstr(set->list[i].name, "astra.layers.0."));
+    session_close(&session);
+  }
+}
+
+/* ---- what is handed over */
+
+/* Nothing is quantised: what was shared comes as it is. */
+typedef struct Mirror {
+  Exchange exchange; /* first */
+  Tensor *shared[EXCHANGE_SITES];
+} Mirror;
+
+static Status mirror_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++)
+    ((Mirror *)self)->shared[site] = h[site] ? op_gather_rows_wide(tape, h[site], layout->shared_row, layout->shared_rows) : NULL;
+  return tape_status(tape);
+}
+
+static Status mirror_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  (void)layout, (void)block, (void)part;
+  for (int site = 0; site < EXCHANGE_SITES; site++) rows[site].x = ((Mirror *)self)->shared[site];
+  return tape_status(tape);
+}
+
+/* The logits of a batch; with an exchange on three devices. */
+static void classify(Session *session, Exchange *exchange, real *logits) {
+  TaskBatch batch;
+  tiny_check(session->task->source->seek(session, TASK_TRAIN, 0, 0));
+  tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
+  tiny_check(task_lay_plain(session, batch.tokens));
+  tiny_check(device_map_place(&session->layout, session->config, batch.tokens, 3, session->order));
+  tape_record(session->tape, false);
+  ModelInput input = task_input(session->tape, &batch, session->config);
+  Tensor *encoded =
+      model_encode(session->model, session->tape, &input, exchange ? &session->layout : &session->plain_layout, exchange, MODEL_ROWS_CLASS);
+  Tensor *out = model_classify(session->model, session->tape, encoded);
+  if (out == NULL) fail_msg("%s", status_message());
+  memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof *logits);
+  tape_clear(session->tape);
+}
+
+/* The class token is one of device 0, so that the model on one device sees the same keys. */
+static void means_are_taken_off_and_put_back(void **state) {
+  (void)state;
+  for (int site = 0; site < 2; site++) {
+    TrainOptions options = predicting(MODEL_VIT, (Site)site, false);
+    options.class_token = CLASS_SINGLE;
+    Mirror mirror = {.exchange = {.begin = mirror_begin, .finish = mirror_finish}};
+    Session session;
+    real one[8 * TINY_CLASSES], three[8 * TINY_CLASSES];
+    tiny_open(&session, &options);
+    classify(&session, NULL, one);
+    classify(&session, &mirror.exchange, three);
+    for (int i = 0; i < 8 * TINY_CLASSES; i++) assert_float_equal((double)three[i], (double)one[i], 1e-3);
     session_close(&session);
   }
 }
@@ -125,7 +183,7 @@ static void less_is_left_to_quantise(void **state) {
     TrainOptions options = predicting(site ? MODEL_LLAMA : MODEL_GPT2, (Site)site, false);
     options.entries = 16;
     const double exact = distortions(options);
-    options.code_first = true;
+    options.plain_prediction = true;
     const double coded = distortions(options);
     options.prediction = false;
     const double rotated = distortions(options);
@@ -134,8 +192,33 @@ static void less_is_left_to_quantise(void **state) {
   }
 }
 
+static void means_of_positions_leave_less(void **state) {
+  (void)state;
+  for (int site = 0; site < 2; site++) {
+    double first[2];
+    for (int plain = 0; plain < 2; plain++) {
+      TrainOptions options = predicting(MODEL_VIT, (Site)site, plain);
+      CodebookReport reports[2 * TINY_BLOCKS];
+      Session session;
+      tiny_open(&session, &options);
+      tiny_check(codebooks_fit(&session, reports));
+      first[plain] = reports[0].variance;
+      session_close(&session);
+    }
+    print_message("site %d: variance %g with means of positions, %g without\n", site, first[0], first[1]);
+    assert_true(first[0] < 0.95 * first[1]);
+  }
+}
+
+static int make_all(void **state) {
+  int failed = tiny_make(state);
+  if (failed == 0) tiny_text_files();
+  return failed;
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_those_of_the_loss), cmocka_unit_test(an_exact_block_has_no_codebook),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_taken_off_and_put_back), cmocka_unit_test(means_of_positions_leave_less),
+                                     cmocka_unit_test(gradients_are_those_of_the_loss), cmocka_unit_test(an_exact_block_has_no_codebook),
                                      cmocka_unit_test(less_is_left_to_quantise)};
-  return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);
+  return cmocka_run_group_tests(tests, make_all, tiny_remove);
 }

@@ -50,7 +50,7 @@ static void texts_give_the_same_bits(void **state) {
     options.site = kind == MODEL_GPT2 ? SITE_KV : SITE_X;
     options.prediction = true;
     assert_same_steps(options);
-    options.code_first = true;
+    options.plain_prediction = true;
     assert_same_steps(options);
     options.prediction = false;
     options.codebook_decay = options.dead_below = 0.5; /* so that codewords die */

@@ -352,12 +352,29 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   infer_run_catch_signals();
   TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
-  TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
-  if (s->json)
-    TRY(infer_run_print_json(report_selftest(NULL, &report), run));
-  else
-    report_selftest(stdout, &report);
-  return report.passed ? STATUS_OK : status_set(STATUS_NUMERIC, "the processes do not compute what training emulated: %s", report.reason);
+  const ModelConfig *config = run->weights.config;
+  const bool all = !run->weights.one_rate && config_rates(config) > 1; /* bit rates, of which a failed one is the last */
+  json_t *rates = all && s->json ? json_array() : NULL;
+  Status status = STATUS_OK;
+  for (int rate = 0; rate < (all ? config_rates(config) : 1) && status == STATUS_OK; rate++) {
+    if (all) status = weights_use_rate(&run->weights, config_rate_groups(config, rate));
+    if (status == STATUS_OK) status = selftest_run(&run->weights, run->directory, s->file, &options, &report);
+    if (status != STATUS_OK) break;
+    if (all && !s->json) printf("%s%d group%s\n", rate > 0 ? "\n" : "", config->astra.groups, config->astra.groups == 1 ? "" : "s");
+    json_t *object = report_selftest(s->json ? NULL : stdout, &report);
+    if (all && object) json_object_set_new(object, "groups", json_integer(config->astra.groups));
+    if (all && s->json) json_array_append_new(rates, json_copy(object));
+    const bool last = !all || !report.passed || rate == config_rates(config) - 1;
+    if (all && s->json && last) json_object_set(object, "rates", rates);
+    if (s->json && last)
+      status = infer_run_print_json(object, run);
+    else
+      json_decref(object);
+    if (status == STATUS_OK && !report.passed)
+      status = status_set(STATUS_NUMERIC, "the processes do not compute what training emulated: %s", report.reason);
+  }
+  json_decref(rates);
+  return status;
 }
 
 /* ---- commands ---- */

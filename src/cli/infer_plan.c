@@ -530,7 +530,8 @@ static Status read_strategies(const char *text, uint32_t *bits) {
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
   if (command->groups) return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count);
-  if (setup->config->astra.groups > 0) setup->groups[setup->group_count++] = setup->config->astra.groups;
+  for (int rate = 0; rate < config_rates(setup->config); rate++)
+    setup->groups[setup->group_count++] = config_rate_groups(setup->config, rate);
   for (size_t i = 0; setup->config->astra.groups == 0 && i < sizeof usual / sizeof *usual; i++)
     if (config_site_width(setup->config) % usual[i] == 0) setup->groups[setup->group_count++] = usual[i];
   return STATUS_OK;
@@ -594,14 +595,28 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
   return status;
 }
 
-static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
+/* With the bit rate in use: rows of other rates are left out, and of strategies that send no codes all but those of the first rate. */
+static Status measure_rate(const PlannerSetup *setup, const Weights *weights, bool first, Plan *plan) {
+  const int groups = weights->config->astra.groups;
   KvTables *tables = NULL;
-  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
   Status status = build_tables(setup, weights, plan, &tables);
-  for (int i = 0; i < plan->count && status == STATUS_OK; i++)
-    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
+  for (int i = 0; i < plan->count && status == STATUS_OK; i++) {
+    PlanRow *row = &plan->rows[i];
+    const bool here = row->strategy == STRATEGY_ASTRA && groups > 0 ? row->groups == groups : first;
+    if (here && !row->other_groups) status = measure_row(setup, weights, tables, row);
+  }
   kv_tables_free(tables);
   return status;
+}
+
+static Status measure_rows(const PlannerSetup *setup, Weights *weights, Plan *plan) {
+  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
+  const int rates = config_rates(weights->config);
+  for (int rate = 0; rate < (rates > 1 ? rates : 1); rate++) {
+    if (rates > 1) TRY(weights_use_rate(weights, config_rate_groups(weights->config, rate)));
+    TRY(measure_rate(setup, weights, rate == 0, plan));
+  }
+  return STATUS_OK;
 }
 
 static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup, Plan *plan) {

@@ -14,11 +14,13 @@
 #include "infer/cluster/discovery.h"
 #include "infer/cluster/leader.h"
 #include "infer/plan/planner.h"
+#include "infer/rate_choice.h"
 #include "infer/report.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"
 #include "nn/json_build.h"
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,15 +247,46 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
   return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
-static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes) {
+/* --groups auto: by the latency that is predicted with each rate. plan->config becomes *config, at the one that is chosen. */
+static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, int nodes, const LinkOptions *given, PlanCase *plan,
+                          ModelConfig *config) {
+  double seconds[CONFIG_RATES];
+  MeasuredSplit *split = malloc(sizeof *split);
+  Status status = split ? STATUS_OK : status_no_memory(NULL, "a plan");
+  *config = *s->weights->config; /* shares the labels */
+  plan->config = config;
+  for (int rate = 0; rate < config_rates(config) && status == STATUS_OK; rate++) {
+    config->astra.groups = config_rate_groups(config, rate);
+    plan->table_blocks = (int)kv_tables_blocks(s->weights->rate[rate].keys);
+    status = planner_split(plan, measured, nodes, given, split);
+    seconds[rate] = split->predicted;
+  }
+  free(split);
+  TRY(status);
+  config->astra.groups = rate_choice_predicted(config, seconds);
+  const int rate = config_rate(config), last = config_rates(config) - 1;
+  plan->table_blocks = (int)kv_tables_blocks(s->weights->rate[rate].keys);
+  log_info("%d groups to begin with: %.1f ms predicted, with %d groups %.1f ms, with %d groups %.1f ms", config->astra.groups,
+           1e3 * seconds[rate], config_rate_groups(config, 0), 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
+  return STATUS_OK;
+}
+
+static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes, int *groups) {
   InferSplit *s = context;
   PlanCase plan = plan_of(s);
   PacketWork work;
+  ModelConfig config;
+  const LinkOptions *given = s->network->shaped ? &s->network->links : NULL;
   s->nodes = nodes;
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;
   if (packet_work_measure(&work) == STATUS_OK) plan.work = &work; /* of this device, as of one that is like it */
-  TRY(planner_split(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
+  if (s->rates) {
+    TRY(choose_rate(s, measured, nodes, given, &plan, &config));
+    *groups = config.astra.groups;
+  }
+  if (!s->wanted) return STATUS_OK;
+  TRY(planner_split(&plan, measured, nodes, given, &s->result));
   if (s->choose_parts) s->network->parts = s->result.parts;
   if (s->partition) TRY(partition_recount(s->partition, s->result.counts));
   for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];
@@ -408,11 +441,32 @@ static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions 
   if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
 }
 
+/* --groups auto, where there is something to choose. */
+static bool infer_rates_wanted(const InferSettings *s, const InferRun *run) {
+  return s->groups && strcmp(s->groups, "auto") == 0 && config_rates(run->weights.config) > 1 &&
+         strategy_facts(run->network.strategy)->sends_codes;
+}
+
+/* --groups: the bit rate. */
+static Status use_rate(const InferSettings *s, Weights *weights) {
+  char *end;
+  if (!s->groups || strcmp(s->groups, "auto") == 0) return STATUS_OK;
+  const long groups = s->groups[0] >= '0' && s->groups[0] <= '9' ? strtol(s->groups, &end, 10) : 0;
+  if (groups < 1 || groups > INT_MAX || *end)
+    return status_set(STATUS_BAD_USAGE, "--groups: '%s' is not accepted; give one of the checkpoint's numbers of groups, or auto",
+                      s->groups);
+  weights->one_rate = true;
+  return weights_use_rate(weights, (int)groups) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--groups %ld", groups);
+}
+
 /* Both are even until the devices have been measured. */
 static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
   bool text = config_is_decoder(run->weights.config);
-  if (!infer_split_wanted(s->split)) return;
-  run->divided.all = strcmp(s->split, "all") == 0 || s->nodes > 0 || run->devices > 0;
+  options->adapt_rate = infer_rates_wanted(s, run);
+  run->divided.rates = options->adapt_rate;
+  run->divided.wanted = infer_split_wanted(s->split);
+  if (!run->divided.wanted && !run->divided.rates) return;
+  run->divided.all = (s->split && strcmp(s->split, "all") == 0) || s->nodes > 0 || run->devices > 0;
   run->divided.weights = &run->weights;
   run->divided.network = &run->network;
   run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
@@ -497,6 +551,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.cache_type));
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));
+  TRY(use_rate(s, &run->weights));
   if (s->dataset) TRY(weights_pack(&run->weights));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
@@ -547,6 +602,8 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     char layout[TOKEN_MAP_NAME];
     json_object_set_new(value, "strategy", json_string(strategy_facts(leader_setup(run->leader)->strategy)->name));
     if (!facts_of(run->leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
+    if (facts_of(run->leader)->sends_codes && run->weights.books)
+      json_object_set_new(value, "groups", json_integer(leader_weights(run->leader)->config->astra.groups));
     json_object_set_new(value, "reruns", json_integer(sums->reruns));
     json_object_set_new(value, "incomplete_answers", json_integer(sums->masked));
     if (run->weights.keys) json_object_set_new(value, "tables", tables_json(run->weights.keys));

@@ -32,6 +32,8 @@ Status infer_tables_make(double bytes, bool verbose, Weights *weights);
 /* --split auto: tokens as the devices are found to be at the start, and what was predicted for them beside what came. */
 
 typedef struct InferSplit {
+  bool wanted; /* --split auto */
+  bool rates;  /* --groups auto: the bit rate to begin with is chosen */
   bool made;   /* the devices were measured, and there are several */
   bool all;    /* every device gets tokens, also where fewer devices would be faster */
   int asked;   /* devices that were measured, of which some have been left out since; 0: all take part */

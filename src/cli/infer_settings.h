@@ -29,7 +29,7 @@ typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAI
 typedef enum InferKind { INFER_KIND_IMAGES, INFER_KIND_TEXTS /* to classify */, INFER_KIND_LANGUAGE, INFER_KINDS } InferKind;
 
 typedef struct InferSettings {
-  const char *checkpoint, *split, *layout, *dataset, *data_dir, *file, *prompt_file, *text_file;
+  const char *checkpoint, *groups, *split, *layout, *dataset, *data_dir, *file, *prompt_file, *text_file;
   int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
   const char *per_sample;  /* CSV file of an evaluation; NULL: none */
   int64_t validation_part; /* samples held out of the training part, to be evaluated; 0: the test part */

@@ -173,6 +173,7 @@ static Status make_tables(const Weights *weights, WeightsRate *rate, size_t memo
 Status weights_make_tables(Weights *weights, size_t memory) {
   const int rates = config_rates(weights->config), used = config_rate(weights->config);
   if (!weights->books || memory == 0) return STATUS_OK;
+  if (rates == 1) weights->rate[0].keys = weights->keys;
   for (int rate = 0; rate < rates; rate++)
     if (!weights->one_rate || rate == used)
       TRY(make_tables(weights, &weights->rate[rate], weights->one_rate ? memory : memory / (size_t)rates));
@@ -181,6 +182,7 @@ Status weights_make_tables(Weights *weights, size_t memory) {
 }
 
 void weights_release(Weights *weights) {
+  if (weights->rate[1].books == NULL) weights->rate[0].keys = weights->keys; /* of one rate they may have been replaced */
   for (int r = 0; r < CONFIG_RATES; r++) {
     const WeightsRate *rate = &weights->rate[r];
     kv_tables_free(rate->keys);

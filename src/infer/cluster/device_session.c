@@ -35,6 +35,7 @@ typedef struct Session {
   bool waits;
   /* The epoch: */
   ClusterSetup setup;
+  Weights weights; /* the place's, at the bit rate of the epoch; borrowed */
   Partition partition;
   TokenSplit split;
   NodeSetup node_setup;
@@ -202,6 +203,7 @@ static Status take_setup(Session *s) {
   ClusterSetup *setup = &s->setup;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, setup));
   TRY(check_agreement(setup, s->place->fingerprints));
+  if (config_rates(s->weights.config) > 1) TRY(weights_use_rate(&s->weights, config_rate_groups(s->weights.config, setup->rate)));
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
@@ -221,7 +223,7 @@ static Status take_setup(Session *s) {
 static NodeSetup node_setup_of(Session *s) {
   const ClusterSetup *setup = &s->setup;
   bool text = setup->tokens == 0;
-  return (NodeSetup){.weights = s->place->weights,
+  return (NodeSetup){.weights = &s->weights,
                      .partition = text ? NULL : &s->partition,
                      .split = text ? &s->split : NULL,
                      .batch_max = setup->batch_max,
@@ -366,6 +368,7 @@ int session_run(const SessionPlace *place) {
   Session *s = calloc(1, sizeof *s);
   if (!s) return 1;
   s->place = place;
+  s->weights = *place->weights;
   weights_guard(place->weights);
   Status status = run(s);
   if (status != STATUS_OK && !place->together)

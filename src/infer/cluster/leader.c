@@ -71,7 +71,7 @@ static Status allocate_answer(Leader *leader) {
   else
     memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.count * config->width) * sizeof(real)));
   if (setup->keep_codes) {
-    size_t codes = batch * (size_t)((tokens + 1) * setup->weights->books[0].groups) * sizeof(int32_t);
+    size_t codes = batch * (size_t)((tokens + 1) * config_rate_groups(config, config_rates(config) - 1)) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
   }
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
@@ -183,7 +183,8 @@ static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
   Status status = leader_probe_run(&leader->membership, measured);
-  if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count);
+  if (status == STATUS_OK)
+    status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count, &leader->options.groups);
   free(measured);
   return status;
 }
@@ -200,6 +201,9 @@ static Status make(Leader **out, Leader wanted) {
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
   *leader = wanted;
+  leader->weights = *wanted.setup.weights;
+  leader->setup.weights = &leader->weights;
+  leader->groups = leader->weights.config->astra.groups;
   leader->epoch.complainer = leader->epoch.fault = -1;
   leader->membership.count = node_setup_count(setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->membership.count};
@@ -223,6 +227,10 @@ static Status start(Leader **out, Leader wanted) {
   Leader *leader = *out;
   Status status = connect_devices(leader);
   if (status == STATUS_OK && leader->options.divide) status = divide(leader);
+  if (status == STATUS_OK && leader->options.groups > 0 && config_rates(leader->weights.config) > 1)
+    status = weights_use_rate(&leader->weights, leader->options.groups);
+  leader->groups = leader->weights.config->astra.groups;
+  rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
   if (status == STATUS_OK) status = leader_epoch_start(leader);
   /* Nothing is forked from here on, so threads may be started. */
   if (status == STATUS_OK && leader->cluster.peer_count > 0) status = start_heartbeat(leader);
@@ -279,7 +287,33 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
 int leader_under_way(const Leader *leader) { return (int)(leader->queue.submitted - leader->queue.collected); }
 
 bool leader_takes_more(const Leader *leader) {
-  return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_epoch_rests(leader));
+  return leader_under_way(leader) == 0 ||
+         (leader_under_way(leader) < LEADER_DEPTH && !leader_epoch_rests(leader) && !leader_epoch_rate_due(leader));
+}
+
+Status leader_use_rate(Leader *leader, int groups) {
+  ModelConfig config = *leader->weights.config; /* shares the labels */
+  TRY(config_use_rate(&config, groups));
+  leader->groups = groups;
+  rate_choice_init(&leader->rate, &config, groups);
+  return STATUS_OK;
+}
+
+/* How the bit rate follows from an answer: by the device that waited least of those that codes came to. Who waits for a slower device waits
+ * longer than that one does, which finds its codes there; a slow link makes all of them wait. */
+static void note_rate(Leader *leader, const LeaderRequest *slot) {
+  double compute = 0, wait = 0, share = -1;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    const NodeStatistics *node = &slot->nodes[d];
+    if (slot->missing >> leader->epoch.device_of[d] & 1 || node->compute <= 0 || node->messages_received == 0) continue;
+    if (share >= 0 && node->wait / node->compute >= share) continue;
+    share = node->wait / node->compute, compute = node->compute, wait = node->wait;
+  }
+  const int groups = share < 0 ? leader->groups : rate_choice_note(&leader->rate, compute, wait);
+  if (groups == leader->groups) return;
+  log_info("%d groups from the next request on: devices waited %.0f%% of the time that they computed with %d", groups, 100 * share,
+           leader->groups);
+  leader->groups = groups;
 }
 
 static Status open_request(Leader *leader, const Request *request, LeaderRequest **slot) {
@@ -530,6 +564,8 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->queue.collected++;
   slot->number = 0;
   sum_up(leader, slot);
+  if (leader->options.adapt_rate && leader->epoch.nodes > 1 && leader->groups == leader->weights.config->astra.groups)
+    note_rate(leader, slot);
   for (int m = 0; m < leader->membership.count; m++) {
     char name[MEMBERSHIP_NAME];
     if (slot->given_up >> m & 1)

@@ -52,8 +52,8 @@ typedef struct LeaderMeasure {
   double to, from;   /* bits per second, frame headers included */
 } LeaderMeasure;
 
-/* May change the tokens of the partition or split that the leader was given; measured [nodes]. */
-typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes);
+/* May change the tokens of the partition or split that the leader was given, and *groups, the bit rate to begin with; measured [nodes]. */
+typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes, int *groups);
 
 typedef struct LeaderOptions {
   int64_t batch_max;                 /* images or sequences of the largest request */
@@ -66,6 +66,8 @@ typedef struct LeaderOptions {
   const volatile sig_atomic_t *stop; /* set by a signal handler: stop with STATUS_INTERRUPTED; NULL: never */
   const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
                                       * processes of this machine, and a failure ends it */
+  int groups;                        /* of the bit rate to begin with; 0: that in use. Of several rates others may follow: */
+  bool adapt_rate;                   /* the rate follows what devices wait for codes (rate_choice.h), from request to request */
   LeaderDivide *divide;              /* if there is one, devices are measured at the start, and it is called; NULL */
   void *divide_context;
 } LeaderOptions;
@@ -107,8 +109,12 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
 
-/* Whether to submit another request before collecting: there is room for it, and no device is waiting for the end of all requests to
- * rejoin. */
+/* Later requests use the bit rate of that many groups: from the next one on that begins while none is in flight and no sequence lives.
+ * BAD_VALUE lists the checkpoint's. leader_weights then are at that rate. */
+Status leader_use_rate(Leader *leader, int groups);
+
+/* Whether to submit another request before collecting: there is room for it, and neither a device that would rejoin nor another bit rate
+ * is waiting for the end of all requests. */
 bool leader_takes_more(const Leader *leader);
 
 /* ---- requests of texts, to a leader that leader_start_text has made. ids [batch, tokens] are copied; one outside of the vocabulary, and

@@ -132,6 +132,7 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .batch_max = node->batch_max,
                           .tokens_max = node->tokens_max,
                           .sequences = node->sequences,
+                          .rate = config_rate(node->weights->config),
                           .mask = leader->cluster.on_failure == ON_FAILURE_MASK && strategy_facts(node->strategy)->sends_codes,
                           .fingerprints = leader->fingerprints,
                           .tokens = node->split ? 0 : leader->partition.tokens,
@@ -582,9 +583,18 @@ bool leader_epoch_rests(const Leader *leader) {
   return due;
 }
 
+bool leader_epoch_rate_due(const Leader *leader) {
+  return leader->groups != leader->weights.config->astra.groups && leader->sequences.count == 0;
+}
+
 Status leader_epoch_rejoin(Leader *leader) {
   if (leader->cluster.on_failure != ON_FAILURE_ABORT) membership_poll(&leader->membership);
-  if (!leader_epoch_rests(leader) || leader->queue.submitted > leader->queue.collected) return STATUS_OK;
+  if (leader->queue.submitted > leader->queue.collected) return STATUS_OK;
+  if (leader_epoch_rate_due(leader)) {
+    TRY(weights_use_rate(&leader->weights, leader->groups));
+    if (!leader_epoch_rests(leader)) return leader_epoch_start(leader); /* the same devices */
+  }
+  if (!leader_epoch_rests(leader)) return STATUS_OK;
   int back = count_waiting(leader);
   leader_sequences_drop(leader);
   give_up_epoch(leader);

@@ -15,6 +15,7 @@
 #include "infer/cluster/leader.h"
 #include "infer/cluster/membership.h"
 #include "infer/patches.h"
+#include "infer/rate_choice.h"
 
 /* A request in flight. */
 typedef struct LeaderRequest {
@@ -94,6 +95,9 @@ struct Leader {
   const Partition *given; /* over all devices; NULL for texts */
   const TokenSplit *given_split;
   NodeSetup setup;     /* of the epoch: what the nodes run on */
+  Weights weights;     /* those that it was given, at the epoch's bit rate; borrowed */
+  int groups;          /* of the rate that is wanted */
+  RateChoice rate;     /* with options.adapt_rate */
   Partition partition; /* of the epoch */
   TokenSplit split;
   Fingerprints fingerprints;
@@ -165,6 +169,9 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token);
 /* Waits once for devices that compute prompts or decode, for `seconds` at most and until `also` can be read (-1: none). Recovers from
  * failures where the options allow it; all sequences are lost then. */
 Status leader_epoch_poll(Leader *leader, int also, double seconds);
+
+/* Another bit rate is wanted than that of the epoch, and may begin: sequences, which have one for life, are waited for. */
+bool leader_epoch_rate_due(const Leader *leader);
 
 /* Recovers from the failure of a connection while sending. */
 Status leader_epoch_recover(Leader *leader, Status cause);

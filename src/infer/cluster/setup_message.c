@@ -29,7 +29,6 @@ size_t setup_message_max(const ModelConfig *config) {
 typedef struct HeadRest {
   uint32_t flags, points;
   double zero; /* reserved */
-  uint8_t zero_byte;
 } HeadRest;
 
 static void head_fields(ByteCursor *c, ClusterSetup *s, HeadRest *rest) {
@@ -57,7 +56,7 @@ static void head_fields(ByteCursor *c, ClusterSetup *s, HeadRest *rest) {
   BYTE_CURSOR_FIELD(c, 8, l->topology);
   BYTE_CURSOR_FIELD(c, 8, l->loss_model);
   BYTE_CURSOR_FIELD(c, 8, s->reliability.min_packets);
-  byte_cursor_u8(c, &rest->zero_byte);
+  BYTE_CURSOR_FIELD(c, 8, s->rate);
   BYTE_CURSOR_FIELD(c, 32, l->overhead);
   byte_cursor_double(c, &l->bits_per_second);
   byte_cursor_double(c, &rest->zero);
@@ -180,7 +179,7 @@ static Status parse_head(ByteCursor *c, const ModelConfig *config, ClusterSetup 
   TRY(need("burst of losses", l->loss_burst, 0, 1e6));
   TRY(need("link model", l->topology, LINK_MESH, LINK_SHARED));
   TRY(need("loss model", l->loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));
-  TRY(need("reserved byte", rest.zero_byte, 0, 0));
+  TRY(need("bit rate", s->rate, 0, fmax(config_rates(config) - 1, 0)));
   TRY(need("overhead", (double)l->overhead, 0, UINT16_MAX));
   TRY(need("points of a trace", rest.points, 0, MAX_TRACE_POINTS));
   TRY(need("tokens of an image", (double)s->tokens, tokens, tokens));

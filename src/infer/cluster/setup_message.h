@@ -33,6 +33,7 @@ typedef struct ClusterSetup {
   bool keep_codes;
   bool mask;                     /* continue without a lost device, its tokens masked; otherwise that is a failure */
   int64_t batch_max, tokens_max; /* tokens_max: of the longest text; 0 for images */
+  int rate;                      /* number of the bit rate whose codes are sent (config_rates); 0 of a plain model */
   int sequences;                 /* that a device decodes at the same time; 0: requests of sequences are not served */
   uint32_t mtu;                  /* 0: ask the system */
   LinkOptions links;             /* trace.points are owned */

@@ -666,7 +666,9 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   if (strategy == STRATEGY_ASTRA && config.astra.site == SITE_X && groups > 0)
     table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes);
   *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
-  row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained && groups != setup->config->astra.groups;
+  row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained;
+  for (int rate = 0; rate < config_rates(setup->config); rate++)
+    row->other_groups = row->other_groups && groups != config_rate_groups(setup->config, rate);
   PlanCase tried = {.config = &config,
                     .strategy = strategy,
                     .tokens = setup->tokens,

@@ -92,7 +92,7 @@ typedef struct PlanRow {
   bool tables;                           /* of some blocks at least, used on device 0 */
   int table_blocks;                      /* how many */
   bool loss_not_modelled;                /* goes over a stream, on links that lose packets: never recommended */
-  bool other_groups;                     /* the checkpoint has another number: needs training */
+  bool other_groups;                     /* none of the checkpoint's bit rates: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
   double measured;                       /* seconds in virtual time, if it was measured; else 0 */

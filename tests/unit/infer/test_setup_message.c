@@ -149,7 +149,7 @@ static void every_field_is_checked(void **state) {
                 {44, 32, "flags"},
                 {72, 3, "link model"},
                 {73, 2, "loss model"},
-                {75, 1, "reserved byte"},
+                {75, 1, "bit rate"},
                 {78, 1, "overhead"},
                 {87, 0xc1, "bandwidth"},
                 {119, 0x40, "loss"},

@@ -1,0 +1,50 @@
+#!/bin/bash
+# limit: 240
+# One checkpoint for several bit rates: each is what training emulated, processes agree on it, and auto follows the links.
+. tests/network/helpers.sh
+train=$(realpath "$build/bin/astra-train")
+run="$work/run"
+images=(--dataset cifar100-sample --data-dir datasets)
+
+"$train" --model checkpoints/vit-cifar "${images[@]}" --groups 1,4,8 --codebook-size 64 --devices 2 --max-steps 2 -l 1e-9 -b 8 --eval-samples 8 \
+  --kmeans-samples 1024 --kmeans-iterations 3 --precision fp32 --quiet --out "$run" >"$work/out" 2>"$work/err" || report "training"
+"$program" selftest -c "$run" >"$work/out" 2>"$work/err" || report "self-test"
+[ "$(grep -c '^passed$' "$work/out")" -eq 3 ] || report "the self-test does not pass for each of three rates"
+
+for groups in 1 8; do
+  name="$groups groups"
+  "$train" --model "$run" "${images[@]}" --eval-only --groups $groups --eval-samples 64 --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: emulation"
+  emulated=$(field .accuracy)
+  "$program" eval -c "$run" "${images[@]}" --groups $groups --nodes 2 --samples 64 --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
+  holds ".groups == $groups and (.top1 - ${emulated:-9} | fabs) < 0.02"
+  holds ".bytes_per_token_block_receiver == $groups * 6 / 8" # 6 bits a code
+done
+
+# A worker follows its leader.
+"$program" worker -c "$run" --listen "unix:$work/door" --precision fp32 --quiet 2>"$work/worker" &
+worker=$!
+name="a worker"
+"$program" eval -c "$run" "${images[@]}" --groups 4 --peers "unix:$work/door" --samples 16 --transport tcp --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
+holds '.groups == 4 and .bytes_per_token_block_receiver == 3'
+kill $worker
+wait $worker 2>/dev/null
+
+# auto begins with what a link is predicted to carry...
+for link in 1gbit:8 20kbit:1; do
+  name="auto at ${link%:*}"
+  "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --bandwidth "${link%:*}" --samples 4 --batch 4 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name"
+  holds ".groups == ${link#*:}"
+  grep -q "${link#*:} groups to begin with" "$work/err" || report "$name: the choice is not told"
+done
+
+# ... and follows it while it runs: of a link that becomes slow.
+name="a link that becomes slow"
+printf '0 1000\n0.02 0.02\n100000 0.02\n' >"$work/trace"
+"$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --trace "$work/trace" --samples 10 --batch 1 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name"
+grep -q '^astra-infer: 1 groups from the next request on' "$work/err" || report "$name: it does not change"
+
+name="no such rate"
+"$program" eval -c "$run" "${images[@]}" --groups 2 --nodes 2 >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] || report "$name: exit code"
+grep -q 'the checkpoint has those of 1, 4, 8' "$work/err" || report "$name: the message"
+exit $failed

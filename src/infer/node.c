@@ -450,11 +450,11 @@ static Status answer_sequence(Node *node, const NodeRequest *request) {
   const bool home = node->layout.last_rows > 0;
   const int64_t count = request->request.tokens;
   const KvSpans spans = spans_of(node);
-  SequenceOptions options;
+  SequenceOptions options = {.echo = false};
   int64_t shared = 0;
   Tensor *logits;
   int32_t *ids;
-  TRY(request_parse_sequence(request->payload, node->setup, &options));
+  TRY(request_sequence(byte_cursor_from(request->payload), node->setup, &options));
   const PromptEcho echo = {request->number, options.top, count};
   TRY(read_ids(node, request->payload + REQUEST_SEQUENCE, count, 0, &ids));
   if (home) TRY(node_sequences_join(node->text.sequences, request->number, &options, ids, count, &spans, &shared));

@@ -171,21 +171,24 @@ static Status send_tokens(NodeSequences *q, uint8_t *message, const uint8_t *end
 Status node_sequences_echo(NodeSequences *q, uint32_t number, int top, const int32_t *ids, int64_t count, int64_t first,
                            const Tensor *logits) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary, rows = tensor_count(logits) / vocabulary;
-  uint8_t *message = next_message(q), *at = message + WIRE_HEADER;
+  uint8_t *message = next_message(q);
+  ByteCursor at = byte_cursor_to(message + WIRE_HEADER);
   int sent = 0;
   for (int64_t i = 0; i < rows && first + i + 1 < count; i++, sent++) {
     const int64_t position = first + i + 1;
     DecodedToken token = {.sequence = number, .number = (uint32_t)position + 1, .id = ids[position], .end = SEQUENCE_PROMPT};
     token.top_count = sampler_logprobs(logits->value + i * vocabulary, vocabulary, token.id, &token.logprob, top, token.top);
-    at += request_pack_decoded(&token, at);
+    TRY(request_decoded(&at, NULL, 0, &token));
   }
-  return sent > 0 ? send_tokens(q, message, at, sent) : STATUS_OK;
+  return sent > 0 ? send_tokens(q, message, at.at, sent) : STATUS_OK;
 }
 
 Status node_sequences_begin(NodeSequences *q, const Tensor *logits) {
   uint8_t *message = next_message(q);
-  const DecodedToken token = pick(q, q->newest, logits->value);
-  return send_tokens(q, message, message + WIRE_HEADER + request_pack_decoded(&token, message + WIRE_HEADER), 1);
+  ByteCursor at = byte_cursor_to(message + WIRE_HEADER);
+  DecodedToken token = pick(q, q->newest, logits->value);
+  TRY(request_decoded(&at, NULL, 0, &token));
+  return send_tokens(q, message, at.at, 1);
 }
 
 void node_sequences_stop(NodeSequences *q, uint32_t number) {
@@ -209,8 +212,8 @@ static DecodeRows rows_of(NodeSequences *q, NodeSequence *s) {
   return (DecodeRows){.sequence = s->place, .ids = s->next, .count = 1 + s->drafts, .logits = 1 + s->drafts};
 }
 
-/* The tokens that follow from a sequence's logits [1 + drafts, V]: one, and as many more as drafts were right -> bytes at *at. */
-static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, uint8_t **at) {
+/* The tokens that follow from a sequence's logits [1 + drafts, V]: one, and as many more as drafts were right packed at the cursor. */
+static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, ByteCursor *at) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary;
   const int drafts = s->drafts;
   int count = 0;
@@ -219,7 +222,7 @@ static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, uint
     DecodedToken token = pick(q, s, logits + count * vocabulary);
     token.drafts = count == 0 ? drafts : 0;
     token.drafted = count < drafts && token.end != SEQUENCE_NUMERIC && token.id == s->next[1 + count];
-    *at += request_pack_decoded(&token, *at);
+    (void)request_decoded(at, NULL, 0, &token); /* packing does not fail */
     more = token.drafted && token.end == SEQUENCE_GOES_ON;
     if (!more) speculation_note(&s->record, s->length, drafts, count + token.drafted);
   }
@@ -229,7 +232,8 @@ static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, uint
 Status node_sequences_step(NodeSequences *q, Tape *tape) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary;
   const double began = clock_now();
-  uint8_t *message = next_message(q), *at = message + WIRE_HEADER;
+  uint8_t *message = next_message(q);
+  ByteCursor at = byte_cursor_to(message + WIRE_HEADER);
   int count = 0, made = 0, rows = 0;
   for (int i = 0; i < q->setup->sequences; i++) {
     NodeSequence *s = &q->list[i];
@@ -247,5 +251,5 @@ Status node_sequences_step(NodeSequences *q, Tape *tape) {
     rows += (int)q->rows[i].count;
   }
   speculation_measure(&q->costs, rows, made, clock_now() - began);
-  return send_tokens(q, message, at, made);
+  return send_tokens(q, message, at.at, made);
 }

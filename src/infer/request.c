@@ -186,22 +186,18 @@ Status request_sampling(ByteCursor c, const NodeSetup *setup, Sampling *s) {
 }
 
 /* offset 352 top i32 | 356 echo u16 | 358 speculation u16 */
-void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]) {
-  Sampling sampling = options->sampling;
-  request_sampling(byte_cursor_to(bytes), NULL, &sampling);
-  wire_put_u32(bytes + REQUEST_SAMPLING, (uint32_t)options->top);
-  wire_put_u32(bytes + REQUEST_SAMPLING + 4, options->echo | (uint32_t)options->speculation << 16);
-}
-
-Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options) {
-  TRY(request_sampling(byte_cursor_from(bytes), setup, &options->sampling));
-  const uint32_t echo = wire_get_u32(bytes + REQUEST_SAMPLING + 4) & UINT16_MAX, mode = wire_get_u32(bytes + REQUEST_SAMPLING + 4) >> 16;
-  options->top = (int32_t)wire_get_u32(bytes + REQUEST_SAMPLING);
-  options->echo = echo == 1;
-  options->speculation = (SpeculationMode)mode;
-  const bool sound =
-      options->top >= -1 && options->top <= SAMPLER_TOP && echo <= 1 && (echo == 0 || options->top >= 0) && mode < SPECULATION_MODE_COUNT;
-  if (sound && options->sampling.max >= 1) return STATUS_OK;
+Status request_sequence(ByteCursor c, const NodeSetup *setup, SequenceOptions *o) {
+  uint16_t echo = o->echo, mode = (uint16_t)o->speculation;
+  TRY(request_sampling(c, setup, &o->sampling));
+  c.at += REQUEST_SAMPLING;
+  BYTE_CURSOR_FIELD(&c, 32, o->top);
+  byte_cursor_u16(&c, &echo);
+  byte_cursor_u16(&c, &mode);
+  if (!c.parses) return STATUS_OK;
+  o->echo = echo == 1;
+  o->speculation = (SpeculationMode)mode;
+  const bool sound = o->top >= -1 && o->top <= SAMPLER_TOP && echo <= 1 && (echo == 0 || o->top >= 0) && mode < SPECULATION_MODE_COUNT;
+  if (sound && o->sampling.max >= 1) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a sequence with settings out of range");
 }
 
@@ -210,56 +206,39 @@ size_t request_decoded_max(const NodeSetup *setup) {
   return setup->sequences > 0 ? (size_t)(step > DECODED_PROMPT ? step : DECODED_PROMPT) * DECODED_MAX : 0;
 }
 
-static double get_float(const uint8_t *bytes) {
-  real value;
-  wire_parse_reals(bytes, 1, &value);
-  return (double)value;
-}
-
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
  * 29 drafted u8 | 30 zero u16 | 32 shared u32 | 36 zero u32 | 40 (id i32, log-probability f32) [candidates] */
-size_t request_pack_decoded(const DecodedToken *t, uint8_t bytes[DECODED_MAX]) {
-  wire_put_u32(bytes, t->sequence);
-  wire_put_u32(bytes + 4, t->number);
-  wire_put_u32(bytes + 8, (uint32_t)t->id);
-  wire_put_u32(bytes + 12, (uint32_t)t->end | (uint32_t)t->top_count << 16);
-  wire_put_u64(bytes + 16, t->drawn);
-  wire_pack_floats(&t->logprob, 1, bytes + 24);
-  wire_put_u32(bytes + 28, (uint32_t)t->drafts | (uint32_t)t->drafted << 8);
-  wire_put_u32(bytes + 32, (uint32_t)t->shared);
-  wire_put_u32(bytes + 36, 0);
-  for (int i = 0; i < t->top_count; i++) {
-    wire_put_u32(bytes + WIRE_DECODED_BYTES + 8 * i, (uint32_t)t->top[i].id);
-    wire_pack_floats(&t->top[i].logprob, 1, bytes + WIRE_DECODED_BYTES + 4 + 8 * i);
-  }
-  return WIRE_DECODED_BYTES + 8 * (size_t)t->top_count;
-}
-
-Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
-  const uint8_t *bytes = *at;
-  if (end - bytes < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
-  const uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX, drafts = wire_get_u32(bytes + 28);
-  *t = (DecodedToken){.sequence = wire_get_u32(bytes),
-                      .number = wire_get_u32(bytes + 4),
-                      .id = (int32_t)wire_get_u32(bytes + 8),
-                      .end = (SequenceEnd)ends,
-                      .top_count = (int)(wire_get_u32(bytes + 12) >> 16),
-                      .drawn = wire_get_u64(bytes + 16),
-                      .drafts = drafts & UINT8_MAX,
-                      .drafted = drafts >> 8 == 1,
-                      .shared = wire_get_u32(bytes + 32),
-                      .logprob = (float)get_float(bytes + 24)};
-  bool sound = ends < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
-               t->drawn <= (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafts >> 8 <= 1 && wire_get_u32(bytes + 36) == 0 &&
-               end - bytes >= WIRE_DECODED_BYTES + 8 * t->top_count;
+Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
+  uint8_t drafted = t->drafted;
+  uint16_t zero = 0;
+  uint32_t zeroes = 0;
+  double logprob = (double)t->logprob;
+  if (c->parses && end - c->at < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
+  BYTE_CURSOR_FIELD(c, 32, t->sequence);
+  BYTE_CURSOR_FIELD(c, 32, t->number);
+  BYTE_CURSOR_FIELD(c, 32, t->id);
+  BYTE_CURSOR_FIELD(c, 16, t->end);
+  BYTE_CURSOR_FIELD(c, 16, t->top_count);
+  BYTE_CURSOR_FIELD(c, 64, t->drawn);
+  byte_cursor_float(c, &logprob);
+  BYTE_CURSOR_FIELD(c, 8, t->drafts);
+  byte_cursor_u8(c, &drafted);
+  byte_cursor_u16(c, &zero);
+  BYTE_CURSOR_FIELD(c, 32, t->shared);
+  byte_cursor_u32(c, &zeroes);
+  t->drafted = drafted == 1;
+  t->logprob = (float)logprob;
+  bool sound = !c->parses || (t->end < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
+                              t->drawn <= (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafted <= 1 && zero == 0 && zeroes == 0 &&
+                              end - c->at >= 8 * t->top_count);
   for (int i = 0; sound && i < t->top_count; i++) {
-    t->top[i] = (SamplerCandidate){(int32_t)wire_get_u32(bytes + WIRE_DECODED_BYTES + 8 * i),
-                                   (float)get_float(bytes + WIRE_DECODED_BYTES + 4 + 8 * i)};
-    sound = t->top[i].id >= 0 && t->top[i].id < vocabulary;
+    double candidate = (double)t->top[i].logprob;
+    BYTE_CURSOR_FIELD(c, 32, t->top[i].id);
+    byte_cursor_float(c, &candidate);
+    t->top[i].logprob = (float)candidate;
+    sound = !c->parses || (t->top[i].id >= 0 && t->top[i].id < vocabulary);
   }
-  if (!sound) return status_set(STATUS_BAD_VALUE, "sent a token that is none");
-  *at += WIRE_DECODED_BYTES + 8 * t->top_count;
-  return STATUS_OK;
+  return sound ? STATUS_OK : status_set(STATUS_BAD_VALUE, "sent a token that is none");
 }
 
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes) {

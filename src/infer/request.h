@@ -61,8 +61,7 @@ typedef struct SequenceOptions {
   bool echo; /* with top >= 0: the tokens of the prompt, too, each by the node that has the token before it */
   SpeculationMode speculation;
 } SequenceOptions;
-void request_pack_sequence(const SequenceOptions *options, uint8_t bytes[REQUEST_SEQUENCE]);
-Status request_parse_sequence(const uint8_t bytes[REQUEST_SEQUENCE], const NodeSetup *setup, SequenceOptions *options);
+Status request_sequence(ByteCursor cursor, const NodeSetup *setup, SequenceOptions *options); /* as request_sampling */
 
 #define SEQUENCE_ENDS(X)                                                                                                                   \
   X(GOES_ON)                                                                                                                               \
@@ -93,10 +92,10 @@ typedef struct DecodedToken {
 } DecodedToken;
 
 enum { DECODED_MAX = WIRE_DECODED_BYTES + 8 * SAMPLER_TOP, DECODED_PROMPT = 64 /* most tokens of a prompt in a message */ };
-size_t request_decoded_max(const NodeSetup *setup);                                 /* bytes of a WIRE_DECODED; 0: there are none */
-size_t request_pack_decoded(const DecodedToken *token, uint8_t bytes[DECODED_MAX]); /* their number */
-/* Moves *at behind a token. Of hostile bytes BAD_VALUE. */
-Status request_parse_decoded(const uint8_t **at, const uint8_t *end, int64_t vocabulary, DecodedToken *token);
+size_t request_decoded_max(const NodeSetup *setup); /* bytes of a WIRE_DECODED; 0: there are none */
+/* A token of a message that ends there, moving the cursor behind it. Of hostile bytes BAD_VALUE; end and vocabulary are not read where it
+ * is packed. */
+Status request_decoded(ByteCursor *cursor, const uint8_t *end, int64_t vocabulary, DecodedToken *token);
 
 /* Ids as int32. Of hostile bytes one outside of [min, vocabulary) is BAD_VALUE. */
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);

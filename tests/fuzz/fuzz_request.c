@@ -33,9 +33,9 @@ static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
 }
 
 static void check_sequence(const uint8_t *bytes, const NodeSetup *setup) {
-  SequenceOptions options;
+  SequenceOptions options = {.echo = false};
   check_sampling(bytes, setup);
-  if (request_parse_sequence(bytes, setup, &options) != STATUS_OK) return;
+  if (request_sequence(byte_cursor_from(bytes), setup, &options) != STATUS_OK) return;
   need(options.sampling.max >= 1 && options.top >= -1 && options.top <= SAMPLER_TOP && options.speculation < SPECULATION_MODE_COUNT);
   need(!options.echo || options.top >= 0);
 }
@@ -113,18 +113,21 @@ static void check_decoded(const uint8_t *data, size_t size) {
   uint8_t *copy = malloc(size + (size == 0)), again[DECODED_MAX];
   need(copy != NULL);
   if (size > 0) memcpy(copy, data, size);
-  const uint8_t *at = copy, *end = copy + size;
-  DecodedToken token;
-  while (at < end && request_parse_decoded(&at, end, VOCABULARY, &token) == STATUS_OK) {
-    need(at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT && token.drawn <= token.number);
+  const uint8_t *end = copy + size;
+  ByteCursor at = byte_cursor_from(copy);
+  DecodedToken token = {.number = 0};
+  while (at.at < end && request_decoded(&at, end, VOCABULARY, &token) == STATUS_OK) {
+    need(at.at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT && token.drawn <= token.number);
     need(token.top_count >= 0 && token.top_count <= SAMPLER_TOP && token.drafts >= 0 && token.drafts <= SPECULATION_MAX);
     bool numbers = !isnan(token.logprob);
     for (int i = 0; i < token.top_count; i++) {
       need(token.top[i].id >= 0 && token.top[i].id < VOCABULARY);
       numbers &= !isnan(token.top[i].logprob);
     }
-    const size_t bytes = request_pack_decoded(&token, again);
-    need(!numbers || REAL_IS_DOUBLE || memcmp(again, at - bytes, bytes) == 0);
+    ByteCursor packed = byte_cursor_to(again);
+    need(request_decoded(&packed, NULL, 0, &token) == STATUS_OK);
+    const size_t bytes = (size_t)(packed.at - again);
+    need(!numbers || REAL_IS_DOUBLE || memcmp(again, at.at - bytes, bytes) == 0);
   }
   free(copy);
 }

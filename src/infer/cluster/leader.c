@@ -485,7 +485,8 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
   if (q->lost || !leader_is_here(leader, device)) return status_set(STATUS_BUSY, "the devices have changed");
   const int node = leader->membership.devices[device].node;
   slot->request.home = 1 + node;
-  request_pack_sequence(options, payload_of(slot));
+  SequenceOptions packed = *options;
+  request_sequence(byte_cursor_to(payload_of(slot)), NULL, &packed);
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SEQUENCE);
   *number = leader->queue.submitted + 1 - leader->epoch.base;
   q->list[q->count++] =

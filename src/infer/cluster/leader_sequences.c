@@ -77,11 +77,12 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
 }
 
 Status leader_sequences_deliver(Leader *leader, int node, const WireHeader *header, const uint8_t *payload) {
-  const uint8_t *at = payload, *end = payload + header->bytes;
+  const uint8_t *end = payload + header->bytes;
+  ByteCursor at = byte_cursor_from(payload);
   uint32_t count = 0;
-  while (at < end) {
-    DecodedToken token;
-    TRY(request_parse_decoded(&at, end, leader->setup.weights->config->vocabulary, &token));
+  while (at.at < end) {
+    DecodedToken token = {.number = 0};
+    TRY(request_decoded(&at, end, leader->setup.weights->config->vocabulary, &token));
     TRY(take_token(leader, node, &token));
     count++;
   }

@@ -45,11 +45,6 @@ size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int in
   return (size_t)before * payload_bytes(rules, tokens / count + 1) + (size_t)(index - before) * less;
 }
 
-int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part) {
-  if (rules->message_rows) return rules->message_rows(rules, sender, block, site, part);
-  return batch * rules->part_rows[sender * rules->parts + part];
-}
-
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
   if (size < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", size);
   Packet p;

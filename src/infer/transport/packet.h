@@ -50,7 +50,10 @@ struct PacketRules {
 };
 
 /* Rows, or tokens, of a message of a request of `batch` samples. */
-int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part);
+static inline int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part) {
+  return rules->message_rows ? rules->message_rows(rules, sender, block, site, part)
+                             : batch * rules->part_rows[sender * rules->parts + part];
+}
 
 /* The header of a packet of `size` bytes from node `sender` in a request of `batch` samples. BAD_VALUE names what does not follow from the
  * rules: block, site, part, type, flags, index, count, length. Whether its request is due is checked by the transport, and codes when they

@@ -20,14 +20,18 @@ for groups in 1 8; do
   holds ".bytes_per_token_block_receiver == $groups * 6 / 8" # 6 bits a code
 done
 
+name="astra-kmeans"
+"$build/bin/astra-kmeans" show --codebooks "$run" --json >"$work/out" 2>"$work/err" || report "$name: show"
+holds '[.rates[].groups] == [1, 4, 8] and .rates[0].bits_per_token == 36'
+"$build/bin/astra-kmeans" eval --codebooks "$run" "${images[@]}" --eval-samples 8 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
+holds '[.rates[].mean.distortion] | .[0] > .[1] and .[1] > .[2]' # more groups lose less
+
 # A worker follows its leader.
-"$program" worker -c "$run" --listen "unix:$work/door" --precision fp32 --quiet 2>"$work/worker" &
-worker=$!
+start_worker w "unix:$work/door" -c "$run" --precision fp32
 name="a worker"
 "$program" eval -c "$run" "${images[@]}" --groups 4 --peers "unix:$work/door" --samples 16 --transport tcp --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
 holds '.groups == 4 and .bytes_per_token_block_receiver == 3'
-kill $worker
-wait $worker 2>/dev/null
+stop_worker w
 
 # auto begins with what a link is predicted to carry...
 for link in 1gbit:8 20kbit:1; do

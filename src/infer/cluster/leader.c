@@ -291,14 +291,6 @@ bool leader_takes_more(const Leader *leader) {
          (leader_under_way(leader) < LEADER_DEPTH && !leader_epoch_rests(leader) && !leader_epoch_rate_due(leader));
 }
 
-Status leader_use_rate(Leader *leader, int groups) {
-  ModelConfig config = *leader->weights.config; /* shares the labels */
-  TRY(config_use_rate(&config, groups));
-  leader->groups = groups;
-  rate_choice_init(&leader->rate, &config, groups);
-  return STATUS_OK;
-}
-
 /* How the bit rate follows from an answer: by the device that waited least of those that codes came to. Who waits for a slower device waits
  * longer than that one does, which finds its codes there; a slow link makes all of them wait. */
 static void note_rate(Leader *leader, const LeaderRequest *slot) {

@@ -109,10 +109,6 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
 
-/* Later requests use the bit rate of that many groups: from the next one on that begins while none is in flight and no sequence lives.
- * BAD_VALUE lists the checkpoint's. leader_weights then are at that rate. */
-Status leader_use_rate(Leader *leader, int groups);
-
 /* Whether to submit another request before collecting: there is room for it, and neither a device that would rejoin nor another bit rate
  * is waiting for the end of all requests. */
 bool leader_takes_more(const Leader *leader);

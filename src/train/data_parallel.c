@@ -104,6 +104,7 @@ static Status shared_codebooks_begin(SharedCodebooks *shared, Tape *tape) {
     EmulateSite *site = &shared->emulation->site[index];
     SiteSums to = sums_of(shared, index);
     shared->batch.sums = to.sums;
+    shared->batch.groups = site->book.groups; /* of several bit rates that with the most codes made the room */
     ema_sum_share(&shared->batch, &site->book, site->x, site->codes, site->rows);
     for (int64_t i = 0; i < codes_of(&site->book); i++) to.counts[i] = (real)shared->batch.counts[i];
     if (shared->emulation->options.noise != 0) TRY(take_residuals(shared->emulation, site, tape, to.residuals));

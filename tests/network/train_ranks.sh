@@ -62,6 +62,10 @@ near "five ranks" one five 1e-3 50
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "codewords_revived") c = i } NR > 1 { n += $c } END { exit !(n > 0) }' \
   "$work/two/metrics.csv" || report "no codeword was revived: the test shows less than it says"
 
+train "several bit rates, one process" 0 rates1 "${astra[@]}" --groups 1,4 --max-steps 20
+train "several bit rates" 2 rates2 "${astra[@]}" --groups 1,4 --max-steps 20
+near "several bit rates" rates1 rates2 1e-3 20
+
 # ---- the same ranks, the same bits; divided states as well
 train "again" 3 three "${astra[@]}" --max-steps 6 --ema-decay 0.9
 train "again" 3 again "${astra[@]}" --max-steps 6 --ema-decay 0.9

@@ -16,19 +16,13 @@ typedef struct Sample {
   Codebook books[BLOCKS];
 } Sample;
 
-static void open_sample(Sample *sample, int groups) {
-  ModelConfig config;
+static void open_model(Sample *sample, ModelConfig *config) {
   Rng rng;
   rng_init(&rng, 5, 0);
   *sample = (Sample){.weights = {.model = NULL}};
-  config_defaults(&config, MODEL_VIT);
-  config.width = WIDTH, config.blocks = BLOCKS, config.heads = config.kv_heads = 4, config.mlp = 4 * WIDTH;
-  config.image = 32, config.patch = 4, config.channels = 3;
-  config.astra = (AstraConfig){.groups = groups, .codebook_size = ENTRIES, .devices = NODES, .devices_min = 1, .site = SITE_X};
-  config.astra.class_token = CLASS_DISTRIBUTED;
-  assert_int_equal(config_set_labels(&config, NULL, 2), STATUS_OK);
-  if (model_new(&sample->weights.model, &config) != STATUS_OK) fail_msg("%s", status_message());
-  config_release(&config);
+  if (model_new(&sample->weights.model, config) != STATUS_OK) fail_msg("%s", status_message());
+  const int groups = config->astra.groups;
+  config_release(config);
   assert_int_equal(param_allocate(model_params(sample->weights.model), false), STATUS_OK);
   model_initialise(sample->weights.model, &rng);
   sample->weights.config = model_config(sample->weights.model);
@@ -37,6 +31,28 @@ static void open_sample(Sample *sample, int groups) {
     for (int64_t i = 0; i < ENTRIES * WIDTH; i++) sample->books[b].codewords[i] = (real)(rng_uniform(&rng) - 0.5);
     codebook_refresh(&sample->books[b]);
   }
+}
+
+static void open_sample(Sample *sample, int groups) {
+  ModelConfig config;
+  config_defaults(&config, MODEL_VIT);
+  config.width = WIDTH, config.blocks = BLOCKS, config.heads = config.kv_heads = 4, config.mlp = 4 * WIDTH;
+  config.image = 32, config.patch = 4, config.channels = 3;
+  config.astra = (AstraConfig){.groups = groups, .codebook_size = ENTRIES, .devices = NODES, .devices_min = 1, .site = SITE_X};
+  config.astra.class_token = CLASS_DISTRIBUTED;
+  assert_int_equal(config_set_labels(&config, NULL, 2), STATUS_OK);
+  open_model(sample, &config);
+}
+
+/* A text whose first block's tokens every device computes itself. */
+static void open_exact(Sample *sample) {
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "gpt2-mini", 0), STATUS_OK);
+  config.width = WIDTH, config.blocks = BLOCKS, config.heads = config.kv_heads = 4, config.mlp = 4 * WIDTH;
+  config.vocabulary = 50, config.context = TOKENS;
+  config.astra.groups = 4, config.astra.codebook_size = ENTRIES, config.astra.devices = NODES, config.astra.devices_min = 1;
+  config.astra.rotation = config.astra.prediction = config.astra.exact_first = true;
+  open_model(sample, &config);
 }
 
 static void close_sample(Sample *sample) {
@@ -93,6 +109,30 @@ static void the_exchange_of_a_node_is_noted(void **state) {
     assert_int_equal(waits, BLOCKS * parts);
     assert_int_equal(timeline.list[0].kind, EVENT_COMPUTE);
     assert_int_equal(timeline.list[timeline.count - 1].kind, EVENT_COMPUTE);
+    timeline_release(&timeline);
+  }
+  close_sample(&sample);
+}
+
+/* The others' tokens of that block are computed, as those of a block with codes are. */
+static void nothing_is_sent_of_an_exact_block(void **state) {
+  (void)state;
+  Sample sample;
+  open_exact(&sample);
+  for (int parts = 1; parts <= 2; parts++) {
+    const DeviceCase device = case_of(&sample, STRATEGY_ASTRA, parts);
+    Timeline timeline = measured(&sample, &device);
+    int sends = 0, waits = 0;
+    for (int i = 0; i < timeline.count; i++) {
+      const Event *event = &timeline.list[i];
+      if (event->kind == EVENT_COMPUTE) continue;
+      int *count = event->kind == EVENT_SEND ? &sends : &waits;
+      assert_int_equal(event->block, 1 + *count / parts);
+      assert_int_equal(event->peers, event->kind == EVENT_SEND ? 12 : 1);
+      ++*count;
+    }
+    assert_int_equal(sends, (BLOCKS - 1) * parts);
+    assert_int_equal(waits, (BLOCKS - 1) * parts);
     timeline_release(&timeline);
   }
   close_sample(&sample);
@@ -330,7 +370,8 @@ static void what_cannot_be_measured_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_exchange_of_a_node_is_noted),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_sent_of_an_exact_block),
+                                     cmocka_unit_test(the_exchange_of_a_node_is_noted),
                                      cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
                                      cmocka_unit_test(whole_rows_and_one_device),
                                      cmocka_unit_test(heads_and_columns_divided),

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A request, from its submission to its on_end. */
@@ -467,12 +468,25 @@ static bool take_up(Engine *engine) {
   return true;
 }
 
-/* Until the end, or until there is something to do. false: the end. */
+/* Until the end, or until there is something to do; meanwhile devices may leave and come back. false: the end. */
 static bool wait_for_work(Engine *engine) {
+  enum { WATCH_NANOSECONDS = 250000000 };
   uint64_t woken;
   pthread_mutex_lock(&engine->lock);
-  while (!engine->queue && engine->count == 0 && leader_under_way(engine->leader) == 0 && !engine->stop)
-    pthread_cond_wait(&engine->changed, &engine->lock);
+  while (!engine->queue && engine->count == 0 && leader_under_way(engine->leader) == 0 && !engine->stop) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += WATCH_NANOSECONDS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0 || engine->failure[0] || engine->stop) continue;
+    pthread_mutex_unlock(&engine->lock);
+    if (leader_watch(engine->leader) == STATUS_OK)
+      note_cluster(engine);
+    else
+      fail_all(engine);
+    pthread_mutex_lock(&engine->lock);
+  }
   const bool over = engine->stop && !engine->queue && engine->count == 0;
   pthread_mutex_unlock(&engine->lock);
   (void)!read(engine->wake, &woken, sizeof woken); /* what has come until here is seen below */
@@ -637,7 +651,11 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   engine->places = options->sequences_max > 0 ? options->sequences_max : 1;
   engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_mutex_init(&engine->lock, NULL);
-  pthread_cond_init(&engine->changed, NULL);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&engine->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
   LeaderOptions leader = *options->leader;
   Status status = STATUS_OK;
   engine->running = calloc((size_t)engine->places, sizeof(Job *));

@@ -526,6 +526,13 @@ Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTak
   return STATUS_OK;
 }
 
+Status leader_watch(Leader *leader) {
+  hold(leader);
+  Status status = leader_epoch_watch(leader);
+  release(leader);
+  return status;
+}
+
 /* ---- answers ---- */
 
 /* Statistics by device, and times per sample: of the node that started last, as all end together, and from submission. Devices that have

@@ -1,0 +1,70 @@
+#!/bin/bash
+# limit: 120
+# astra-serve without requests: a process of its own that dies, and a worker that goes and comes back, show in /v1/cluster and /metrics, and
+# without any device that could go on /ready says so. Requests after that are answered.
+. tests/network/helpers.sh
+command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
+serve=$(realpath "$build/bin/astra-serve")
+stories=tests/golden/stories260K
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; kill "${listener[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
+
+start_service() { # ARGUMENTS...: sets server and base
+  : >"$work/err"
+  "$serve" -c "$stories" --threads 1 --strategy single --listen 127.0.0.1:0 --no-log "$@" 2>"$work/err" >"$work/out" &
+  server=$!
+  for ((i = 0; i < 300; i++)); do
+    base=$(sed -nE 's/.*listening on (http:[^ ]*)$/\1/p' "$work/err")
+    [ -z "$base" ] || return 0
+    sleep 0.1
+  done
+  report "it does not listen"
+  exit 1
+}
+end_service() { kill -TERM "$server"; wait "$server" || report "$1: exit code $? at the end"; server=; }
+states() { curl -sS -m 10 "$base/v1/cluster" | jq -rc '[.models[0].devices[].state] | join(" ")'; }
+# Generous beside the few seconds that it takes on an idle machine; the time is of the condition, not of the test.
+become() { # STATES SECONDS WHAT
+  local begun=$SECONDS now
+  while now=$(states); [ "$now" != "$1" ]; do
+    ((SECONDS - begun <= $2 * ${TIME_SCALE:-1})) || { report "$3: the devices are \"$now\", expected \"$1\""; return; }
+    sleep 0.1
+  done
+  [ -z "${VERBOSE:-}" ] || echo "$3: after $((SECONDS - begun)) s"
+}
+answers() { # WHAT
+  curl -sS -m 60 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}' >"$work/answer"
+  jq -e '.usage.completion_tokens == 5' "$work/answer" >/dev/null || report "$1: $(head -c 300 "$work/answer")"
+}
+
+start_service --nodes 3
+[ "$(states)" = "here here here" ] || report "at the beginning: $(states)"
+kill -KILL "$(pgrep -P "$server" | sed -n 2p)"
+become "here gone here" 20 "a process that died"
+curl -sS "$base/metrics" >"$work/metrics"
+grep -q '^astra_device_up{.*device="1".*} 0$' "$work/metrics" || report "metrics: $(grep '^astra_device_up' "$work/metrics")"
+answers "two of three"
+end_service "processes"
+
+start_worker w "unix:$work/w" --checkpoint "$stories"
+start_service --peers "unix:$work/w"
+[ "$(states)" = "here here" ] || report "with a worker: $(states)"
+kill -KILL "$(session_of w)"
+kill -KILL "${listener[w]}"
+become "here gone" 20 "a worker that died"
+rm -f "$work/w"
+start_worker w "unix:$work/w" --checkpoint "$stories"
+become "here here" 60 "a worker that came back"
+answers "a worker is back"
+end_service "workers"
+
+start_service --nodes 2 --on-failure abort
+kill -KILL "$(pgrep -P "$server" | tail -1)"
+for ((i = 0; i < 200 * ${TIME_SCALE:-1}; i++)); do
+  ready=$(curl -sS -o "$work/answer" -w '%{http_code}' "$base/ready")
+  [ "$ready" = 200 ] || break
+  sleep 0.1
+done
+[ "$ready" = 503 ] || report "a cluster that has failed: /ready says $ready"
+end_service "a failed cluster"
+exit $failed

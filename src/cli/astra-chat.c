@@ -1,6 +1,7 @@
 /* astra-chat: a conversation on the terminal, with a checkpoint in this process or with a service. Lines are edited with libedit where
  * standard input is a terminal, and read as they are where it is not. */
 #include "autograd/kernels/matmul.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -71,6 +72,9 @@ typedef struct Session {
   bool quiet;
   uint64_t answers;
   bool line_open; /* the last line of stdout has no end yet */
+  char *text;     /* [text_bytes] of the answer under way */
+  size_t text_bytes, text_room;
+  Status text_status; /* of text that could not be kept */
 } Session;
 
 static volatile sig_atomic_t stop;
@@ -95,6 +99,11 @@ static void write_text(void *context, const char *text, size_t bytes) {
   Session *session = context;
   cli_write_text(text, bytes);
   if (bytes > 0) session->line_open = text[bytes - 1] != '\n';
+  if (session->text_status == STATUS_OK)
+    session->text_status = ARRAY_RESERVE(session->text, session->text_bytes, bytes, session->text_room, "an answer");
+  if (session->text_status != STATUS_OK) return;
+  memcpy(session->text + session->text_bytes, text, bytes);
+  session->text_bytes += bytes;
 }
 
 static void tell(const Session *session, const ChatAnswer *answer) {
@@ -107,14 +116,6 @@ static void tell(const Session *session, const ChatAnswer *answer) {
   fprintf(stderr, "(%lld tokens", (long long)answer->new_tokens);
   if (answer->new_tokens > 1 && rest > 0) fprintf(stderr, ", %.1f per second", (double)(answer->new_tokens - 1) / rest);
   fprintf(stderr, ", first after %.2f s)\n", answer->first);
-}
-
-/* A model may write bytes that are no character, at its end half of one: in the conversation they are question marks. */
-static void make_text(char *text, size_t bytes) {
-  for (size_t at = 0, size; at < bytes; at += size) {
-    size = utf8_size(text + at, bytes - at);
-    if (size == 0) text[at] = '?', size = 1;
-  }
 }
 
 /* A failed answer leaves the conversation as it was before the question. */
@@ -132,6 +133,8 @@ static Status ask(Session *session, const char *text) {
                                  .context = session,
                                  .stop = &stop};
   stop = 0;
+  session->text_bytes = 0;
+  session->text_status = STATUS_OK;
   Status status =
       session->client ? chat_client_ask(session->client, &question, &answer) : chat_local_ask(session->local, &question, &answer);
   stop = 0;
@@ -140,14 +143,19 @@ static Status ask(Session *session, const char *text) {
     fflush(stdout);
     session->line_open = false;
   }
+  if (status == STATUS_OK && session->text_status != STATUS_OK) status = status_no_memory(NULL, "an answer");
   if (status == STATUS_OK) {
+    char *kept = session->text;
     tell(session, &answer);
-    make_text(answer.text, answer.bytes);
-    status = add_message(session, "assistant", answer.text ? answer.text : "", answer.bytes);
+    for (size_t at = 0, size; at < session->text_bytes;
+         at += size) {                                       /* a model may write bytes that are no character, at its end half of */
+      size = utf8_size(kept + at, session->text_bytes - at); /* one: in the conversation they are question marks */
+      if (size == 0) kept[at] = '?', size = 1;
+    }
+    status = add_message(session, "assistant", kept ? kept : "", session->text_bytes);
   } else {
     json_array_remove(session->messages, json_array_size(session->messages) - 1);
   }
-  chat_answer_release(&answer);
   return status;
 }
 
@@ -360,6 +368,7 @@ static Status run(int argc, char **argv) {
   chat_client_close(session.client);
   chat_local_close(session.local);
   json_decref(session.messages);
+  free(session.text);
   return status;
 }
 

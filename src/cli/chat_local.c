@@ -109,14 +109,13 @@ typedef struct Text {
   const ChatQuestion *question;
   ChatAnswer *answer;
   double begun;
-  Status status;
 } Text;
 
 static void write_piece(void *context, const char *bytes, size_t size) {
   Text *text = context;
   if (size == 0) return;
   if (text->answer->bytes == 0) text->answer->first = clock_now() - text->begun;
-  if (text->status == STATUS_OK) text->status = chat_answer_add(text->answer, bytes, size);
+  text->answer->bytes += size;
   text->question->write(text->question->context, bytes, size);
 }
 
@@ -198,7 +197,6 @@ static Status generate(ChatLocal *local, const TokenList *ids, Text *text) {
   bool stopped = stream.stopped;
   text_stream_release(&stream);
   TRY(status);
-  TRY(text->status);
   if (local->token_status != STATUS_OK) return status_no_memory(NULL, "new tokens");
   if (local->result.end == ENGINE_FAILED) return status_set(STATUS_PEER, "%s", local->message);
   text->answer->end = name_end(&local->result, stopped);

@@ -19,19 +19,6 @@ struct ChatClient {
   double timeout;
 };
 
-Status chat_answer_add(ChatAnswer *answer, const char *text, size_t bytes) {
-  TRY(ARRAY_RESERVE(answer->text, answer->bytes, bytes + 1, answer->room, "an answer"));
-  memcpy(answer->text + answer->bytes, text, bytes);
-  answer->bytes += bytes;
-  answer->text[answer->bytes] = '\0';
-  return STATUS_OK;
-}
-
-void chat_answer_release(ChatAnswer *answer) {
-  free(answer->text);
-  *answer = (ChatAnswer){.end = NULL};
-}
-
 /* ---- one request */
 
 typedef struct Exchange {
@@ -263,7 +250,7 @@ static Status on_event(void *context, const char *data, size_t bytes) {
   Status status = fault ? status_set(STATUS_PEER, "%s: %.300s", exchange->client->shown, fault) : STATUS_OK;
   if (status == STATUS_OK && json_string_length(text) > 0) {
     if (answer->bytes == 0) answer->first = clock_now() - exchange->begun;
-    status = chat_answer_add(answer, json_string_value(text), json_string_length(text));
+    answer->bytes += json_string_length(text);
     exchange->question->write(exchange->question->context, json_string_value(text), json_string_length(text));
   }
   if (reason) answer->end = end_of(reason), exchange->done = true;

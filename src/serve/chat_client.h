@@ -21,15 +21,11 @@ typedef struct ChatQuestion {
 } ChatQuestion;
 
 typedef struct ChatAnswer {
-  char *text; /* [bytes] with a NUL behind, malloc'd; of a failed answer what had come */
-  size_t bytes, room;
+  size_t bytes;                      /* of its text, which went to question->write; of a failed answer what had come */
   int64_t prompt_tokens, new_tokens; /* -1: not known */
   double first, seconds;             /* until the first text; in all */
   const char *end;                   /* "stop", "length", "context", "cancelled" (by `stop`) */
 } ChatAnswer;
-
-Status chat_answer_add(ChatAnswer *answer, const char *text, size_t bytes);
-void chat_answer_release(ChatAnswer *answer); /* accepts a zeroed one */
 
 typedef struct ChatClient ChatClient;
 
@@ -46,7 +42,7 @@ Status chat_client_open(ChatClient **client, const ChatClientOptions *options);
 void chat_client_close(ChatClient *client);              /* accepts NULL */
 const char *chat_client_model(const ChatClient *client); /* its name */
 
-/* Release *answer whatever comes back. PEER as above, also for an answer that broke off; BUSY: the service has no room, and says when. */
+/* PEER as above, also for an answer that broke off; BUSY: the service has no room, and says when. */
 Status chat_client_ask(ChatClient *client, const ChatQuestion *question, ChatAnswer *answer);
 
 #endif

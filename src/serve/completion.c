@@ -144,12 +144,6 @@ static Status choice_add(Choice *c, const EngineToken *token) {
   return status;
 }
 
-/* The engine has ended it; what was held back comes out. */
-static void choice_end(Choice *c, EngineEnd end) {
-  text_stream_finish(&c->stream);
-  if (!c->finish) c->finish = end == ENGINE_STOP ? "stop" : "length";
-}
-
 /* What is new, as a member of "choices": whole, or as a chunk of a stream (delta). opening: the first chunk of a chat, which says the role.
  * finish_reason is in it if `last`. NULL: no memory. */
 static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
@@ -295,11 +289,6 @@ static void fail(Completion *c, int code, const char *message) {
   snprintf(c->message, sizeof c->message, "%s", message);
 }
 
-static void cancel_all(Completion *c) {
-  for (int i = 0; i < c->next; i++)
-    if (!c->jobs[i].done && c->jobs[i].ticket) engine_cancel(c->model->engine, c->jobs[i].ticket);
-}
-
 /* More than a place for it is not there yet: later. */
 static Status submit(Completion *c, Job *job) {
   const TokenList *ids = &c->prompts[job->choice.index / c->asked.n];
@@ -366,7 +355,9 @@ static void look_at(Completion *c, Job *job) {
   c->new_tokens += job->choice.new_tokens;
   if (r->end == ENGINE_FAILED) fail(c, 500, job->message ? job->message : "the cluster failed");
   if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, "the service is shutting down");
-  if (!c->status_code) choice_end(&job->choice, r->end);
+  if (c->status_code) return;
+  text_stream_finish(&job->choice.stream); /* what was held back comes out */
+  if (!job->choice.finish) job->choice.finish = r->end == ENGINE_STOP ? "stop" : "length";
 }
 
 static void look_at_all(Completion *c) {
@@ -392,12 +383,6 @@ static json_t *around(const Completion *c, bool chunk, json_t *choices) {
                    "choices", choices);
 }
 
-static void reply_failure(Completion *c, HttpRequest *request) {
-  if (c->status_code == 503) http_retry_after(request, engine_retry_seconds(c->model->engine));
-  const char *code = c->status_code == 400 ? "invalid_value" : NULL;
-  http_reply_error(request, c->status_code, c->status_code == 400 ? (c->asked.chat ? "messages" : "prompt") : NULL, code, "%s", c->message);
-}
-
 static void reply_whole(Completion *c, HttpRequest *request) {
   json_t *choices = json_array(), *usage = usage_json(c);
   for (int i = 0; i < c->count; i++) json_array_append_new(choices, choice_take(&c->jobs[i].choice, false, true, true));
@@ -413,14 +398,6 @@ static void write_event(FILE *out, json_t *value) {
   if (text) fprintf(out, "data: %s\n\n", text);
   json_decref(value);
   free(text);
-}
-
-static void write_job(Completion *c, Job *job, FILE *out) {
-  bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
-  if (!opening && !last && job->choice.bytes == 0 && !job->choice.logprobs) return;
-  job->opened = true;
-  job->told |= last;
-  write_event(out, around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last))));
 }
 
 static void write_end(Completion *c, FILE *out) {
@@ -441,7 +418,14 @@ static Status write_news(Completion *c) {
   c->out_at = c->out_bytes = 0;
   FILE *out = open_memstream(&c->out, &c->out_bytes);
   if (!out) return status_no_memory(NULL, "a stream");
-  for (int i = 0; i < c->next && !c->status_code; i++) write_job(c, &c->jobs[i], out);
+  for (int i = 0; i < c->next && !c->status_code; i++) {
+    Job *job = &c->jobs[i];
+    bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
+    if (!opening && !last && job->choice.bytes == 0 && !job->choice.logprobs) continue;
+    job->opened = true;
+    job->told |= last;
+    write_event(out, around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last))));
+  }
   if (c->status_code || c->done == c->count) write_end(c, out);
   return fclose(out) == 0 ? STATUS_OK : status_no_memory(NULL, "a stream");
 }
@@ -465,7 +449,10 @@ static bool ready(void *context, HttpRequest *request) {
   Completion *c = context;
   look_at_all(c);
   if (c->status_code) {
-    reply_failure(c, request);
+    bool refused = c->status_code == 400;
+    if (c->status_code == 503) http_retry_after(request, engine_retry_seconds(c->model->engine));
+    http_reply_error(request, c->status_code, refused ? (c->asked.chat ? "messages" : "prompt") : NULL, refused ? "invalid_value" : NULL,
+                     "%s", c->message);
     return true;
   }
   if (c->asked.stream) {
@@ -483,7 +470,8 @@ static void close_request(void *context, HttpRequest *request) {
   pthread_mutex_lock(&c->lock);
   c->request = NULL;
   pthread_mutex_unlock(&c->lock);
-  cancel_all(c);
+  for (int i = 0; i < c->next; i++)
+    if (!c->jobs[i].done && c->jobs[i].ticket) engine_cancel(c->model->engine, c->jobs[i].ticket);
   http_note(request, "model", json_string(c->model->name));
   http_note(request, "prompt_tokens", json_integer((json_int_t)c->prompt_tokens));
   http_note(request, "new_tokens", json_integer((json_int_t)c->new_tokens));
@@ -539,27 +527,23 @@ static Status encode(Completion *c, const char **code) {
   return STATUS_OK;
 }
 
-static void choose_sampling(Completion *c) {
-  Sampling *s = &c->asked.sampling;
+/* What the engine does with each prompt, and a job for each of its texts. */
+static Status make_jobs(Completion *c) {
   const Vocabulary *v = c->model->vocabulary;
+  Sampling *s = &c->asked.sampling;
   s->vocabulary = v->count;
   s->ends = v->ends;
   memcpy(s->end, v->end, sizeof s->end);
   if (!c->asked.seeded && getrandom(&s->seed, sizeof s->seed, 0) < 0) s->seed = (uint64_t)time(NULL);
-}
 
-static void choose_stops(Completion *c) {
   const char *own = c->asked.chat ? chat_template_stop(c->model->chat) : NULL;
-  int count = c->asked.stop_count;
+  int stops = c->asked.stop_count;
   memcpy(c->stops, c->asked.stops, sizeof c->asked.stops);
-  if (own) c->stops[count++] = own;
-  c->options = (ChoiceOptions){
-      .vocabulary = c->model->vocabulary, .stops = c->stops, .stop_count = count, .chat = c->asked.chat, .logprobs = c->asked.top >= 0};
-  c->wakes = c->asked.stream || count > 0;
-}
+  if (own) c->stops[stops++] = own;
+  c->options =
+      (ChoiceOptions){.vocabulary = v, .stops = c->stops, .stop_count = stops, .chat = c->asked.chat, .logprobs = c->asked.top >= 0};
+  c->wakes = c->asked.stream || stops > 0;
 
-static Status make_jobs(Completion *c) {
-  const Vocabulary *v = c->model->vocabulary;
   c->jobs = calloc((size_t)(c->prompt_count * c->asked.n), sizeof *c->jobs);
   if (!c->jobs) return status_no_memory(NULL, "a request");
   c->count = c->prompt_count * c->asked.n;
@@ -573,7 +557,6 @@ static Status make_jobs(Completion *c) {
 }
 
 static void answer(Service *service, HttpRequest *request, bool chat) {
-  static const HttpWork work = {.ready = ready, .read = read_stream, .close = close_request};
   char param[REQUEST_PARAM] = "";
   json_t *root = service_body(request);
   if (!root) return;
@@ -608,8 +591,6 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
     release(c);
     return;
   }
-  choose_sampling(c);
-  choose_stops(c);
   status = make_jobs(c);
   if (status != STATUS_OK) {
     service_refuse(service, request, c->model, status, NULL);
@@ -617,10 +598,11 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
     return;
   }
   c->request = request;
-  HttpWork own = work;
-  own.context = c;
-  http_work(request, &own);
+  http_work(request, &(HttpWork){.ready = ready, .read = read_stream, .close = close_request, .context = c});
 }
 
-void completion_answer_text(void *service, HttpRequest *request) { answer(service, request, false); }
-void completion_answer_chat(void *service, HttpRequest *request) { answer(service, request, true); }
+static void answer_text(void *service, HttpRequest *request) { answer(service, request, false); }
+static void answer_chat(void *service, HttpRequest *request) { answer(service, request, true); }
+
+const HttpRoute completion_text_route = {"POST", "/v1/completions", HTTP_WORK | HTTP_JSON_BODY, answer_text};
+const HttpRoute completion_chat_route = {"POST", "/v1/chat/completions", HTTP_WORK | HTTP_JSON_BODY, answer_chat};

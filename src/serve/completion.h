@@ -13,7 +13,6 @@ enum {
   COMPLETION_WAITING = 16 << 20 /* bytes of tokens of one text that wait for their client */
 };
 
-void completion_answer_text(void *service, HttpRequest *request);
-void completion_answer_chat(void *service, HttpRequest *request);
+extern const HttpRoute completion_text_route, completion_chat_route; /* their context is the service */
 
 #endif

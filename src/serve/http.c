@@ -161,7 +161,8 @@ static void make_room(HttpWatch *w) {
 static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *path, bool *known) {
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
   for (int prefixes = 0; prefixes < 2 && !*known; prefixes++) {
-    for (const HttpRoute *route = o->routes; route->path; route++) {
+    for (const HttpRoute *const *at = o->routes; *at; at++) {
+      const HttpRoute *route = *at;
       bool prefix = route->flags & HTTP_PREFIX;
       if (prefix != (prefixes != 0)) continue;
       if (prefix ? strncmp(path, route->path, strlen(route->path)) != 0 : strcmp(path, route->path) != 0) continue;
@@ -205,9 +206,9 @@ static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const c
 
 static void refuse_method(HttpRequest *r, const char *url) {
   char allowed[HTTP_FIELD] = "";
-  for (const HttpRoute *route = r->http->options.routes; route->path; route++) {
+  for (const HttpRoute *const *route = r->http->options.routes; *route; route++) {
     size_t used = strlen(allowed);
-    if (strcmp(route->path, url) == 0) snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", route->method);
+    if (strcmp((*route)->path, url) == 0) snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", (*route)->method);
   }
   http_add_field(r, "Allow", allowed);
   http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);

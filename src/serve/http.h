@@ -32,8 +32,8 @@ typedef struct HttpRoute {
 } HttpRoute;
 
 typedef struct HttpOptions {
-  const HttpRoute *routes; /* up to one whose path is NULL */
-  void *context;           /* for their functions */
+  const HttpRoute *const *routes; /* up to a NULL */
+  void *context;                  /* for their functions */
   HttpAccess *access;
   int threads;
   size_t max_body, max_header;      /* bytes of a request */

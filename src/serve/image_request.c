@@ -145,17 +145,6 @@ static bool take_batch(ImageRequest *r) {
   return true;
 }
 
-static void reply(ImageRequest *r, HttpRequest *request) {
-  if (r->read == 0) {
-    const char *error = json_string_value(json_object_get(json_array_get(r->results, 0), "error"));
-    http_reply_error(request, 422, "image", "invalid_image", "%s", error ? error : "no image could be read");
-    return;
-  }
-  http_reply_json(request, 200,
-                  json_pack("{s:s, s:s, s:s, s:O, s:{s:i}, s:f}", "id", http_id(request), "object", "image.classification", "model",
-                            r->model->name, "results", r->results, "usage", "images", r->read, "seconds", r->last.total));
-}
-
 static bool ready(void *context, HttpRequest *request) {
   ImageRequest *r = context;
   if (r->busy && !take_batch(r) && !http_late(request)) return false;
@@ -172,7 +161,14 @@ static bool ready(void *context, HttpRequest *request) {
     return true;
   }
   if (r->busy) return false;
-  reply(r, request);
+  if (r->read == 0) {
+    const char *error = json_string_value(json_object_get(json_array_get(r->results, 0), "error"));
+    http_reply_error(request, 422, "image", "invalid_image", "%s", error ? error : "no image could be read");
+    return true;
+  }
+  http_reply_json(request, 200,
+                  json_pack("{s:s, s:s, s:s, s:O, s:{s:i}, s:f}", "id", http_id(request), "object", "image.classification", "model",
+                            r->model->name, "results", r->results, "usage", "images", r->read, "seconds", r->last.total));
   return true;
 }
 
@@ -239,7 +235,7 @@ static bool type_accepted(const char *type) {
   return false;
 }
 
-void image_request_answer(void *context, HttpRequest *request) {
+static void answer(void *context, HttpRequest *request) {
   Service *service = context;
   char name[SERVICE_NAME] = "";
   int count = 0, top = TOP;
@@ -267,3 +263,5 @@ void image_request_answer(void *context, HttpRequest *request) {
   for (int i = 0; i < count; i++) json_array_append_new(r->results, json_null());
   http_work(request, &(HttpWork){.ready = ready, .close = close_request, .context = r});
 }
+
+const HttpRoute image_request_route = {"POST", "/v1/images/classify", HTTP_WORK, answer};

@@ -10,6 +10,6 @@
 
 enum { IMAGE_REQUEST_MAX = 256 }; /* images in a request */
 
-void image_request_answer(void *service, HttpRequest *request);
+extern const HttpRoute image_request_route; /* its context is the service */
 
 #endif

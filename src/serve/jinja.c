@@ -68,6 +68,20 @@ static Status evaluate_map(JinjaRun *run, const JinjaNode *node, JinjaValue *val
   return STATUS_OK;
 }
 
+static Status index_value(JinjaRun *run, const JinjaValue *value, const JinjaValue *index, JinjaValue *result) {
+  *result = jinja_undefined((JinjaText){"item", 4});
+  if (index->kind == JINJA_STRING) return jinja_attribute(run, value, index->text, result);
+  if (value->kind == JINJA_UNDEFINED) return jinja_attribute(run, value, result->text, result);
+  if ((value->kind != JINJA_LIST && value->kind != JINJA_STRING) || (index->kind != JINJA_INTEGER && index->kind != JINJA_BOOLEAN))
+    return STATUS_OK;
+  JinjaList items;
+  TRY(jinja_items(run, value, &items));
+  int64_t at = index->kind == JINJA_BOOLEAN ? index->boolean : index->integer, count = (int64_t)items.count;
+  if (at < 0) at += count;
+  if (at >= 0 && at < count) *result = items.items[at];
+  return STATUS_OK;
+}
+
 static Status evaluate_slice(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
   const JinjaNode *nodes[3] = {node->b, node->c, node->list};
   const JinjaValue *bounds[3] = {NULL};
@@ -201,7 +215,7 @@ static Status evaluate_kind(JinjaRun *run, const JinjaNode *node, JinjaValue *va
     TRY(evaluate(run, node->a, &a));
     TRY(evaluate(run, node->b, &b));
     run->line = node->line;
-    return jinja_index(run, &a, &b, value);
+    return index_value(run, &a, &b, value);
   case NODE_SLICE:
     return evaluate_slice(run, node, value);
   case NODE_CALL:
@@ -330,7 +344,7 @@ static Status execute_one(JinjaRun *run, const JinjaNode *node) {
     return jinja_write(run, node->text);
   case NODE_OUTPUT:
     TRY(evaluate(run, node->a, &value));
-    return jinja_write_value(run, &value);
+    return jinja_write_value(run, &value, NULL);
   case NODE_IF:
     TRY(evaluate(run, node->a, &value));
     return execute(run, jinja_true(&value) ? node->list : node->otherwise);
@@ -402,10 +416,49 @@ void jinja_free(Jinja *template) {
   free(template);
 }
 
+static Status from_json(JinjaRun *run, const json_t *json, int depth, JinjaValue *value) {
+  if (depth > JINJA_NESTING) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)JINJA_NESTING);
+  switch (json_typeof(json)) {
+  case JSON_NULL:
+    *value = jinja_none();
+    return STATUS_OK;
+  case JSON_TRUE:
+  case JSON_FALSE:
+    *value = jinja_boolean(json_is_true(json));
+    return STATUS_OK;
+  case JSON_INTEGER:
+    *value = jinja_integer(json_integer_value(json));
+    return STATUS_OK;
+  case JSON_REAL:
+    *value = jinja_real(json_real_value(json));
+    return STATUS_OK;
+  case JSON_STRING:
+    *value = jinja_string((JinjaText){json_string_value(json), json_string_length(json)});
+    return STATUS_OK;
+  case JSON_ARRAY:
+    TRY(jinja_list_new(run, json_array_size(json), value));
+    for (size_t i = 0; i < value->list->count; i++) TRY(from_json(run, json_array_get(json, i), depth + 1, &value->list->items[i]));
+    return STATUS_OK;
+  default:
+    break;
+  }
+  const char *key;
+  json_t *member;
+  size_t count = json_object_size(json);
+  TRY(jinja_charge(run, count));
+  TRY(jinja_map_new(run, count, value));
+  json_object_foreach((json_t *)json, key, member) { /* its keys differ from each other */
+    JinjaPair *pair = &value->map->pairs[value->map->count++];
+    pair->key = (JinjaText){key, strlen(key)};
+    TRY(from_json(run, member, depth + 1, &pair->value));
+  }
+  return STATUS_OK;
+}
+
 static Status render_into(JinjaRun *run, const json_t *variables) {
   JinjaValue all;
   TRY(jinja_write(run, (JinjaText){"", 0})); /* an empty text is one, too */
-  TRY(jinja_from_json(run, variables, &all));
+  TRY(from_json(run, variables, 0, &all));
   for (size_t i = 0; i < all.map->count; i++) TRY(set_variable(run, &run->globals, all.map->pairs[i].key, all.map->pairs[i].value));
   return execute(run, run->template->body);
 }

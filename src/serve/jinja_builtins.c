@@ -284,7 +284,7 @@ static Status join_items(JinjaRun *run, const JinjaValue *value, const JinjaValu
     TRY(jinja_charge(run, 1));
     if (attribute && attribute->kind == JINJA_STRING) TRY(attribute_path(run, &items.items[i], attribute->text, &item));
     if (i > 0) TRY(jinja_write(run, between));
-    TRY(jinja_write_value(run, &item));
+    TRY(jinja_write_value(run, &item, NULL));
   }
   TRY(jinja_capture(run, start, &text));
   *result = jinja_string(text);
@@ -313,7 +313,7 @@ static Status filter_tojson(JinjaRun *run, const JinjaCall *call, JinjaValue *re
   int64_t indent = -1;
   JinjaText text;
   if (given(call, 0) && call->given[0].kind != JINJA_NONE) TRY(want_whole(run, &call->given[0], &indent));
-  TRY(jinja_write_json(run, &call->self, indent < 0 ? -1 : indent < 16 ? (int)indent : 16));
+  TRY(jinja_write_value(run, &call->self, &(JinjaForm){.json = true, .indent = indent < 0 ? -1 : indent < 16 ? (int)indent : 16}));
   TRY(jinja_capture(run, start, &text));
   *result = jinja_string(text);
   return STATUS_OK;

@@ -188,9 +188,10 @@ Status jinja_capture(JinjaRun *run, size_t start, JinjaText *text);
 
 /* ---- values (jinja_value.c) */
 
+enum { JINJA_NESTING = 100 }; /* levels of lists and maps */
+
 const char *jinja_kind_name(JinjaKind kind);
 bool jinja_true(const JinjaValue *value);
-Status jinja_from_json(JinjaRun *run, const json_t *json, JinjaValue *value);
 Status jinja_list_new(JinjaRun *run, size_t count, JinjaValue *value); /* items are to be set */
 Status jinja_map_new(JinjaRun *run, size_t room, JinjaValue *value);
 Status jinja_map_put(JinjaRun *run, JinjaMap *map, JinjaText key, JinjaValue value);
@@ -200,15 +201,18 @@ Status jinja_less(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool 
 Status jinja_contains(JinjaRun *run, const JinjaValue *container, const JinjaValue *item, bool *found);
 Status jinja_binary(JinjaRun *run, JinjaOperator op, const JinjaValue *a, const JinjaValue *b, JinjaValue *result);
 
-/* Writes a value as Python's str() does, or as JSON; indent < 0: on one line. */
-Status jinja_write_value(JinjaRun *run, const JinjaValue *value);
-Status jinja_write_json(JinjaRun *run, const JinjaValue *value, int indent);
+typedef struct JinjaForm {
+  bool json;
+  int indent; /* up to 16; negative: on one line */
+} JinjaForm;
+
+/* Writes a value in that form; NULL: as Python's str() does. */
+Status jinja_write_value(JinjaRun *run, const JinjaValue *value, const JinjaForm *form);
 Status jinja_to_text(JinjaRun *run, const JinjaValue *value, JinjaText *text);
 
 /* What a loop over a value sees: of a list its items, of a map its keys, of a string its characters. */
 Status jinja_items(JinjaRun *run, const JinjaValue *value, JinjaList *items);
 Status jinja_attribute(JinjaRun *run, const JinjaValue *value, JinjaText name, JinjaValue *result);
-Status jinja_index(JinjaRun *run, const JinjaValue *value, const JinjaValue *index, JinjaValue *result);
 /* Each bound may be NULL. */
 Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bounds[3], JinjaValue *result);
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NESTING_MAX = 100, REPEAT_MAX = 1 << 20 };
+enum { REPEAT_MAX = 1 << 20 };
 
 /* ---- steps, memory and output of a rendering */
 
@@ -145,47 +145,6 @@ Status jinja_map_put(JinjaRun *run, JinjaMap *map, JinjaText key, JinjaValue val
   return STATUS_OK;
 }
 
-static Status convert(JinjaRun *run, const json_t *json, int depth, JinjaValue *value) {
-  if (depth > NESTING_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)NESTING_MAX);
-  switch (json_typeof(json)) {
-  case JSON_NULL:
-    *value = jinja_none();
-    return STATUS_OK;
-  case JSON_TRUE:
-  case JSON_FALSE:
-    *value = jinja_boolean(json_is_true(json));
-    return STATUS_OK;
-  case JSON_INTEGER:
-    *value = jinja_integer(json_integer_value(json));
-    return STATUS_OK;
-  case JSON_REAL:
-    *value = jinja_real(json_real_value(json));
-    return STATUS_OK;
-  case JSON_STRING:
-    *value = jinja_string((JinjaText){json_string_value(json), json_string_length(json)});
-    return STATUS_OK;
-  case JSON_ARRAY:
-    TRY(jinja_list_new(run, json_array_size(json), value));
-    for (size_t i = 0; i < value->list->count; i++) TRY(convert(run, json_array_get(json, i), depth + 1, &value->list->items[i]));
-    return STATUS_OK;
-  default:
-    break;
-  }
-  const char *key;
-  json_t *member;
-  size_t count = json_object_size(json);
-  TRY(jinja_charge(run, count));
-  TRY(jinja_map_new(run, count, value));
-  json_object_foreach((json_t *)json, key, member) { /* its keys differ from each other */
-    JinjaPair *pair = &value->map->pairs[value->map->count++];
-    pair->key = (JinjaText){key, strlen(key)};
-    TRY(convert(run, member, depth + 1, &pair->value));
-  }
-  return STATUS_OK;
-}
-
-Status jinja_from_json(JinjaRun *run, const json_t *json, JinjaValue *value) { return convert(run, json, 0, value); }
-
 /* ---- characters, items, attributes */
 
 static size_t characters(JinjaText text) {
@@ -226,20 +185,6 @@ Status jinja_attribute(JinjaRun *run, const JinjaValue *value, JinjaText name, J
   const JinjaValue *found;
   TRY(jinja_map_find(run, value->map, name, &found));
   if (found) *result = *found;
-  return STATUS_OK;
-}
-
-Status jinja_index(JinjaRun *run, const JinjaValue *value, const JinjaValue *index, JinjaValue *result) {
-  *result = jinja_undefined((JinjaText){"item", 4});
-  if (index->kind == JINJA_STRING) return jinja_attribute(run, value, index->text, result);
-  if (value->kind == JINJA_UNDEFINED) return jinja_attribute(run, value, result->text, result);
-  if ((value->kind != JINJA_LIST && value->kind != JINJA_STRING) || (index->kind != JINJA_INTEGER && index->kind != JINJA_BOOLEAN))
-    return STATUS_OK;
-  JinjaList items;
-  TRY(jinja_items(run, value, &items));
-  int64_t at = whole(index), count = (int64_t)items.count;
-  if (at < 0) at += count;
-  if (at >= 0 && at < count) *result = items.items[at];
   return STATUS_OK;
 }
 
@@ -288,7 +233,7 @@ Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bou
 
 static Status equal_within(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, int depth, bool *equal) {
   *equal = false;
-  if (depth > NESTING_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)NESTING_MAX);
+  if (depth > JINJA_NESTING) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)JINJA_NESTING);
   if (is_number(a) && is_number(b)) {
     *equal = a->kind == JINJA_REAL || b->kind == JINJA_REAL ? number(a) == number(b) : whole(a) == whole(b);
     return STATUS_OK;
@@ -563,21 +508,16 @@ static Status write_quoted(JinjaRun *run, JinjaText text, bool json) {
   return jinja_write(run, (JinjaText){&quote, 1});
 }
 
-typedef struct Form {
-  bool json;
-  int indent; /* negative: on one line */
-} Form;
+static Status write_within(JinjaRun *run, const JinjaValue *value, const JinjaForm *form, int depth);
 
-static Status write_within(JinjaRun *run, const JinjaValue *value, const Form *form, int depth);
-
-static Status write_break(JinjaRun *run, const Form *form, int depth) {
+static Status write_break(JinjaRun *run, const JinjaForm *form, int depth) {
   if (form->indent < 0) return STATUS_OK;
   TRY(write_string(run, "\n"));
   for (int i = 0; i < depth * form->indent; i++) TRY(write_string(run, " "));
   return STATUS_OK;
 }
 
-static Status write_items(JinjaRun *run, const JinjaValue *value, const Form *form, int depth) {
+static Status write_items(JinjaRun *run, const JinjaValue *value, const JinjaForm *form, int depth) {
   bool map = value->kind == JINJA_MAP;
   size_t count = map ? value->map->count : value->list->count;
   bool tuple = !map && value->list->tuple && !form->json;
@@ -596,25 +536,21 @@ static Status write_items(JinjaRun *run, const JinjaValue *value, const Form *fo
   return write_string(run, map ? "}" : !tuple ? "]" : count == 1 ? ",)" : ")");
 }
 
-static Status write_within(JinjaRun *run, const JinjaValue *value, const Form *form, int depth) {
-  if (depth > NESTING_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)NESTING_MAX);
+static Status write_within(JinjaRun *run, const JinjaValue *value, const JinjaForm *form, int depth) {
+  if (depth > JINJA_NESTING) return jinja_fail(run, STATUS_BAD_VALUE, "values nested more than %d levels deep", (int)JINJA_NESTING);
   if (value->kind == JINJA_STRING) return write_quoted(run, value->text, form->json);
   if (value->kind == JINJA_LIST || value->kind == JINJA_MAP) return write_items(run, value, form, depth);
   return write_scalar(run, value, form->json);
 }
 
-Status jinja_write_value(JinjaRun *run, const JinjaValue *value) {
-  if (value->kind == JINJA_STRING) return jinja_write(run, value->text);
-  return write_within(run, value, &(Form){.indent = -1}, 0);
-}
-
-Status jinja_write_json(JinjaRun *run, const JinjaValue *value, int indent) {
-  return write_within(run, value, &(Form){.json = true, .indent = indent < 16 ? indent : 16}, 0);
+Status jinja_write_value(JinjaRun *run, const JinjaValue *value, const JinjaForm *form) {
+  if (!form && value->kind == JINJA_STRING) return jinja_write(run, value->text);
+  return write_within(run, value, form ? form : &(JinjaForm){.indent = -1}, 0);
 }
 
 Status jinja_to_text(JinjaRun *run, const JinjaValue *value, JinjaText *text) {
   if (value->kind == JINJA_STRING) return *text = value->text, STATUS_OK;
   size_t start = run->size;
-  TRY(jinja_write_value(run, value));
+  TRY(jinja_write_value(run, value, NULL));
   return jinja_capture(run, start, text);
 }

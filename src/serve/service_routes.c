@@ -9,19 +9,17 @@
 
 /* ---- models */
 
-static json_t *model_json(const Service *service, const ServiceModel *model) {
-  const ModelConfig *config = model->weights->config;
-  json_t *value = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", model->name, "object", "model", "created", (json_int_t)service->started,
-                            "owned_by", "astra", "kind", model->vocabulary ? "text" : "images");
-  if (value && model->vocabulary) json_object_set_new(value, "max_model_len", json_integer((json_int_t)model->tokens_max));
-  if (value && !model->vocabulary) json_object_set_new(value, "classes", json_integer((json_int_t)config->classes));
-  return value;
-}
-
 static void answer_models(void *context, HttpRequest *request) {
   Service *service = context;
   json_t *list = json_array();
-  for (int i = 0; i < service->count; i++) json_array_append_new(list, model_json(service, &service->models[i]));
+  for (int i = 0; i < service->count; i++) {
+    const ServiceModel *model = &service->models[i];
+    json_t *value = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", model->name, "object", "model", "created", (json_int_t)service->started,
+                              "owned_by", "astra", "kind", model->vocabulary ? "text" : "images");
+    if (value && model->vocabulary) json_object_set_new(value, "max_model_len", json_integer((json_int_t)model->tokens_max));
+    if (value && !model->vocabulary) json_object_set_new(value, "classes", json_integer((json_int_t)model->weights->config->classes));
+    json_array_append_new(list, value);
+  }
   http_reply_json(request, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
@@ -293,16 +291,16 @@ static void answer_page(void *context, HttpRequest *request) {
     http_reply_static(request, 200, file->type, file->data, file->bytes);
 }
 
-const HttpRoute service_routes[] = {{"GET", "/v1/models", 0, answer_models},
-                                    {"POST", "/v1/completions", HTTP_WORK | HTTP_JSON_BODY, completion_answer_text},
-                                    {"POST", "/v1/chat/completions", HTTP_WORK | HTTP_JSON_BODY, completion_answer_chat},
-                                    {"POST", "/v1/images/classify", HTTP_WORK, image_request_answer},
-                                    {"POST", "/tokenize", HTTP_WORK | HTTP_JSON_BODY, answer_tokenize},
-                                    {"POST", "/detokenize", HTTP_WORK | HTTP_JSON_BODY, answer_detokenize},
-                                    {"GET", "/v1/cluster", 0, answer_cluster},
-                                    {"GET", "/v1/cluster/events", 0, answer_events},
-                                    {"GET", "/health", HTTP_OPEN, answer_health},
-                                    {"GET", "/ready", HTTP_OPEN, answer_ready},
-                                    {"GET", "/metrics", 0, answer_metrics},
-                                    {"GET", "/", HTTP_OPEN | HTTP_PREFIX, answer_page},
-                                    {0}};
+const HttpRoute *const service_routes[] = {&(const HttpRoute){"GET", "/v1/models", 0, answer_models},
+                                           &completion_text_route,
+                                           &completion_chat_route,
+                                           &image_request_route,
+                                           &(const HttpRoute){"POST", "/tokenize", HTTP_WORK | HTTP_JSON_BODY, answer_tokenize},
+                                           &(const HttpRoute){"POST", "/detokenize", HTTP_WORK | HTTP_JSON_BODY, answer_detokenize},
+                                           &(const HttpRoute){"GET", "/v1/cluster", 0, answer_cluster},
+                                           &(const HttpRoute){"GET", "/v1/cluster/events", 0, answer_events},
+                                           &(const HttpRoute){"GET", "/health", HTTP_OPEN, answer_health},
+                                           &(const HttpRoute){"GET", "/ready", HTTP_OPEN, answer_ready},
+                                           &(const HttpRoute){"GET", "/metrics", 0, answer_metrics},
+                                           &(const HttpRoute){"GET", "/", HTTP_OPEN | HTTP_PREFIX, answer_page},
+                                           NULL};

@@ -14,7 +14,7 @@
 #define SERVE_SERVICE_ROUTES_H
 #include "serve/service.h"
 
-extern const HttpRoute service_routes[]; /* for HttpOptions, with the service as their context */
+extern const HttpRoute *const service_routes[]; /* for HttpOptions, with the service as their context */
 
 /* Wakes all streams of events whose next event is due: to be called by whoever has a clock, at least every quarter second. */
 void service_routes_tick(Service *service);

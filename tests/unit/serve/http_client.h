@@ -131,7 +131,7 @@ static inline Status client_start(Http **http, const HttpOptions *options, uint1
   return http_start(http, options, sockets, count);
 }
 
-static inline HttpOptions client_options(const HttpRoute *routes, void *context, HttpAccess *access) {
+static inline HttpOptions client_options(const HttpRoute *const *routes, void *context, HttpAccess *access) {
   return (HttpOptions){.routes = routes,
                        .context = context,
                        .access = access,

@@ -137,16 +137,16 @@ static void busy(void *context, HttpRequest *request) {
   http_reply_static(request, 200, "text/plain", "done", 4);
 }
 
-static const HttpRoute routes[] = {{"GET", "/busy", 0, busy},
-                                   {"POST", "/echo", HTTP_WORK, echo},
-                                   {"POST", "/json", HTTP_WORK | HTTP_JSON_BODY, echo},
-                                   {"GET", "/hello", 0, hello},
-                                   {"GET", "/open", HTTP_OPEN, hello},
-                                   {"POST", "/wait", HTTP_WORK, wait_for_it},
-                                   {"GET", "/numbers", 0, numbers},
-                                   {"GET", "/nothing", 0, nothing},
-                                   {"GET", "/files/", HTTP_PREFIX, prefix},
-                                   {0}};
+static const HttpRoute *const routes[] = {&(const HttpRoute){"GET", "/busy", 0, busy},
+                                          &(const HttpRoute){"POST", "/echo", HTTP_WORK, echo},
+                                          &(const HttpRoute){"POST", "/json", HTTP_WORK | HTTP_JSON_BODY, echo},
+                                          &(const HttpRoute){"GET", "/hello", 0, hello},
+                                          &(const HttpRoute){"GET", "/open", HTTP_OPEN, hello},
+                                          &(const HttpRoute){"POST", "/wait", HTTP_WORK, wait_for_it},
+                                          &(const HttpRoute){"GET", "/numbers", 0, numbers},
+                                          &(const HttpRoute){"GET", "/nothing", 0, nothing},
+                                          &(const HttpRoute){"GET", "/files/", HTTP_PREFIX, prefix},
+                                          NULL};
 
 static void on_finished(void *context, const char *route, int status, double seconds) {
   Fixture *f = context;

@@ -147,9 +147,9 @@ static Status ask(Session *session, const char *text) {
   if (status == STATUS_OK) {
     char *kept = session->text;
     tell(session, &answer);
-    for (size_t at = 0, size; at < session->text_bytes;
-         at += size) {                                       /* a model may write bytes that are no character, at its end half of */
-      size = utf8_size(kept + at, session->text_bytes - at); /* one: in the conversation they are question marks */
+    /* A model may write bytes that are no character, at its end half of one: in the conversation they are question marks. */
+    for (size_t at = 0, size; at < session->text_bytes; at += size) {
+      size = utf8_size(kept + at, session->text_bytes - at);
       if (size == 0) kept[at] = '?', size = 1;
     }
     status = add_message(session, "assistant", kept ? kept : "", session->text_bytes);

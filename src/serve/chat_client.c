@@ -35,12 +35,6 @@ typedef struct Exchange {
   char message[512];
 } Exchange;
 
-static size_t fail_inside(Exchange *exchange, Status status) {
-  exchange->status = status;
-  snprintf(exchange->message, sizeof exchange->message, "%s", status_message());
-  return 0; /* curl takes it for an error of writing, and ends */
-}
-
 static size_t on_header(char *line, size_t one, size_t size, void *context) {
   static const char name[] = "Retry-After:";
   Exchange *exchange = context;
@@ -70,7 +64,10 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *context) {
     memcpy(exchange->body + exchange->bytes, bytes, size);
     exchange->bytes += size;
   }
-  return status == STATUS_OK ? size : fail_inside(exchange, status);
+  if (status == STATUS_OK) return size;
+  exchange->status = status;
+  snprintf(exchange->message, sizeof exchange->message, "%s", status_message());
+  return 0; /* curl takes it for an error of writing, and ends */
 }
 
 static bool stopped(const Exchange *exchange) { return exchange->question && exchange->question->stop && *exchange->question->stop; }
@@ -228,14 +225,6 @@ const char *chat_client_model(const ChatClient *client) { return client->model; 
 
 /* ---- answers */
 
-static const char *end_of(const char *reason) {
-  static const char *const known[] = {"stop", "length", "context"};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-    if (strcmp(reason, known[i]) == 0) return known[i];
-  }
-  return "stop";
-}
-
 static Status on_event(void *context, const char *data, size_t bytes) {
   Exchange *exchange = context;
   ChatAnswer *answer = exchange->answer;
@@ -253,7 +242,13 @@ static Status on_event(void *context, const char *data, size_t bytes) {
     answer->bytes += json_string_length(text);
     exchange->question->write(exchange->question->context, json_string_value(text), json_string_length(text));
   }
-  if (reason) answer->end = end_of(reason), exchange->done = true;
+  if (reason) {
+    static const char *const known[] = {"stop", "length", "context"};
+    answer->end = known[0];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+      if (strcmp(reason, known[i]) == 0) answer->end = known[i];
+    exchange->done = true;
+  }
   if (json_is_integer(json_object_get(usage, "completion_tokens"))) {
     answer->new_tokens = json_integer_value(json_object_get(usage, "completion_tokens"));
     answer->prompt_tokens = json_integer_value(json_object_get(usage, "prompt_tokens"));
@@ -262,20 +257,16 @@ static Status on_event(void *context, const char *data, size_t bytes) {
   return status;
 }
 
-static char *question_json(const ChatClient *client, const ChatQuestion *q) {
-  json_t *root = json_pack("{s:s, s:O, s:b, s:{s:b}, s:I, s:f, s:f, s:I}", "model", client->model, "messages", q->messages, "stream", 1,
-                           "stream_options", "include_usage", 1, "max_tokens", (json_int_t)q->max_tokens, "temperature", q->temperature,
-                           "top_p", q->top_p, "seed", (json_int_t)q->seed);
-  if (root && q->top_k > 0) json_object_set_new(root, "top_k", json_integer((json_int_t)q->top_k)); /* no member of OpenAI's */
-  char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-  json_decref(root);
-  return text;
-}
-
 Status chat_client_ask(ChatClient *client, const ChatQuestion *question, ChatAnswer *answer) {
   Exchange exchange = {.client = client, .question = question, .answer = answer, .begun = clock_now()};
   *answer = (ChatAnswer){.prompt_tokens = -1, .new_tokens = -1};
-  char *body = question_json(client, question);
+  json_t *root = json_pack("{s:s, s:O, s:b, s:{s:b}, s:I, s:f, s:f, s:I}", "model", client->model, "messages", question->messages, "stream",
+                           1, "stream_options", "include_usage", 1, "max_tokens", (json_int_t)question->max_tokens, "temperature",
+                           question->temperature, "top_p", question->top_p, "seed", (json_int_t)question->seed);
+  if (root && question->top_k > 0) /* no member of OpenAI's */
+    json_object_set_new(root, "top_k", json_integer((json_int_t)question->top_k));
+  char *body = root ? json_dumps(root, JSON_COMPACT) : NULL;
+  json_decref(root);
   if (!body) return status_no_memory(NULL, "a request");
   sse_init(&exchange.sse, on_event, &exchange);
   Status status = perform(&exchange, "/v1/chat/completions", body);

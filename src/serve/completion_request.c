@@ -46,13 +46,6 @@ typedef struct Reader {
   char *param; /* [REQUEST_PARAM] */
 } Reader;
 
-static const char *type_name(const json_t *value) {
-  static const char *const names[] = {
-      [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string", [JSON_INTEGER] = "an integer",
-      [JSON_REAL] = "a number",    [JSON_TRUE] = "true",      [JSON_FALSE] = "false",     [JSON_NULL] = "null"};
-  return names[json_typeof(value)];
-}
-
 /* The field, or NULL where it is missing or null; notes its name for an error that follows. */
 static const json_t *field(const Reader *r, const char *name) {
   const json_t *value = json_object_get(r->root, name);
@@ -61,7 +54,10 @@ static const json_t *field(const Reader *r, const char *name) {
 }
 
 static Status wrong_type(const Reader *r, const char *wanted, const json_t *value) {
-  return status_set(STATUS_BAD_VALUE, "%s must be %s, not %s", r->param, wanted, type_name(value));
+  static const char *const names[] = {
+      [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string", [JSON_INTEGER] = "an integer",
+      [JSON_REAL] = "a number",    [JSON_TRUE] = "true",      [JSON_FALSE] = "false",     [JSON_NULL] = "null"};
+  return status_set(STATUS_BAD_VALUE, "%s must be %s, not %s", r->param, wanted, names[json_typeof(value)]);
 }
 
 static Status read_bool(const Reader *r, const char *name, bool *out) {
@@ -69,14 +65,6 @@ static Status read_bool(const Reader *r, const char *name, bool *out) {
   if (!value) return STATUS_OK;
   if (!json_is_boolean(value)) return wrong_type(r, "true or false", value);
   *out = json_is_true(value);
-  return STATUS_OK;
-}
-
-static Status read_text(const Reader *r, const char *name, const char **out) {
-  const json_t *value = field(r, name);
-  if (!value) return STATUS_OK;
-  if (!json_is_string(value)) return wrong_type(r, "a string", value);
-  *out = json_string_value(value);
   return STATUS_OK;
 }
 
@@ -94,17 +82,6 @@ static Status read_integer(const Reader *r, const char *name, int64_t min, int64
   return STATUS_OK;
 }
 
-static Status read_number(const Reader *r, const char *name, double min, double max, double *out) {
-  const json_t *value = field(r, name);
-  if (!value) return STATUS_OK;
-  if (!json_is_number(value)) return wrong_type(r, "a number", value);
-  double number = json_number_value(value);
-  if (!(number >= min && number <= max))
-    return status_set(STATUS_BAD_VALUE, "%s: %g is not accepted; from %g to %g is", name, number, min, max);
-  *out = number;
-  return STATUS_OK;
-}
-
 static Status read_sampling(const Reader *r, CompletionRequest *request) {
   Sampling *s = &request->sampling;
   int64_t seed = 0;
@@ -118,8 +95,16 @@ static Status read_sampling(const Reader *r, CompletionRequest *request) {
                  {"repetition_penalty", 0.01, 100, &s->repetition_penalty},
                  {"frequency_penalty", -2, 2, &s->frequency_penalty},
                  {"presence_penalty", -2, 2, &s->presence_penalty}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    TRY(read_number(r, numbers[i].name, numbers[i].min, numbers[i].max, numbers[i].out));
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    const json_t *value = field(r, numbers[i].name);
+    if (!value) continue;
+    if (!json_is_number(value)) return wrong_type(r, "a number", value);
+    double number = json_number_value(value);
+    if (!(number >= numbers[i].min && number <= numbers[i].max))
+      return status_set(STATUS_BAD_VALUE, "%s: %g is not accepted; from %g to %g is", numbers[i].name, number, numbers[i].min,
+                        numbers[i].max);
+    *numbers[i].out = number;
+  }
   if (s->top_p < 1e-6) s->top_p = 1e-6; /* 0 means the likeliest token alone */
   int64_t top_k = 0;
   TRY(read_integer(r, "top_k", -1, INT32_MAX, &top_k)); /* -1: all, as vLLM has it */
@@ -147,21 +132,19 @@ static Status read_biases(const Reader *r, Sampling *s) {
   return STATUS_OK;
 }
 
-static Status add_stop(CompletionRequest *request, const Reader *r, const json_t *value) {
-  if (!json_is_string(value)) return wrong_type(r, "a string or a list of strings", value);
-  size_t length = json_string_length(value);
-  if (length == 0) return STATUS_OK; /* clients that send "" mean none */
-  if (length > REQUEST_STOP_BYTES) return status_set(STATUS_BAD_VALUE, "stop: a text of more than %d bytes", REQUEST_STOP_BYTES);
-  if (request->stop_count == REQUEST_STOPS) return status_set(STATUS_BAD_VALUE, "stop: more than %d texts", REQUEST_STOPS);
-  request->stops[request->stop_count++] = json_string_value(value);
-  return STATUS_OK;
-}
-
 static Status read_stops(const Reader *r, CompletionRequest *request) {
   const json_t *stops = field(r, "stop");
-  if (!stops) return STATUS_OK;
-  if (!json_is_array(stops)) return add_stop(request, r, stops);
-  for (size_t i = 0; i < json_array_size(stops); i++) TRY(add_stop(request, r, json_array_get(stops, i)));
+  bool several = json_is_array(stops);
+  size_t count = several ? json_array_size(stops) : stops != NULL;
+  for (size_t i = 0; i < count; i++) {
+    const json_t *value = several ? json_array_get(stops, i) : stops;
+    if (!json_is_string(value)) return wrong_type(r, "a string or a list of strings", value);
+    size_t length = json_string_length(value);
+    if (length == 0) continue; /* clients that send "" mean none */
+    if (length > REQUEST_STOP_BYTES) return status_set(STATUS_BAD_VALUE, "stop: a text of more than %d bytes", REQUEST_STOP_BYTES);
+    if (request->stop_count == REQUEST_STOPS) return status_set(STATUS_BAD_VALUE, "stop: more than %d texts", REQUEST_STOPS);
+    request->stops[request->stop_count++] = json_string_value(value);
+  }
   return STATUS_OK;
 }
 
@@ -182,14 +165,6 @@ static Status read_ids(const Reader *r, const json_t *list, CompletionPrompt *pr
   return STATUS_OK;
 }
 
-static Status read_prompt(const Reader *r, const json_t *value, CompletionPrompt *prompt) {
-  if (json_is_array(value)) return read_ids(r, value, prompt);
-  if (!json_is_string(value)) return wrong_type(r, "a string, token ids, or a list of these", value);
-  prompt->text = json_string_value(value);
-  prompt->bytes = json_string_length(value);
-  return STATUS_OK;
-}
-
 /* "text", [ids], ["text", "text"] or [[ids], [ids]] */
 static Status read_prompts(const Reader *r, CompletionRequest *request) {
   const json_t *value = field(r, "prompt");
@@ -200,11 +175,16 @@ static Status read_prompts(const Reader *r, CompletionRequest *request) {
   if (count > REQUEST_JOBS) return status_set(STATUS_BAD_VALUE, "prompt: more than %d prompts", REQUEST_JOBS);
   request->prompts = calloc(count, sizeof *request->prompts);
   if (!request->prompts) return status_no_memory(NULL, "prompts");
-  for (size_t i = 0; i < count; i++, request->prompt_count++) {
-    Status status = read_prompt(r, several ? json_array_get(value, i) : value, &request->prompts[i]);
-    if (status == STATUS_OK) continue;
-    request->prompt_count++;
-    return status;
+  for (size_t i = 0; i < count; i++) {
+    const json_t *one = several ? json_array_get(value, i) : value;
+    CompletionPrompt *prompt = &request->prompts[request->prompt_count++];
+    if (json_is_array(one)) {
+      TRY(read_ids(r, one, prompt));
+      continue;
+    }
+    if (!json_is_string(one)) return wrong_type(r, "a string, token ids, or a list of these", one);
+    prompt->text = json_string_value(one);
+    prompt->bytes = json_string_length(one);
   }
   return STATUS_OK;
 }
@@ -222,23 +202,21 @@ static Status check_content(const Reader *r, const json_t *content) {
   return STATUS_OK;
 }
 
-static Status check_message(const Reader *r, size_t index, const json_t *message) {
-  const json_t *role = json_object_get(message, "role");
-  snprintf(r->param, REQUEST_PARAM, "messages[%zu]", index);
-  if (!json_is_object(message)) return wrong_type(r, "an object", message);
-  snprintf(r->param, REQUEST_PARAM, "messages[%zu].role", index);
-  if (!role) return status_set(STATUS_BAD_VALUE, "%s is missing: system, user or assistant", r->param);
-  if (!json_is_string(role)) return wrong_type(r, "a string", role);
-  snprintf(r->param, REQUEST_PARAM, "messages[%zu].content", index);
-  return check_content(r, json_object_get(message, "content"));
-}
-
 static Status read_messages(const Reader *r, CompletionRequest *request) {
   const json_t *value = field(r, "messages");
   if (!value) return status_set(STATUS_BAD_VALUE, "messages is missing: a list of {\"role\": ..., \"content\": ...}");
   if (!json_is_array(value)) return wrong_type(r, "a list of messages", value);
   if (json_array_size(value) == 0) return status_set(STATUS_BAD_VALUE, "messages: an empty list");
-  for (size_t i = 0; i < json_array_size(value); i++) TRY(check_message(r, i, json_array_get(value, i)));
+  for (size_t i = 0; i < json_array_size(value); i++) {
+    const json_t *message = json_array_get(value, i), *role = json_object_get(message, "role");
+    snprintf(r->param, REQUEST_PARAM, "messages[%zu]", i);
+    if (!json_is_object(message)) return wrong_type(r, "an object", message);
+    snprintf(r->param, REQUEST_PARAM, "messages[%zu].role", i);
+    if (!role) return status_set(STATUS_BAD_VALUE, "%s is missing: system, user or assistant", r->param);
+    if (!json_is_string(role)) return wrong_type(r, "a string", role);
+    snprintf(r->param, REQUEST_PARAM, "messages[%zu].content", i);
+    TRY(check_content(r, json_object_get(message, "content")));
+  }
   request->messages = value;
   return STATUS_OK;
 }
@@ -308,7 +286,9 @@ static Status read_stream(const Reader *r, CompletionRequest *request) {
 Status completion_request_read(CompletionRequest *request, const json_t *root, bool chat, char param[REQUEST_PARAM]) {
   const Reader r = {.root = root, .param = param};
   *request = (CompletionRequest){.chat = chat, .n = 1, .top = -1, .max_tokens = -1};
-  TRY(read_text(&r, "model", &request->model));
+  const json_t *model = field(&r, "model");
+  if (model && !json_is_string(model)) return wrong_type(&r, "a string", model);
+  request->model = json_string_value(model);
   TRY(chat ? read_messages(&r, request) : read_prompts(&r, request));
   TRY(read_numbers(&r, request));
   TRY(read_sampling(&r, request));

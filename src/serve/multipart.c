@@ -43,28 +43,24 @@ static Status find_boundary(const char *type, char boundary[BOUNDARY_MAX + 5]) {
   return STATUS_OK;
 }
 
-static void read_header(const char *line, size_t length, MultipartPart *part) {
-  static const char disposition[] = "content-disposition:", type[] = "content-type:";
-  if (length > sizeof disposition - 1 && strncasecmp(line, disposition, sizeof disposition - 1) == 0) {
-    parameter(line, length, "name", part->name, sizeof part->name);
-    parameter(line, length, "filename", part->file, sizeof part->file);
-  }
-  if (length > sizeof type - 1 && strncasecmp(line, type, sizeof type - 1) == 0) {
-    size_t begin = sizeof type - 1, used = 0;
-    while (begin < length && line[begin] == ' ') begin++;
-    for (; begin < length && used + 1 < sizeof part->type && !strchr("; \r", line[begin]); begin++) part->type[used++] = line[begin];
-    part->type[used] = 0;
-  }
-}
-
 /* Headers from `at` on, up to an empty line; returns where the data begins, NULL: they do not end. */
 static const char *read_headers(const char *at, const char *end, MultipartPart *part) {
-  while (at < end) {
-    const char *line_end = memmem(at, (size_t)(end - at), "\r\n", 2);
+  static const char disposition[] = "content-disposition:", type[] = "content-type:";
+  for (const char *line = at, *line_end; line < end; line = line_end + 2) {
+    line_end = memmem(line, (size_t)(end - line), "\r\n", 2);
     if (!line_end) return NULL;
-    if (line_end == at) return at + 2;
-    read_header(at, (size_t)(line_end - at), part);
-    at = line_end + 2;
+    if (line_end == line) return line + 2;
+    size_t length = (size_t)(line_end - line);
+    if (length > sizeof disposition - 1 && strncasecmp(line, disposition, sizeof disposition - 1) == 0) {
+      parameter(line, length, "name", part->name, sizeof part->name);
+      parameter(line, length, "filename", part->file, sizeof part->file);
+    }
+    if (length > sizeof type - 1 && strncasecmp(line, type, sizeof type - 1) == 0) {
+      size_t begin = sizeof type - 1, used = 0;
+      while (begin < length && line[begin] == ' ') begin++;
+      for (; begin < length && used + 1 < sizeof part->type && !strchr("; \r", line[begin]); begin++) part->type[used++] = line[begin];
+      part->type[used] = 0;
+    }
   }
   return NULL;
 }

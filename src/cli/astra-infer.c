@@ -9,6 +9,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
 #include "data/text/text_labels.h"
+#include "data/text/text_source.h"
 #include "infer/evaluate.h"
 #include "infer/report.h"
 #include "nn/json_build.h"
@@ -35,18 +36,12 @@ static int64_t count_read(const ImageResult *results, int count) {
   return read;
 }
 
-/* Of the request that each image was part of. */
-static json_t *times_json(const ImageResult *results, int count) {
-  json_t *list = json_array();
-  for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
-  return list;
-}
-
 static Status print_images(const InferSettings *s, const InferRun *run, const ImageResult *results, int count, double seconds) {
   if (s->json) {
-    json_t *value =
-        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images(NULL, &run->weights, results, count), "nodes",
-                  report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
+    json_t *times = json_array(); /* of the request that each image was part of */
+    for (int i = 0; i < count; i++) json_build_append(&times, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
+    json_t *value = json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images(NULL, &run->weights, results, count), "nodes",
+                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times);
     report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
@@ -330,7 +325,7 @@ static Status evaluate_texts(const InferSettings *s, InferRun *run, const char *
   return status;
 }
 static Status evaluate_any(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
-  if (infer_text_eval_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
+  if (text_source_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
   return text_labels_knows(s->dataset) ? evaluate_texts(s, run, arguments, count) : evaluate_images(s, run);
 }
 

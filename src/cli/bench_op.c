@@ -72,15 +72,6 @@ extern const OpCase OP_CASES[]; /* ends with a NULL name */
 static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
 static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
 
-static Status check_sizes(const OpSizes *s) {
-  if (s->rows % s->tokens != 0)
-    return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
-  if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
-    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be a multiple of it, with an even width per head",
-                      (long long)s->heads, (long long)s->width);
-  return STATUS_OK;
-}
-
 static real *random_numbers(int64_t count, Rng *rng) {
   real *numbers = malloc((size_t)count * sizeof *numbers);
   for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
@@ -89,19 +80,14 @@ static real *random_numbers(int64_t count, Rng *rng) {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* A matrix with its bias, or a token table, and as many gradients. */
-static int64_t pool_numbers(const OpSizes *s) {
-  int64_t matrix = larger(s->outputs, s->vocabulary) * s->width;
-  return 2 * (matrix + larger(s->outputs, s->width));
-}
-
 static Status open_arrays(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   int64_t half = head_width(s) / 2;
   for (int i = 0; i < OP_INPUTS; i++) {
     if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   }
-  b->pool_numbers = pool_numbers(s);
+  /* A matrix with its bias, or a token table, and as many gradients. */
+  b->pool_numbers = 2 * (larger(s->outputs, s->vocabulary) * s->width + larger(s->outputs, s->width));
   b->pool = random_numbers(b->pool_numbers, rng);
   b->cosine = random_numbers(s->tokens * half, rng), b->sine = random_numbers(s->tokens * half, rng);
   b->output = random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
@@ -111,16 +97,6 @@ static Status open_arrays(OpBench *b, Rng *rng) {
     return status_no_memory(NULL, "the operations' inputs");
   for (int64_t i = 0; i < s->rows; i++) b->ids[i] = (int32_t)rng_below(rng, (uint64_t)s->vocabulary);
   for (int64_t i = 0; i < s->rows * s->groups; i++) b->codes[i] = (int32_t)rng_below(rng, (uint64_t)s->entries);
-  return STATUS_OK;
-}
-
-static Status open_narrow(OpBench *b) {
-  int64_t count = b->sizes.rows * b->sizes.width;
-  tape_use_bf16(b->tape, true);
-  for (int i = 0; i < OP_INPUTS; i++) {
-    if ((b->narrow[i] = malloc((size_t)count * sizeof *b->narrow[i])) == NULL) return status_no_memory(NULL, "the operations' inputs");
-    kernels()->narrow(count, b->values[i], b->narrow[i]);
-  }
   return STATUS_OK;
 }
 
@@ -151,13 +127,22 @@ static Status open_codebook(OpBench *b, Rng *rng) {
 }
 
 /* Random inputs for all cases. BAD_USAGE where sizes do not go together. bench_op_close accepts what a failure leaves. */
-static Status bench_op_open(OpBench *bench, const OpSizes *sizes, uint64_t seed, Tape *tape, bool bf16) {
+static Status bench_op_open(OpBench *bench, const OpSizes *s, uint64_t seed, Tape *tape, bool bf16) {
   Rng rng;
   rng_init(&rng, seed, 0);
-  *bench = (OpBench){.sizes = *sizes, .tape = tape};
-  TRY(check_sizes(sizes));
+  *bench = (OpBench){.sizes = *s, .tape = tape};
+  if (s->rows % s->tokens != 0)
+    return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
+  if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
+    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be a multiple of it, with an even width per head",
+                      (long long)s->heads, (long long)s->width);
   TRY(open_arrays(bench, &rng));
-  if (bf16) TRY(open_narrow(bench));
+  if (bf16) tape_use_bf16(tape, true);
+  for (int i = 0; bf16 && i < OP_INPUTS; i++) {
+    bench->narrow[i] = malloc((size_t)(s->rows * s->width) * sizeof *bench->narrow[i]);
+    if (bench->narrow[i] == NULL) return status_no_memory(NULL, "the operations' inputs");
+    kernels()->narrow(s->rows * s->width, bench->values[i], bench->narrow[i]);
+  }
   return open_codebook(bench, &rng);
 }
 
@@ -189,11 +174,6 @@ static Tensor *weight(OpBench *b, int index, int dims, const int64_t *shape) {
 
 static Tensor *matrix(OpBench *b, int64_t rows, int64_t columns) { return weight(b, 0, 2, (const int64_t[]){rows, columns}); }
 static Tensor *vector(OpBench *b, int index, int64_t count) { return weight(b, index, 1, &count); }
-
-/* One loss number behind `output`, so that a gradient flows into it. */
-static Tensor *bench_op_loss(OpBench *bench, Tensor *output) {
-  return output ? op_cross_entropy(bench->tape, op_widen(bench->tape, output), &(CrossEntropy){.labels = bench->zeros}) : NULL;
-}
 
 /* ---------------------------------------------------------------- operations of the tape */
 
@@ -416,25 +396,20 @@ static bool in_bf16(const OpCommand *command) {
 
 /* ---------------------------------------------------------------- measuring */
 
-/* Time of the operations of one phase; those of the loss that was put behind them are left out. */
-static double phase_seconds(const BenchProfile *profile, TapePhase phase, bool is_loss) {
-  double seconds = 0;
-  for (const BenchPart *part = profile->part; part < profile->part + profile->parts; part++)
-    if (part->phase == phase && (is_loss || strcmp(part->name, "cross_entropy") != 0)) seconds += part->seconds;
-  return seconds;
-}
-
 static Status call_on_tape(OpBench *bench, const OpCase *which, double seconds[]) {
   BenchProfile profile = {.parts = 0};
   bench_op_prepare(bench, which);
   tape_record(bench->tape, true);
   bench_profile_watch(&profile, bench->tape);
   Tensor *output = which->apply(bench);
-  Tensor *loss = which->is_loss ? output : bench_op_loss(bench, output);
+  Tensor *loss = output;
+  if (output && !which->is_loss) /* one number behind it, so that a gradient flows into it */
+    loss = op_cross_entropy(bench->tape, op_widen(bench->tape, output), &(CrossEntropy){.labels = bench->zeros});
   Status status = loss ? tape_backward(bench->tape, loss) : tape_status(bench->tape);
   bench_profile_watch(NULL, bench->tape);
-  for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++)
-    seconds[phase] = phase_seconds(&profile, (TapePhase)phase, which->is_loss);
+  seconds[TAPE_FORWARD] = seconds[TAPE_BACKWARD] = 0;
+  for (const BenchPart *part = profile.part; part < profile.part + profile.parts; part++) /* without the loss that was put behind it */
+    if (which->is_loss || strcmp(part->name, "cross_entropy") != 0) seconds[part->phase] += part->seconds;
   return status;
 }
 
@@ -468,33 +443,28 @@ static double limit_share(const OpRun *run, const OpFigures *figures) {
   return fmax(products, memory) / figures->timing.median;
 }
 
-static void print_row(const OpRun *run, const char *name, const char *phase, const OpFigures *f) {
-  printf("  %-18s %-9s %10.4f %10.4f %6.1f %10.1f %10.1f %8.1f\n", name, phase, 1e3 * f->timing.median, 1e3 * f->timing.min,
-         100 * f->timing.spread, f->work.flops / f->timing.median / 1e9, f->work.bytes / f->timing.median / 1e9, 100 * limit_share(run, f));
-}
-
-static json_t *row_json(const OpRun *run, const char *name, const char *phase, const OpFigures *f) {
-  json_t *object = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "name", name, "numbers", bench_peak_numbers_name(f->numbers), "phase", phase,
-                             "gflop_per_second", f->work.flops / f->timing.median / 1e9, "gb_per_second",
-                             f->work.bytes / f->timing.median / 1e9, "limit_percent", 100 * limit_share(run, f));
-  if (object) bench_timing_json(&f->timing, object);
-  return object;
-}
-
 static void report_case(OpRun *run, const OpCase *which) {
   static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward"};
   OpFigures figures[TAPE_BACKWARD + 1] = {0};
   which->work(&run->command->sizes, &figures[TAPE_FORWARD].work, &figures[TAPE_BACKWARD].work);
   PeakNumbers numbers = which->narrow && in_bf16(run->command) ? PEAK_BF16 : PEAK_F32;
   for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++) {
-    figures[phase].timing = bench_timing_of(run->seconds[phase], run->command->repeats);
-    figures[phase].numbers = numbers;
-    if (numbers == PEAK_BF16) figures[phase].work.bytes /= 2;
-    if (figures[phase].timing.median <= 0) continue; /* there is no such phase */
-    if (run->list)
-      json_build_append(&run->list, row_json(run, which->name, phases[phase], &figures[phase]));
-    else
-      print_row(run, which->name, phases[phase], &figures[phase]);
+    OpFigures *f = &figures[phase];
+    f->timing = bench_timing_of(run->seconds[phase], run->command->repeats);
+    f->numbers = numbers;
+    if (numbers == PEAK_BF16) f->work.bytes /= 2;
+    if (f->timing.median <= 0) continue; /* there is no such phase */
+    const double gflops = f->work.flops / f->timing.median / 1e9, gigabytes = f->work.bytes / f->timing.median / 1e9;
+    const double limit = 100 * limit_share(run, f);
+    if (!run->list) {
+      printf("  %-18s %-9s %10.4f %10.4f %6.1f %10.1f %10.1f %8.1f\n", which->name, phases[phase], 1e3 * f->timing.median,
+             1e3 * f->timing.min, 100 * f->timing.spread, gflops, gigabytes, limit);
+      continue;
+    }
+    json_t *object = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "name", which->name, "numbers", bench_peak_numbers_name(f->numbers),
+                               "phase", phases[phase], "gflop_per_second", gflops, "gb_per_second", gigabytes, "limit_percent", limit);
+    if (object) bench_timing_json(&f->timing, object);
+    json_build_append(&run->list, object);
   }
 }
 
@@ -554,14 +524,6 @@ static Status open_run(OpRun *run) {
   return bench_op_open(&run->bench, &run->command->sizes, (uint64_t)run->command->run.seed, tape, in_bf16(run->command));
 }
 
-static void close_run(OpRun *run) {
-  for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++) free(run->seconds[phase]);
-  tape_free(run->bench.tape);
-  arena_free(run->arena);
-  bench_op_close(&run->bench);
-  json_decref(run->list);
-}
-
 static Status measure(OpRun *run) {
   const OpCommand *command = run->command;
   TRY(open_run(run));
@@ -609,7 +571,11 @@ static Status run_op(int argc, char **argv) {
   TRY(bench_run_start(&c.run));
   OpRun run = {.command = &c};
   Status status = measure(&run);
-  close_run(&run);
+  for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++) free(run.seconds[phase]);
+  tape_free(run.bench.tape);
+  arena_free(run.arena);
+  bench_op_close(&run.bench);
+  json_decref(run.list);
   threads_stop();
   return status;
 }

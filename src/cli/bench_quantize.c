@@ -104,15 +104,6 @@ static Status submit_text(Running *r, void *input) {
   return leader_text_last(r->leader, text->ids, 1, text->tokens);
 }
 
-static Status time_text(Running *r, int64_t tokens) {
-  TextInput input = {.ids = malloc((size_t)tokens * sizeof *input.ids), .tokens = tokens};
-  if (input.ids == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a window");
-  for (int64_t i = 0; i < tokens; i++) input.ids[i] = (int32_t)(i * 7 % r->weights.config->vocabulary);
-  Status status = time_requests(r, submit_text, &input);
-  free(input.ids);
-  return status;
-}
-
 static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWindows *windows) {
   const int64_t context = windows->context, batch = context < TEXT_BATCH_TOKENS ? TEXT_BATCH_TOKENS / context : 1;
   TextEvaluation evaluation;
@@ -124,7 +115,12 @@ static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWi
   TRY(evaluate_text_run(r->leader, vocabulary, windows, samples, batch, true, NULL, &evaluation));
   r->cell->samples = evaluation.windows;
   r->cell->quality = evaluation.perplexity;
-  return time_text(r, context);
+  TextInput input = {.ids = malloc((size_t)context * sizeof *input.ids), .tokens = context};
+  if (input.ids == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a window");
+  for (int64_t i = 0; i < context; i++) input.ids[i] = (int32_t)(i * 7 % r->weights.config->vocabulary);
+  Status status = time_requests(r, submit_text, &input);
+  free(input.ids);
+  return status;
 }
 
 static Status run_text(Running *r) {
@@ -147,42 +143,24 @@ static Status run_text(Running *r) {
   return status;
 }
 
-static Status check_kind(const Running *r) {
-  const bool text = config_is_decoder(r->weights.config) && r->weights.config->classes == 0;
-  if (config_is_decoder(r->weights.config) && !text)
+static Status run_loaded(Running *r, WeightsBits bits) {
+  const ModelConfig *config = r->weights.config;
+  const bool text = config_is_decoder(config) && config->classes == 0;
+  if (config_is_decoder(config) && !text)
     return status_set(STATUS_UNSUPPORTED, "%s classifies texts: quantize takes models of images and of the next token", r->directory);
   if (text_source_knows(r->bench->dataset) != text)
     return status_set(STATUS_BAD_USAGE, "--dataset %s: %s takes %s", r->bench->dataset, r->directory,
                       text ? "a text (text:PATH)" : "images (cifar100, folder:DIR)");
-  r->cell->text = text;
-  return STATUS_OK;
-}
-
-static int64_t bytes_of(const Weights *weights) {
-  const ParamSet *set = model_params(weights->model);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
-  return bytes;
-}
-
-static Status run_loaded(Running *r, WeightsBits bits) {
-  const AstraConfig *astra = &r->weights.config->astra;
-  TRY(check_kind(r));
   TRY(weights_quantise(&r->weights, bits));
-  r->cell->bytes = bytes_of(&r->weights);
-  r->cell->nodes = r->weights.books == NULL ? 1 : r->bench->nodes > 0 ? (int)r->bench->nodes : astra->devices > 0 ? astra->devices : 1;
+  const ParamSet *set = model_params(r->weights.model);
+  r->cell->text = text;
+  for (size_t i = 0; i < set->count; i++) r->cell->bytes += lowbit_weights_bytes(&set->list[i].tensor);
+  r->cell->nodes = r->weights.books == NULL    ? 1
+                   : r->bench->nodes > 0       ? (int)r->bench->nodes
+                   : config->astra.devices > 0 ? config->astra.devices
+                                               : 1;
   if (r->cell->nodes > 1) TRY(weights_make_tables(&r->weights, (size_t)TABLE_BYTES)); /* as astra-infer does */
-  return r->cell->text ? run_text(r) : run_images(r);
-}
-
-static Status run_cell(const QuantizeBench *bench, const char *directory, WeightsBits bits, Cell *cell) {
-  Running r = {.bench = bench, .directory = directory, .cell = cell};
-  TRY(weights_load(&r.weights, directory));
-  Status status = run_loaded(&r, bits);
-  leader_stop(r.leader);
-  partition_release(&r.partition);
-  weights_release(&r.weights);
-  return status;
+  return text ? run_text(r) : run_images(r);
 }
 
 /* ---- the table ---- */
@@ -213,7 +191,12 @@ static Status run_checkpoint(const QuantizeBench *bench, const char *checkpoint,
   TRY(infer_run_find(checkpoint, &directory));
   Status status = STATUS_OK;
   for (int width = 0; width < WIDTHS && status == STATUS_OK; width++) {
-    status = run_cell(bench, directory, weights_of[width], &cells[width]);
+    Running r = {.bench = bench, .directory = directory, .cell = &cells[width]};
+    status = weights_load(&r.weights, directory);
+    if (status == STATUS_OK) status = run_loaded(&r, weights_of[width]);
+    leader_stop(r.leader);
+    partition_release(&r.partition);
+    weights_release(&r.weights);
     if (status == STATUS_OK && rows) json_build_append(rows, cell_json(checkpoint, width, &cells[width], &cells[0]));
     if (status == STATUS_OK && !rows) print_row(checkpoint, width, &cells[width], &cells[0]);
   }

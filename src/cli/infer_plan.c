@@ -216,15 +216,11 @@ typedef struct PlanReport {
   double calibrated; /* seconds of one device that computation was scaled to; 0: as measured */
 } PlanReport;
 
-static const char *doubts_of(const PlanRow *row) {
-  if (row->loss_not_modelled) return "loss not modelled: it would delay streams";
-  if (row->other_groups) return "needs training";
-  if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
-  return "";
-}
-
 static const char *notes_of(const PlanRow *row, char *text, size_t room) {
-  const char *doubts = doubts_of(row);
+  const char *doubts = row->loss_not_modelled                          ? "loss not modelled: it would delay streams"
+                       : row->other_groups                             ? "needs training"
+                       : !strategy_facts(row->strategy)->right_answers ? "latency only: the answers would need training"
+                                                                       : "";
   if (row->measured <= 0) return doubts;
   snprintf(text, room, "%.2f ms in virtual time%s%s", 1e3 * row->measured, *doubts ? "; " : "", doubts);
   return text;
@@ -270,17 +266,6 @@ static void print_network(const PlannerSetup *setup, bool measured) {
   putchar('\n');
 }
 
-/* In the order in which the table lists their tokens. */
-static void print_peers(const PlanPeers *peers) {
-  for (int d = 0; d < peers->count; d++) {
-    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", printable(peers->names[d]), 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
-    if (peers->linked)
-      printf(", %.4g Mbit/s to it, %.4g from it, %.3g ms", peers->ends[d].in / 1e6, peers->ends[d].out / 1e6, 1e3 * peers->ends[d].latency);
-    putchar(')');
-  }
-  if (peers->count) putchar('\n');
-}
-
 static void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
   char split[64], notes[96];
@@ -288,7 +273,14 @@ static void plan_report_text(const PlanReport *report) {
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
          1e-9 / p->attention[1], 1e-9 / p->assign[1]);
-  print_peers(report->peers);
+  const PlanPeers *peers = report->peers; /* in the order in which the table lists their tokens */
+  for (int d = 0; d < peers->count; d++) {
+    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", printable(peers->names[d]), 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+    if (peers->linked)
+      printf(", %.4g Mbit/s to it, %.4g from it, %.3g ms", peers->ends[d].in / 1e6, peers->ends[d].out / 1e6, 1e3 * peers->ends[d].latency);
+    putchar(')');
+  }
+  if (peers->count) putchar('\n');
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
   print_network(report->setup, report->peers->count > 0);
@@ -321,41 +313,28 @@ static json_t *row_json(const PlanRow *row) {
                    json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
 }
 
-/* What would be faster with training of its own; null: nothing. */
-static json_t *trained_json(const Plan *plan) { return plan->trained ? row_json(plan->trained) : json_null(); }
-
-static json_t *peers_json(const PlanPeers *peers) {
-  json_t *list = json_array();
-  for (int d = 0; d < peers->count; d++)
-    json_build_append(&list,
-                      json_pack("{s:s, s:f, s:o}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1],
-                                "link", link_json(peers->linked ? &peers->ends[d] : NULL)));
-  return list;
-}
-
-/* In the order of the devices; null: all are alike. */
-static json_t *links_json(const PlannerSetup *setup) {
-  json_t *list = setup->ends ? json_array() : json_null();
-  for (int d = 0; setup->ends && d < setup->devices; d++) json_build_append(&list, link_json(&setup->ends[d]));
-  return list;
-}
-
 static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
 
 /* on one line */
 static Status plan_report_json(const PlanReport *report) {
   const PlannerSetup *setup = report->setup;
   const DeviceProfile *p = report->profile;
-  json_t *rows = json_array();
+  const PlanPeers *peers = report->peers;
+  json_t *rows = json_array(), *devices = json_array(), *links = setup->ends ? json_array() : json_null(); /* null: all are alike */
+  for (int d = 0; setup->ends && d < setup->devices; d++) json_build_append(&links, link_json(&setup->ends[d]));
+  for (int d = 0; d < peers->count; d++)
+    json_build_append(&devices,
+                      json_pack("{s:s, s:f, s:o}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1],
+                                "link", link_json(peers->linked ? &peers->ends[d] : NULL)));
+  json_t *trained = report->plan->trained ? row_json(report->plan->trained) : json_null(); /* null: nothing would be faster with training */
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model",
-                             report->model, "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
-                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
-                             "latency_ms", 1e3 * setup->links->latency, "links", links_json(setup), "jitter_ms", 1e3 * setup->links->jitter,
-                             "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention),
-                             "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
-                             "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
-                             peers_json(report->peers), "verdict", report->plan->decision);
+  json_t *object = json_pack(
+      "{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model", report->model,
+      "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology),
+      "bits_per_second", setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "links", links, "jitter_ms",
+      1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention",
+      rates_json(p->attention), "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
+      "best", row_json(report->plan->best), "trained", trained, "rows", rows, "peers", devices, "verdict", report->plan->decision);
   return json_build_print(object);
 }
 
@@ -632,13 +611,6 @@ static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup
 
 /* ---- the run */
 
-static Status report_plan(const PlanCommand *command, const PlanReport *report) {
-  if (command->chart) TRY(plan_report_chart(report, command->chart));
-  if (command->json) return plan_report_json(report);
-  plan_report_text(report);
-  return STATUS_OK;
-}
-
 /* Each device has a way of its own into the network, of a rate of its own. */
 static void take_ends(const PlanCommand *command, PlannerSetup *setup, const LinkEnd *ends, LinkOptions *links) {
   setup->ends = ends;
@@ -719,7 +691,9 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                              .plan = &plan,
                              .calibrated = target};
   Status status = command->measure ? measure_plan(command, &setup, &plan) : STATUS_OK;
-  if (status == STATUS_OK) status = report_plan(command, &report);
+  if (status == STATUS_OK && command->chart) status = plan_report_chart(&report, command->chart);
+  if (status == STATUS_OK && command->json) status = plan_report_json(&report);
+  if (status == STATUS_OK && !command->json) plan_report_text(&report);
   planner_release(&plan);
   return status;
 }

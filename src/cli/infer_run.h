@@ -104,8 +104,6 @@ InferBody infer_text_generate; /* loads the checkpoint */
 
 /* astra-infer eval on a text: tokens of the data set through the nodes, perplexity as text or JSON. */
 
-bool infer_text_eval_knows(const char *dataset); /* text:..., text-lines:... */
-
 InferBody infer_text_eval;
 
 /* plan: find the fastest division of a model over devices. worker: this machine as a device of clusters that others lead. keygen: makes

@@ -95,15 +95,6 @@ static Status open_prompts(Prompts *prompts, const InferSettings *s, const Vocab
   return encode(prompts, prompt);
 }
 
-/* Accepts what a failed open left. */
-static void release_prompts(Prompts *prompts) {
-  for (int i = 0; i < prompts->count; i++) {
-    token_list_release(&prompts->list[i].ids);
-    free(prompts->list[i].owned);
-  }
-  *prompts = (Prompts){.count = 0};
-}
-
 /* ---- Sampling ---- */
 
 /* What the options say of sampling. */
@@ -161,21 +152,17 @@ static void end_line(Job *job) {
   job->line_open = false;
 }
 
-static bool divides_tokens(const Leader *leader) { return strategy_facts(leader_setup(leader)->strategy)->divides_tokens; }
-
-static void explain_end(const Leader *leader, const Generation *g) {
-  if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
-  const int here = node_setup_count(leader_setup(leader));
-  if (g->nodes < here && g->prompt_tokens < here && divides_tokens(leader))
-    log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s", here,
-             g->nodes);
-}
-
 static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g) {
   const InferSettings *s = job->settings;
+  const Leader *leader = job->run->leader;
   if (!s->json) {
+    const int here = node_setup_count(leader_setup(leader));
     end_line(job);
-    explain_end(job->run->leader, g);
+    if (g->end == GENERATE_CONTEXT)
+      log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
+    if (g->nodes < here && g->prompt_tokens < here && strategy_facts(leader_setup(leader)->strategy)->divides_tokens)
+      log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
+               here, g->nodes);
     if (!s->quiet) report_generation(stderr, job->run->leader, NULL, 0, g);
     return STATUS_OK;
   }
@@ -248,7 +235,10 @@ Status infer_text_generate(const InferSettings *s, InferRun *run, const char *co
   (void)arguments, (void)count;
   Status status = run_job(&job);
   json_decref(job.results);
-  release_prompts(&job.prompts);
+  for (int i = 0; i < job.prompts.count; i++) {
+    token_list_release(&job.prompts.list[i].ids);
+    free(job.prompts.list[i].owned);
+  }
   for (int i = 0; i < job.stops.count; i++) free(job.stops.list[i]);
   vocabulary_close(&job.vocabulary);
   return status;
@@ -268,8 +258,6 @@ typedef struct Text {
   TextWindows windows;
 } Text;
 
-bool infer_text_eval_knows(const char *dataset) { return text_source_knows(dataset); }
-
 /* Files that are named one by one are meant as they are; of a folder or a stored corpus the part that is for validation. */
 static bool names_files(const char *dataset) {
   const char *at = strchr(dataset, ':') + 1;
@@ -283,24 +271,6 @@ static bool names_files(const char *dataset) {
     if (!files_exists(path) || files_is_dir(path)) return false;
   }
   return true;
-}
-
-static TextPart choose_part(const InferSettings *s) {
-  if (s->part != INFER_PART_AUTO) return (TextPart)s->part;
-  return names_files(s->dataset) ? TEXT_WHOLE : TEXT_VALID;
-}
-
-static Status open_cache(const InferSettings *s, Text *text, TextSource *source, int64_t context) {
-  TextEncoder encoder;
-  TRY(tokenizer_encoder(&encoder, text->vocabulary.tokenizer));
-  TRY(token_cache_open(&text->cache, source, &encoder, &(TokenCacheOptions){.quiet = s->quiet}));
-  return text_windows_init(&text->windows, text->cache, context, s->stride > 0 ? s->stride : context);
-}
-
-static Status open_rolling(Text *text, TextSource *source, int64_t context) {
-  TRY(rolling_text_read(&text->rolling, source, text->vocabulary.tokenizer, context));
-  text_windows_roll(&text->windows, &text->rolling);
-  return STATUS_OK;
 }
 
 static Status eval_choose_context(const InferSettings *s, const ModelConfig *config, int64_t *context) {
@@ -322,20 +292,24 @@ static Status open_windows(const InferSettings *s, const ModelConfig *config, Te
   TextSource *source;
   int64_t context;
   TRY(eval_choose_context(s, config, &context));
-  TRY(text_source_open(&source, s->dataset, s->data_dir, choose_part(s)));
-  Status status = s->perplexity == PERPLEXITY_LM_EVAL ? open_rolling(text, source, context) : open_cache(s, text, source, context);
+  const TextPart part = s->part != INFER_PART_AUTO ? (TextPart)s->part : names_files(s->dataset) ? TEXT_WHOLE : TEXT_VALID;
+  TRY(text_source_open(&source, s->dataset, s->data_dir, part));
+  Status status;
+  if (s->perplexity == PERPLEXITY_LM_EVAL) {
+    status = rolling_text_read(&text->rolling, source, text->vocabulary.tokenizer, context);
+    if (status == STATUS_OK) text_windows_roll(&text->windows, &text->rolling);
+  } else {
+    TextEncoder encoder;
+    status = tokenizer_encoder(&encoder, text->vocabulary.tokenizer);
+    if (status == STATUS_OK) status = token_cache_open(&text->cache, source, &encoder, &(TokenCacheOptions){.quiet = s->quiet});
+    if (status == STATUS_OK) status = text_windows_init(&text->windows, text->cache, context, s->stride > 0 ? s->stride : context);
+  }
   if (status == STATUS_OK && !(text->about = strdup(text_source_describe(source))))
     status = status_set(STATUS_NO_MEMORY, "no memory for a name");
   text_source_close(source);
   if (status != STATUS_OK) return status_wrap(status, "--dataset %s", s->dataset);
   if (s->perplexity == PERPLEXITY_AUTO || s->samples == 0) return STATUS_OK;
   return perplexity_check_whole((PerplexityUnit)s->perplexity, &text->windows, s->samples, "--samples");
-}
-
-static int64_t choose_batch(const InferSettings *s, const TextWindows *windows) {
-  int64_t batch = s->batch > 0 ? s->batch : REQUEST_TOKENS / windows->context;
-  if (batch > windows->count) batch = windows->count;
-  return batch > 0 ? batch : 1;
 }
 
 typedef struct Convention {
@@ -353,14 +327,6 @@ static Convention apply_convention(const InferSettings *s, const Text *text, con
   c.byte_value = perplexity_value(nats, c.page_bytes);
   c.bits = c.page_bytes > 0 ? nats / log(2) / (double)c.page_bytes : 0;
   return c;
-}
-
-static void print_convention(const Convention *c, double nats) {
-  printf("perplexity (%s) %.4f = exp(%.2f nats / %lld), divided by %s\n", perplexity_name(c->unit), c->value, nats, (long long)c->units,
-         perplexity_counts(c->unit));
-  if (c->page_bytes > 0)
-    printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", c->value, c->byte_value, c->bits,
-           (long long)c->page_bytes);
 }
 
 /* As astra-train --eval-only --json has it. */
@@ -389,7 +355,12 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   }
   printf("%s\n", printable(text->about));
   report_text_evaluation(stdout, run->leader, evaluation);
-  if (convention) print_convention(&measured, evaluation->score.loss);
+  if (convention)
+    printf("perplexity (%s) %.4f = exp(%.2f nats / %lld), divided by %s\n", perplexity_name(measured.unit), measured.value,
+           evaluation->score.loss, (long long)measured.units, perplexity_counts(measured.unit));
+  if (convention && measured.page_bytes > 0)
+    printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", measured.value, measured.byte_value,
+           measured.bits, (long long)measured.page_bytes);
   report_traffic(stdout, run->leader, evaluation->windows, true);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
@@ -402,18 +373,13 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   TextEvaluation evaluation;
   TRY(vocabulary_open(&text->vocabulary, run->directory, run->weights.config));
   TRY(open_windows(s, run->weights.config, text));
-  int64_t batch = choose_batch(s, &text->windows);
+  int64_t batch = s->batch > 0 ? s->batch : REQUEST_TOKENS / text->windows.context;
+  if (batch > text->windows.count) batch = text->windows.count;
+  if (batch < 1) batch = 1;
   run->divided.all_rows = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch, .tokens_max = text->windows.context}));
   TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   return print(s, run, text, &evaluation);
-}
-
-static void release(Text *text) {
-  token_cache_close(text->cache);
-  rolling_text_release(&text->rolling);
-  free(text->about);
-  vocabulary_close(&text->vocabulary);
 }
 
 Status infer_text_eval(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
@@ -423,6 +389,9 @@ Status infer_text_eval(const InferSettings *s, InferRun *run, const char *const 
   TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
   Status status = evaluate(s, run, &text);
-  release(&text);
+  token_cache_close(text.cache);
+  rolling_text_release(&text.rolling);
+  free(text.about);
+  vocabulary_close(&text.vocabulary);
   return status;
 }

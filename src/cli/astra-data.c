@@ -166,18 +166,12 @@ static Status unknown_item(const char *name) {
   return status_set(STATUS_BAD_USAGE, "'%s' is not in the catalogue; known are: %s", name, known);
 }
 
-/* DIR/NAME with --dir, else NAME in the store of its kind. */
-static Status item_directory(const DownloadItem *item, const char *dir, char **directory) {
-  char *store = NULL;
-  if (!dir) TRY(data_paths_store(item->kind, &store));
-  *directory = files_join(dir ? dir : store, item->name);
-  free(store);
-  return *directory ? STATUS_OK : no_path();
-}
-
 static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bool json, json_t *results) {
-  char *directory = NULL;
-  TRY(item_directory(item, dir, &directory));
+  char *store = NULL; /* of its kind, without --dir */
+  if (!dir) TRY(data_paths_store(item->kind, &store));
+  char *directory = files_join(dir ? dir : store, item->name);
+  free(store);
+  if (!directory) return no_path();
   Status status = download_item(item, directory, quiet);
   if (status == STATUS_OK) {
     if (!json) printf("%s: %s in %s (licence: %s)\n", item->name, item->about, printable(directory), item->licence);

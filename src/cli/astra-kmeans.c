@@ -40,19 +40,6 @@ static int by_numbers(const void *a, const void *b) {
   return 0;
 }
 
-static int64_t duplicates_of(Word *words, int64_t count) {
-  int64_t found = 0;
-  qsort(words, (size_t)count, sizeof *words, by_numbers);
-  for (int64_t i = 1; i < count; i++) found += by_numbers(&words[i - 1], &words[i]) == 0;
-  return found;
-}
-
-static double norm_of(const Word *word) {
-  double square = 0;
-  for (int64_t i = 0; i < word->width; i++) square += (double)word->numbers[i] * (double)word->numbers[i];
-  return sqrt(square);
-}
-
 static Status codebook_facts(const real *codewords, int64_t groups, int64_t entries, int64_t width, CodebookFacts *facts) {
   *facts = (CodebookFacts){.norm_min = INFINITY};
   Word *words = calloc((size_t)entries, sizeof *words);
@@ -60,12 +47,15 @@ static Status codebook_facts(const real *codewords, int64_t groups, int64_t entr
   for (int64_t g = 0; g < groups; g++) {
     for (int64_t i = 0; i < entries; i++) {
       words[i] = (Word){codewords + (g * entries + i) * width, width};
-      double norm = norm_of(&words[i]);
+      double square = 0;
+      for (int64_t w = 0; w < width; w++) square += (double)words[i].numbers[w] * (double)words[i].numbers[w];
+      double norm = sqrt(square);
       facts->norm_mean += norm / (double)(groups * entries);
       if (norm < facts->norm_min) facts->norm_min = norm;
       if (norm > facts->norm_max) facts->norm_max = norm;
     }
-    facts->duplicates += duplicates_of(words, entries);
+    qsort(words, (size_t)entries, sizeof *words, by_numbers);
+    for (int64_t i = 1; i < entries; i++) facts->duplicates += by_numbers(&words[i - 1], &words[i]) == 0;
   }
   free(words);
   return STATUS_OK;
@@ -125,19 +115,18 @@ static CodebookReport mean_of(const CodebookReport *reports, int64_t count) {
   return mean;
 }
 
-static void add_moments(json_t *object, const ResidualMoments *moments) {
-  json_object_set_new(object, "covariance_quantised_residual", json_real(moments->dependence));
-  json_object_set_new(object, "wasserstein_quantised", json_real(moments->quantised));
-  json_object_set_new(object, "wasserstein_noisy", json_real(moments->noisy));
-  json_object_set_new(object, "wasserstein_full", json_real(moments->full));
-  json_object_set_new(object, "wasserstein_restored", json_real(moments->restored));
-}
-
 static json_t *evaluated_json(const CodebookReport *report, const char *place, bool moments) {
   json_t *object = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "block", place, "distortion", report->usage.distortion, "variance",
                              report->variance, "relative_distortion", relative(report), "perplexity", report->usage.perplexity,
                              "entropy_bits", report->usage.entropy_bits, "used", report->usage.used, "dead", report->usage.dead);
-  if (object && moments) add_moments(object, &report->moments);
+  if (object && moments) {
+    const ResidualMoments *m = &report->moments;
+    json_object_set_new(object, "covariance_quantised_residual", json_real(m->dependence));
+    json_object_set_new(object, "wasserstein_quantised", json_real(m->quantised));
+    json_object_set_new(object, "wasserstein_noisy", json_real(m->noisy));
+    json_object_set_new(object, "wasserstein_full", json_real(m->full));
+    json_object_set_new(object, "wasserstein_restored", json_real(m->restored));
+  }
   return object;
 }
 
@@ -209,11 +198,6 @@ static Status report_evaluated(const ModelConfig *config, const char *directory,
 
 /* ---------------------------------------------------------------- by themselves */
 
-static json_t *facts_json(const CodebookFacts *facts, const char *place) {
-  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts->norm_min, "norm_mean", facts->norm_mean, "norm_most",
-                   facts->norm_max, "duplicates", (json_int_t)facts->duplicates);
-}
-
 /* context: codewords [rates][blocks * sites][G, K, W/G]. */
 static Status report_shown(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
   int64_t groups = config->astra.groups, entries = config->astra.codebook_size, width = config_site_width(config) / groups;
@@ -231,7 +215,8 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
     if (status != STATUS_OK) break;
     place_of(config, i, place);
     if (json)
-      json_array_append_new(list, facts_json(&facts, place));
+      json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts.norm_min, "norm_mean",
+                                            facts.norm_mean, "norm_most", facts.norm_max, "duplicates", (json_int_t)facts.duplicates));
     else
       printf("%-6s %12.4f %12.4f %12.4f %12lld\n", place, facts.norm_min, facts.norm_mean, facts.norm_max, (long long)facts.duplicates);
   }
@@ -439,26 +424,6 @@ static Status codebooks_config(const TrainOptions *train, ModelConfig *config) {
                     train->codebooks);
 }
 
-/* Without --model: the checkpoint that the codebooks are part of. */
-static Status find_model(TrainOptions *train) {
-  const char *weights = NULL;
-  if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));
-  if (weights) train->model = train->codebooks;
-  if (train->model == NULL)
-    return status_set(STATUS_BAD_USAGE, "--codebooks %s holds codebooks alone, no weights: name the model they were made for with --model",
-                      train->codebooks);
-  return train_options_need_model(train, NULL);
-}
-
-static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
-  session_set_rates(train, &config->astra);
-  train->entries = config->astra.codebook_size;
-  train->site = (int)config->astra.site;
-  train->rotation = config->astra.rotation;
-  train->prediction = config->astra.prediction;
-  train->plain_prediction = config_plain_prediction(&config->astra);
-}
-
 static Status run_eval(int argc, char **argv) {
   Kmeans kmeans;
   ModelConfig config;
@@ -466,9 +431,20 @@ static Status run_eval(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   TRY(codebooks_config(train, &config));
-  take_codebooks(train, &config);
+  session_set_rates(train, &config.astra);
+  train->entries = config.astra.codebook_size;
+  train->site = (int)config.astra.site;
+  train->rotation = config.astra.rotation;
+  train->prediction = config.astra.prediction;
+  train->plain_prediction = config_plain_prediction(&config.astra);
   config_release(&config);
-  TRY(find_model(train));
+  const char *weights = NULL; /* without --model: the checkpoint that the codebooks are part of */
+  if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));
+  if (weights) train->model = train->codebooks;
+  if (train->model == NULL)
+    return status_set(STATUS_BAD_USAGE, "--codebooks %s holds codebooks alone, no weights: name the model they were made for with --model",
+                      train->codebooks);
+  TRY(train_options_need_model(train, NULL));
   return with_session(&kmeans, check_codebooks);
 }
 

@@ -409,7 +409,7 @@ static Status call_on_tape(OpBench *bench, const OpCase *which, double seconds[]
   bench_profile_watch(NULL, bench->tape);
   seconds[TAPE_FORWARD] = seconds[TAPE_BACKWARD] = 0;
   for (const BenchPart *part = profile.part; part < profile.part + profile.parts; part++) /* without the loss that was put behind it */
-    if (which->is_loss || strcmp(part->name, "cross_entropy") != 0) seconds[part->phase] += part->seconds;
+    if (part->phase <= TAPE_BACKWARD && (which->is_loss || strcmp(part->name, "cross_entropy") != 0)) seconds[part->phase] += part->seconds;
   return status;
 }
 

@@ -122,23 +122,21 @@ static Status read_stream(FILE *stream, const char *name, char **data, size_t *s
   return ferror(stream) ? status_set(STATUS_IO, "%s cannot be read: %s", name, strerror(errno)) : STATUS_OK;
 }
 
-static Status read_file(const Encoding *request, char **data, size_t *size) {
-  const char *path = request->file;
-  if (path == NULL || strcmp(path, "-") == 0) return read_stream(stdin, "standard input", data, size);
-  FILE *stream = fopen(path, "rb");
-  if (stream == NULL) return status_set(STATUS_NOT_FOUND, "--file %s cannot be opened: %s", path, strerror(errno));
-  Status status = read_stream(stream, path, data, size);
-  fclose(stream);
-  return status;
-}
-
 /* The arguments with spaces between them, or what --file or standard input holds. */
 static Status read_input(const Encoding *request, char **data, size_t *size) {
   *data = NULL;
   if (request->file != NULL && request->count > 0)
     return status_set(STATUS_BAD_USAGE, "%s: --file and '%s' cannot be combined; give one of them", request->command,
                       request->arguments[0]);
-  if (request->count == 0) return read_file(request, data, size);
+  const char *path = request->file && strcmp(request->file, "-") != 0 ? request->file : NULL;
+  if (request->count == 0 && !path) return read_stream(stdin, "standard input", data, size);
+  if (request->count == 0) {
+    FILE *stream = fopen(path, "rb");
+    if (stream == NULL) return status_set(STATUS_NOT_FOUND, "--file %s cannot be opened: %s", path, strerror(errno));
+    Status status = read_stream(stream, path, data, size);
+    fclose(stream);
+    return status;
+  }
   *size = 0;
   for (int i = 0; i < request->count; i++) *size += strlen(request->arguments[i]) + 1;
   if ((*data = calloc(*size + 1, 1)) == NULL) return status_no_memory(NULL, "the text or its tokens");
@@ -160,15 +158,11 @@ static Status encode(const Encoding *request, Tokenizer *tokenizer, const char *
   return request->end ? add_end(request, tokenizer_end(tokenizer), "--end", ids) : STATUS_OK;
 }
 
-static json_t *json_ids(const TokenList *ids) {
-  json_t *list = json_array();
-  for (size_t i = 0; i < ids->count; i++) json_build_append(&list, json_integer(ids->ids[i]));
-  return list;
-}
-
 static Status print_ids(const Encoding *request, const Tokenizer *tokenizer, size_t bytes, const TokenList *ids) {
+  json_t *list = request->json ? json_array() : NULL;
+  for (size_t i = 0; request->json && i < ids->count; i++) json_build_append(&list, json_integer(ids->ids[i]));
   if (request->json)
-    return json_build_print(json_pack("{s:o?, s:I, s:I, s:I, s:s}", "ids", json_ids(ids), "tokens", (json_int_t)ids->count, "bytes",
+    return json_build_print(json_pack("{s:o?, s:I, s:I, s:I, s:s}", "ids", list, "tokens", (json_int_t)ids->count, "bytes",
                                       (json_int_t)bytes, "vocabulary", (json_int_t)tokenizer_count(tokenizer), "fingerprint",
                                       tokenizer_fingerprint(tokenizer)));
   for (size_t i = 0; i < ids->count; i++) printf("%s%d", i == 0 ? "" : request->lines ? "\n" : " ", (int)ids->ids[i]);
@@ -202,31 +196,10 @@ static Status parse_ids(const char *text, size_t bytes, int64_t vocabulary, Toke
   return STATUS_OK;
 }
 
-/* Each byte that belongs to no character as U+FFFD, for JSON; *bytes is the new length. NULL when out of memory. */
-static char *replace_broken(const char *text, size_t *bytes) {
-  char *copy = malloc(3 * *bytes + 1);
-  size_t used = 0;
-  for (size_t i = 0; copy != NULL && i < *bytes;) {
-    size_t size = utf8_size(text + i, *bytes - i);
-    memcpy(copy + used, size > 0 ? text + i : "\xef\xbf\xbd", size > 0 ? size : 3);
-    used += size > 0 ? size : 3;
-    i += size > 0 ? size : 1;
-  }
-  *bytes = used;
-  return copy;
-}
-
-static Status print_text_json(const TokenList *ids, const char *text, size_t bytes) {
-  size_t length = bytes;
-  char *whole = replace_broken(text, &length);
-  json_t *string = whole ? json_stringn(whole, length) : NULL;
-  free(whole);
-  if (string == NULL) return status_no_memory(NULL, "the text or its tokens");
-  return json_build_print(json_pack("{s:o, s:I, s:I}", "text", string, "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
-}
-
 static Status print_text(const Encoding *request, const TokenList *ids, const char *text, size_t bytes) {
-  if (request->json) return print_text_json(ids, text, bytes);
+  if (request->json)
+    return json_build_print(
+        json_pack("{s:o, s:I, s:I}", "text", json_build_text(text, bytes), "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
   if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, bytes, stdout) == bytes ? STATUS_OK : status_set(STATUS_IO, "standard output is full");
   for (size_t i = 0; i < bytes;) {
     char shown[PRINTABLE_ROOM];

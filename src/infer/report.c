@@ -1,7 +1,6 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
 #include "base/printable.h"
-#include "base/utf8.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include "nn/strategy.h"
@@ -79,19 +78,6 @@ json_t *report_images(FILE *out, const Weights *weights, const ImageResult *resu
   return list;
 }
 
-/* Well-formed UTF-8: each byte that belongs to no character becomes U+FFFD. */
-static json_t *json_text(const char *text, size_t bytes) {
-  char *clean = malloc(3 * bytes + 1), *out = clean;
-  for (size_t at = 0, size; clean && at < bytes; at += size ? size : 1) {
-    size = utf8_size(text + at, bytes - at);
-    memcpy(out, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
-    out += size ? size : 3;
-  }
-  json_t *value = clean ? json_stringn(clean, (size_t)(out - clean)) : NULL;
-  free(clean);
-  return value;
-}
-
 enum { SHOWN = 100 /* bytes of a text */ };
 
 json_t *report_texts(FILE *out, const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results) {
@@ -110,10 +96,10 @@ json_t *report_texts(FILE *out, const Weights *weights, const TextSample *sample
       free(pair);
       continue;
     }
-    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_text(sample->text, strlen(sample->text)), "tokens",
+    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_build_text(sample->text, strlen(sample->text)), "tokens",
                              (json_int_t)texts_length(texts, i), "top", json_classes(weights, r->count, r->index, r->probability),
                              "milliseconds", 1e3 * r->seconds);
-    if (text && sample->pair) json_object_set_new(text, "pair", json_text(sample->pair, strlen(sample->pair)));
+    if (text && sample->pair) json_object_set_new(text, "pair", json_build_text(sample->pair, strlen(sample->pair)));
     json_array_append_new(list, text);
   }
   return list;
@@ -303,9 +289,9 @@ json_t *report_generation(FILE *out, const Leader *leader, const char *prompt, s
                   (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
                   (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
     for (size_t i = 0; i < g->ids.count; i++) json_array_append_new(ids, json_integer(g->ids.ids[i]));
-    return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_text(prompt, bytes), "text",
-                     json_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end", ends[g->end], "nodes",
-                     leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder, "first_token_ms", 1e3 * g->first_seconds,
+    return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_build_text(prompt, bytes), "text",
+                     json_build_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end", ends[g->end],
+                     "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder, "first_token_ms", 1e3 * g->first_seconds,
                      "decode_ms", 1e3 * g->seconds, "tokens_per_second", rate, "bytes_sent", (json_int_t)g->bytes_sent, "memory", memory);
   }
   const struct {

@@ -1,9 +1,11 @@
 /* See json_build.h. Text goes straight to the stream: json_dumps forgets some of its own failures to allocate. */
 #include "nn/json_build.h"
 #include "base/files.h"
+#include "base/utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void settle(json_t **whole, int failed) {
   if (!failed) return;
@@ -16,6 +18,23 @@ void json_build_put(json_t **object, const char *key, json_t *value) { settle(ob
 void json_build_append(json_t **list, json_t *value) { settle(list, json_array_append_new(*list, value)); }
 
 json_t *json_build_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+json_t *json_build_text(const char *text, size_t bytes) {
+  size_t bad = 0, used = 0;
+  for (size_t at = 0, size; at < bytes; at += size ? size : 1) bad += (size = utf8_size(text + at, bytes - at)) == 0;
+  if (bad == 0) return json_stringn(text ? text : "", bytes);
+  char *clean = malloc(bytes + 2 * bad + 1);
+  if (!clean) return NULL;
+  for (size_t at = 0; at < bytes;) {
+    size_t size = utf8_size(text + at, bytes - at);
+    memcpy(clean + used, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
+    used += size ? size : 3;
+    at += size ? size : 1;
+  }
+  json_t *value = json_stringn(clean, used);
+  free(clean);
+  return value;
+}
 
 Status json_build_print(json_t *object) {
   json_t *whole = object ? json_pack("{s:i}", "schema", JSON_SCHEMA) : NULL;

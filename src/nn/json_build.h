@@ -4,6 +4,7 @@
 #define NN_JSON_BUILD_H
 #include "base/status.h"
 #include <jansson.h>
+#include <stddef.h>
 
 /* Takes ownership of value; NULL: one that could not be allocated. */
 void json_build_put(json_t **object, const char *key, json_t *value);
@@ -11,6 +12,9 @@ void json_build_append(json_t **list, json_t *value);
 
 /* JSON null for numbers that are not finite; NULL when out of memory. */
 json_t *json_build_number(double value);
+
+/* A string, whatever bytes the text has: those that are no UTF-8 become U+FFFD. NULL when out of memory. */
+json_t *json_build_text(const char *text, size_t bytes);
 
 /* What programs print with --json: one object on one line, alone on standard output, with "schema" as its first member. The number is
  * raised when a member changes its meaning or is removed; new members may be added at any time. */

@@ -3,6 +3,7 @@
 #include "serve/completion.h"
 #include "base/array.h"
 #include "infer/text_stream.h"
+#include "nn/json_build.h"
 #include "serve/completion_request.h"
 #include <math.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static const char *piece_of(const Choice *c, int32_t id, size_t *bytes) {
 static json_t *chat_entry(const char *text, size_t bytes, float logprob) {
   json_t *list = json_array();
   for (size_t i = 0; i < bytes; i++) json_array_append_new(list, json_integer((unsigned char)text[i]));
-  return json_pack("{s:o, s:o, s:o}", "token", service_text_json(text, bytes), "logprob", number(logprob), "bytes", list);
+  return json_pack("{s:o, s:o, s:o}", "token", json_build_text(text, bytes), "logprob", number(logprob), "bytes", list);
 }
 
 static void note_chat(Choice *c, const EngineToken *token, const char *text, size_t bytes) {
@@ -147,7 +148,7 @@ static Status choice_add(Choice *c, const EngineToken *token) {
 /* What is new, as a member of "choices": whole, or as a chunk of a stream (delta). opening: the first chunk of a chat, which says the role.
  * finish_reason is in it if `last`. NULL: no memory. */
 static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
-  json_t *text = service_text_json(c->text, c->bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
+  json_t *text = json_build_text(c->text, c->bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
   json_t *finish = last && c->finish ? json_string(c->finish) : json_null(), *value;
   bool empty = c->bytes == 0 && !opening;
   c->bytes = 0;

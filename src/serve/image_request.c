@@ -3,6 +3,7 @@
 #include "serve/image_request.h"
 #include "data/image.h"
 #include "infer/classify.h"
+#include "nn/json_build.h"
 #include "serve/multipart.h"
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static void on_end(void *context, const real *logits, const EngineResult *result
 
 static void set_result(ImageRequest *r, int index, const char *name, json_t *value) {
   json_t *result = json_pack("{s:i, s:o, s:o}", "index", index, "name",
-                             service_text_json(r->images[index].file, strlen(r->images[index].file)), name, value);
+                             json_build_text(r->images[index].file, strlen(r->images[index].file)), name, value);
   json_array_set_new(r->results, (size_t)index, result ? result : json_null());
 }
 
@@ -82,7 +83,7 @@ static Status read_batch(ImageRequest *r, float *pixels) {
     if (status == STATUS_OK)
       r->members[r->batch++] = r->next;
     else
-      set_result(r, r->next, "error", service_text_json(status_message(), strlen(status_message())));
+      set_result(r, r->next, "error", json_build_text(status_message(), strlen(status_message())));
   }
   r->read += r->batch;
   return STATUS_OK;
@@ -118,7 +119,7 @@ static json_t *classes_json(const ImageRequest *r, const real *logits) {
   ranking_top(logits, config->classes, count, index, probability);
   for (int i = 0; i < count; i++) {
     const char *label = config->labels ? config->labels[index[i]] : "";
-    json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "index", (int)index[i], "label", service_text_json(label, strlen(label)),
+    json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "index", (int)index[i], "label", json_build_text(label, strlen(label)),
                                           "probability", probability[i]));
   }
   return list;

@@ -1,7 +1,6 @@
 /* See service.h. */
 #include "serve/service.h"
 #include "base/clock.h"
-#include "base/utf8.h"
 #include "serve/completion_request.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,23 +53,6 @@ void service_refuse(Service *service, HttpRequest *request, const ServiceModel *
     http_reply_error(request, 400, param && param[0] ? param : NULL, "invalid_value", "%s", status_message());
   else
     http_reply_error(request, 500, NULL, NULL, "%s", status_message());
-}
-
-json_t *service_text_json(const char *text, size_t bytes) {
-  size_t bad = 0, used = 0;
-  for (size_t at = 0, size; at < bytes; at += size ? size : 1) bad += (size = utf8_size(text + at, bytes - at)) == 0;
-  if (bad == 0) return json_stringn(text ? text : "", bytes);
-  char *clean = malloc(bytes + 2 * bad + 1);
-  if (!clean) return NULL;
-  for (size_t at = 0; at < bytes;) {
-    size_t size = utf8_size(text + at, bytes - at);
-    memcpy(clean + used, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
-    used += size ? size : 3;
-    at += size ? size : 1;
-  }
-  json_t *value = json_stringn(clean, used);
-  free(clean);
-  return value;
 }
 
 /* ---- numbers */

@@ -79,9 +79,6 @@ json_t *service_body(HttpRequest *request);
 /* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param`, else 500. */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param);
 
-/* Text as JSON, whatever bytes it has: those that are no UTF-8 become U+FFFD. */
-json_t *service_text_json(const char *text, size_t bytes);
-
 /* Of an engine's answer: all of its times. Any thread may call. */
 void service_count_result(Service *service, const EngineResult *result, bool images);
 

@@ -1,6 +1,7 @@
 /* See service_routes.h. */
 #include "serve/service_routes.h"
 #include "base/clock.h"
+#include "nn/json_build.h"
 #include "serve/completion.h"
 #include "serve/image_request.h"
 #include "serve/page.h"
@@ -87,7 +88,7 @@ static void answer_detokenize(void *context, HttpRequest *request) {
       service_refuse(service, request, model, status, "tokens");
     else
       http_reply_json(request, 200,
-                      json_pack("{s:o, s:o}", "prompt", service_text_json(text, bytes), "content", service_text_json(text, bytes)));
+                      json_pack("{s:o, s:o}", "prompt", json_build_text(text, bytes), "content", json_build_text(text, bytes)));
   }
   free(text);
   token_list_release(&ids);

@@ -1,7 +1,9 @@
-/* Numbers that JSON has, and those that it has not. How failures to allocate are met is the checkpoints' tests'. */
+/* Numbers that JSON has, and those that it has not; texts that are no UTF-8. How failures to allocate are met is the checkpoints' tests'.
+ */
 #include "nn/json_build.h"
 #include <cmocka.h>
 #include <math.h>
+#include <string.h>
 
 static void what_is_not_finite_is_null(void **state) {
   (void)state;
@@ -15,7 +17,24 @@ static void what_is_not_finite_is_null(void **state) {
   }
 }
 
+/* A byte that belongs to no character becomes U+FFFD; a NUL is a character. */
+static void texts_become_utf8(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    size_t bytes;
+    const char *wanted;
+  } cases[] = {{"d\xc3\xa4y", 4, "d\xc3\xa4y"}, {"a\xffz\xc3", 4, "a\xef\xbf\xbdz\xef\xbf\xbd"}, {"a\0z", 3, "a\0z"}, {NULL, 0, ""}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    json_t *value = json_build_text(cases[i].text, cases[i].bytes);
+    size_t wanted = i == 2 ? 3 : strlen(cases[i].wanted);
+    assert_int_equal(json_string_length(value), wanted);
+    assert_memory_equal(json_string_value(value), cases[i].wanted, wanted);
+    json_decref(value);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_not_finite_is_null)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_not_finite_is_null), cmocka_unit_test(texts_become_utf8)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

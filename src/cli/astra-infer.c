@@ -388,7 +388,7 @@ static Status run_selftest(int argc, char **argv) { return infer_run_command(INF
 
 static Status show_links(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "--help") != 0) return status_set(STATUS_BAD_USAGE, "%s: links takes nothing, it lists options", argv[1]);
-  infer_settings_help_links(stdout);
+  infer_settings_help(INFER_LINKS, stdout);
   return STATUS_OK;
 }
 

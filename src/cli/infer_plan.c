@@ -45,6 +45,20 @@ static int faster_first(const void *a, const void *b) {
   return (x->rate < y->rate) - (x->rate > y->rate);
 }
 
+static Status read_speeds(const char *text, double speeds[WIRE_NODES], int *count) {
+  const char *at = text;
+  for (*count = 0; *count < WIRE_NODES; at++) {
+    char *end;
+    double number = strtod(at, &end);
+    if (end == at || !isfinite(number) || number <= 0 || (*end && *end != ',')) break;
+    speeds[(*count)++] = number;
+    at = end;
+    if (*at == '\0') return STATUS_OK;
+  }
+  return status_set(STATUS_BAD_USAGE, "--speeds \"%s\": accepted is a list of at most %d positive numbers, as in 1,2,0.5", text,
+                    WIRE_NODES);
+}
+
 static Status read_rates(const char *text, double rates[WIRE_NODES], int *count) {
   char rate[32];
   for (const char *at = text; *count < WIRE_NODES; at++) {
@@ -61,7 +75,7 @@ static Status read_described(const char *speed_list, const char *link_list, Plan
   Described all[WIRE_NODES];
   double speeds[WIRE_NODES], rates[WIRE_NODES];
   int links = 0;
-  if (speed_list) TRY(link_values_numbers("speeds", speed_list, speeds, WIRE_NODES, &devices->count));
+  if (speed_list) TRY(read_speeds(speed_list, speeds, &devices->count));
   if (link_list) TRY(read_rates(link_list, rates, &links));
   if (speed_list && link_list && links != devices->count)
     return status_set(STATUS_BAD_USAGE, "--speeds names %d devices, --links %d: each needs both", devices->count, links);

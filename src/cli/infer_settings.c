@@ -291,11 +291,16 @@ void infer_settings_help(InferCommand command, FILE *stream) {
                {INFER_EVAL, "astra-infer eval --checkpoint DIR --dataset NAME [OPTION...]",
                 "Measures accuracy on the test part of a data set, or perplexity on a text, through the real processes."},
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
-                "Repeats a checkpoint's sample images or texts on real processes and compares codes and logits with training's."}};
+                "Repeats a checkpoint's sample images or texts on real processes and compares codes and logits with training's."},
+               {INFER_LINKS, "astra-infer ... [OPTION...]",
+                "What travels between nodes, and how: options of all commands that start nodes (selftest: not the strategy)."}};
   InferSettings settings;
-  Option options[INFER_OPTIONS_MAX];
-  set_defaults(&settings, command);
-  select_options(&settings, command, options, NULL);
+  Option options[INFER_OPTIONS_MAX] = {{.kind = OPTION_GROUP}};
+  set_defaults(&settings, command == INFER_LINKS ? INFER_MAIN : command);
+  if (command == INFER_LINKS)
+    add_links(&settings, INFER_MAIN, options, NULL);
+  else
+    select_options(&settings, command, options, NULL);
   for (Option *from = options, *to = options; command == INFER_MAIN; from++) { /* the page of generate has the rarer ones, too */
     if (!from->name || (!strstr(from->name, "-penalty") && strcmp(from->name, "logit-bias") != 0)) *to++ = *from;
     if (from->kind == OPTION_GROUP && !from->help) break;
@@ -303,17 +308,6 @@ void infer_settings_help(InferCommand command, FILE *stream) {
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
     if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
   }
-}
-
-void infer_settings_help_links(FILE *stream) {
-  InferSettings settings;
-  Option options[STRATEGY_ROWS + INFER_LINK_ROWS + 1];
-  set_defaults(&settings, INFER_MAIN);
-  int count = strategy_rows(&settings, options);
-  count += infer_link_options_rows(&settings.links, options + count);
-  options[count] = (Option){.kind = OPTION_GROUP};
-  options_help(options, "astra-infer ... [OPTION...]",
-               "What travels between nodes, and how: options of all commands that start nodes (selftest: not the strategy).", stream);
 }
 
 /* Of an option that says how to draw, where nothing is drawn. */

@@ -60,13 +60,13 @@ typedef enum InferCommand {
   INFER_GENERATE = 2,
   INFER_EVAL = 4,
   INFER_SELFTEST = 8,
-  INFER_SERVE = 16 /* astra-serve */
+  INFER_LINKS = 32, /* the page of options of how codes travel */
+  INFER_SERVE = 16  /* astra-serve */
 } InferCommand;
 
 /* The command's options with their defaults, which are set in *settings. */
 void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MAX]);
-void infer_settings_help(InferCommand command, FILE *stream); /* usage and options, but for those of links */
-void infer_settings_help_links(FILE *stream);
+void infer_settings_help(InferCommand command, FILE *stream); /* usage and options, but for those of links, which are INFER_LINKS */
 
 /* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together, as far as that can be
  * told without the model. */

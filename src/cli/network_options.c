@@ -20,19 +20,6 @@ json_t *link_json(const LinkEnd *end) {
 
 /* ---- Lists of numbers ---- */
 
-Status link_values_numbers(const char *option, const char *text, double *list, int room, int *count) {
-  const char *at = text;
-  for (*count = 0; *count < room; at++) {
-    char *end;
-    double number = strtod(at, &end);
-    if (end == at || !isfinite(number) || number <= 0 || (*end && *end != ',')) break;
-    list[(*count)++] = number;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
-  }
-  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d positive numbers, as in 1,2,0.5", option, text, room);
-}
-
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count) {
   const char *at = text;
   for (*count = 0; *count < room; at++) {

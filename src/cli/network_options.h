@@ -17,9 +17,6 @@ json_t *link_json(const LinkEnd *end);
 /* "1,16,32": whole numbers in [least, most], at most `room` of them. */
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count);
 
-/* "1,1,0.5": positive numbers; likewise. */
-Status link_values_numbers(const char *option, const char *text, double *list, int room, int *count);
-
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */
 
 typedef struct NetworkOptions {

@@ -27,11 +27,9 @@ enum {
 
 /* ---- what a request is */
 
-const char *http_path(const HttpRequest *r) { return r->route ? r->route->path : "other"; }
+static const char *route_path(const HttpRequest *r) { return r->route ? r->route->path : "other"; }
 const char *http_url(const HttpRequest *r) { return r->url; }
 const char *http_id(const HttpRequest *r) { return r->id; }
-const char *http_client(const HttpRequest *r) { return r->client; }
-double http_begun(const HttpRequest *r) { return r->begun; }
 bool http_gone(const HttpRequest *r) { return atomic_load(&r->gone); }
 bool http_late(const HttpRequest *r) { return atomic_load(&r->late); }
 
@@ -361,7 +359,7 @@ static void write_log(const HttpRequest *r, double seconds, bool whole) {
   size_t length = strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &parts);
   snprintf(time_text + length, sizeof time_text - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
   json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I, s:b}", "time", time_text, "id", r->id, "client", r->client,
-                           "method", r->method, "path", http_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
+                           "method", r->method, "path", route_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
                            "bytes_in", (json_int_t)r->body_bytes, "bytes_out", (json_int_t)r->sent, "complete", whole);
   if (line && r->notes) json_object_update_missing(line, r->notes);
   char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -383,7 +381,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
   int status = r->replied ? r->replied : atomic_load(&r->slow) ? 408 : 499; /* as nginx counts clients that left */
   if (!r->replied) r->replied = status;
   if (http->options.log) write_log(r, seconds, whole);
-  if (http->options.finished) http->options.finished(http->options.context, http_path(r), status, seconds);
+  if (http->options.finished) http->options.finished(http->options.context, route_path(r), status, seconds);
   atomic_fetch_sub(&http->body_bytes, r->body_room);
   bool large = r->body_room >= LARGE_BODY;
   pthread_mutex_destroy(&r->lock);

@@ -60,14 +60,11 @@ void http_stop(Http *http);       /* ends what is under way: requests find http_
 
 /* ---- what a request is */
 
-const char *http_path(const HttpRequest *request);                       /* of its route */
 const char *http_url(const HttpRequest *request);                        /* as it came, without what is behind "?"; cut where it is long */
 const char *http_id(const HttpRequest *request);                         /* X-Request-Id of the client where that is sane, else a new one */
-const char *http_client(const HttpRequest *request);                     /* "key 3", or the client's address */
 const char *http_field(const HttpRequest *request, const char *name);    /* of the head; NULL: not there */
 const char *http_argument(const HttpRequest *request, const char *name); /* behind "?"; NULL: not there */
 const char *http_body(const HttpRequest *request, size_t *bytes);        /* with a NUL behind */
-double http_begun(const HttpRequest *request);                           /* clock_now when its head had come */
 bool http_gone(const HttpRequest *request);                              /* nobody waits for the answer */
 bool http_late(const HttpRequest *request);                              /* request_seconds are over */
 

@@ -196,9 +196,6 @@ Status jinja_list_new(JinjaRun *run, size_t count, JinjaValue *value); /* items 
 Status jinja_map_new(JinjaRun *run, size_t room, JinjaValue *value);
 Status jinja_map_put(JinjaRun *run, JinjaMap *map, JinjaText key, JinjaValue value);
 Status jinja_map_find(JinjaRun *run, const JinjaMap *map, JinjaText key, const JinjaValue **value); /* NULL: it is not there */
-Status jinja_equal(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool *equal);
-Status jinja_less(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool *less);
-Status jinja_contains(JinjaRun *run, const JinjaValue *container, const JinjaValue *item, bool *found);
 Status jinja_binary(JinjaRun *run, JinjaOperator op, const JinjaValue *a, const JinjaValue *b, JinjaValue *result);
 
 typedef struct JinjaForm {

@@ -269,9 +269,7 @@ static Status equal_within(JinjaRun *run, const JinjaValue *a, const JinjaValue 
   }
 }
 
-Status jinja_equal(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool *equal) { return equal_within(run, a, b, 0, equal); }
-
-Status jinja_less(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool *less) {
+static Status less_than(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool *less) {
   if (is_number(a) && is_number(b)) return *less = number(a) < number(b), STATUS_OK;
   if (a->kind != JINJA_STRING || b->kind != JINJA_STRING)
     return jinja_fail(run, STATUS_BAD_VALUE, "%s and %s have no order", jinja_kind_name(a->kind), jinja_kind_name(b->kind));
@@ -281,7 +279,7 @@ Status jinja_less(JinjaRun *run, const JinjaValue *a, const JinjaValue *b, bool 
   return jinja_charge(run, size / 64);
 }
 
-Status jinja_contains(JinjaRun *run, const JinjaValue *container, const JinjaValue *item, bool *found) {
+static Status contains(JinjaRun *run, const JinjaValue *container, const JinjaValue *item, bool *found) {
   *found = false;
   if (container->kind == JINJA_STRING && item->kind == JINJA_STRING) {
     *found = item->text.size == 0 || memmem(container->text.bytes, container->text.size, item->text.bytes, item->text.size);
@@ -298,7 +296,7 @@ Status jinja_contains(JinjaRun *run, const JinjaValue *container, const JinjaVal
     return jinja_fail(run, STATUS_BAD_VALUE, "%s cannot be in %s", jinja_kind_name(item->kind), jinja_kind_name(container->kind));
   for (size_t i = 0; container->kind == JINJA_LIST && i < container->list->count && !*found; i++) {
     TRY(jinja_charge(run, 1));
-    TRY(jinja_equal(run, &container->list->items[i], item, found));
+    TRY(equal_within(run, &container->list->items[i], item, 0, found));
   }
   return STATUS_OK;
 }
@@ -414,19 +412,19 @@ Status jinja_binary(JinjaRun *run, JinjaOperator op, const JinjaValue *a, const 
   }
   case OPERATOR_EQUAL:
   case OPERATOR_NOT_EQUAL:
-    TRY(jinja_equal(run, a, b, &truth));
+    TRY(equal_within(run, a, b, 0, &truth));
     break;
   case OPERATOR_LESS:
   case OPERATOR_GREATER_EQUAL:
-    TRY(jinja_less(run, a, b, &truth));
+    TRY(less_than(run, a, b, &truth));
     break;
   case OPERATOR_GREATER:
   case OPERATOR_LESS_EQUAL:
-    TRY(jinja_less(run, b, a, &truth));
+    TRY(less_than(run, b, a, &truth));
     break;
   case OPERATOR_IN:
   case OPERATOR_NOT_IN:
-    TRY(jinja_contains(run, b, a, &truth));
+    TRY(contains(run, b, a, &truth));
     break;
   default:
     if (is_number(a) && is_number(b)) return arithmetic(run, op, a, b, result);

@@ -259,6 +259,14 @@ Status files_make_dirs(const char *path) {
 
 bool files_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool files_same(const char *a, const char *b) {
+  char *first = realpath(a, NULL), *second = realpath(b, NULL);
+  bool same = first != NULL && second != NULL && strcmp(first, second) == 0;
+  free(first);
+  free(second);
+  return same;
+}
+
 bool files_is_dir(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

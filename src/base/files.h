@@ -53,6 +53,7 @@ int64_t files_clean(const char *path, int *count);
 Status files_make_dirs(const char *path); /* mkdir -p */
 bool files_exists(const char *path);
 bool files_is_dir(const char *path);
+bool files_same(const char *a, const char *b); /* one place by two names; false where either is not there */
 
 /* "a/b" in a fresh string (caller frees); NULL when out of memory. `b` absolute gives b. */
 char *files_join(const char *a, const char *b);

@@ -40,13 +40,13 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
 
 /* ---- what stays as it is ---- */
 
-static float back(SafeDtype dtype, float number) {
-  return dtype == SAFE_F16 ? narrow_half_to_float(narrow_half(number)) : narrow_bfloat_to_float(safetensors_float_to_bfloat(number));
-}
-
 static bool exact_in(SafeDtype dtype, int64_t count, const real *numbers) {
   bool exact = true;
-  for (int64_t i = 0; i < count; i++) exact &= (real)back(dtype, (float)numbers[i]) == numbers[i];
+  for (int64_t i = 0; i < count; i++) {
+    const float number = (float)numbers[i];
+    exact &= numbers[i] == (real)(dtype == SAFE_F16 ? narrow_half_to_float(narrow_half(number))
+                                                    : narrow_bfloat_to_float(safetensors_float_to_bfloat(number)));
+  }
   return exact;
 }
 
@@ -107,22 +107,6 @@ typedef struct Outcome {
   int64_t before, after;     /* bytes of all parameters */
 } Outcome;
 
-static int64_t bytes_of(const Weights *weights) {
-  const ParamSet *set = model_params(weights->model);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
-  return bytes;
-}
-
-static void count_matrices(const Weights *weights, Outcome *outcome) {
-  const ParamSet *set = model_params(weights->model);
-  for (size_t i = 0; i < set->count; i++) {
-    if (set->list[i].tensor.lowbit == NULL) continue;
-    outcome->matrices++;
-    outcome->numbers += tensor_count(&set->list[i].tensor);
-  }
-}
-
 static Status write_checkpoint(const Quantize *q, const char *directory, const Weights *weights) {
   const ModelConfig *config = weights->config;
   const int64_t codewords =
@@ -151,29 +135,20 @@ static Status quantize(const Quantize *q, const char *directory) {
   Weights weights;
   Outcome outcome = {0};
   TRY(weights_load(&weights, directory));
-  outcome.before = bytes_of(&weights);
+  outcome.before = lowbit_weights_all_bytes(weights.model);
   Status status = weights_quantise(&weights, q->weights ? WEIGHTS_INT4 : WEIGHTS_INT8);
   if (status == STATUS_OK && weights.lowbit == NULL) status = status_set(STATUS_BAD_VALUE, "%s holds no matrices to round", directory);
-  outcome.after = bytes_of(&weights);
-  count_matrices(&weights, &outcome);
+  outcome.after = lowbit_weights_all_bytes(weights.model);
+  const ParamSet *set = model_params(weights.model);
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->list[i].tensor.lowbit == NULL) continue;
+    outcome.matrices++;
+    outcome.numbers += tensor_count(&set->list[i].tensor);
+  }
   if (status == STATUS_OK) status = write_checkpoint(q, directory, &weights);
   if (status == STATUS_OK) status = report(q, directory, &outcome);
   weights_release(&weights);
   return status;
-}
-
-static Status check(const Quantize *q) {
-  if (!q->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to quantise");
-  if (!q->out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: the directory to write the quantised checkpoint to");
-  return STATUS_OK;
-}
-
-static bool same_place(const char *a, const char *b) {
-  char *first = realpath(a, NULL), *second = realpath(b, NULL);
-  const bool same = first && second && strcmp(first, second) == 0;
-  free(first);
-  free(second);
-  return same;
 }
 
 static Status run(int argc, char **argv) {
@@ -183,14 +158,15 @@ static Status run(int argc, char **argv) {
   make_table(&q, options);
   if (cli_help_wanted(options, argc, argv)) return options_help(options, usage, about, stdout), STATUS_OK;
   TRY(cli_parse(options, argc, argv));
-  TRY(check(&q));
+  if (!q.checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to quantise");
+  if (!q.out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: the directory to write the quantised checkpoint to");
   TRY(cli_check_kernels(NULL));
   TRY(infer_run_find(q.checkpoint, &directory));
   Status status = STATUS_OK;
   if (!files_is_dir(directory))
     status = status_set(STATUS_BAD_VALUE, "--checkpoint %s: a file has the bits that it has; astra-infer --weights rounds what it loads",
                         directory);
-  if (status == STATUS_OK && same_place(q.out, directory))
+  if (status == STATUS_OK && files_same(q.out, directory))
     status = status_set(STATUS_BAD_USAGE, "--out %s is the checkpoint itself; give another directory", q.out);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_CHECKPOINT, NULL);
   if (status == STATUS_OK) status = threads_start((int)q.threads);

@@ -210,21 +210,12 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Whether both are the same directory, once links are followed. */
-static bool same_directory(const char *a, const char *b) {
-  char *real_a = realpath(a, NULL), *real_b = realpath(b, NULL);
-  bool same = real_a != NULL && real_b != NULL && strcmp(real_a, real_b) == 0;
-  free(real_a);
-  free(real_b);
-  return same;
-}
-
 /* Adapters go on from the weights that they began with, which an export into their place would replace: BAD_USAGE where OUT is the
  * directory that `base` is or that the file `base` lies in, by whatever name. What is no path ("random") is apart from everything. */
 static Status check_apart(const char *out, const char *base) {
   char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
   char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
-  bool same = target != NULL && ((named != NULL && same_directory(out, named)) || (linked != NULL && same_directory(out, linked)));
+  bool same = target != NULL && ((named != NULL && files_same(out, named)) || (linked != NULL && files_same(out, linked)));
   free(target);
   free(named);
   free(linked);

@@ -56,6 +56,12 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+real *bench_random_numbers(int64_t count, Rng *rng) {
+  real *numbers = malloc((size_t)count * sizeof *numbers);
+  for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
+  return numbers;
+}
+
 BenchTiming bench_timing_of(double *seconds, int64_t count) {
   BenchTiming timing = {0};
   qsort(seconds, (size_t)count, sizeof *seconds, ascending);
@@ -345,19 +351,17 @@ static Status print_text(const MachineRow *row, int rows) {
   return STATUS_OK;
 }
 
-static json_t *row_json(const MachineRow *row) {
-  json_t *object =
-      json_pack("{s:i, s:f, s:f}", "threads", row->threads, "read", row->peak.read.all / 1e9, "copy", row->peak.copy.all / 1e9);
-  for (int i = 0; object && i < PEAK_NUMBERS; i++)
-    if (row->peak.products[i].one > 0)
-      json_object_set_new(object, bench_peak_numbers_name((PeakNumbers)i), json_real(row->peak.products[i].all / 1e9));
-  return object;
-}
-
 static Status print_json(const MachineRow *row, int rows) {
   json_t *object = json_object(), *list = json_array();
   if (object) bench_peak_json(&row[rows - 1].peak, object);
-  for (int r = 0; r < rows; r++) json_build_append(&list, row_json(&row[r]));
+  for (int r = 0; r < rows; r++) {
+    const BenchPeak *peak = &row[r].peak;
+    json_t *one = json_pack("{s:i, s:f, s:f}", "threads", row[r].threads, "read", peak->read.all / 1e9, "copy", peak->copy.all / 1e9);
+    for (int i = 0; one && i < PEAK_NUMBERS; i++)
+      if (peak->products[i].one > 0)
+        json_object_set_new(one, bench_peak_numbers_name((PeakNumbers)i), json_real(peak->products[i].all / 1e9));
+    json_build_append(&list, one);
+  }
   json_build_put(&object, "rates", list);
   return json_build_print(object);
 }

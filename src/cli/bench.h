@@ -2,7 +2,9 @@
  * tables; and the commands themselves. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
+#include "autograd/tensor.h"
 #include "base/options.h"
+#include "base/rng.h"
 #include "base/status.h"
 #include "cli/cli.h"
 #include "train/bench_step.h"
@@ -28,6 +30,9 @@ Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage
 
 /* Checks the kernels, chooses the library of products and starts the pool; threads_stop ends it. */
 Status bench_run_start(const BenchRun *run);
+
+/* [count], from a normal distribution; to be freed. NULL when out of memory. */
+real *bench_random_numbers(int64_t count, Rng *rng);
 
 /* Times of repetitions of the same work, summed up. */
 

@@ -103,12 +103,6 @@ static Status check_lengths(const Forward *f) {
   return STATUS_OK;
 }
 
-static real *random_numbers(int64_t count, Rng *rng) {
-  real *numbers = malloc((size_t)count * sizeof *numbers);
-  for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
-  return numbers;
-}
-
 /* Of a vision transformer one row is the class token's. */
 static Status open_input(Forward *f) {
   const ModelConfig *config = f->config;
@@ -129,7 +123,7 @@ static Status open_input(Forward *f) {
   TRY(layout_build_plain(&f->layout, f->tokens - 1, CLASS_DISTRIBUTED));
   f->given = c->length > 0 ? (Tensor){.dims = 3, .shape = {c->batch, f->tokens, config->width}}
                            : (Tensor){.dims = 4, .shape = {c->batch, config->channels, config->image, config->image}};
-  f->given.value = random_numbers(tensor_count(&f->given), &rng);
+  f->given.value = bench_random_numbers(tensor_count(&f->given), &rng);
   return f->given.value ? STATUS_OK : status_no_memory(NULL, "the model's input");
 }
 
@@ -143,13 +137,6 @@ static Status open_cache(Forward *f) {
                         .max = f->tokens + f->command->decode,
                         .kind = f->command->weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);
-}
-
-static double bytes_of_weights(const Forward *f) {
-  const ParamSet *params = model_params(f->model);
-  double bytes = 0;
-  for (size_t i = 0; i < params->count; i++) bytes += (double)lowbit_weights_bytes(&params->list[i].tensor);
-  return bytes;
 }
 
 /* Matrices but for tables of which a row is read. */
@@ -320,7 +307,7 @@ static Status print_text(Forward *f) {
   print_row("  of the machine's best, %", a.peak_percent, b.peak_percent, decodes);
   if (decodes) print_row("GB/s of weights that are read", 0, b.read / 1e9, true);
   if (decodes) print_row("  of the memory's rate, %", 0, b.read_percent, true);
-  print_row("MiB of weights", bytes_of_weights(f) / 1048576, 0, false);
+  print_row("MiB of weights", (double)lowbit_weights_all_bytes(f->model) / 1048576, 0, false);
   print_row("MiB most resident", f->resident / 1048576, 0, false);
   for (int p = 0; p < (decodes ? PHASES : 1) && f->command->profile; p++)
     profile_table_print(&f->phase[p].profile, phase_name(f, (Phase)p), f->phase[p].units,
@@ -350,10 +337,11 @@ static json_t *phase_json(const Forward *f, Phase which) {
 
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
-                             (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights",
-                             weight_names[c->weights], "precision", bench_peak_numbers_name(f->numbers), "parameters",
-                             (json_int_t)parameters(f), "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
+                (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
+                "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f), "weight_mib",
+                (double)lowbit_weights_all_bytes(f->model) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));

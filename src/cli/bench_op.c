@@ -72,25 +72,19 @@ extern const OpCase OP_CASES[]; /* ends with a NULL name */
 static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
 static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
 
-static real *random_numbers(int64_t count, Rng *rng) {
-  real *numbers = malloc((size_t)count * sizeof *numbers);
-  for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
-  return numbers;
-}
-
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static Status open_arrays(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   int64_t half = head_width(s) / 2;
   for (int i = 0; i < OP_INPUTS; i++) {
-    if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
+    if ((b->values[i] = bench_random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   }
   /* A matrix with its bias, or a token table, and as many gradients. */
   b->pool_numbers = 2 * (larger(s->outputs, s->vocabulary) * s->width + larger(s->outputs, s->width));
-  b->pool = random_numbers(b->pool_numbers, rng);
-  b->cosine = random_numbers(s->tokens * half, rng), b->sine = random_numbers(s->tokens * half, rng);
-  b->output = random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
+  b->pool = bench_random_numbers(b->pool_numbers, rng);
+  b->cosine = bench_random_numbers(s->tokens * half, rng), b->sine = bench_random_numbers(s->tokens * half, rng);
+  b->output = bench_random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
   b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
   b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes);
   if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes)

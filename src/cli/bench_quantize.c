@@ -152,9 +152,8 @@ static Status run_loaded(Running *r, WeightsBits bits) {
     return status_set(STATUS_BAD_USAGE, "--dataset %s: %s takes %s", r->bench->dataset, r->directory,
                       text ? "a text (text:PATH)" : "images (cifar100, folder:DIR)");
   TRY(weights_quantise(&r->weights, bits));
-  const ParamSet *set = model_params(r->weights.model);
   r->cell->text = text;
-  for (size_t i = 0; i < set->count; i++) r->cell->bytes += lowbit_weights_bytes(&set->list[i].tensor);
+  r->cell->bytes = lowbit_weights_all_bytes(r->weights.model);
   r->cell->nodes = r->weights.books == NULL    ? 1
                    : r->bench->nodes > 0       ? (int)r->bench->nodes
                    : config->astra.devices > 0 ? config->astra.devices

@@ -81,9 +81,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
-  const ParamSet *set = model_params(weights->model);
-  int64_t bytes = param_packed_bytes(set);
-  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
+  int64_t bytes = param_packed_bytes(model_params(weights->model)) + lowbit_weights_all_bytes(weights->model);
   KvShape full = {
       .blocks = config->blocks,
       .width = config->kv_heads * (config->width / config->heads),

@@ -159,6 +159,12 @@ int64_t lowbit_weights_bytes(const Tensor *tensor) {
   return matrix->outputs * ((int64_t)lowbit_row_bytes(matrix->kind, matrix->inputs) + scales);
 }
 
+int64_t lowbit_weights_all_bytes(const Model *model) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < model->params.count; i++) bytes += lowbit_weights_bytes(&model->params.list[i].tensor);
+  return bytes;
+}
+
 LowbitKind lowbit_weights_of(const Model *model) {
   for (size_t i = 0; i < model->params.count; i++)
     if (model->params.list[i].tensor.lowbit != NULL && !model_is_vocabulary(model, i)) return model->params.list[i].tensor.lowbit->kind;

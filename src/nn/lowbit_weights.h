@@ -15,6 +15,7 @@ void lowbit_weights_free(LowbitWeights *weights); /* accepts NULL */
 
 /* Bytes of a tensor's numbers in their current form. */
 int64_t lowbit_weights_bytes(const Tensor *tensor);
+int64_t lowbit_weights_all_bytes(const Model *model); /* of all its parameters */
 
 /* The kind of the first block matrix with 8 or 4 bits; LOWBIT_NONE: there is none. */
 LowbitKind lowbit_weights_of(const Model *model);

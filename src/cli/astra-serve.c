@@ -158,21 +158,15 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", model->name);
 }
 
-static Status check_names(const Service *service) {
-  for (int i = 0; i < service->count; i++)
-    for (int j = 0; j < i; j++)
-      if (strcmp(service->models[i].name, service->models[j].name) == 0)
-        return status_set(STATUS_BAD_USAGE, "--checkpoint: two models are called %s; give one another name: --checkpoint NAME=DIR",
-                          service->models[i].name);
-  return STATUS_OK;
-}
-
 static Status open_models(const Serve *s, const InferSettings *settings, Service *service, Served *served) {
   for (int i = 0; i < s->checkpoints.count; i++, service->count++) {
     const char *directory;
     split_name(s->checkpoints.list[i], service->models[i].name, &directory);
+    for (int j = 0; j < i; j++)
+      if (strcmp(service->models[i].name, service->models[j].name) == 0)
+        return status_set(STATUS_BAD_USAGE, "--checkpoint: two models are called %s; give one another name: --checkpoint NAME=DIR",
+                          service->models[i].name);
   }
-  TRY(check_names(service));
   for (int i = 0; i < service->count; i++) TRY(open_model(s, settings, s->checkpoints.list[i], &served[i], &service->models[i]));
   return STATUS_OK;
 }
@@ -247,13 +241,6 @@ static void on_signal(int number) {
   if (signals < 2) signals++;
 }
 
-static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = on_signal};
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  signal(SIGPIPE, SIG_IGN);
-}
-
 /* Until a signal comes; afterwards, until no request is left or there is no more time for them, or another signal comes. */
 static void wait_for(Service *service, double seconds) {
   const sig_atomic_t before = signals;
@@ -299,7 +286,10 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   if (status == STATUS_OK) status = read_pem(s->certificate, &texts.certificate);
   if (status == STATUS_OK) status = read_pem(s->secret, &texts.secret);
   if (status == STATUS_OK) status = cli_check_kernels(settings->backend);
-  catch_signals();
+  struct sigaction action = {.sa_handler = on_signal};
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);

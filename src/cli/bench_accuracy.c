@@ -377,12 +377,6 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
   free(program), free(model), free(samples), free(folder);
 }
 
-static bool is_plain(const char *word) {
-  for (const char *c = word; *c; c++)
-    if (!isalnum((unsigned char)*c) && strchr("._=-+/:,@%", *c) == NULL) return false;
-  return *word != '\0';
-}
-
 /* As a shell takes it; programs by their names alone, wherever they lie. */
 static char *command_line(const Arguments *a) {
   char *line = NULL;
@@ -393,7 +387,9 @@ static char *command_line(const Arguments *a) {
     const char *word = a->list[i], *slash = i == 0 ? strrchr(word, '/') : NULL;
     if (i > 0) putc(' ', out);
     if (slash) word = slash + 1;
-    const char *quote = is_plain(word) ? "" : "'";
+    bool plain = *word != '\0';
+    for (const char *at = word; *at; at++) plain &= isalnum((unsigned char)*at) || strchr("._=-+/:,@%", *at) != NULL;
+    const char *quote = plain ? "" : "'";
     fputs(quote, out);
     for (; *word; word++) *word == '\'' ? (void)fputs("'\\''", out) : (void)putc(*word, out);
     fputs(quote, out);

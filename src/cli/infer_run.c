@@ -433,14 +433,6 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
   return (LeaderOptions){.batch_max = s->batch, .timeout = s->timeout, .threads = threads, .network = &run->network, .stop = &stop};
 }
 
-/* A device of its own computes on all its cores; nodes of one machine share them. */
-static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
-  options->cluster = &run->cluster.options;
-  run->cluster.options.checkpoint = run->directory;
-  if (s->peers && s->threads == 0) options->threads = 0;
-  if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
-}
-
 /* --groups auto, where there is something to choose. */
 static bool infer_rates_wanted(const InferSettings *s, const InferRun *run) {
   return s->groups && strcmp(s->groups, "auto") == 0 && config_rates(run->weights.config) > 1 &&
@@ -484,7 +476,10 @@ static Status describe_nodes(const InferSettings *s, InferRun *run, const Leader
   *all = infer_run_options(s, run, nodes);
   all->batch_max = options->batch_max;
   all->tokens_max = text ? options->tokens_max : 0;
-  choose_cluster(s, run, all, nodes);
+  all->cluster = &run->cluster.options;
+  run->cluster.options.checkpoint = run->directory;
+  if (s->peers && s->threads == 0) all->threads = 0; /* a device of its own computes on all its cores; nodes of one machine share them */
+  if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
   choose_split(s, run, all);
   return STATUS_OK;
 }
@@ -512,15 +507,6 @@ static Status start_fewer(const InferSettings *s, InferRun *run, const LeaderOpt
   return start_nodes(s, run, options);
 }
 
-static void print_node(const Leader *leader, int node) {
-  char text[ADDRESS_TEXT];
-  const Address *address = leader_address(leader, node);
-  if (address)
-    fprintf(stderr, "node %d is worker %s\n", node, printable(address_text(address, text)));
-  else
-    fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
-}
-
 /* Nodes that this process forks hear others, and hear codes. */
 static bool needs_tables(const InferSettings *s, const InferRun *run) {
   return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
@@ -541,7 +527,14 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   uint64_t used;
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
   if (!facts_of(run->leader)->right_answers) log_warning("strategy %s: %s", facts_of(run->leader)->name, notice);
-  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
+  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) {
+    char text[ADDRESS_TEXT];
+    const Address *address = leader_address(run->leader, d);
+    if (address)
+      fprintf(stderr, "node %d is worker %s\n", d, printable(address_text(address, text)));
+    else
+      fprintf(stderr, "node %d is pid %d\n", d, (int)leader_pid(run->leader, d));
+  }
   return STATUS_OK;
 }
 

@@ -222,7 +222,7 @@ static void write_devices(const Service *service, const EngineState *states, FIL
 #undef DEVICE_LINES
 }
 
-Status service_metrics(Service *service, char **text, size_t *bytes) {
+static Status write_metrics(Service *service, char **text, size_t *bytes) {
   EngineState *states = calloc((size_t)service->count + 1, sizeof *states);
   FILE *out = states ? open_memstream(text, bytes) : NULL;
   if (!out) {
@@ -240,3 +240,16 @@ Status service_metrics(Service *service, char **text, size_t *bytes) {
   free(states);
   return fclose(out) == 0 ? STATUS_OK : status_no_memory(NULL, "metrics");
 }
+
+static void answer_metrics(void *context, HttpRequest *request) {
+  char *text;
+  size_t bytes;
+  Status status = write_metrics(context, &text, &bytes);
+  if (status == STATUS_OK)
+    http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes);
+  else
+    service_refuse(context, request, NULL, status, NULL);
+  free(text);
+}
+
+const HttpRoute service_metrics_route = {"GET", "/metrics", 0, answer_metrics};

@@ -82,7 +82,7 @@ void service_refuse(Service *service, HttpRequest *request, const ServiceModel *
 /* Of an engine's answer: all of its times. Any thread may call. */
 void service_count_result(Service *service, const EngineResult *result, bool images);
 
-/* All numbers in Prometheus' text exposition format 0.0.4, to be freed. */
-Status service_metrics(Service *service, char **text, size_t *bytes);
+/* All numbers in Prometheus' text exposition format 0.0.4. Its context is the service. */
+extern const HttpRoute service_metrics_route;
 
 #endif

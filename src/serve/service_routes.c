@@ -120,17 +120,6 @@ static void answer_ready(void *context, HttpRequest *request) {
   http_reply_json(request, 503, json_pack("{s:s, s:s?}", "status", draining ? "draining" : "not ready", "model", waiting));
 }
 
-static void answer_metrics(void *context, HttpRequest *request) {
-  char *text;
-  size_t bytes;
-  Status status = service_metrics(context, &text, &bytes);
-  if (status == STATUS_OK)
-    http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes);
-  else
-    service_refuse(context, request, NULL, status, NULL);
-  free(text);
-}
-
 /* ---- the state of each model's cluster */
 
 static json_t *device_json(const EngineDevice *d, int number) {
@@ -302,6 +291,6 @@ const HttpRoute *const service_routes[] = {&(const HttpRoute){"GET", "/v1/models
                                            &(const HttpRoute){"GET", "/v1/cluster/events", 0, answer_events},
                                            &(const HttpRoute){"GET", "/health", HTTP_OPEN, answer_health},
                                            &(const HttpRoute){"GET", "/ready", HTTP_OPEN, answer_ready},
-                                           &(const HttpRoute){"GET", "/metrics", 0, answer_metrics},
+                                           &service_metrics_route,
                                            &(const HttpRoute){"GET", "/", HTTP_OPEN | HTTP_PREFIX, answer_page},
                                            NULL};

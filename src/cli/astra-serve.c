@@ -245,7 +245,7 @@ static void on_signal(int number) {
 static void wait_for(Service *service, double seconds) {
   const sig_atomic_t before = signals;
   double end = clock_now() + seconds, alive = 0, interval = notify_interval();
-  while (signals == before && (before == 0 || (clock_now() < end && http_requests(service->http) > 0))) {
+  while (signals == before && (before == 0 || (clock_now() < end && http_counts(service->http).requests > 0))) {
     nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
     service_routes_tick(service);
     if (interval > 0 && clock_now() > alive + interval) {
@@ -261,10 +261,10 @@ static void run_service(const Serve *s, Service *service) {
   notify_send("STOPPING=1");
   http_drain(service->http);
   service_routes_tick(service);
-  int left = http_requests(service->http);
+  int left = http_counts(service->http).requests;
   if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
   wait_for(service, s->drain);
-  if (http_requests(service->http) > 0) log_info("stopping: %d cancelled", http_requests(service->http));
+  if (http_counts(service->http).requests > 0) log_info("stopping: %d cancelled", http_counts(service->http).requests);
   http_expire(service->http);
   signals = 1;
   wait_for(service, 2);

@@ -258,7 +258,7 @@ static void check_head(HttpRequest *r, const char *url, bool known) {
     http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
     http_add_field(r, "Access-Control-Max-Age", "86400");
-    http_reply_static(r, 204, NULL, "", 0);
+    http_reply(r, 204, NULL, "", 0, false);
   } else if (!r->route && known) {
     refuse_method(r, url);
   } else if (!r->route) {
@@ -517,18 +517,11 @@ void http_expire(Http *http) {
 
 bool http_draining(const Http *http) { return atomic_load(&http->draining); }
 
-int http_requests(Http *http) {
+HttpCounts http_counts(Http *http) {
   pthread_mutex_lock(&http->watch.lock);
-  int count = http->watch.requests;
+  HttpCounts counts = {http->watch.requests, http->watch.count};
   pthread_mutex_unlock(&http->watch.lock);
-  return count;
-}
-
-int http_connections(Http *http) {
-  pthread_mutex_lock(&http->watch.lock);
-  int count = http->watch.count;
-  pthread_mutex_unlock(&http->watch.lock);
-  return count;
+  return counts;
 }
 
 /* The library ends no daemon with a suspended connection: all are told to go, and have gone when no request is left. */
@@ -539,7 +532,7 @@ void http_stop(Http *http) {
     http_drain(http);
     atomic_store(&http->expired, true);
     atomic_store(&http->stopping, true);
-    while (http_requests(http) > 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    while (http_counts(http).requests > 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
   }
   for (int i = 0; i < http->daemon_count; i++) MHD_stop_daemon(http->daemons[i]);
   if (w->running) {

@@ -49,14 +49,18 @@ typedef struct HttpOptions {
   void (*finished)(void *context, const char *route, int status, double seconds); /* for metrics; route: "/v1/models", or "other" */
 } HttpOptions;
 
+typedef struct HttpCounts {
+  int requests;    /* that are under way */
+  int connections; /* that are open */
+} HttpCounts;
+
 /* sockets [count] listen already and become this one's; it closes them. Strings of *options are the caller's and stay. */
 Status http_start(Http **http, const HttpOptions *options, const int *sockets, int count);
 void http_drain(Http *http); /* no new connections; HTTP_WORK is refused from here on */
 bool http_draining(const Http *http);
-int http_requests(Http *http);    /* that are under way */
-int http_connections(Http *http); /* that are open */
-void http_expire(Http *http);     /* all requests that are under way are http_late from here on */
-void http_stop(Http *http);       /* ends what is under way: requests find http_gone; accepts NULL */
+HttpCounts http_counts(Http *http);
+void http_expire(Http *http); /* all requests that are under way are http_late from here on */
+void http_stop(Http *http);   /* ends what is under way: requests find http_gone; accepts NULL */
 
 /* ---- what a request is */
 
@@ -77,8 +81,8 @@ void http_note(HttpRequest *request, const char *name, json_t *value);
 void http_add_field(HttpRequest *request, const char *name, const char *value);
 void http_retry_after(HttpRequest *request, int seconds);
 
-void http_reply(HttpRequest *request, int status, const char *type, const void *data, size_t bytes);        /* copied */
-void http_reply_static(HttpRequest *request, int status, const char *type, const void *data, size_t bytes); /* data stays */
+/* copied: else data stays until the service has ended. */
+void http_reply(HttpRequest *request, int status, const char *type, const void *data, size_t bytes, bool copied);
 void http_reply_json(HttpRequest *request, int status, json_t *value); /* takes value over; NULL: no memory, 500 */
 
 /* {"error": {"message", "type", "param", "code"}} as OpenAI's clients read it; param and code may be NULL. */

@@ -43,21 +43,13 @@ static void send_response(HttpRequest *r, int status, const char *type, struct M
   MHD_destroy_response(response);
 }
 
-static void reply_buffer(HttpRequest *r, int status, const char *type, const void *data, size_t bytes, enum MHD_ResponseMemoryMode mode) {
+void http_reply(HttpRequest *r, int status, const char *type, const void *data, size_t bytes, bool copied) {
   union {
     const void *in;
     void *out;
   } cast = {.in = data}; /* the library does not write to it */
   r->sent = bytes;
-  send_response(r, status, type, MHD_create_response_from_buffer(bytes, cast.out, mode));
-}
-
-void http_reply(HttpRequest *r, int status, const char *type, const void *data, size_t bytes) {
-  reply_buffer(r, status, type, data, bytes, MHD_RESPMEM_MUST_COPY);
-}
-
-void http_reply_static(HttpRequest *r, int status, const char *type, const void *data, size_t bytes) {
-  reply_buffer(r, status, type, data, bytes, MHD_RESPMEM_PERSISTENT);
+  send_response(r, status, type, MHD_create_response_from_buffer(bytes, cast.out, copied ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT));
 }
 
 void http_reply_json(HttpRequest *r, int status, json_t *value) {
@@ -65,7 +57,7 @@ void http_reply_json(HttpRequest *r, int status, json_t *value) {
   char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
   json_decref(value);
   if (!text) {
-    http_reply_static(r, 500, "application/json", lost, sizeof lost - 1);
+    http_reply(r, 500, "application/json", lost, sizeof lost - 1, false);
     return;
   }
   size_t bytes = strlen(text);

@@ -139,9 +139,9 @@ static void write_requests(const Service *service, FILE *out) {
     fprintf(out, "astra_http_requests_total{path=\"%s\",status=\"%d\"} %llu\n", m->requests[i].route, m->requests[i].status,
             (unsigned long long)m->requests[i].count);
   head(out, "http_requests_active", "gauge", "requests under way");
-  fprintf(out, "astra_http_requests_active %d\n", service->http ? http_requests(service->http) : 0);
+  fprintf(out, "astra_http_requests_active %d\n", service->http ? http_counts(service->http).requests : 0);
   head(out, "http_connections", "gauge", "open connections");
-  fprintf(out, "astra_http_connections %d\n", service->http ? http_connections(service->http) : 0);
+  fprintf(out, "astra_http_connections %d\n", service->http ? http_counts(service->http).connections : 0);
   head(out, "uptime_seconds", "gauge", "since the service started");
   fprintf(out, "astra_uptime_seconds %.3f\n", clock_now() - service->clock);
   head(out, "draining", "gauge", "1: the service is shutting down");
@@ -246,7 +246,7 @@ static void answer_metrics(void *context, HttpRequest *request) {
   size_t bytes;
   Status status = write_metrics(context, &text, &bytes);
   if (status == STATUS_OK)
-    http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes);
+    http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, true);
   else
     service_refuse(context, request, NULL, status, NULL);
   free(text);

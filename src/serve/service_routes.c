@@ -276,9 +276,9 @@ static void answer_page(void *context, HttpRequest *request) {
   for (int i = 0; page_fields[i]; i += 2) http_add_field(request, page_fields[i], page_fields[i + 1]);
   http_add_field(request, "ETag", file->tag);
   if (held && strcmp(held, file->tag) == 0)
-    http_reply_static(request, 304, NULL, "", 0);
+    http_reply(request, 304, NULL, "", 0, false);
   else
-    http_reply_static(request, 200, file->type, file->data, file->bytes);
+    http_reply(request, 200, file->type, file->data, file->bytes, false);
 }
 
 const HttpRoute *const service_routes[] = {&(const HttpRoute){"GET", "/v1/models", 0, answer_models},

@@ -311,8 +311,8 @@ static void clients_that_leave_cancel(void **state) {
     close(fd);
     wait_until(&f->engine.cancelled, i + 1);
   }
-  for (int i = 0; i < 300 && http_requests(f->service.http) > 0; i++) client_sleep(0.01);
-  assert_int_equal(http_requests(f->service.http), 0);
+  for (int i = 0; i < 300 && http_counts(f->service.http).requests > 0; i++) client_sleep(0.01);
+  assert_int_equal(http_counts(f->service.http).requests, 0);
   finish(f);
 }
 

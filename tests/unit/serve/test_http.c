@@ -28,18 +28,18 @@ static void echo(void *context, HttpRequest *request) {
   size_t bytes;
   const char *body = http_body(request, &bytes);
   (void)context;
-  http_reply(request, 200, "text/plain", body, bytes);
+  http_reply(request, 200, "text/plain", body, bytes, true);
 }
 
 static void hello(void *context, HttpRequest *request) {
   (void)context;
   http_note(request, "own", json_integer(5));
-  http_reply_static(request, 200, "text/plain", "hello", 5);
+  http_reply(request, 200, "text/plain", "hello", 5, false);
 }
 
 static void prefix(void *context, HttpRequest *request) {
   (void)context;
-  http_reply(request, 200, "text/plain", http_url(request), strlen(http_url(request)));
+  http_reply(request, 200, "text/plain", http_url(request), strlen(http_url(request)), true);
 }
 
 static bool is_ready(void *context, HttpRequest *request) {
@@ -49,7 +49,7 @@ static bool is_ready(void *context, HttpRequest *request) {
   pthread_mutex_unlock(&f->lock);
   if (http_late(request)) return http_reply_error(request, 503, NULL, NULL, "late"), true;
   if (!atomic_load(&f->go)) return false;
-  http_reply_static(request, 200, "text/plain", "waited", 6);
+  http_reply(request, 200, "text/plain", "waited", 6, false);
   return true;
 }
 
@@ -134,7 +134,7 @@ static void nothing(void *context, HttpRequest *request) { (void)context, (void)
 static void busy(void *context, HttpRequest *request) {
   (void)context;
   client_sleep(0.5);
-  http_reply_static(request, 200, "text/plain", "done", 4);
+  http_reply(request, 200, "text/plain", "done", 4, false);
 }
 
 static const HttpRoute *const routes[] = {&(const HttpRoute){"GET", "/busy", 0, busy},
@@ -283,7 +283,7 @@ static void ends_slow_requests(void **state) {
   client_drain(next, text, sizeof text);
   assert_non_null(strstr(text, "408"));
   close(next);
-  assert_int_equal(http_requests(f->http), 0);
+  assert_int_equal(http_counts(f->http).requests, 0);
   /* Bytes that go on coming do not help. */
   int fd = client_connect(f->port, 0);
   client_send(fd, "GET /hello HTTP/1.1\r\nX: ");
@@ -312,9 +312,9 @@ static void notices_requests_that_end_early(void **state) {
   client_sleep(0.5);
   close(occupied);
   double begun = clock_now();
-  while (http_connections(f->http) > 0 && clock_now() < begun + 5) client_sleep(0.05);
-  assert_int_equal(http_connections(f->http), 0);
-  assert_int_equal(http_requests(f->http), 0);
+  while (http_counts(f->http).connections > 0 && clock_now() < begun + 5) client_sleep(0.05);
+  assert_int_equal(http_counts(f->http).connections, 0);
+  assert_int_equal(http_counts(f->http).requests, 0);
   finish(f);
 }
 
@@ -343,7 +343,7 @@ static void limits_connections(void **state) {
     open += recv(fds[i], text, sizeof text, 0) > 0;
   }
   assert_int_equal(open, 4);
-  assert_int_equal(http_connections(f->http), 4);
+  assert_int_equal(http_counts(f->http).connections, 4);
   for (int i = 0; i < 8; i++) close(fds[i]);
   finish(f);
 }

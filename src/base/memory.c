@@ -1,8 +1,12 @@
 /* Lines "Name:  number kB" of /proc: see memory.h. */
 #include "base/memory.h"
+#include "base/clock.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* Bytes behind `name`, which ends in a colon; -1 where there is no such line. */
 static double read_line(const char *path, const char *name) {
@@ -32,4 +36,19 @@ void memory_peak_reset(void) {
   if (file == NULL) return;
   fputs("5\n", file); /* proc(5): the high-water mark of resident memory becomes what is resident now */
   fclose(file);
+}
+
+#ifdef __GLIBC__
+void memory_give_back(void) { malloc_trim(0); }
+void memory_few_heaps(void) { mallopt(M_ARENA_MAX, 2); }
+#else
+void memory_give_back(void) {}
+void memory_few_heaps(void) {}
+#endif
+
+void memory_give_back_at_times(double *last) {
+  const double now = clock_now(), period = 2;
+  if (now < *last + period) return;
+  memory_give_back();
+  *last = now;
 }

@@ -17,4 +17,13 @@ MemoryUse memory_used(void); /* zeroes where the system does not say */
 double memory_peak(void);
 void memory_peak_reset(void);
 
+/* Free pages of the heap go back to the system: what requests of all sizes leave between blocks that stay would add up. */
+void memory_give_back(void);
+
+/* The same, at most every two seconds: for a loop. *last: when it was done, 0 at first. */
+void memory_give_back_at_times(double *last);
+
+/* For a process of many threads, at its start: at most two heaps in place of one for each few threads. */
+void memory_few_heaps(void);
+
 #endif

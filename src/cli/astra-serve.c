@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
@@ -244,10 +245,11 @@ static void on_signal(int number) {
 /* Until a signal comes; afterwards, until no request is left or there is no more time for them, or another signal comes. */
 static void wait_for(Service *service, double seconds) {
   const sig_atomic_t before = signals;
-  double end = clock_now() + seconds, alive = 0, interval = notify_interval();
+  double end = clock_now() + seconds, alive = 0, given_back = 0, interval = notify_interval();
   while (signals == before && (before == 0 || (clock_now() < end && http_counts(service->http).requests > 0))) {
     nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
     service_routes_tick(service);
+    memory_give_back_at_times(&given_back);
     if (interval > 0 && clock_now() > alive + interval) {
       notify_send("WATCHDOG=1");
       alive = clock_now();
@@ -278,6 +280,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   Address address;
   int sockets[ADDRESS_SOCKETS], count = 0;
   if (!service || !served) return free(service), free(served), status_no_memory(NULL, "the service");
+  memory_few_heaps();
   service_init(service);
   Status status = address_parse(s->listen, &address);
   if (status != STATUS_OK) status = status_wrap(status, "--listen");

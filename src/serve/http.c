@@ -2,11 +2,11 @@
  * happens. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/tcp.h>
-#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -388,11 +388,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
   json_decref(r->notes);
   free(r->body);
   free(r);
-#ifdef __GLIBC__
-  if (large) malloc_trim(0); /* what was made of it was many times as large, and would stay */
-#else
-  (void)large;
-#endif
+  if (large) memory_give_back(); /* what was made of it was many times as large, and would stay */
 }
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what) {

@@ -69,7 +69,7 @@ start_worker b 127.0.0.1:0 --key-file "$work/key" -c $stories
 start_worker c 127.0.0.1:0 --key-file "$work/key" -c $images
 start_worker d 127.0.0.1:0 --key-file "$work/key" -c $images
 start_worker e 127.0.0.1:0 --key-file "$work/key" -c $mini
-start_service stories -c $stories --strategy single --peers "${address[a]},${address[b]}" --key-file "$work/key" --header-timeout 5s --stall-timeout 5s
+start_service stories -c $stories --cache-memory 4M --strategy single --peers "${address[a]},${address[b]}" --key-file "$work/key" --header-timeout 5s --stall-timeout 5s
 texts=$base
 start_service images -c $images --peers "${address[c]},${address[d]}" --key-file "$work/key" --header-timeout 5s
 picture_base=$base
@@ -105,17 +105,10 @@ done
 jq -s . "$work/cases.l" >"$work/cases"
 
 # ---- under load
-# Proportional memory of a service, with its device, or of a worker, with its session: memory PID
-memory() { cat $(for p in $1 $(cat /proc/$1/task/*/children 2>/dev/null); do echo /proc/$p/smaps_rollup; done) 2>/dev/null | awk '/^Pss:/ { n += $2 } END { print n + 0 }'; }
-"$clients" "$work/cases" $requests 24 "${SEED:-1}" wild >"$work/load" 2>"$work/err" &
-load=$!
-next=$((SECONDS + kill_seconds)) kills=0
-: >"$work/memory"
-while running $load; do
-  sleep 0.5
-  done=$(sed -n 's/^done //p' "$work/load" | tail -1)
-  echo "${done:-0} $(memory "${services[0]}") $(memory "${services[1]}") $(memory "${services[2]}") $(memory "${listener[a]}") $(memory "${listener[c]}")" >>"$work/memory"
-  [ $SECONDS -ge $next ] || continue
+# Memory of a service, with its device, or of a worker, with its session, without files that are mapped, which other processes share: memory PID
+memory() { cat $(for p in $1 $(cat /proc/$1/task/*/children 2>/dev/null); do echo /proc/$p/smaps_rollup; done) 2>/dev/null | awk '/^Pss_Anon:/ { n += $2 } END { print n + 0 }'; }
+kills=0
+kill_one() {
   case $((kills % 3)) in
   0) one=b arguments=(-c $stories) ;;
   1) one=d arguments=(-c $images) ;;
@@ -124,9 +117,30 @@ while running $load; do
   kill -KILL $(sessions_of $one) "${listener[$one]}" 2>/dev/null
   wait "${listener[$one]}" 2>/dev/null
   start_worker $one "${address[$one]}" --key-file "$work/key" "${arguments[@]}"
-  kills=$((kills + 1)) next=$((SECONDS + kill_seconds))
-done
-wait $load || report "wrong, stuck or broken: $(tail -1 "$work/load")"
+  kills=$((kills + 1))
+}
+under_load() { # REQUESTS SEED
+  local load next=$((SECONDS + kill_seconds)) done
+  "$clients" "$work/cases" "$1" 24 "$2" wild >"$work/load" 2>"$work/err" &
+  load=$!
+  : >"$work/memory"
+  while running $load; do
+    sleep 0.5
+    done=$(sed -n 's/^done //p' "$work/load" | tail -1)
+    echo "${done:-0} $(memory "${services[0]}") $(memory "${services[1]}") $(memory "${services[2]}") $(memory "${listener[a]}") $(memory "${listener[c]}")" >>"$work/memory"
+    [ $SECONDS -ge $next ] || continue
+    kill_one
+    next=$((SECONDS + kill_seconds))
+  done
+  wait $load || report "wrong, stuck or broken: $(tail -1 "$work/load")"
+}
+# Memory is compared once what is kept for later has its full size, also with devices fewer: keys and values of texts (4 MB), products by shape.
+if [ -n "$long" ]; then
+  under_load $((requests / 2)) $((${SEED:-1} + 1))
+  while [ $kills -lt 3 ]; do kill_one; done
+  under_load 1000 $((${SEED:-1} + 2))
+fi
+under_load $requests "${SEED:-1}"
 figures=$(tail -1 "$work/load")
 [ $kills -ge 1 ] || report "no worker was killed: the requests were over too soon: $figures"
 jq -e '.right > 0.6 * .requests and .left > 0' <<<"$figures" >/dev/null || report "few right answers: $figures"

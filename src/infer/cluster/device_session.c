@@ -3,6 +3,7 @@
 #include "infer/cluster/device_session.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
@@ -33,6 +34,7 @@ typedef struct Session {
   uint8_t *probe_message;   /* [WIRE_HEADER + PROBE_MAX] from the first one on: its payload, then the answer */
   IdleTimeout idle_timeout; /* with the leader, while the session waits for it */
   bool waits;
+  double given_back; /* memory_give_back_at_times */
   /* The epoch: */
   ClusterSetup setup;
   Weights weights; /* the place's, at the bit rate of the epoch; borrowed */
@@ -301,6 +303,7 @@ static Status be_measured(Session *s) {
 static Status serve(Session *s) {
   bool open = s->node && !s->failed, waited = s->waits;
   s->waits = false;
+  memory_give_back_at_times(&s->given_back);
   if (s->cancelled) {
     stop_epoch(s);
     s->cancelled = false;

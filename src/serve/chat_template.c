@@ -1,5 +1,5 @@
 /* Finds the chat template of a checkpoint, and renders messages with it. Leaves out: tools and documents, which templates see as none;
- * pictures in messages. */
+ * images in messages. */
 #include "serve/chat_template.h"
 #include "base/files.h"
 #include "base/gguf.h"

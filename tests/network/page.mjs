@@ -96,9 +96,11 @@ async function chatAnswers(server) {
   const whole = await server.post("/v1/chat/completions", JSON.stringify({ messages: [{ role: "user", content: "Once upon a time" }], temperature: 0, max_tokens: 24, top_p: 0.95 }));
   check(answer === whole.choices[0].message.content, `the page shows "${answer}", the service says "${whole.choices[0].message.content}"`);
   check((await browser.value("document.querySelector('.note').textContent")).startsWith("24 tokens"), "figures below the answer");
-  await browser.until("document.getElementById('figures').innerText.includes('Finished')", "figures of the cluster");
+  await browser.until("document.getElementById('figures').innerText.includes('Completed')", "figures of the cluster");
   check(await browser.value("getComputedStyle(document.getElementById('away')).display") === "none", "a server that answers is not away");
   check(await browser.value("document.querySelector('.graph svg').getAttribute('aria-label')"), "the graph says what it shows");
+  const scales = await browser.value("[...document.querySelectorAll('.graph .scale span')].map((one) => one.textContent).join(' ')");
+  check(/^[\d.,]+ [\d.,]+ 0 [\d.]+ [kMG]?B\/s [\d.]+ [kMG]?B\/s 0 B\/s$/.test(scales), `the graphs' axes have units: ${scales}`);
   await set("form", "text");
   await browser.value("document.getElementById('form').dispatchEvent(new Event('change'))");
   const plain = await chat("The capital of");
@@ -145,14 +147,14 @@ async function deviceIsKilled(server) {
   await set("max-tokens", "8");
   await chat("And then?");
   await browser.until("document.querySelectorAll('.device[data-state=gone]').length === 1", "a device that is gone", 30 * slow);
-  check((await browser.value("document.getElementById('announce').textContent")).endsWith("is gone."), "it is announced to those who do not see it");
+  check((await browser.value("document.getElementById('announce').textContent")).endsWith("is offline."), "it is announced to those who do not see it");
   await shots("killed");
 }
 
 async function serverComesBack(server, port, options) {
   await server.stop();
   await browser.until("!document.getElementById('away').hidden", "the page says that the server is away", 20 * slow);
-  check((await browser.value("document.getElementById('away').innerText")).includes("The server does not answer"), "in words");
+  check((await browser.value("document.getElementById('away').innerText")).includes("The server is not responding"), "in words");
   const before = await browser.value("document.querySelectorAll('#messages li').length");
   await say("Is anybody there?");
   await browser.until(`${failed} === 1`, "a question to nobody fails", 20 * slow);
@@ -219,6 +221,7 @@ async function keyIsAskedFor(port) {
   await browser.open(server.address);
   await browser.until("!document.getElementById('key-form').hidden", "the page asks for a key", 20 * slow);
   await browser.value("document.getElementById('key').focus()");
+  check(await browser.value("document.getElementById('status').textContent") === "API key required", "and says so");
   await browser.type("open-sesame");
   await browser.key("Enter", 13, "\r");
   await browser.until("document.getElementById('key-form').hidden && document.getElementById('status').dataset.state === 'ready'", "the key opens", 20 * slow);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The page of astra-serve in Chromium: a chat, a picture, a device that is killed while it runs, a server that is stopped and comes back, a key,
+# The page of astra-serve in Chromium: a chat, an image, a device that is killed while it runs, a server that is stopped and comes back, a key,
 # the keyboard alone, a phone. Skipped where node or Chromium is not there; ASTRA_SHOTS=DIR keeps screenshots.
 # Usage: tests/network/page.sh; programs in $BUILD/bin (build/bin). limit: 240
 set -u

@@ -57,7 +57,7 @@ function body(text) {
   return { ...sampling, messages: [...(system ? [{ role: "system", content: system }] : []), ...turns] };
 }
 
-const reasons = { length: "the limit of new tokens was reached", content_filter: "stopped by a filter" };
+const reasons = { length: "token limit reached", content_filter: "stopped by a filter" };
 
 // Reads the stream into the item. Returns the text; figures go below it.
 async function readAnswer(item, response, begun) {
@@ -78,10 +78,10 @@ async function readAnswer(item, response, begun) {
     text.append(more);
     scrollDown(false);
   }
-  if (!ended && !reason) throw new Failure(0, "The answer broke off: the server has gone.");
+  if (!ended && !reason) throw new Failure(0, "The answer was cut off: the connection to the server was lost.");
   const tokens = usage?.completion_tokens ?? chunks, seconds = (performance.now() - first) / 1000;
-  const rate = tokens > 1 && seconds > 0 ? `, ${((tokens - 1) / seconds).toFixed(tokens > 100 * seconds ? 0 : 1)} a second` : "";
-  note(item, `${tokens} token${tokens === 1 ? "" : "s"}${rate}${first ? `, the first after ${((first - begun) / 1000).toFixed(2)} s` : ""}`
+  const rate = tokens > 1 && seconds > 0 ? `, ${((tokens - 1) / seconds).toFixed(tokens > 100 * seconds ? 0 : 1)} tokens/s` : "";
+  note(item, `${tokens} token${tokens === 1 ? "" : "s"}${rate}${first ? `, first token after ${((first - begun) / 1000).toFixed(2)} s` : ""}`
     + (reasons[reason] ? `; ${reasons[reason]}` : ""));
   return whole;
 }

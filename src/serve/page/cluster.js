@@ -34,9 +34,24 @@ function shape(kind, attributes) {
   return made;
 }
 
+// The end of an axis: the least of 1, 2, 5, 10, 20... that holds the value.
+function ceiling(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * [1, 2, 5, 10].find((step) => step * power >= value * (1 - 1e-9));
+}
+
+function labels(name, texts) {
+  const box = document.createElement("div");
+  box.className = name;
+  box.setAttribute("aria-hidden", "true"); // the graph's own label says what it shows
+  box.append(...texts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+  return box;
+}
+
+// `read` is what counts up, shown as its rate with a unit; `least` is the shortest axis.
 class Graph {
-  constructor(title, read, show) {
-    Object.assign(this, { title, read, show });
+  constructor(title, read, show, least) {
+    Object.assign(this, { title, read, show, least });
     this.box = document.createElement("div");
     this.box.className = "graph";
     const line = document.createElement("p"), name = document.createElement("span");
@@ -46,8 +61,12 @@ class Graph {
     this.svg = shape("svg", { viewBox: "0 0 600 60", preserveAspectRatio: "none", role: "img" });
     this.area = shape("path", { class: "area" });
     this.edge = shape("path", { class: "edge" });
-    this.svg.append(shape("path", { class: "rule", d: "M0 59.5H600" }), this.area, this.edge);
-    this.box.append(line, this.svg);
+    this.svg.append(shape("path", { class: "rule", d: "M0 59.5H600M0 30H600M0 .5H600M.5 0V60M300 0V60M599.5 0V60" }), this.area, this.edge);
+    this.scale = labels("scale", ["", "", ""]);
+    const plot = document.createElement("div");
+    plot.className = "plot";
+    plot.append(this.scale, this.svg, labels("times", ["60 s ago", "30 s", "now"]));
+    this.box.append(line, plot);
   }
 
   draw() {
@@ -57,19 +76,20 @@ class Graph {
       const grown = Math.max(0, this.read(history[i].state) - this.read(history[i - 1].state));
       points.push([600 - (now - history[i].at) / 100, seconds > 0 ? grown / seconds : 0]);
     }
-    const top = Math.max(1e-9, ...points.map((point) => point[1])), place = ([x, y]) => `${x.toFixed(1)} ${(58 - 54 * y / top).toFixed(1)}`;
+    const most = Math.max(0, ...points.map((point) => point[1])), top = ceiling(Math.max(this.least, most));
+    const place = ([x, y]) => `${x.toFixed(1)} ${(60 - 60 * y / top).toFixed(1)}`;
+    [top, top / 2, 0].forEach((value, i) => { this.scale.children[i].textContent = this.show(value); });
     const line = points.length ? `M${points.map(place).join("L")}` : "";
     this.edge.setAttribute("d", line);
     this.area.setAttribute("d", line ? `${line}L${points.at(-1)[0].toFixed(1)} 60L${points[0][0].toFixed(1)} 60Z` : "");
     this.value.textContent = this.show(rate(this.read, 3000));
-    this.svg.setAttribute("aria-label", `${this.title} in the last minute: now ${this.value.textContent}, at most ${this.show(top > 1e-8 ? top : 0)}`);
+    this.svg.setAttribute("aria-label", `${this.title} in the last minute: now ${this.value.textContent}, at most ${this.show(most)}`);
   }
 }
 
-const perSecond = (show, unit) => (value) => `${show(value)}${unit}/s`;
-const tokens = new Graph("Tokens generated", (state) => state.new_tokens ?? 0, perSecond(thousands, " "));
-const images = new Graph("Pictures", (state) => state.images ?? 0, perSecond(thousands, " "));
-const traffic = new Graph("Between the devices", (state) => sumOver(state, "bytes_sent"), perSecond(bytes, ""));
+const tokens = new Graph("Generated tokens per second", (state) => state.new_tokens ?? 0, thousands, 1);
+const images = new Graph("Images per second", (state) => state.images ?? 0, thousands, 1);
+const traffic = new Graph("Traffic between devices", (state) => sumOver(state, "bytes_sent"), (value) => `${bytes(value)}/s`, 1000);
 
 // ---- figures and devices
 
@@ -81,7 +101,7 @@ function figure(name, value) {
   return box;
 }
 
-const states = { here: "up", gone: "gone", joining: "joining" };
+const states = { here: "online", gone: "offline", joining: "joining" };
 const nameOf = (device) => device.name === "here" ? "this machine" : device.name;
 
 class Card {
@@ -118,10 +138,10 @@ class Card {
     this.setBar("share", device.share ?? 0);
     this.setBar("compute", times[0] / whole);
     this.setBar("wait", times[3] / whole);
-    const facts = [`sent ${bytes(device.bytes_sent ?? 0)}`, `received ${bytes(device.bytes_received ?? 0)}`, `lost ${percent(lost)}`];
-    if (device.sequences) facts.push(`decodes ${device.sequences}`);
-    if (device.decode_rate) facts.push(`${thousands(device.decode_rate)} tokens/s`);
-    if (device.failures) facts.push(`failed ${device.failures} ${device.failures === 1 ? "time" : "times"}`);
+    const facts = [`sent ${bytes(device.bytes_sent ?? 0)}`, `received ${bytes(device.bytes_received ?? 0)}`, `${percent(lost)} lost`];
+    if (device.sequences) facts.push(`decoding ${device.sequences} ${device.sequences === 1 ? "sequence" : "sequences"}`);
+    if (device.decode_rate && device.state === "here") facts.push(`${thousands(device.decode_rate)} tokens/s`);
+    if (device.failures) facts.push(`${device.failures} ${device.failures === 1 ? "failure" : "failures"}`);
     this.item.querySelector(".facts").textContent = facts.map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
   }
 }
@@ -133,10 +153,10 @@ export function showCluster(state, at = performance.now()) {
   if (last && (state.devices.length !== last.devices.length || state.submitted < last.submitted)) history = []; // another server
   history.push({ at, state });
   while (at - history[0].at > minute) history.shift();
-  const pictures = (state.images ?? 0) > 0 && !state.new_tokens;
-  $("figures").replaceChildren(figure("Queued", thousands(state.queued)), figure("Under way", thousands(state.prefilling + state.decoding)),
-    figure("Finished", thousands(state.finished)));
-  const graphs = [pictures || document.body.dataset.kind === "picture" ? images : tokens, traffic];
+  const anyImages = (state.images ?? 0) > 0 && !state.new_tokens;
+  $("figures").replaceChildren(figure("Queued", thousands(state.queued)), figure("Running", thousands(state.prefilling + state.decoding)),
+    figure("Completed", thousands(state.finished)));
+  const graphs = [anyImages || document.body.dataset.kind === "picture" ? images : tokens, traffic];
   $("graphs").replaceChildren(...graphs.map((graph) => graph.box));
   graphs.forEach((graph) => graph.draw());
   if (cards.length !== state.devices.length) {
@@ -149,8 +169,8 @@ export function showCluster(state, at = performance.now()) {
     cards[i].update(i, device);
   });
   // Only a model of texts keeps keys and values.
-  const room = state.cache_bytes ? `Keys and values: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} on each device.` : "";
-  const groups = state.groups ? `Codes of ${state.groups} groups for each token. ` : "";
-  const refused = state.refused ? ` ${thousands(state.refused)} requests were refused.` : "";
+  const room = state.cache_bytes ? `Key/value cache: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} used per device.` : "";
+  const groups = state.groups ? `Bit rate: ${state.groups} code groups per token. ` : "";
+  const refused = state.refused ? ` Refused requests: ${thousands(state.refused)}.` : "";
   $("cluster-note").textContent = `${groups}${room}${refused}`.trim();
 }

@@ -22,7 +22,7 @@ function useModel(model) {
   $("chat").hidden = pictures;
   $("picture").hidden = !pictures;
   $("no-model").hidden = true;
-  $("tab-work").textContent = pictures ? "Pictures" : "Chat";
+  $("tab-work").textContent = pictures ? "Images" : "Chat";
   $("model-name").textContent = model.id;
   if (pictures) usePictureModel(model);
   else useChatModel(model);
@@ -31,7 +31,7 @@ function useModel(model) {
 async function loadModels() {
   models = (await getJson("/v1/models")).data ?? [];
   if (models.length === 0) {
-    $("no-model").textContent = "The server has no model.";
+    $("no-model").textContent = "The server has no models.";
     $("no-model").hidden = false;
     return;
   }
@@ -73,14 +73,14 @@ async function countDown(seconds) {
   let woken = false;
   while (!woken && performance.now() < until) {
     const left = Math.ceil((until - performance.now()) / 1000);
-    $("away-next").textContent = `Next try in ${left} s.`;
+    $("away-next").textContent = `Retrying in ${left} s.`;
     await Promise.race([pause(1000), new Promise((done) => { retry = () => { woken = true; done(); }; })]);
   }
 }
 let retry = () => {};
 
 async function askForKey() {
-  setStatus("wait", "Key wanted");
+  setStatus("wait", "API key required");
   $("away").hidden = true;
   $("key-form").hidden = false;
   await new Promise((done) => {
@@ -105,9 +105,9 @@ async function run() {
         continue;
       }
     }
-    setStatus("away", "Server away");
+    setStatus("away", "Server unreachable");
     $("away").hidden = false;
-    $("away-text").textContent = "The server does not answer.";
+    $("away-text").textContent = "The server is not responding.";
     document.body.dataset.away = "";
     await countDown(delay * (1 + Math.random() / 4));
     delay = Math.min(15, 2 * delay);

@@ -1,4 +1,4 @@
-// Pictures: dropped, pasted or chosen, sent one by one, with the classes that the model sees in each.
+// Images: dropped, pasted or chosen, sent one by one, with the classes that the model sees in each.
 import { request } from "/server.js";
 
 const $ = (id) => document.getElementById(id);
@@ -19,7 +19,7 @@ function classRow({ label, probability }) {
   return row;
 }
 
-// Classes of the first picture of an answer, the likeliest first.
+// Classes of the first image of an answer, the likeliest first.
 function classesOf(answer) {
   const [result] = answer.results;
   if (result.error) throw new Error(result.error.message ?? result.error);
@@ -27,12 +27,12 @@ function classesOf(answer) {
 }
 
 async function classify(file) {
-  const item = document.createElement("li"), image = document.createElement("img"), body = element("div", "body"), state = element("p", "quiet", "Computing");
+  const item = document.createElement("li"), image = document.createElement("img"), body = element("div", "body"), state = element("p", "quiet", "Classifying");
   image.src = URL.createObjectURL(file);
   image.alt = "";
   image.addEventListener("error", () => { image.hidden = true; }); // what a browser cannot show the model may still read
   image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
-  body.append(element("p", "name quiet", file.name || "Picture"), state);
+  body.append(element("p", "name quiet", file.name || "Image"), state);
   item.append(image, body);
   item.setAttribute("aria-busy", "true");
   $("results").prepend(item);
@@ -42,7 +42,7 @@ async function classify(file) {
     const response = await request(path, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } });
     const classes = classesOf(await response.json());
     state.replaceWith(...classes.map(classRow));
-    image.alt = `${file.name || "Picture"}: ${classes[0].label}`;
+    image.alt = `${file.name || "Image"}: ${classes[0].label}`;
     body.append(element("p", "quiet", `${(performance.now() - begun).toFixed(0)} ms`));
   } catch (error) {
     state.className = "failed";
@@ -52,8 +52,8 @@ async function classify(file) {
 }
 
 async function take(files) {
-  const pictures = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
-  for (const file of pictures) await classify(file);
+  const images = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
+  for (const file of images) await classify(file);
 }
 
 export function startPictures() {

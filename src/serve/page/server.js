@@ -1,4 +1,4 @@
-// Requests to the server that this page came from: with the key where one is wanted, streams as events, failures as messages for people.
+// Requests to the server that this page came from: with the key where one is required, streams as events, failures as messages for people.
 
 const keyName = "astra-key";
 
@@ -32,7 +32,7 @@ export async function request(path, options = {}) {
     response = await fetch(path, { ...options, headers: headers(options.headers ?? {}), cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(0, "The server does not answer.");
+    throw new Failure(0, "The server is not responding.");
   }
   if (!response.ok) throw await failureOf(response);
   return response;

@@ -85,7 +85,7 @@ static Status refusal(const Exchange *exchange) {
   char retry[64] = "";
   if (exchange->retry_after > 0) snprintf(retry, sizeof retry, "; try again in %d s", exchange->retry_after);
   Status status = code == 429 || code == 503 ? STATUS_BUSY : STATUS_PEER;
-  if (code == 401 && !message) message = "an API key is wanted (--api-key-file)";
+  if (code == 401 && !message) message = "an API key is required (--api-key-file)";
   status_set(status, "%s answered %ld%s%.300s%s", exchange->client->shown, code, message ? ": " : "", message ? message : "", retry);
   json_decref(root);
   return status;
@@ -112,6 +112,9 @@ static Status perform(Exchange *exchange, const char *path, const char *body) {
   if (exchange->status != STATUS_OK) return status_set(exchange->status, "%s", exchange->message);
   if (code == CURLE_COULDNT_CONNECT)
     return status_set(STATUS_PEER, "%s: %s; is astra-serve running there?", client->shown, error[0] ? error : curl_easy_strerror(code));
+  if (code == CURLE_SSL_CONNECT_ERROR)
+    return status_set(STATUS_PEER, "%s: %s; a service without a certificate has an address with http://", client->shown,
+                      error[0] ? error : curl_easy_strerror(code));
   if (code != CURLE_OK && code != CURLE_PARTIAL_FILE && !(code == CURLE_RECV_ERROR && exchange->done))
     return status_set(STATUS_PEER, "%s: %s", client->shown, error[0] ? error : curl_easy_strerror(code));
   return code_of(exchange) == 200 ? STATUS_OK : refusal(exchange);

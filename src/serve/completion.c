@@ -511,7 +511,7 @@ static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt,
       return status_set(STATUS_BAD_VALUE, "prompt: token %d; the vocabulary has %lld", (int)ids->ids[i], (long long)v->count);
   if ((int64_t)ids->count <= room) return STATUS_OK;
   *code = "context_length_exceeded";
-  return status_set(STATUS_BAD_VALUE, "%zu tokens; the context has room for %lld, of which the answer needs one", ids->count,
+  return status_set(STATUS_BAD_VALUE, "the prompt has %zu tokens; prompt and answer together can have %lld: shorten the prompt", ids->count,
                     (long long)c->model->tokens_max);
 }
 

@@ -206,7 +206,7 @@ static Status read_messages(const Reader *r, CompletionRequest *request) {
   const json_t *value = field(r, "messages");
   if (!value) return status_set(STATUS_BAD_VALUE, "messages is missing: a list of {\"role\": ..., \"content\": ...}");
   if (!json_is_array(value)) return wrong_type(r, "a list of messages", value);
-  if (json_array_size(value) == 0) return status_set(STATUS_BAD_VALUE, "messages: an empty list");
+  if (json_array_size(value) == 0) return status_set(STATUS_BAD_VALUE, "messages is empty: give at least one message");
   for (size_t i = 0; i < json_array_size(value); i++) {
     const json_t *message = json_array_get(value, i), *role = json_object_get(message, "role");
     snprintf(r->param, REQUEST_PARAM, "messages[%zu]", i);
@@ -215,7 +215,10 @@ static Status read_messages(const Reader *r, CompletionRequest *request) {
     if (!role) return status_set(STATUS_BAD_VALUE, "%s is missing: system, user or assistant", r->param);
     if (!json_is_string(role)) return wrong_type(r, "a string", role);
     snprintf(r->param, REQUEST_PARAM, "messages[%zu].content", i);
-    TRY(check_content(r, json_object_get(message, "content")));
+    const json_t *content = json_object_get(message, "content");
+    if ((!content || json_is_null(content)) && strcmp(json_string_value(role), "user") == 0)
+      return status_set(STATUS_BAD_VALUE, "%s is missing: a string, or a list of {\"type\": \"text\", \"text\": ...}", r->param);
+    TRY(check_content(r, content));
   }
   request->messages = value;
   return STATUS_OK;

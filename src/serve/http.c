@@ -237,7 +237,7 @@ static bool check_client(HttpRequest *r) {
   int key = r->route->flags & HTTP_OPEN ? 0 : http_access_find(access, http_field(r, "Authorization"));
   if (key < 0) {
     http_add_field(r, "WWW-Authenticate", "Bearer");
-    return http_reply_error(r, 401, NULL, "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY"), false;
+    return http_reply_error(r, 401, NULL, "invalid_api_key", "a valid API key is required: Authorization: Bearer KEY"), false;
   }
   if (key > 0) snprintf(r->client, sizeof r->client, "key %d", key);
   if (!(r->route->flags & HTTP_WORK)) return true;
@@ -262,7 +262,7 @@ static void check_head(HttpRequest *r, const char *url, bool known) {
   } else if (!r->route && known) {
     refuse_method(r, url);
   } else if (!r->route) {
-    http_reply_error(r, 404, NULL, NULL, "%.200s: there is nothing here", url);
+    http_reply_error(r, 404, NULL, NULL, "there is no %.200s; the API is under /v1, as in /v1/chat/completions", url);
   } else if (check_client(r)) {
     check_body_head(r);
   }

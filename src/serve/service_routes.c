@@ -270,7 +270,7 @@ static void answer_page(void *context, HttpRequest *request) {
   const PageFile *file = page_find(http_url(request));
   const char *held = http_field(request, "If-None-Match");
   if (!file) {
-    http_reply_error(request, 404, NULL, NULL, "%.200s: there is nothing here", http_url(request));
+    http_reply_error(request, 404, NULL, NULL, "there is no %.200s; the API is under /v1, as in /v1/chat/completions", http_url(request));
     return;
   }
   for (int i = 0; page_fields[i]; i += 2) http_add_field(request, page_fields[i], page_fields[i + 1]);

@@ -67,6 +67,7 @@ expect "no certificate" 1 -c "$stories" --nodes 1 --listen 127.0.0.1:0 --tls-key
 
 # ---- texts
 serve "texts" -c "$stories" --nodes 1 --max-body 100k --max-header 4k --header-timeout 1s --body-timeout 1500ms --cors https://example.org
+expect "a port in use" 1 -c "$stories" --nodes 1 --listen "127.0.0.1:$port"; err "in use; end the program that listens there, or choose another"
 name="models"; get /v1/models; is 200; that '.data[0].id == "stories260K" and .data[0].max_model_len == 512'
 name="health"; get /health; is 200
 name="ready"; get /ready; is 200
@@ -117,6 +118,7 @@ refused '{"prompt": ' /v1/completions 400 null
 refused "{\"prompt\": \"$(printf '\xff')\"}" /v1/completions 400 null
 refused "$(printf '[%.0s' {1..5000})" /v1/completions 400 null
 name="too long for the context"; post /v1/completions "{\"prompt\": [$(seq -s, 1 511),1]}"; is 400; that '.error.code == "context_length_exceeded"'
+name="a path without /v1"; post /completions '{"prompt": "a"}'; is 404; that '.error.message | contains("/v1/chat/completions")'
 name="nothing here"; get /../etc/passwd --path-as-is; is 404
 name="method"; get /v1/completions; is 405; head_has '^allow: POST'
 name="no JSON"; get /v1/completions -d '{}'; is 415

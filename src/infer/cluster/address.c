@@ -110,8 +110,10 @@ bool address_is_local(const Address *address) {
 static int open_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
 static Status cannot_listen(const Address *address) {
+  const int error = errno;
   char text[ADDRESS_TEXT];
-  return status_set(STATUS_IO, "cannot listen on %s: %s", address_text(address, text), strerror(errno));
+  return status_set(STATUS_IO, "cannot listen on %s: %s%s", address_text(address, text), strerror(error),
+                    error == EADDRINUSE ? "; end the program that listens there, or choose another address with --listen" : "");
 }
 
 /* A socket whose process is gone: connecting to it is refused. */

@@ -138,7 +138,7 @@ static void failures_are_told(void **state) {
                 STATUS_BUSY, "answered 503: the queue is full; try again in 7 s", NULL},
                {"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"Roles must alternate\"}}", STATUS_PEER,
                 "answered 400: Roles must alternate", NULL},
-               {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "an API key is wanted (--api-key-file)", NULL},
+               {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "an API key is required (--api-key-file)", NULL},
                {"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n", STATUS_PEER, "answered 500", NULL},
                {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\n", STATUS_PEER, "the answer broke off", "Go"},
                {STREAM

@@ -126,6 +126,7 @@ static void names_what_is_wrong(void **state) {
   check_refused(true, "{\"messages\": []}", "messages");
   check_refused(true, "{\"messages\": {}}", "messages");
   check_refused(true, "{\"messages\": [5]}", "messages[0]");
+  check_refused(true, "{\"messages\": [{\"role\": \"user\"}]}", "messages[0].content");
   check_refused(true, "{\"messages\": [{\"content\": \"a\"}]}", "messages[0].role");
   check_refused(true, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": 5}]}",
                 "messages[1].content");

@@ -116,7 +116,7 @@ static void describe_rotations(Model *model) {
     if (c->astra.prediction && index > 0) {
       block->prediction = add_linear(model, width, inputs, false, true, prefix, two ? "prediction_key" : "prediction");
       if (two) block->prediction_value = add_linear(model, width, inputs, false, true, prefix, "prediction_value");
-      for (int rate = 0; rate < config_rates(c) - 1; rate++) { /* model_use_rate knows this order */
+      for (int rate = 0; rate < config_rates(c) - 1; rate++) { /* the order of prediction_place */
         char name[48];
         const int groups = config_rate_groups(c, rate);
         snprintf(name, sizeof name, "groups%d.%s", groups, two ? "prediction_key" : "prediction");
@@ -136,6 +136,24 @@ static void describe_rotations(Model *model) {
     block->remote_value = add_linear(model, keys, width, false, true, prefix, "remote_value");
   }
   for (size_t i = first; i < model->params.count; i++) model->params.list[i].fitted = true;
+}
+
+/* The parameters of a block's predictions are those of the rate with the most groups, then those of the others in their order. */
+static int prediction_place(const ModelConfig *config) {
+  const int rate = config_rate(config);
+  return rate == config_rates(config) - 1 ? 0 : 2 * config_sites(config) * (rate + 1);
+}
+
+Status model_use_rate(Model *model, int groups) {
+  const int before = prediction_place(&model->config);
+  TRY(config_use_rate(&model->config, groups));
+  const int step = prediction_place(&model->config) - before;
+  for (int64_t index = 0; index < model->config.blocks; index++) {
+    Projection *const of[] = {&model->block[index].prediction, &model->block[index].prediction_value};
+    for (int site = 0; site < 2; site++)
+      if (of[site]->weight >= 0) of[site]->weight += step, of[site]->bias += step;
+  }
+  return STATUS_OK;
 }
 
 /* ---- Decoders ---- */

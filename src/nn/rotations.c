@@ -178,24 +178,6 @@ Status model_set_rotation(Model *model, int64_t index, int site, const double *t
   return status;
 }
 
-/* The parameters of a block's predictions are those of the rate with the most groups, then those of the others in their order. */
-static int prediction_place(const ModelConfig *config) {
-  const int rate = config_rate(config);
-  return rate == config_rates(config) - 1 ? 0 : 2 * config_sites(config) * (rate + 1);
-}
-
-Status model_use_rate(Model *model, int groups) {
-  const int before = prediction_place(&model->config);
-  TRY(config_use_rate(&model->config, groups));
-  const int step = prediction_place(&model->config) - before;
-  for (int64_t index = 0; index < model->config.blocks; index++) {
-    Projection *const of[] = {&model->block[index].prediction, &model->block[index].prediction_value};
-    for (int site = 0; site < 2; site++)
-      if (of[site]->weight >= 0) of[site]->weight += step, of[site]->bias += step;
-  }
-  return STATUS_OK;
-}
-
 static const Projection *prediction_of(const Model *model, int64_t index, int site) {
   return site == 0 ? &model->block[index].prediction : &model->block[index].prediction_value;
 }

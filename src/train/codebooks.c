@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "train/ranks.h"
 #include "train/session.h"
+#include "vq/matrix.h"
 #include "vq/pack.h"
 #include "vq/regression.h"
 #include "vq/residual_moments.h"
@@ -321,14 +322,6 @@ static void set_means(Session *session, int block, int site, const PositionMeans
   model_set_position_mean(session->model, block, site, means->turned);
 }
 
-/* c = a b, a [n, n], b and c [n, m] */
-static void multiply(int64_t n, int64_t m, const double *a, const double *b, double *c) {
-  memset(c, 0, (size_t)(n * m) * sizeof *c);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t k = 0; k < n; k++)
-      for (int64_t j = 0; j < m; j++) c[i * m + j] += a[i * n + k] * b[k * m + j];
-}
-
 /* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
  * block before, and with means of positions that at the row's is taken off x first; the basis is that of r, y = T (x - c), T B y^ is
  * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
@@ -349,7 +342,7 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
   if (watcher->position) set_means(session, block, site, means, rotation);
   TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
-  multiply(n, inputs, rotation->to, weight, product);
+  matrix_multiply(n, inputs, rotation->to, weight, product);
   model_set_prediction(session->model, block, site, product, NULL);
   return STATUS_OK;
 }

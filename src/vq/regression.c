@@ -3,6 +3,7 @@
 #include "vq/regression.h"
 #include "autograd/kernels/eigen.h"
 #include "autograd/kernels/matmul.h"
+#include "vq/matrix.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +19,6 @@ typedef struct Regression {
   real *product;                    /* [max(P, W), P] */
 } Regression;
 
-static void mean_of(const real *rows, int64_t count, int64_t n, double *mean) {
-  memset(mean, 0, (size_t)n * sizeof *mean);
-  for (int64_t row = 0; row < count; row++)
-    for (int64_t i = 0; i < n; i++) mean[i] += (double)rows[row * n + i] / (double)count;
-}
-
-static void centre(const real *rows, int64_t count, int64_t n, const double *mean, real *centred) {
-  for (int64_t row = 0; row < count; row++)
-    for (int64_t i = 0; i < n; i++) centred[row * n + i] = (real)((double)rows[row * n + i] - mean[i]);
-}
-
 /* sum [n, P] += a^T x / count of a piece's rows, a [rows, n]. */
 static void accumulate(const Regression *r, int64_t rows, const real *a, int64_t n, double *sum) {
   matmul(true, false, n, r->inputs, rows, 1, a, n, r->xs, r->inputs, 0, r->product, r->inputs);
@@ -37,12 +27,12 @@ static void accumulate(const Regression *r, int64_t rows, const real *a, int64_t
 
 static Status solve(const Regression *r, const real *x, real *y, double *weight, double *bias) {
   const int64_t n = r->inputs, m = r->outputs;
-  mean_of(x, r->count, n, r->x_mean);
-  mean_of(y, r->count, m, r->y_mean);
+  matrix_mean(x, r->count, n, r->x_mean);
+  matrix_mean(y, r->count, m, r->y_mean);
   for (int64_t at = 0; at < r->count; at += PIECE) {
     const int64_t rows = r->count - at < PIECE ? r->count - at : PIECE;
-    centre(x + at * n, rows, n, r->x_mean, r->xs);
-    centre(y + at * m, rows, m, r->y_mean, r->ys);
+    matrix_centre(x + at * n, rows, n, r->x_mean, r->xs);
+    matrix_centre(y + at * m, rows, m, r->y_mean, r->ys);
     accumulate(r, rows, r->xs, n, r->covariance);
     accumulate(r, rows, r->ys, m, r->cross);
   }

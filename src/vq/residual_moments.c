@@ -4,6 +4,7 @@
 #include "autograd/kernels/matmul.h"
 #include "base/status.h"
 #include "vq/codebook.h"
+#include "vq/matrix.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,88 +15,7 @@
 
 /* The squared 2-Wasserstein distance of two Gaussians (Dowson and Landau, 1982):
  *   W2^2 = |m1 - m2|^2 + tr(C1 + C2 - 2 (C2^1/2 C1 C2^1/2)^1/2)
- * The last trace is the sum of the square roots of the eigenvalues of L^T C1 L, with C2 = L L^T. All in double.
- * Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL algorithm (Golub and Van Loan, 8.3), without vectors.
- */
-
-enum { ROUNDS_MAX = 60 }; /* of QL for one eigenvalue; two or three are usual */
-
-/* ---- eigenvalues ---- */
-
-/* Reflects column k of a (below the diagonal) onto its first number, and the rest of the matrix with it: A <- H A H, H = I - 2 v v^T / v^T
- * v. Column k holds v afterwards. Returns the number that the column becomes. */
-static double reflect(int64_t n, double *a, int64_t k, double *p) {
-  double norm = 0, square = 0, dot = 0;
-  for (int64_t i = k + 1; i < n; i++) norm = hypot(norm, a[i * n + k]);
-  if (!(norm > 0)) return 0;
-  double left = a[(k + 1) * n + k] > 0 ? -norm : norm;
-  a[(k + 1) * n + k] -= left;
-  for (int64_t i = k + 1; i < n; i++) square += a[i * n + k] * a[i * n + k];
-  for (int64_t i = k + 1; i < n; i++) { /* p = 2 A v / v^T v */
-    double sum = 0;
-    for (int64_t j = k + 1; j < n; j++) sum += a[i * n + j] * a[j * n + k];
-    p[i] = 2 * sum / square;
-    dot += p[i] * a[i * n + k];
-  }
-  for (int64_t i = k + 1; i < n; i++) p[i] -= dot / square * a[i * n + k];
-  for (int64_t i = k + 1; i < n; i++)
-    for (int64_t j = k + 1; j < n; j++) a[i * n + j] -= a[i * n + k] * p[j] + p[i] * a[j * n + k];
-  return left;
-}
-
-/* One implicit QL sweep over d[from..to] and the numbers beside the diagonal e[from..to - 1]. */
-static void ql_sweep(int64_t from, int64_t to, double *d, double *e) {
-  double g = (d[from + 1] - d[from]) / (2 * e[from]), r = hypot(g, 1), s = 1, c = 1, p = 0;
-  g = d[to] - d[from] + e[from] / (g + copysign(r, g));
-  for (int64_t i = to - 1; i >= from; i--) {
-    double f = s * e[i], b = c * e[i];
-    e[i + 1] = r = hypot(f, g);
-    if (r == 0) { /* the matrix falls apart here */
-      d[i + 1] -= p;
-      e[to] = 0;
-      return;
-    }
-    s = f / r, c = g / r;
-    g = d[i + 1] - p;
-    r = (d[i] - g) * s + 2 * c * b;
-    p = s * r;
-    d[i + 1] = g + p;
-    g = c * r - b;
-  }
-  d[from] -= p;
-  e[from] = g;
-  e[to] = 0;
-}
-
-static Status ql(int64_t n, double *d, double *e) {
-  double largest = 0;
-  for (int64_t i = 0; i < n; i++) largest = fmax(largest, fmax(fabs(d[i]), fabs(e[i])));
-  for (int64_t from = 0; from < n; from++)
-    for (int round = 0;; round++) {
-      int64_t to = from;
-      while (to + 1 < n && !(fabs(e[to]) <= 1e-16 * (fabs(d[to]) + fabs(d[to + 1])) + 1e-18 * largest)) to++;
-      if (to == from) break;
-      if (round == ROUNDS_MAX || !isfinite(d[from])) return status_set(STATUS_NUMERIC, "an eigenvalue of a covariance was not found");
-      ql_sweep(from, to, d, e);
-    }
-  return STATUS_OK;
-}
-
-/* Eigenvalues of a symmetric matrix [n, n], which is overwritten, in no order. scratch [n]. NUMERIC when one is not found (numbers that are
- * not finite). */
-static Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, double *scratch) {
-  for (int64_t k = 0; k + 2 < n; k++) {
-    values[k] = matrix[k * n + k];
-    double left = reflect(n, matrix, k, scratch);
-    matrix[k * n + k] = left; /* until all reflections are done: scratch is in use */
-  }
-  for (int64_t k = 0; k + 2 < n; k++) scratch[k] = matrix[k * n + k];
-  if (n > 1) values[n - 2] = matrix[(n - 2) * n + n - 2], scratch[n - 2] = matrix[(n - 1) * n + n - 2];
-  values[n - 1] = matrix[n * n - 1], scratch[n - 1] = 0;
-  return ql(n, values, scratch);
-}
-
-/* ---- the distance ---- */
+ * The last trace is the sum of the square roots of the eigenvalues of L^T C1 L, with C2 = L L^T. All in double. */
 
 /* In place, lower: C = L L^T for a semidefinite C. A pivot that is only rounding leaves its column empty. */
 static void factor(int64_t n, double *c) {
@@ -119,7 +39,7 @@ static void factor(int64_t n, double *c) {
  * and frees them; O(n^3), about a second for n = 768. NO_MEMORY; NUMERIC as above. */
 static Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
                                 double *squared) {
-  double *l = calloc((size_t)(3 * n * n + 2 * n), sizeof *l), trace = 0;
+  double *l = calloc((size_t)(3 * n * n + n), sizeof *l), trace = 0;
   if (l == NULL) return status_set(STATUS_NO_MEMORY, "no memory for covariances of width %lld", (long long)n);
   double *product = l + n * n, *inner = product + n * n, *values = inner + n * n;
   memcpy(l, covariance2, (size_t)(n * n) * sizeof *l);
@@ -130,7 +50,7 @@ static Status gaussian_distance(int64_t n, const double *mean1, const double *co
   for (int64_t k = 0; k < n; k++) /* L^T C1 L */
     for (int64_t i = 0; i <= k; i++)
       for (int64_t j = 0; j < n; j++) inner[i * n + j] += l[k * n + i] * product[k * n + j];
-  Status status = gaussian_eigenvalues(n, inner, values, values + n);
+  Status status = eigen_symmetric(n, inner, values);
   for (int64_t i = 0; status == STATUS_OK && i < n; i++) trace += sqrt(fmax(values[i], 0));
   free(l);
   TRY(status);
@@ -172,15 +92,6 @@ static Status reserve(Moments *m) {
                     (long long)m->width);
 }
 
-/* Subtracts the mean of every column and leaves it in mean [W]. */
-static void centre(const Moments *m, real *x, double *mean) {
-  for (int64_t j = 0; j < m->width; j++) mean[j] = 0;
-  for (int64_t r = 0; r < m->rows; r++)
-    for (int64_t j = 0; j < m->width; j++) mean[j] += (double)x[r * m->width + j] / (double)m->rows;
-  for (int64_t r = 0; r < m->rows; r++)
-    for (int64_t j = 0; j < m->width; j++) x[r * m->width + j] = (real)((double)x[r * m->width + j] - mean[j]);
-}
-
 /* to = a^T b / rows */
 static void covariance(Moments *m, const real *a, const real *b, double *to) {
   int64_t width = m->width;
@@ -192,8 +103,10 @@ static void measure(Moments *m, const Codebook *book, const real *x, const int32
   int64_t width = m->width;
   codebook_lookup(book, codes, m->rows, m->quantised);
   for (int64_t i = 0; i < m->rows * width; i++) m->residual[i] = x[i] - m->quantised[i];
-  centre(m, m->quantised, m->mean_quantised);
-  centre(m, m->residual, m->mean_all);
+  matrix_mean(m->quantised, m->rows, m->width, m->mean_quantised);
+  matrix_centre(m->quantised, m->rows, m->width, m->mean_quantised, m->quantised);
+  matrix_mean(m->residual, m->rows, m->width, m->mean_all);
+  matrix_centre(m->residual, m->rows, m->width, m->mean_all, m->residual);
   for (int64_t j = 0; j < width; j++) m->mean_all[j] += m->mean_quantised[j];
   covariance(m, m->quantised, m->quantised, m->quantised_covariance);
   covariance(m, m->residual, m->residual, m->residual_covariance);

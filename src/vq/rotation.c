@@ -3,6 +3,7 @@
 #include "vq/rotation.h"
 #include "autograd/kernels/eigen.h"
 #include "autograd/kernels/matmul.h"
+#include "vq/matrix.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,31 +12,15 @@
 enum { PIECE = 256 };                   /* rows of a product */
 static const double least_share = 1e-3; /* of the largest eigenvalue of a metric */
 
-/* c = a b */
-static void multiply(int64_t n, const double *a, const double *b, double *c) {
-  memset(c, 0, (size_t)(n * n) * sizeof *c);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t k = 0; k < n; k++)
-      for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * n + k] * b[k * n + j];
-}
-
-/* centred = a piece of rows - mean */
-static void centre(const real *rows, int64_t count, int64_t n, const double *mean, real *centred) {
-  for (int64_t row = 0; row < count; row++)
-    for (int64_t i = 0; i < n; i++) centred[row * n + i] = (real)((double)rows[row * n + i] - mean[i]);
-}
-
 /* Products of a piece of rows in reals, their sums in double. */
 static Status moments(const real *samples, int64_t count, int64_t n, double *mean, double *covariance) {
   real *centred = malloc((size_t)((PIECE + n) * n) * sizeof *centred), *products = centred + PIECE * n;
   if (centred == NULL) return status_no_memory(NULL, "a rotation");
-  memset(mean, 0, (size_t)n * sizeof *mean);
   memset(covariance, 0, (size_t)(n * n) * sizeof *covariance);
-  for (int64_t row = 0; row < count; row++)
-    for (int64_t i = 0; i < n; i++) mean[i] += (double)samples[row * n + i] / (double)count;
+  matrix_mean(samples, count, n, mean);
   for (int64_t at = 0; at < count; at += PIECE) {
     const int64_t piece = count - at < PIECE ? count - at : PIECE;
-    centre(samples + at * n, piece, n, mean, centred);
+    matrix_centre(samples + at * n, piece, n, mean, centred);
     matmul(true, false, n, n, piece, 1, centred, n, centred, n, 0, products, n);
     for (int64_t i = 0; i < n * n; i++) covariance[i] += (double)products[i] / (double)count;
   }
@@ -95,15 +80,15 @@ static Status fit(Rotation *rotation, const real *samples, int64_t count, const 
   TRY(moments(samples, count, n, rotation->mean, covariance));
   memcpy(work, metric, (size_t)(n * n) * sizeof *work);
   TRY(roots(n, work, values, root, inverse));
-  multiply(n, root, covariance, work);
-  multiply(n, work, root, seen);
+  matrix_multiply(n, n, root, covariance, work);
+  matrix_multiply(n, n, work, root, seen);
   const double scale = sqrt(trace(n, covariance) / fmax(trace(n, seen), 1e-300));
   TRY(eigen_symmetric(n, seen, values));
   TRY(deal_out(n, groups, values, place));
   for (int64_t k = 0; k < n; k++)
     memcpy(work + k * n, seen + place[k] * n, (size_t)n * sizeof *work); /* rows: components as they are placed */
-  multiply(n, work, root, rotation->to);
-  multiply(n, work, inverse, seen); /* (R^-1 U)^T, as R^-1 is symmetric */
+  matrix_multiply(n, n, work, root, rotation->to);
+  matrix_multiply(n, n, work, inverse, seen); /* (R^-1 U)^T, as R^-1 is symmetric */
   for (int64_t i = 0; i < n; i++)
     for (int64_t j = 0; j < n; j++) {
       rotation->to[i * n + j] *= scale;
@@ -141,7 +126,7 @@ Status rotation_apply(const Rotation *rotation, real *rows, int64_t count) {
   for (int64_t i = 0; i < n * n; i++) to[i] = (real)rotation->to[i];
   for (int64_t at = 0; at < count; at += PIECE) {
     const int64_t piece = count - at < PIECE ? count - at : PIECE;
-    centre(rows + at * n, piece, n, rotation->mean, centred);
+    matrix_centre(rows + at * n, piece, n, rotation->mean, centred);
     matmul(false, true, piece, n, n, 1, centred, n, to, n, 0, rows + at * n, n);
   }
   free(centred);

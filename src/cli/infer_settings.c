@@ -130,7 +130,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {IMAGES | TEXT, {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "text to continue; may be repeated"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "read the prompt from a file; -: standard input"}},
-      {TEXT | OF_LANGUAGE, {OPTION_FLAG, "special", 0, &s->special, .help = "parse special tokens in prompts"}},
+      {TEXT | OF_LANGUAGE, {OPTION_FLAG, "special", 0, &s->special, .help = NULL}},
       {IMAGES | OF_TEXTS, {OPTION_TEXTS, "text", 0, &s->texts, "TEXT", .help = "text to classify; may be repeated"}},
       {IMAGES | OF_TEXTS, {OPTION_TEXTS, "text-pair", 0, &s->pairs, "TEXT", .help = "second text of a pair, one per --text"}},
       {IMAGES | OF_TEXTS,

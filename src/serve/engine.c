@@ -63,6 +63,7 @@ struct Engine {
   int wake;              /* an eventfd: something has come, while the thread waits for devices */
   uint64_t tickets;
   bool stop;
+  int groups;        /* of the bit rate that is wanted, 0: by the links; -1: as it is */
   double rate;       /* requests finished a second, a moving average; 0: not known */
   char failure[512]; /* why the cluster is no more */
   EngineState state;
@@ -85,6 +86,7 @@ static void note_cluster(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
   EngineState *s = &engine->state;
   s->nodes = nodes;
+  s->groups = leader_weights(engine->leader)->config->astra.groups;
   s->prefilling = leader_under_way(engine->leader);
   for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
   int64_t held[WIRE_NODES] = {0};
@@ -468,6 +470,14 @@ static bool take_up(Engine *engine) {
   return true;
 }
 
+static void change_groups(Engine *engine) {
+  pthread_mutex_lock(&engine->lock);
+  const int groups = engine->groups;
+  engine->groups = -1;
+  pthread_mutex_unlock(&engine->lock);
+  if (groups >= 0) leader_use_groups(engine->leader, groups);
+}
+
 /* Until the end, or until there is something to do; meanwhile devices may leave and come back. false: the end. */
 static bool wait_for_work(Engine *engine) {
   enum { WATCH_NANOSECONDS = 250000000 };
@@ -481,6 +491,7 @@ static bool wait_for_work(Engine *engine) {
     until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0 || engine->failure[0] || engine->stop) continue;
     pthread_mutex_unlock(&engine->lock);
+    change_groups(engine);
     if (leader_watch(engine->leader) == STATUS_OK)
       note_cluster(engine);
     else
@@ -496,6 +507,7 @@ static bool wait_for_work(Engine *engine) {
 static void *serve(void *context) {
   Engine *engine = context;
   while (wait_for_work(engine)) {
+    change_groups(engine);
     while (take_up(engine)) continue;
     if (engine->options.split && !engine->failure[0]) serve_texts(engine);
   }
@@ -627,6 +639,20 @@ void engine_cancel(Engine *engine, uint64_t ticket) {
   pthread_mutex_unlock(&engine->lock);
 }
 
+Status engine_use_groups(Engine *engine, int groups) {
+  const ModelConfig *config = engine->options.weights->config;
+  char text[CONFIG_RATES_TEXT];
+  bool known = groups == 0;
+  if (config_rates(config) < 2) return status_set(STATUS_BAD_VALUE, "the model has one bit rate");
+  for (int r = 0; r < config_rates(config); r++) known |= config_rate_groups(config, r) == groups;
+  if (!known) return status_set(STATUS_BAD_VALUE, "%d groups: the model has bit rates of %s", groups, config_rates_text(config, text));
+  pthread_mutex_lock(&engine->lock);
+  engine->groups = groups;
+  engine->state.follows = groups == 0;
+  pthread_mutex_unlock(&engine->lock);
+  return STATUS_OK;
+}
+
 /* ---- beginning and end */
 
 /* Sequences that a device has memory for, each as long as the longest. */
@@ -648,6 +674,7 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   if (!engine) return status_set(STATUS_NO_MEMORY, "no memory for an engine");
   engine->options = *options;
   engine->last = &engine->queue;
+  engine->groups = -1;
   engine->places = options->sequences_max > 0 ? options->sequences_max : 1;
   engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_mutex_init(&engine->lock, NULL);
@@ -671,6 +698,7 @@ Status engine_new(Engine **out, const EngineOptions *options) {
     return status;
   }
   engine->state.ready = true;
+  engine->state.follows = options->leader->adapt_rate;
   if (options->split) engine->state.cache_bytes = leader.sequences * leader_tokens_max(engine->leader) * token_bytes(options);
   note_cluster(engine);
   *out = engine;

@@ -87,6 +87,9 @@ Status engine_submit(Engine *engine, const EngineJob *job, uint64_t *ticket);
 Status engine_classify(Engine *engine, const EngineImages *images, uint64_t *ticket);
 void engine_cancel(Engine *engine, uint64_t ticket);
 
+/* Another bit rate as soon as nothing is under way; 0: by the speed of the links. BAD_VALUE lists those that the model has. */
+Status engine_use_groups(Engine *engine, int groups);
+
 /* ---- what operators see */
 
 typedef enum EngineDeviceState { ENGINE_DEVICE_HERE, ENGINE_DEVICE_GONE, ENGINE_DEVICE_JOINING } EngineDeviceState;
@@ -109,6 +112,8 @@ typedef struct EngineState {
   uint64_t submitted, finished, failed, cancelled, refused;
   uint64_t prompt_tokens, shared_tokens, new_tokens, images;
   uint64_t drafts, drafted;        /* tokens that were guessed; of these, that were right and are new tokens */
+  int groups;                      /* of the bit rate in use; 0: a plain model */
+  bool follows;                    /* the bit rate follows the links */
   int64_t cache_bytes, cache_used; /* for keys and values: of each device; of it in use on the fullest one, as if none were codes */
   int nodes;
   EngineDevice devices[WIRE_NODES];

@@ -152,15 +152,17 @@ static json_t *device_json(const EngineDevice *d, int number) {
 static json_t *engine_json(const ServiceModel *model, const EngineState *s) {
   json_t *devices = json_array();
   for (int d = 0; d < s->nodes; d++) json_array_append_new(devices, device_json(&s->devices[d], d));
-  const AstraConfig *astra = &model->weights->config->astra;
-  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "model",
-                   model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued, "prefilling",
-                   s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished", (json_int_t)s->finished,
-                   "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused", (json_int_t)s->refused,
-                   "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens, "new_tokens",
-                   (json_int_t)s->new_tokens, "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images",
+  json_t *rates = json_array();
+  for (int r = 0; r < config_rates(model->weights->config); r++)
+    json_array_append_new(rates, json_integer(config_rate_groups(model->weights->config, r)));
+  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:b, s:o}",
+                   "model", model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued,
+                   "prefilling", s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished",
+                   (json_int_t)s->finished, "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused",
+                   (json_int_t)s->refused, "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens,
+                   "new_tokens", (json_int_t)s->new_tokens, "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images",
                    (json_int_t)s->images, "cache_bytes", (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used, "groups",
-                   astra->groups, "devices", devices);
+                   s->groups, "rates", rates, "follows_links", (int)s->follows, "devices", devices);
 }
 
 static json_t *cluster_json(Service *service) {
@@ -175,6 +177,32 @@ static json_t *cluster_json(Service *service) {
 }
 
 static void answer_cluster(void *service, HttpRequest *request) { http_reply_json(request, 200, cluster_json(service)); }
+
+/* {"groups": N or "auto"}, of the first model unless "model" names another. */
+static void answer_groups(void *context, HttpRequest *request) {
+  Service *service = context;
+  const ServiceModel *model = NULL;
+  json_t *root = service_body(request);
+  if (!root) return;
+  const char *name = json_string_value(json_object_get(root, "model"));
+  const json_t *wanted = json_object_get(root, "groups");
+  const bool links = json_is_string(wanted) && strcmp(json_string_value(wanted), "auto") == 0;
+  const json_int_t groups = links ? 0 : json_integer_value(wanted);
+  for (int i = 0; i < service->count && !model; i++)
+    if (!name || strcmp(name, service->models[i].name) == 0) model = &service->models[i];
+  if (!model) {
+    http_reply_error(request, 404, "model", "model_not_found", "there is no model %.100s here; /v1/models lists those there are", name);
+  } else if (!links && (groups < 1 || groups > INT32_MAX)) {
+    http_reply_error(request, 400, "groups", "invalid_value", "groups must be a number of groups or \"auto\"");
+  } else if (engine_use_groups(model->engine, (int)groups) != STATUS_OK) {
+    service_refuse(service, request, model, STATUS_BAD_VALUE, "groups");
+  } else {
+    http_reply_json(request, 200,
+                    links ? json_pack("{s:s, s:s}", "model", model->name, "groups", "auto")
+                          : json_pack("{s:s, s:I}", "model", model->name, "groups", groups));
+  }
+  json_decref(root);
+}
 
 /* ---- its events: they wait in one list of the process, which the main thread walks (service_routes_tick) */
 
@@ -288,6 +316,7 @@ const HttpRoute *const service_routes[] = {&(const HttpRoute){"GET", "/v1/models
                                            &(const HttpRoute){"POST", "/tokenize", HTTP_WORK | HTTP_JSON_BODY, answer_tokenize},
                                            &(const HttpRoute){"POST", "/detokenize", HTTP_WORK | HTTP_JSON_BODY, answer_detokenize},
                                            &(const HttpRoute){"GET", "/v1/cluster", 0, answer_cluster},
+                                           &(const HttpRoute){"POST", "/v1/cluster/groups", HTTP_WORK | HTTP_JSON_BODY, answer_groups},
                                            &(const HttpRoute){"GET", "/v1/cluster/events", 0, answer_events},
                                            &(const HttpRoute){"GET", "/health", HTTP_OPEN, answer_health},
                                            &(const HttpRoute){"GET", "/ready", HTTP_OPEN, answer_ready},

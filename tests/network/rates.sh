@@ -47,6 +47,34 @@ printf '0 1000\n0.02 0.02\n100000 0.02\n' >"$work/trace"
 "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --trace "$work/trace" --samples 10 --batch 1 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name"
 grep -q '^astra-infer: 1 groups from the next request on' "$work/err" || report "$name: it does not change"
 
+# A service changes it while it runs.
+name="a service"
+"$build/bin/astra-serve" -c "$run" --nodes 2 --groups 8 --listen 127.0.0.1:0 --no-log >"$work/out" 2>"$work/err" &
+server=$!
+for ((i = 0; i < 300; i++)); do base=$(sed -nE 's/.*listening on (http:[^ ]*)$/\1/p' "$work/err"); [ -z "$base" ] || break; sleep 0.1; done
+groups_become() { # JQ: of the model's state
+  for ((i = 0; i < 200; i++)); do curl -sS "$base/v1/cluster" >"$work/out"; jq -e ".models[0] | $1" "$work/out" >/dev/null && return; sleep 0.1; done
+  report "$name: $1 does not come true"
+}
+choose() { curl -sS "$base/v1/cluster/groups" -H 'Content-Type: application/json' -d "$1" >"$work/out"; }
+bytes_of_image() { # sets bytes: that the devices send for one image
+  local before
+  before=$(curl -sS "$base/v1/cluster" | jq '[.models[0].devices[].bytes_sent] | add')
+  curl -sS "$base/v1/images/classify" -H 'Content-Type: image/png' --data-binary @datasets/pictures/apple_0614.png >"$work/out"
+  holds '.results[0].classes | length == 5'
+  bytes=$(($(curl -sS "$base/v1/cluster" | jq '[.models[0].devices[].bytes_sent] | add') - before))
+}
+groups_become '.groups == 8 and .rates == [1, 4, 8] and (.follows_links | not)'
+bytes_of_image; many=$bytes
+choose '{"groups": 1}'; holds '.groups == 1'
+groups_become '.groups == 1'
+bytes_of_image
+[ "$bytes" -lt "$many" ] || report "$name: $bytes bytes with 1 group, $many with 8"
+choose '{"groups": "auto"}'; groups_become '.follows_links'
+choose '{"groups": 3}'; holds '.error.param == "groups" and (.error.message | contains("1, 4, 8"))'
+choose '{"groups": "many"}'; holds '.error.param == "groups"'
+kill "$server"; wait "$server" || report "$name: exit code at the end"
+
 name="no such rate"
 "$program" eval -c "$run" "${images[@]}" --groups 2 --nodes 2 >"$work/out" 2>"$work/err"
 [ $? -eq 2 ] || report "$name: exit code"

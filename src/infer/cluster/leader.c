@@ -526,6 +526,12 @@ Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTak
   return STATUS_OK;
 }
 
+void leader_use_groups(Leader *leader, int groups) {
+  leader->options.adapt_rate = groups == 0;
+  if (groups > 0) leader->groups = groups;
+  rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
+}
+
 Status leader_watch(Leader *leader) {
   hold(leader);
   Status status = leader_epoch_watch(leader);

@@ -1,6 +1,8 @@
 // The cluster, live: figures of the service, two graphs of the last minute, and a card for each device. States come about once a second;
 // what they count is since the start, so that rates are differences.
 
+import { postJson } from "/server.js";
+
 const $ = (id) => document.getElementById(id);
 const minute = 60000;
 let history = []; // { at, state } of the last minute, the oldest first
@@ -146,6 +148,31 @@ class Card {
   }
 }
 
+// Of a model with several bit rates: which one is in use, and a choice of another. What was chosen stays until the server confirms it.
+let shownModel = "", chosenUntil = 0;
+function showRates(state) {
+  const rates = state.rates ?? [], box = $("rate");
+  $("rate-label").hidden = rates.length < 2;
+  if (rates.length < 2) return;
+  const options = [...rates.map((groups) => new Option(`${groups} ${groups === 1 ? "group" : "groups"} per token`, groups)),
+    new Option(state.follows_links ? `Automatic (now ${state.groups})` : "Automatic", "auto")];
+  if ([...box.options].map((one) => one.text).join() !== options.map((one) => one.text).join()) box.replaceChildren(...options);
+  shownModel = state.model;
+  if (performance.now() > chosenUntil) box.value = state.follows_links ? "auto" : String(state.groups);
+}
+
+async function chooseRate() {
+  const value = $("rate").value;
+  chosenUntil = performance.now() + 2000; // it applies once nothing is running
+  try {
+    await postJson("/v1/cluster/groups", { model: shownModel, groups: value === "auto" ? value : Number(value) });
+  } catch (error) {
+    chosenUntil = 0;
+    $("announce").textContent = error.message;
+  }
+}
+$("rate").addEventListener("change", chooseRate);
+
 let cards = [];
 
 export function showCluster(state, at = performance.now()) {
@@ -170,7 +197,8 @@ export function showCluster(state, at = performance.now()) {
   });
   // Only a model of texts keeps keys and values.
   const room = state.cache_bytes ? `Key/value cache: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} used per device.` : "";
-  const groups = state.groups ? `Bit rate: ${state.groups} code groups per token. ` : "";
+  showRates(state);
+  const groups = state.groups && (state.rates ?? []).length < 2 ? `Bit rate: ${state.groups} code groups per token. ` : "";
   const refused = state.refused ? ` Refused requests: ${thousands(state.refused)}.` : "";
   $("cluster-note").textContent = `${groups}${room}${refused}`.trim();
 }

@@ -173,6 +173,11 @@ Status engine_classify(Engine *e, const EngineImages *images, uint64_t *ticket) 
   return fake_add(e, job, ticket);
 }
 
+Status engine_use_groups(Engine *e, int groups) {
+  e->state.groups = groups;
+  return STATUS_OK;
+}
+
 void engine_cancel(Engine *e, uint64_t ticket) {
   pthread_mutex_lock(&e->lock);
   if (ticket >= 1 && ticket <= (uint64_t)e->count) e->jobs[ticket - 1].cancelled = true;

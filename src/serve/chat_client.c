@@ -85,7 +85,7 @@ static Status refusal(const Exchange *exchange) {
   char retry[64] = "";
   if (exchange->retry_after > 0) snprintf(retry, sizeof retry, "; try again in %d s", exchange->retry_after);
   Status status = code == 429 || code == 503 ? STATUS_BUSY : STATUS_PEER;
-  if (code == 401 && !message) message = "an API key is required (--api-key-file)";
+  if (code == 401) message = "it requires a valid API key: give --api-key-file FILE"; /* the service says how to send one over HTTP */
   status_set(status, "%s answered %ld%s%.300s%s", exchange->client->shown, code, message ? ": " : "", message ? message : "", retry);
   json_decref(root);
   return status;

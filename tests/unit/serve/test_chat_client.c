@@ -134,20 +134,20 @@ static void failures_are_told(void **state) {
     const char *answer;
     Status status;
     const char *message, *text;
-  } cases[] = {{"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"the queue is full\"}}",
-                STATUS_BUSY, "answered 503: the queue is full; try again in 7 s", NULL},
-               {"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"Roles must alternate\"}}", STATUS_PEER,
-                "answered 400: Roles must alternate", NULL},
-               {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "an API key is required (--api-key-file)", NULL},
-               {"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n", STATUS_PEER, "answered 500", NULL},
-               {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\n", STATUS_PEER, "the answer broke off", "Go"},
-               {STREAM
-                "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\ndata: {\"error\": {\"message\": \"a device failed\"}}\n\n",
-                STATUS_PEER, "a device failed", "Go"},
-               {STREAM "data: <html>\n\n", STATUS_PEER, "what came is no JSON", NULL},
-               {STREAM "data: [1, 2]\n\ndata: {\"choices\": 5}\n\ndata: {\"choices\": [{\"delta\": {\"content\": 5}}]}\n\n", STATUS_PEER,
-                "the answer broke off", NULL},
-               {STREAM, STATUS_PEER, "the answer broke off", NULL}};
+  } cases[] = {
+      {"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"the queue is full\"}}", STATUS_BUSY,
+       "answered 503: the queue is full; try again in 7 s", NULL},
+      {"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"Roles must alternate\"}}", STATUS_PEER,
+       "answered 400: Roles must alternate", NULL},
+      {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "it requires a valid API key: give --api-key-file FILE", NULL},
+      {"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n", STATUS_PEER, "answered 500", NULL},
+      {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\n", STATUS_PEER, "the answer broke off", "Go"},
+      {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\ndata: {\"error\": {\"message\": \"a device failed\"}}\n\n",
+       STATUS_PEER, "a device failed", "Go"},
+      {STREAM "data: <html>\n\n", STATUS_PEER, "what came is no JSON", NULL},
+      {STREAM "data: [1, 2]\n\ndata: {\"choices\": 5}\n\ndata: {\"choices\": [{\"delta\": {\"content\": 5}}]}\n\n", STATUS_PEER,
+       "the answer broke off", NULL},
+      {STREAM, STATUS_PEER, "the answer broke off", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Server server;
     ChatAnswer answer;

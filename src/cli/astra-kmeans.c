@@ -181,6 +181,7 @@ static Status report_rates(const ModelConfig *config, const char *directory, con
   Status status = all && list ? STATUS_OK : status_no_memory(NULL, "a report");
   for (int rate = 0; rate < rates && status == STATUS_OK; rate++) {
     if (!json && rate > 0) putchar('\n');
+    object = NULL;
     at_rate.astra.groups = config_rate_groups(config, rate);
     status = report(&at_rate, directory, context, json ? &object : NULL);
     if (json && rates > 1) json_array_append_new(list, object);

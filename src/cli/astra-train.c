@@ -343,9 +343,10 @@ static Status inherit(TrainCommand *command, const Option *table) {
   const AstraConfig *astra = &config.astra;
   if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
     if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
-    if (train->codebooks == train->model) { /* what its codebooks are of */
+    if (train->codebooks != NULL && strcmp(train->codebooks, train->model) == 0) { /* what its codebooks are of */
       if (!given(table, "rotation")) train->rotation = astra->rotation;
-      if (!given(table, "prediction")) train->prediction = astra->prediction, train->plain_prediction = config_plain_prediction(astra);
+      if (!given(table, "prediction")) train->prediction = astra->prediction;
+      train->plain_prediction = config_plain_prediction(astra);
     }
     const int groups = (int)train->groups; /* with --eval-only and one number: that rate of the checkpoint's */
     if (command->eval_only && given(table, "groups") && astra->rate_count > 0 && train->rates[1] == 0) {

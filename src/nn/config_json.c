@@ -473,11 +473,11 @@ static Status read_devices(const Fields *fields, AstraConfig *astra) {
 
 /* Several bit rates. `groups`, which programs that know one use, is the largest. */
 static Status read_rates(const Fields *fields, AstraConfig *astra) {
-  static const char accepted[] = "a list of up to 16 ascending numbers, of which astra.groups is the last";
+  static const char accepted[] = "a list of 2 to 16 ascending numbers, of which astra.groups is the last";
   const json_t *value = fields_value(fields, "rates");
   if (!value) return STATUS_OK;
   const size_t count = json_array_size(value);
-  if (!json_is_array(value) || count < 1 || count > CONFIG_RATES) return fields_bad(fields, "rates", accepted);
+  if (!json_is_array(value) || count < 2 || count > CONFIG_RATES) return fields_bad(fields, "rates", accepted);
   for (size_t i = 0; i < count; i++) {
     const json_t *groups = json_array_get(value, i);
     const json_int_t least = i > 0 ? astra->rates[i - 1] + 1 : 1;
@@ -486,7 +486,7 @@ static Status read_rates(const Fields *fields, AstraConfig *astra) {
     astra->rates[i] = (int)json_integer_value(groups);
   }
   if (astra->rates[count - 1] != astra->groups) return fields_bad(fields, "rates", accepted);
-  astra->rate_count = count > 1 ? (int)count : 0;
+  astra->rate_count = (int)count;
   return STATUS_OK;
 }
 

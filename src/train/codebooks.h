@@ -13,7 +13,8 @@
  * site of the emulation, which is cleared first. UNSUPPORTED where a codebook is too large for frequencies. */
 Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies);
 
-/* Counts likewise. bits [rates]: of a token over all blocks, coded with these frequencies; packed they are config_bits_per_token. */
+/* Counts likewise. bits [rates]: of a token over all blocks, coded with these frequencies; packed they are
+ * config_codebooks times config_code_bits. */
 Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits);
 
 /* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */

@@ -27,7 +27,7 @@
 typedef struct PlanNode {
   int64_t tokens;           /* N of the longest sequence */
   double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */
-  double codebooks;         /* L C K d 2, the paper's M_codebook: in 16 bits, as are the weights */
+  double codebooks;         /* L C K d 2 for each bit rate, the paper's M_codebook: in 16 bits, as are the weights */
   double cache;             /* keys and values: own tokens in full, 16 bits, those of the others as codes (kv_cache_predict) */
   double work;              /* the tape of a prompt of N tokens: from ids to the logits of the last */
   double together;          /* weights, codebooks, cache and work */
@@ -124,7 +124,8 @@ static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) 
   node->paper = cache_bytes(shape, own, PAPER_SITES, NARROW_BYTES);
   node->paper_full = cache_bytes(shape, all, PAPER_SITES, NARROW_BYTES);
   if (astra->groups > 0)
-    node->codebooks = (double)config_codebooks(config) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;
+    node->codebooks =
+        (double)(config_rates(config) * config_codebooks(config)) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;
 }
 
 /* The model as nodes load it, adapters folded in. It gets no memory. A plain one, or one for one device, has no codes: both caches are

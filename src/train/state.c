@@ -266,7 +266,8 @@ static Status check_scales(const Entry *entry, const SafeTensor *tensor, const c
 static Status check_counters(const Entry *entry, const SafeTensor *tensor, const char *path) {
   int64_t counters[COUNTERS];
   memcpy(counters, tensor->data, (size_t)entry->count * sizeof *counters);
-  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MAX && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
+  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MAX && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0 &&
+              counters[3] <= STEPS_MAX;
   for (int r = 0; r < 3; r++) {
     int64_t any = 0;
     for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];
@@ -280,7 +281,8 @@ static Status check_updates(const Entry *entry, const SafeTensor *tensor, const 
   for (int64_t i = 0; i < entry->count; i++) {
     int64_t updates;
     memcpy(&updates, tensor->data + (size_t)i * sizeof updates, sizeof updates);
-    if (updates < 0) return status_set(STATUS_BAD_FILE, "%s: \"rates\" holds a negative number: it is damaged; start anew", path);
+    if (updates < 0 || updates > STEPS_MAX)
+      return status_set(STATUS_BAD_FILE, "%s: \"rates\" holds a number that no run can have come to: it is damaged; start anew", path);
   }
   return STATUS_OK;
 }

@@ -290,7 +290,7 @@ static Status report_interval(Run *run) {
 
 /* ---------------------------------------------------------------- evaluations */
 
-/* What the evaluation has seen of each codebook. */
+/* What the evaluation has seen of each codebook, of several bit rates of the one with the most groups. */
 static void print_codebooks(const Session *session) {
   char place[EMULATE_PLACE];
   for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {

@@ -28,6 +28,15 @@ check() { # MODEL SITE SITES_PER_BLOCK
   "$program" -c "$run" --prompt "The history of the city began in the" --max-new-tokens 8 --json >"$work/out" 2>"$work/err" || report "$name: generation"
 }
 
+# A checkpoint of before, whose first block is coded, stays one, whether the option is given again or not.
+name="a checkpoint of before"
+"$build/tests/infer/make_sample" "$work/before" tiny 4rp
+for option in "" --prediction; do
+  "$train" --model "$work/before" --dataset synthetic:16x16:7:64 --eval-only $option --json >"$work/out" 2>"$work/err" || report "$name $option"
+  field '"\(.accuracy) \(.accuracy_plain)"'
+done >"$work/both"
+[ "$(sort -u "$work/both" | wc -l)" = 1 ] || report "$name: $(cat "$work/both")"
+
 check checkpoints/gpt2-mini x 1
 check tests/golden/stories260K kv 2
 exit $failed

@@ -286,12 +286,12 @@ static void test_refused_astra(void **state) {
   (void)state;
   assert_refused("{" SMALL ",\"astra\":8}", STATUS_BAD_FILE, "astra");
   assert_refused(ASTRA("\"groups\":7"), STATUS_BAD_FILE, "astra.groups 7 does not divide");
-  static const char *const rates[] = {
-      "8", "[]", "[1,8,4]", "[1,1,8]", "[1,4]", "[0,8]", "[1,16]", "[1,\"2\",8]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,48]"};
+  static const char *const rates[] = {"8",     "[]",    "[8]",    "[1,8,4]",     "[1,1,8]",
+                                      "[1,4]", "[0,8]", "[1,16]", "[1,\"2\",8]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,48]"};
   for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
     char json[256];
     snprintf(json, sizeof json, "{" SMALL ",\"astra\":{\"groups\":8,\"rates\":%s}}", rates[i]);
-    assert_refused(json, STATUS_BAD_FILE, "astra.rates must be a list of up to 16 ascending numbers, of which astra.groups is the last");
+    assert_refused(json, STATUS_BAD_FILE, "astra.rates must be a list of 2 to 16 ascending numbers, of which astra.groups is the last");
   }
   assert_refused(ASTRA("\"groups\":8,\"rates\":[1,5,8]"), STATUS_BAD_FILE, "astra.rates 5 does not divide");
   assert_refused(ASTRA("\"groups\":-1"), STATUS_BAD_FILE, "astra.groups");

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "nn/json_build.h"
-#include "train/bench_step.h"
+#include "train/emulate.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -386,7 +386,58 @@ static Status run_machine(int argc, char **argv) {
 const CliCommand bench_peak_command = {"peak", "measure peak rates of this machine: matrix products and memory, per thread count",
                                        run_machine};
 
+/* ---- Sessions of drawn samples ---- */
+
+enum { STREAM_CODEWORDS = 32 };
+
+enum { CLASSES = 100, LARGEST_DEFAULT_BATCH = 64 };
+
+Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]) {
+  ModelConfig config;
+  TRY(checkpoint_is_path(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
+  train->drawn = config_is_decoder(&config);
+  long long side = train->image_size > 0 ? train->image_size : config.image;
+  config_release(&config);
+  long long batch = train->batch > 0 ? train->batch : LARGEST_DEFAULT_BATCH; /* 0: the session chooses */
+  snprintf(name, BENCH_NAME, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4 * batch);
+  if (!train->drawn) train->dataset = name;
+  train->init = "random";
+  train->augment = "none";
+  return STATUS_OK;
+}
+
+Status bench_session_open(Session *session, const TrainOptions *options, bool forward) {
+  TRY(session_open(session, options, forward ? SESSION_LOOK : SESSION_TRAIN));
+  if (!session_astra(session)) return STATUS_OK;
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
+  const int sites = session->emulation.rates * session->emulation.blocks * session->emulation.sites;
+  const int64_t count = sites * session->options.entries * config_site_width(session->config);
+  for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
+  Status status = emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
+  if (status != STATUS_OK) session_close(session);
+  return status;
+}
+
 /* ---- Profiles ---- */
+
+static void add_part(void *context, const char *name, TapePhase phase, double seconds) {
+  BenchProfile *profile = context;
+  BenchPart *part = profile->part, *end = part + profile->parts;
+  while (part < end && (part->phase != phase || strcmp(part->name, name) != 0)) part++;
+  if (part == end && profile->parts == BENCH_PARTS) return;
+  if (part == end) *part = (BenchPart){.name = name, .phase = phase}, profile->parts++;
+  double products = matmul_counted().seconds;
+  part->seconds += seconds;
+  part->product_seconds += products - profile->products_before;
+  part->calls++;
+  profile->products_before = products;
+}
+
+void bench_profile_watch(BenchProfile *profile, Tape *tape) {
+  if (profile != NULL) profile->products_before = matmul_counted().seconds;
+  tape_profile(tape, profile ? add_part : NULL, profile);
+}
 
 static const char *const phase_names[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
 

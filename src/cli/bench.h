@@ -2,12 +2,13 @@
  * tables; and the commands themselves. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
+#include "autograd/tape.h"
 #include "autograd/tensor.h"
 #include "base/options.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "cli/cli.h"
-#include "train/bench_step.h"
+#include "train/session.h"
 #include <jansson.h>
 #include <stdint.h>
 
@@ -75,7 +76,40 @@ void bench_peak_print(const BenchPeak *peak);
 /* The same as members of a JSON object: threads, kernels, blas, peak_gflops... */
 void bench_peak_json(const BenchPeak *peak, json_t *object);
 
-/* A profile (train/bench_step.h) as a table and as JSON: where the time of a step goes, and what of it lies outside of products. */
+/* Sessions whose samples are drawn. */
+
+/* Random tokens for train->model; or images of the size that it takes, so that no time goes into resizing them, and whose `name`, kept by
+ * the caller, is the data set's. Weights are random. */
+enum { BENCH_NAME = 96 };
+Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]);
+
+/* A session for steps, or forward passes alone: random weights; codebooks of random normal numbers, which is how activations after a
+ * LayerNorm lie. The options name a synthetic data set or say `drawn`. Close it with session_close, after the benches; nothing is open
+ * after a failure. */
+Status bench_session_open(Session *session, const TrainOptions *options, bool forward);
+
+/* Where the time of repeated work on a tape goes, by kind of operation and phase, and how much of each is matrix products; as a table and
+ * as JSON. */
+
+/* The time of one kind of operation in one phase, over all repetitions. */
+typedef struct BenchPart {
+  const char *name;
+  TapePhase phase;
+  double seconds, product_seconds; /* in all; inside matrix products */
+  int64_t calls;
+} BenchPart;
+
+enum { BENCH_PARTS = 64 };
+
+typedef struct BenchProfile {
+  BenchPart part[BENCH_PARTS]; /* [parts] */
+  int parts;                   /* set to 0 to forget what was added, as it belongs to a warm-up */
+  double products_before;      /* matmul_counted().seconds when the last operation ended */
+} BenchProfile;
+
+/* Every operation of the tape is added from here on, until the next call; NULL: none is. To be called after the count of
+ * products was reset. The profile must not be moved meanwhile. */
+void bench_profile_watch(BenchProfile *profile, Tape *tape);
 
 /* `step`: seconds of the mean repetition, of which the shares are; peak_part: rate of the products over the machine's best. Sorts the parts
  * by time. */
@@ -85,7 +119,8 @@ json_t *profile_table_json(const BenchProfile *profile, int64_t repetitions);
 
 /* The commands that have files of their own. fpar and class-token check claims of the paper on a trained checkpoint, latency draws its
  * figures in virtual time. */
-extern const CliCommand bench_forward_command, bench_decode_command, bench_kmeans_command, bench_op_command, bench_quantize_command,
-    bench_peak_command, bench_scaling_command, bench_accuracy_command, bench_fpar_command, bench_class_token_command, bench_latency_command;
+extern const CliCommand bench_step_command, bench_forward_command, bench_decode_command, bench_kmeans_command, bench_op_command,
+    bench_quantize_command, bench_peak_command, bench_scaling_command, bench_accuracy_command, bench_fpar_command,
+    bench_class_token_command, bench_latency_command;
 
 #endif

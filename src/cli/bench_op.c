@@ -11,7 +11,6 @@
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/json_build.h"
-#include "train/bench_step.h"
 #include "train/session.h"
 #include "vq/codebook.h"
 #include "vq/navq.h"

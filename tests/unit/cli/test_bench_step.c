@@ -1,6 +1,8 @@
 /* Timed steps: samples that are kept, figures that fit each other, a profile that adds up; and which rows the noise moments of a large
  * batch come from. */
-#include "train/bench_step.h"
+#define bench_step_command tested_bench_step_command
+#include "cli/bench_step.c" /* its steps are inside of it */
+#undef bench_step_command
 #include "train/plan.c"
 #include "unit/train/tiny_run.h"
 

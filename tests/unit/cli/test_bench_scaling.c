@@ -1,6 +1,8 @@
 /* The cost model of a job against closed forms: a slow link, a fast one, overlap, divided states, copies in memory; and the buckets of a
  * block. */
-#include "train/bench_step.h"
+#define bench_scaling_command tested_bench_scaling_command
+#include "cli/bench_scaling.c" /* its cost model is inside of it */
+#undef bench_scaling_command
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@ static const ScalingStep sample = {.forward = 0.2,
                                    .numbers = numbers,
                                    .units = 10};
 
-static ScalingResult predict(ScalingLink link, int ranks, Wire wire, bool divided) {
+static ScalingResult predicted(ScalingLink link, int ranks, Wire wire, bool divided) {
   ScalingResult result;
   scaling_predict(&sample, &link, ranks, wire, divided, &result);
   return result;
@@ -31,7 +33,7 @@ static void near(double got, double expected) {
 
 static void one_rank_computes_alone(void **state) {
   (void)state;
-  ScalingResult result = predict((ScalingLink){1, 1, 1, false}, 1, WIRE_FP32, false);
+  ScalingResult result = predicted((ScalingLink){1, 1, 1, false}, 1, WIRE_FP32, false);
   near(result.step, 0.73);
   near(result.traffic, 0);
 }
@@ -41,18 +43,18 @@ static void a_fast_link_is_hidden(void **state) {
   (void)state;
   const double x = 0.75 * 4 * EACH / 1e9;
   const ScalingLink link = {1e-3, 1e9, 0, false};
-  ScalingResult result = predict(link, 4, WIRE_FP32, false);
+  ScalingResult result = predicted(link, 4, WIRE_FP32, false);
   near(result.step, 0.73 + 2 * x + 2e-3 + 2e-3);
   near(result.traffic, BUCKETS * 2 * 0.75 * 4 * EACH);
   near(result.exposed, result.step - 0.73);
-  near(predict(link, 4, WIRE_BF16, false).step, 0.73 + x + 4e-3);
+  near(predicted(link, 4, WIRE_BF16, false).step, 0.73 + x + 4e-3);
 }
 
 /* The link never rests from the first bucket on. */
 static void a_slow_link_decides(void **state) {
   (void)state;
   const double x = 0.5 * 4 * EACH / 1e6;
-  near(predict((ScalingLink){0, 1e6, 1e-9, false}, 2, WIRE_FP32, false).step, 0.33 + 0.1 + BUCKETS * 2 * x);
+  near(predicted((ScalingLink){0, 1e6, 1e-9, false}, 2, WIRE_FP32, false).step, 0.33 + 0.1 + BUCKETS * 2 * x);
   ScalingStep step = sample;
   ScalingResult result;
   step.statistics = EACH; /* which go first, in full precision */
@@ -64,15 +66,15 @@ static void divided_states(void **state) {
   (void)state;
   const double x = 0.5 * 4 * EACH / 1e6;
   const ScalingLink link = {0, 1e6, 0, false};
-  ScalingResult result = predict(link, 2, WIRE_FP32, true);
+  ScalingResult result = predicted(link, 2, WIRE_FP32, true);
   near(result.step, 0.25 + 0.04 + 0.1 + BUCKETS * x + BUCKETS * x);
-  near(result.traffic, predict(link, 2, WIRE_FP32, false).traffic);
+  near(result.traffic, predicted(link, 2, WIRE_FP32, false).traffic);
 }
 
 static void memory_overlaps_nothing(void **state) {
   (void)state;
   const double x = 0.5 * 4 * EACH / 1e9;
-  near(predict((ScalingLink){0, 1e9, 0, true}, 2, WIRE_FP32, false).step, 0.73 + BUCKETS * 2 * x);
+  near(predicted((ScalingLink){0, 1e9, 0, true}, 2, WIRE_FP32, false).step, 0.73 + BUCKETS * 2 * x);
 }
 
 /* Every number is in one bucket, the first of which is the end of the block; a process by itself owns them all, and sums change nothing. */

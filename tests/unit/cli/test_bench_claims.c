@@ -1,7 +1,10 @@
 /* Bins of batches by full-precision attention rate; shares that are drawn, and scores that are the evaluation's; the error of class tokens
  * beside one that is computed here from the model's answers. */
-#include "autograd/tape.h"
-#include "train/claims.h"
+#define bench_fpar_command        tested_bench_fpar_command
+#define bench_class_token_command tested_bench_class_token_command
+#include "cli/bench_claims.c" /* its measures are inside of it */
+#undef bench_fpar_command
+#undef bench_class_token_command
 #include "unit/train/tiny_run.h"
 #include <math.h>
 

@@ -294,26 +294,6 @@ Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *b
   return exchange ? shared_codebooks_finish(&parallel->codebooks, session->tape, &session->revive_rng) : STATUS_OK;
 }
 
-enum { SUM_LOSS, SUM_TASK, SUM_COMMITMENT, SUM_CORRECT, SUM_ITEMS, SUM_UNITS, SUM_FAILED, SUM_STOP, SUMS };
-
-Status data_parallel_result(Session *session, const TaskBatch *batch, Status failed, StepResult *result, bool *stop) {
-  (void)session;
-  double weight = (double)batch->count / (double)batch->whole;
-  double sums[SUMS] = {
-      [SUM_LOSS] = weight * result->loss,      [SUM_TASK] = weight * result->task,  [SUM_COMMITMENT] = weight * result->commitment,
-      [SUM_CORRECT] = (double)result->correct, [SUM_ITEMS] = (double)result->items, [SUM_UNITS] = (double)result->units,
-      [SUM_FAILED] = failed != STATUS_OK,      [SUM_STOP] = interrupt_asked()};
-  ranks_sum(sums, SUMS);
-  *stop = sums[SUM_STOP] > 0;
-  *result = (StepResult){.loss = sums[SUM_LOSS],
-                         .task = sums[SUM_TASK],
-                         .commitment = sums[SUM_COMMITMENT],
-                         .correct = (int64_t)sums[SUM_CORRECT],
-                         .items = (int64_t)sums[SUM_ITEMS],
-                         .units = (int64_t)sums[SUM_UNITS]};
-  return sums[SUM_FAILED] > 0 ? ranks_agree(failed) : STATUS_OK;
-}
-
 Status data_parallel_step(Session *session, double factor, double scale, double *norm) {
   DataParallel *parallel = session->parallel;
   Status status = optimizer_step(&session->optimizer, factor, scale, norm);

@@ -25,10 +25,6 @@ void data_parallel_close(Session *session);
  * whether the batch was quantised. */
 Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange);
 
-/* The micro-batch's result over all ranks. `failed`: this rank's loss, or OK; each rank gets the first failure. *stop: some rank was asked
- * to stop. */
-Status data_parallel_result(Session *session, const TaskBatch *batch, Status failed, StepResult *result, bool *stop);
-
 /* optimizer_step, in all ranks alike; with options.shard_optimizer each takes its part of the step and gets the others' weights. */
 Status data_parallel_step(Session *session, double factor, double scale, double *norm);
 

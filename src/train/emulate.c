@@ -79,36 +79,6 @@ Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t 
 
 /* ---- Token loss ---- */
 
-static const double SHARE_MAX = 0.95, SPAN_MAX = 1e6;
-
-/* ---- the option */
-
-static Status malformed(const char *text) {
-  return status_set(
-      STATUS_BAD_USAGE,
-      "--token-loss \"%s\": a share of the tokens between 0 and %g is accepted, and behind it \",span:\" and the mean length of "
-      "a run of lost ones, between share / (1 - share), 1 at least, and %g",
-      text, SHARE_MAX, SPAN_MAX);
-}
-
-Status token_loss_parse(TokenLoss *loss, const char *text) {
-  static const char behind[] = ",span:";
-  char *end;
-  *loss = (TokenLoss){0, 0};
-  if (text == NULL) return STATUS_OK;
-  loss->share = strtod(text, &end);
-  if (end == text || !(loss->share >= 0 && loss->share <= SHARE_MAX)) return malformed(text);
-  if (*end == '\0') return STATUS_OK;
-  if (strncmp(end, behind, sizeof behind - 1) != 0) return malformed(text);
-  const char *number = end + sizeof behind - 1;
-  loss->span = strtod(number, &end);
-  const double min = fmax(loss->share / (1 - loss->share), 1);
-  bool fits = end != number && *end == '\0' && loss->span >= min && loss->span <= SPAN_MAX;
-  return fits ? STATUS_OK : malformed(text);
-}
-
-/* ---- the draw */
-
 /* [0, 1), number `at` of the stream's. */
 static double uniform(uint64_t key, uint64_t at) {
   uint32_t word[PHILOX_WORDS];
@@ -313,13 +283,6 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 void emulate_use_rate(Emulation *emulation, int rate) { emulation->site = emulation->all + rate * emulation->blocks * emulation->sites; }
-
-int emulate_draw_rate(const Emulation *emulation) {
-  static const uint64_t key = 0x6269742072617465; /* apart from other users of the seed */
-  Rng rng;
-  rng_init(&rng, emulation->options.seed ^ key, emulation->step);
-  return (int)rng_below(&rng, (uint64_t)emulation->rates);
-}
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
   const Exchange exchange = {.begin = begin, .finish = finish, .know = know, .carried = emulation->carried, .lost_of_spans = true};

@@ -20,10 +20,6 @@ typedef struct TokenLoss {
   double span;  /* mean length of a run of lost tokens; 0: each one by itself */
 } TokenLoss;
 
-/* "P" or "P,span:S", "0.05,span:8": P of all tokens, in runs of S on the mean (a two-state chain: Gilbert, 1960). BAD_USAGE says what is
- * accepted; a run has a minimum length, below which that share cannot be lost. NULL: none. */
-Status token_loss_parse(TokenLoss *loss, const char *text);
-
 /* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
  * the runner places tokens. */
 
@@ -98,8 +94,6 @@ typedef struct Emulation {
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
 void emulate_use_rate(Emulation *emulation, int rate); /* what comes next is quantised at this one; the first in use is config's */
-/* The rate of a training step, uniform, a function of seed and step alone. */
-int emulate_draw_rate(const Emulation *emulation);
 /* Batches are shares from `first` on of whole ones of `samples`; they are whole from 0 on of as many as they have. */
 void emulate_share(Emulation *emulation, int64_t first, int64_t samples);
 void emulate_begin_step(Emulation *emulation, bool training);

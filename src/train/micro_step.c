@@ -2,6 +2,7 @@
 #include "train/micro_step.h"
 #include "autograd/ops/ops.h"
 #include "train/data_parallel.h"
+#include "train/ranks.h"
 #include "train/validate.h"
 #include <math.h>
 
@@ -18,7 +19,12 @@ static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **
     return layout_build_chosen(&session->layout, all, session->order, kept);
   }
   if (!session_astra(session)) return task_lay_plain(session, tokens);
-  if (session->emulation.rates > 1 && !tape_planning(session->tape)) TRY(session_use_rate(session, emulate_draw_rate(&session->emulation)));
+  if (session->emulation.rates > 1 && !tape_planning(session->tape)) {
+    static const uint64_t key = 0x6269742072617465; /* apart from other users of the seed */
+    Rng rng;
+    rng_init(&rng, session->emulation.options.seed ^ key, session->emulation.step);
+    TRY(session_use_rate(session, (int)rng_below(&rng, (uint64_t)session->emulation.rates)));
+  }
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;
   *exchange = &session->emulation.exchange;
@@ -62,6 +68,26 @@ static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool
   return exchange ? emulate_update(&session->emulation, session->tape, &session->revive_rng) : STATUS_OK;
 }
 
+enum { SUM_LOSS, SUM_TASK, SUM_COMMITMENT, SUM_CORRECT, SUM_ITEMS, SUM_UNITS, SUM_FAILED, SUM_STOP, SUMS };
+
+/* The result over all ranks. `failed`: this rank's loss, or OK; each rank gets the first failure. *stop: some rank was asked to stop. */
+static Status add_ranks(const TaskBatch *batch, Status failed, StepResult *result, bool *stop) {
+  double weight = (double)batch->count / (double)batch->whole;
+  double sums[SUMS] = {
+      [SUM_LOSS] = weight * result->loss,      [SUM_TASK] = weight * result->task,  [SUM_COMMITMENT] = weight * result->commitment,
+      [SUM_CORRECT] = (double)result->correct, [SUM_ITEMS] = (double)result->items, [SUM_UNITS] = (double)result->units,
+      [SUM_FAILED] = failed != STATUS_OK,      [SUM_STOP] = interrupt_asked()};
+  ranks_sum(sums, SUMS);
+  *stop = sums[SUM_STOP] > 0;
+  *result = (StepResult){.loss = sums[SUM_LOSS],
+                         .task = sums[SUM_TASK],
+                         .commitment = sums[SUM_COMMITMENT],
+                         .correct = (int64_t)sums[SUM_CORRECT],
+                         .items = (int64_t)sums[SUM_ITEMS],
+                         .units = (int64_t)sums[SUM_UNITS]};
+  return sums[SUM_FAILED] > 0 ? ranks_agree(failed) : STATUS_OK;
+}
+
 Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
   Tape *tape = session->tape;
   const TokenLayout *layout;
@@ -92,7 +118,7 @@ Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) 
     snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
     status = learn(session, loss, batch, exchange != NULL);
     if (status == STATUS_OK && failed != STATUS_OK) status_set(failed, "%s", message);
-    if (status == STATUS_OK) status = data_parallel_result(session, batch, failed, result, &session->stop);
+    if (status == STATUS_OK) status = add_ranks(batch, failed, result, &session->stop);
   } else {
     if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
     if (status == STATUS_OK) status = learn(session, loss, batch, exchange != NULL);

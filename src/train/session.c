@@ -265,6 +265,86 @@ bool run_defaults_doubt(const Session *session, char *text, size_t size) {
   return true;
 }
 
+/* ---- Tokens that are lost in training ---- */
+
+static const double SHARE_MAX = 0.95, SPAN_MAX = 1e6;
+
+static Status malformed(const char *text) {
+  return status_set(
+      STATUS_BAD_USAGE,
+      "--token-loss \"%s\": a share of the tokens between 0 and %g is accepted, and behind it \",span:\" and the mean length of "
+      "a run of lost ones, between share / (1 - share), 1 at least, and %g",
+      text, SHARE_MAX, SPAN_MAX);
+}
+
+/* "P" or "P,span:S", "0.05,span:8": P of all tokens, in runs of S on the mean (a two-state chain: Gilbert, 1960). BAD_USAGE says what is
+ * accepted; a run has a minimum length, below which that share cannot be lost. NULL: none. */
+static Status token_loss_parse(TokenLoss *loss, const char *text) {
+  static const char behind[] = ",span:";
+  char *end;
+  *loss = (TokenLoss){0, 0};
+  if (text == NULL) return STATUS_OK;
+  loss->share = strtod(text, &end);
+  if (end == text || !(loss->share >= 0 && loss->share <= SHARE_MAX)) return malformed(text);
+  if (*end == '\0') return STATUS_OK;
+  if (strncmp(end, behind, sizeof behind - 1) != 0) return malformed(text);
+  const char *number = end + sizeof behind - 1;
+  loss->span = strtod(number, &end);
+  const double min = fmax(loss->share / (1 - loss->share), 1);
+  bool fits = end != number && *end == '\0' && loss->span >= min && loss->span <= SPAN_MAX;
+  return fits ? STATUS_OK : malformed(text);
+}
+
+/* ---- The teacher of a run with distillation ---- */
+
+static Status refuse_teacher(const char *path, const char *what, int64_t teacher, int64_t run) {
+  return status_set(STATUS_BAD_USAGE,
+                    "--distill: the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data",
+                    path, what, (long long)teacher, (long long)run);
+}
+
+static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
+  const ModelConfig *config = session->config;
+  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
+  if (teacher->classes != config->classes) return refuse_teacher(path, "classes:", teacher->classes, config->classes);
+  if (config_is_decoder(config)) {
+    if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
+    return teacher->context >= session->tokens ? STATUS_OK : refuse_teacher(path, "a context of", teacher->context, session->tokens);
+  }
+  return teacher->image == config->image ? STATUS_OK : refuse_teacher(path, "images of side", teacher->image, config->image);
+}
+
+/* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
+ * that a teacher, as a rule the plain model it starts from, gives for the same batch, augmentation included. The teacher computes on one
+ * device, with every token in full precision, and does not learn; its weights stay mapped in their file. Temperature 1: its probabilities
+ * are mixed into the targets (CrossEntropy.teaching), so that the loss has the same scale with and without it.
+ * Opens session->teacher where options.distill > 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
+ * names the option and what does not fit the run: kind of model, sizes of images, classes, vocabulary, context. */
+static Status teacher_open(Session *session) {
+  const TrainOptions *options = &session->options;
+  const char *path = options->teacher ? options->teacher : session->origin;
+  ModelConfig config;
+  if (options->distill == 0 && options->teacher)
+    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
+  if (options->distill == 0 || !learning(session)) return STATUS_OK;
+  if (path == NULL || strcmp(path, "random") == 0 || strcmp(path, "mimetic") == 0)
+    return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
+  const bool described = options->teacher != NULL;
+  TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
+  Teacher *teacher = &session->teacher;
+  config.astra.groups = 0;
+  Status status = check_teacher(session, &config, path);
+  if (status == STATUS_OK) status = model_new(&teacher->model, &config);
+  config_release(&config);
+  if (status == STATUS_OK && session->use == SESSION_PLAN) {
+    status = param_reserve(model_params(teacher->model), false);
+  } else if (status == STATUS_OK) {
+    status = checkpoint_map_params(teacher->model, path, &teacher->mapping);
+    if (status == STATUS_OK) status = model_pack_weights(teacher->model, tape_uses_bf16(session->tape));
+  }
+  return status == STATUS_OK ? status : status_wrap(status, "--distill");
+}
+
 /* ---- Sessions ---- */
 
 enum { STREAM_MAP = 2, STREAM_REVIVE, STREAM_MIXUP }; /* 1 is that of the first weights */
@@ -416,7 +496,7 @@ static Status open_work(Session *session) {
     tape_use_bf16(session->tape, true);
     TRY(param_make_shadows(model_params(session->model)));
   }
-  TRY(task_teacher_open(session));
+  TRY(teacher_open(session));
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)
@@ -486,7 +566,8 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 
 void session_close(Session *session) {
   if (session->task != NULL) session->task->source->close(session);
-  task_teacher_close(session);
+  model_free(session->teacher.model);
+  checkpoint_unmap(session->teacher.mapping);
   optimizer_release(&session->optimizer);
   emulate_release(&session->emulation);
   tape_free(session->tape);

@@ -125,54 +125,6 @@ static Tensor *last_rows(Tape *tape, Tensor *encoded, const TaskBatch *batch) {
 
 /* ---- Distillation ---- */
 
-static Status refuse_teacher(const char *path, const char *what, int64_t teacher, int64_t run) {
-  return status_set(STATUS_BAD_USAGE,
-                    "--distill: the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data",
-                    path, what, (long long)teacher, (long long)run);
-}
-
-static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
-  const ModelConfig *config = session->config;
-  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
-  if (teacher->classes != config->classes) return refuse_teacher(path, "classes:", teacher->classes, config->classes);
-  if (config_is_decoder(config)) {
-    if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
-    return teacher->context >= session->tokens ? STATUS_OK : refuse_teacher(path, "a context of", teacher->context, session->tokens);
-  }
-  return teacher->image == config->image ? STATUS_OK : refuse_teacher(path, "images of side", teacher->image, config->image);
-}
-
-Status task_teacher_open(Session *session) {
-  const TrainOptions *options = &session->options;
-  const bool learning = session->use == SESSION_TRAIN || session->use == SESSION_PLAN;
-  const char *path = options->teacher ? options->teacher : session->origin;
-  ModelConfig config;
-  if (options->distill == 0 && options->teacher)
-    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
-  if (options->distill == 0 || !learning) return STATUS_OK;
-  if (path == NULL || strcmp(path, "random") == 0 || strcmp(path, "mimetic") == 0)
-    return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
-  const bool described = options->teacher != NULL;
-  TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
-  Teacher *teacher = &session->teacher;
-  config.astra.groups = 0;
-  Status status = check_teacher(session, &config, path);
-  if (status == STATUS_OK) status = model_new(&teacher->model, &config);
-  config_release(&config);
-  if (status == STATUS_OK && session->use == SESSION_PLAN) {
-    status = param_reserve(model_params(teacher->model), false);
-  } else if (status == STATUS_OK) {
-    status = checkpoint_map_params(teacher->model, path, &teacher->mapping);
-    if (status == STATUS_OK) status = model_pack_weights(teacher->model, tape_uses_bf16(session->tape));
-  }
-  return status == STATUS_OK ? status : status_wrap(status, "--distill");
-}
-
-void task_teacher_close(Session *session) {
-  model_free(session->teacher.model);
-  checkpoint_unmap(session->teacher.mapping);
-}
-
 /* Whether this pass learns from a teacher: there is one, and the tape records. */
 static bool is_taught(const Session *session) { return session->teacher.model != NULL && tape_recording(session->tape); }
 

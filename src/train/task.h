@@ -86,15 +86,6 @@ ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *con
  * session is open. */
 Status task_lay_plain(Session *session, int64_t tokens);
 
-/* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
- * that a teacher, as a rule the plain model it starts from, gives for the same batch, augmentation included. The teacher computes on one
- * device, with every token in full precision, and does not learn; its weights stay mapped in their file. Temperature 1: its probabilities
- * are mixed into the targets (CrossEntropy.teaching), so that the loss has the same scale with and without it.
- * Opens session->teacher where options.distill > 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
- * names the option and what does not fit the run: kind of model, sizes of images, classes, vocabulary, context. */
-Status task_teacher_open(Session *session);
-void task_teacher_close(Session *session); /* accepts a session without one */
-
 /* ---- How its answers are reported */
 
 enum { TASK_MEASURES = 3, TASK_TEXT = 96 };

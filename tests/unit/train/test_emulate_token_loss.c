@@ -1,30 +1,9 @@
-/* Lost tokens in training: what the option accepts, how many are lost and in what runs, that a draw repeats, what the emulation masks, and
+/* Lost tokens in training: how many are lost and in what runs, that a draw repeats, what the emulation masks, and
  * that a run without losses is what it was. Going on after an interruption is test_resume.c's. */
 #include "train/emulate.c"
 #include "train/validate.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
-
-static void options_are_read(void **state) {
-  (void)state;
-  static const struct {
-    const char *text;
-    double share, span;
-  } good[] = {{NULL, 0, 0},      {"0", 0, 0},           {"0.05", 0.05, 0}, {"0.05,span:8", 0.05, 8}, {"0.95,span:19", 0.95, 19},
-              {"1e-3", 1e-3, 0}, {"0.5,span:1", 0.5, 1}};
-  static const char *const bad[] = {
-      "",           "x",          "-0.1",          "0.96",          "nan",          "0.05,",         "0.05,span",
-      "0.05,span:", "0.05,run:8", "0.05,span:0.5", "0.9,span:8.99", "0.05,span:8x", "0.05,span:2e6", "5%"};
-  TokenLoss loss;
-  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-    assert_int_equal(token_loss_parse(&loss, good[i].text), STATUS_OK);
-    assert_true(loss.share == good[i].share && loss.span == good[i].span);
-  }
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    if (token_loss_parse(&loss, bad[i]) != STATUS_BAD_USAGE) fail_msg("\"%s\" was accepted", bad[i]);
-    assert_non_null(strstr(status_message(), "--token-loss"));
-  }
-}
 
 enum { SEQUENCES = 400, TOKENS = 256 };
 
@@ -166,13 +145,8 @@ static void a_plain_model_loses_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(options_are_read),
-      cmocka_unit_test(shares_and_runs),
-      cmocka_unit_test(draws_repeat),
-      cmocka_unit_test(the_emulation_masks),
-      cmocka_unit_test(what_a_run_learns),
-      cmocka_unit_test(evaluations_repeat),
-      cmocka_unit_test(a_plain_model_loses_nothing),
+      cmocka_unit_test(shares_and_runs),   cmocka_unit_test(draws_repeat),       cmocka_unit_test(the_emulation_masks),
+      cmocka_unit_test(what_a_run_learns), cmocka_unit_test(evaluations_repeat), cmocka_unit_test(a_plain_model_loses_nothing),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

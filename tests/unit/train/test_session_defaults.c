@@ -1,6 +1,6 @@
 /* Defaults that follow from the data and from where the weights come from; those that are given stand; runs of earlier versions keep
  * theirs. */
-#include "train/session.h"
+#include "train/session.c"
 #include "unit/train/tiny_run.h"
 
 static TrainOptions open_options(void) {
@@ -98,9 +98,33 @@ static void earlier_runs_keep_their_defaults(void **state) {
   session_close(&session);
 }
 
+static void token_losses_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double share, span;
+  } good[] = {{NULL, 0, 0},      {"0", 0, 0},           {"0.05", 0.05, 0}, {"0.05,span:8", 0.05, 8}, {"0.95,span:19", 0.95, 19},
+              {"1e-3", 1e-3, 0}, {"0.5,span:1", 0.5, 1}};
+  static const char *const bad[] = {
+      "",           "x",          "-0.1",          "0.96",          "nan",          "0.05,",         "0.05,span",
+      "0.05,span:", "0.05,run:8", "0.05,span:0.5", "0.9,span:8.99", "0.05,span:8x", "0.05,span:2e6", "5%"};
+  TokenLoss loss;
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    assert_int_equal(token_loss_parse(&loss, good[i].text), STATUS_OK);
+    assert_true(loss.share == good[i].share && loss.span == good[i].span);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    if (token_loss_parse(&loss, bad[i]) != STATUS_BAD_USAGE) fail_msg("\"%s\" was accepted", bad[i]);
+    assert_non_null(strstr(status_message(), "--token-loss"));
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(little_data_gets_enough_steps), cmocka_unit_test(the_rate_follows_from_the_weights),
-                                     cmocka_unit_test(the_warmup_is_a_tenth_of_any_run), cmocka_unit_test(what_is_given_stands),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(token_losses_are_read),
+                                     cmocka_unit_test(little_data_gets_enough_steps),
+                                     cmocka_unit_test(the_rate_follows_from_the_weights),
+                                     cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
+                                     cmocka_unit_test(what_is_given_stands),
                                      cmocka_unit_test(earlier_runs_keep_their_defaults)};
   threads_start(1);
   int failures = cmocka_run_group_tests(tests, tiny_make, tiny_remove);

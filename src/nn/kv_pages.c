@@ -542,6 +542,12 @@ void kv_pages_keep(KvPages *p, int sequence, const int32_t *ids, int64_t count) 
   p->tokens_computed += (uint64_t)count;
 }
 
+/* Its pages stay listed, and are written over. */
+void kv_pages_truncate(KvPages *p, int sequence, int64_t tokens) {
+  Sequence *s = &p->sequence[sequence];
+  if (s->rows > tokens - s->remote) s->rows = tokens - s->remote;
+}
+
 /* ---- reading */
 
 KvPagesBlock kv_pages_block(const KvPages *p, int sequence, int block) {

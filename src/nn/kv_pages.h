@@ -87,6 +87,9 @@ Status kv_pages_store(KvPages *pages, int sequence, int block, int64_t count, co
 /* The first `count` rows stored behind those kept are kept: tokens ids [count]. Full pages can then be found by others. */
 void kv_pages_keep(KvPages *pages, int sequence, const int32_t *ids, int64_t count);
 
+/* Of a sequence that shares nothing (KvSpans.in_full) all but the first `tokens` are forgotten; fewer stay as they are. */
+void kv_pages_truncate(KvPages *pages, int sequence, int64_t tokens);
+
 /* ---- reading */
 
 /* Rows of a block: keys of row r and kv head h are [head width] numbers at page[r / page] + keys, and (h page + r % page) head widths

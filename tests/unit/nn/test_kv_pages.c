@@ -441,6 +441,34 @@ static void what_does_not_fit_is_refused(void **state) {
   kv_pages_free(NULL);
 }
 
+/* Drafts that were kept and are taken back: what follows is written over their rows, and read. */
+static void what_nobody_shares_is_truncated(void **state) {
+  const KvPagesSetup setup = setup_of(false, NARROW_NONE, PAGES);
+  KvPages *pages;
+  Text text = {.room = MAX, .spans = {.in_full = true}};
+  int64_t shared;
+  (void)state;
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  assert_int_equal(kv_pages_join(pages, text.ids, 1, &text.spans, MAX, &text.number, &shared), STATUS_OK);
+  for (int round = 0; round < 8; round++) {
+    const int64_t kept = round * 9 % 14 < text.count ? round * 9 % 14 : text.count;
+    kv_pages_truncate(pages, text.number, kept);
+    text.count = kept;
+    check(pages, &text);
+    kv_pages_truncate(pages, text.number, MAX); /* nothing comes back */
+    for (int64_t i = kept; i < 14; i++) text.ids[i] = round + (int32_t)i;
+    store(pages, &text, kept, 14 - kept, 14 - kept);
+    text.count = 14;
+    check(pages, &text);
+  }
+  assert_int_equal(kv_pages_statistics(pages).used, (14 + PAGE - 1) / PAGE);
+  KvSpans spans;
+  assert_int_equal(kv_pages_find(pages, text.ids, 14, &spans), 0);
+  kv_pages_leave(pages, text.number);
+  assert_int_equal(kv_pages_statistics(pages).used, 0);
+  kv_pages_free(pages);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_read_their_own_text),
                                      cmocka_unit_test(whole_pages_of_a_beginning_are_shared),
@@ -449,6 +477,7 @@ int main(void) {
                                      cmocka_unit_test(equal_pages_are_not_joined),
                                      cmocka_unit_test(the_least_recently_used_goes_first),
                                      cmocka_unit_test(a_prompt_is_taken_from_a_cache),
+                                     cmocka_unit_test(what_nobody_shares_is_truncated),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

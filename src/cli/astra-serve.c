@@ -23,7 +23,7 @@ typedef struct Serve {
   const char *listen, *keys, *certificate, *secret, *cors, *template;
   int64_t queue, sequences, connections, per_address, threads;
   double max_body, max_header, cache, rate, request_seconds, head_seconds, body_seconds, stall_seconds, drain;
-  bool log;
+  bool log, drafts;
   int speculation;
 } Serve;
 
@@ -64,8 +64,11 @@ static int own_options(Serve *s, Option rows[OWN_ROWS]) {
       {OPTION_INT, "queue", 0, &s->queue, "N", .min = 1, .max = 100000, .help = "requests waiting for a place; more get 503"},
       {OPTION_INT, "sequences", 0, &s->sequences, "N", .min = 1, .max = 4096, .help = "texts decoded at a time"},
       {OPTION_SIZE, "cache-memory", 0, &s->cache, "SIZE", .help = "memory of a device for keys and values; 0: a quarter of what is free"},
-      {OPTION_CHOICE, "speculate", 0, &s->speculation, .choices = "auto|lookup|off",
-       .help = "guess a text's next tokens from what it has said before, and check several at once: where it pays, always, never"},
+      {OPTION_CHOICE, "speculate", 0, &s->speculation, .choices = "auto|lookup|off|draft",
+       .help = "guess a text's next tokens and check several at once: where it pays, always from what it has said before, never, always "
+               "by another device with nothing to do"},
+      {OPTION_FLAG, "drafts", 0, &s->drafts,
+       .help = "hold a copy of each language model in 4 bits, with which devices here that have nothing to do draft for others"},
       {OPTION_REAL, "rate", 0, &s->rate, "N", .min = 0, .max = 1e6, .help = "requests per minute of a key or address; 0: any"},
       {OPTION_TIME, "request-timeout", 0, &s->request_seconds, "TIME", .help = "time limit per request, its stream included; 0: none"},
       {OPTION_SIZE, "max-body", 0, &s->max_body, "SIZE", .help = "maximum size of a request's body"},
@@ -131,6 +134,15 @@ static Status open_texts(const Serve *s, Served *served, ServiceModel *model) {
   return STATUS_OK;
 }
 
+/* The copy for the devices of this machine; workers have their own. */
+static Status make_drafts(const Serve *s, InferRun *run) {
+  const ClusterOptions *cluster = &run->cluster.options;
+  if (cluster->local + cluster->peer_count < 2)
+    return status_set(STATUS_BAD_USAGE, "%s: a device drafts for another one; with --nodes or --peers there are several",
+                      s->drafts ? "--drafts" : "--speculate draft");
+  return cluster->local > 0 ? weights_make_drafts(&run->weights, run->directory) : STATUS_OK;
+}
+
 static Status open_model(const Serve *s, const InferSettings *settings, const char *given, Served *served, ServiceModel *model) {
   const char *directory;
   split_name(given, model->name, &directory);
@@ -145,6 +157,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   model->images_max = text ? 0 : settings->batch;
   LeaderOptions wanted = {.batch_max = text ? 1 : settings->batch, .tokens_max = model->tokens_max};
   TRY(infer_run_prepare(&served->settings, run, &wanted, &served->leader));
+  if (text && (s->drafts || s->speculation == SPECULATION_DRAFT)) TRY(make_drafts(s, run));
   served->leader.stop = &hard_stop;
   const EngineOptions options = {.weights = &run->weights,
                                  .partition = text ? NULL : &run->partition,

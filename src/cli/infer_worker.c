@@ -59,7 +59,7 @@ typedef struct Worker {
   int64_t threads, queue;
   double idle_timeout;
   int busy;
-  bool announce, once, quiet;
+  bool drafts, announce, once, quiet;
 } Worker;
 
 static const char usage[] = "astra-infer worker --checkpoint DIR|--fetch DIR [OPTION...]",
@@ -82,6 +82,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
        .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
+      {OPTION_FLAG, "drafts", 0, &w->drafts,
+       .help = "hold a copy of a language model in 4 bits, to draft tokens for other devices while there is nothing to do (astra-serve)"},
       {OPTION_GROUP, .help = "Listening:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS",
        .help = "HOST:PORT, [IPV6]:PORT, PORT (on this machine), unix:PATH, or local (this user only)"},
@@ -105,6 +107,7 @@ static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   Status status = infer_run_find(checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
+  if (status == STATUS_OK && w->drafts && config_is_decoder(weights->config)) status = weights_make_drafts(weights, directory);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   free(directory);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/share.h"
 #include "infer/code_exchange.h"
+#include "infer/drafter.h"
 #include "infer/node_sequences.h"
 #include "infer/node_share.h"
 #include "infer/patches.h"
@@ -34,6 +35,11 @@ typedef struct NodeText {
   KvCache cache;
   Sampler sampler;
   NodeSequences *sequences;                                         /* that live here; NULL: none can */
+  Drafter *drafter;                                                 /* NULL: it has nothing to draft with */
+  uint8_t *told;                                                    /* [4 + 4 tokens_max] a DRAFT */
+  int32_t *told_ids;                                                /* [tokens_max] */
+  uint8_t drafted[WIRE_DRAFTS_BYTES];                               /* a DRAFTED */
+  uint8_t drafts[WIRE_HEADER + WIRE_DRAFTS_BYTES];                  /* stays here until it is sent */
   uint32_t stopped;                                                 /* number of the last request that the leader wants no more tokens of */
   int32_t token;                                                    /* the last one */
   uint8_t tokens[CONNECTION_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
@@ -90,13 +96,34 @@ Status node_place(Node *node, const WireHeader *header, uint8_t **payload) {
     *payload = node->progress;
     return STATUS_OK;
   }
+  if (header->kind == WIRE_DRAFT && node->text.drafter && header->bytes <= 4 + 4 * (size_t)node->setup->tokens_max) {
+    *payload = node->text.told;
+    return STATUS_OK;
+  }
+  if (header->kind == WIRE_DRAFTED && node->text.sequences) {
+    *payload = node->text.drafted;
+    return STATUS_OK;
+  }
   TRY(check_request(node, header, &request));
   NodeRequest *slot = &node->requests[header->request & 1];
   *payload = slot->arrived ? NULL : slot->payload;
   return STATUS_OK;
 }
 
+static Status take_drafts(Node *node, const WireHeader *header) {
+  int32_t ids[SPECULATION_CHAIN];
+  int64_t base, count;
+  if (header->kind == WIRE_DRAFT) {
+    TRY(request_parse_draft(node->text.told, header->bytes, node->setup, &base, node->text.told_ids, &count));
+    return drafter_tell(node->text.drafter, header->request, base, node->text.told_ids, count, header->count);
+  }
+  TRY(request_parse_draft(node->text.drafted, header->bytes, node->setup, &base, ids, &count));
+  node_sequences_drafts(node->text.sequences, header->request, base, ids, count);
+  return STATUS_OK;
+}
+
 Status node_deliver(Node *node, const WireHeader *header) {
+  if (header->kind == WIRE_DRAFT || header->kind == WIRE_DRAFTED) return take_drafts(node, header);
   if (header->kind == WIRE_STOP) {
     node->text.stopped = header->request;
     node_sequences_stop(node->text.sequences, header->request);
@@ -475,6 +502,26 @@ Status node_decode(Node *node) {
   return node->cancelled ? status_set(STATUS_INTERRUPTED, "the sequences were cancelled") : STATUS_OK;
 }
 
+double node_waits(const Node *node) { return node_sequences_wait(node->text.sequences); }
+
+bool node_is_drafter(const Node *node) { return node->text.drafter != NULL; }
+bool node_drafts(const Node *node) {
+  return drafter_works(node->text.drafter) || (drafter_ready(node->text.drafter) && connection_queued(node->control) == 0);
+}
+
+/* Drafts that cannot be sent at once are sent with those that follow. */
+Status node_draft(Node *node) {
+  Drafter *drafter = node->text.drafter;
+  int32_t ids[SPECULATION_CHAIN];
+  WireHeader header = {.kind = WIRE_DRAFTS};
+  int64_t base;
+  if (!drafter_ready(drafter) || connection_queued(node->control) > 0) drafter_step(drafter);
+  if (!drafter_ready(drafter) || connection_queued(node->control) > 0) return STATUS_OK;
+  header.count = (uint32_t)drafter_take(drafter, &header.request, &base, ids);
+  header.bytes = (uint32_t)request_draft(node->text.drafts + WIRE_HEADER, base, ids, header.count);
+  return send_message(node, node->text.drafts, header);
+}
+
 /* ---- one request ---- */
 
 static Status begin(Node *node, const NodeRequest *request) {
@@ -698,6 +745,13 @@ static Status start_division(Node *node, Connection **peers) {
   return STATUS_OK;
 }
 
+static Status start_drafter(Node *node) {
+  const size_t max = (size_t)node->setup->tokens_max;
+  if (!(node->text.told = malloc(4 + 4 * max)) || !(node->text.told_ids = malloc(max * sizeof *node->text.told_ids)))
+    return status_set(STATUS_NO_MEMORY, "no memory for a text to draft for");
+  return drafter_new(&node->text.drafter, node->setup);
+}
+
 static Status start(Node *node, Connection **peers) {
   const NodeSetup *setup = node->setup;
   TRY(node_share_check(setup));
@@ -712,6 +766,7 @@ static Status start(Node *node, Connection **peers) {
     KvCacheSetup cache = node->text.cache.setup;
     cache.codewords = node->text.cache.codewords;
     TRY(node_sequences_new(&node->text.sequences, setup, node->self, &cache, node->control));
+    if (setup->weights->drafts && node->nodes > 1) TRY(start_drafter(node));
   }
   if (!node->exchanges) model_watch(setup->weights->model, &node->pulse);
   return STATUS_OK;
@@ -757,6 +812,9 @@ void node_free(Node *node) {
   layout_release(&node->layout);
   kv_cache_release(&node->text.cache);
   node_sequences_free(node->text.sequences);
+  drafter_free(node->text.drafter);
+  free(node->text.told);
+  free(node->text.told_ids);
   sampler_release(&node->text.sampler);
   for (int i = 0; i < 2; i++) {
     free(node->requests[i].payload);

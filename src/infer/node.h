@@ -26,6 +26,13 @@ bool node_has_request(const Node *node); /* one has arrived that is not answered
 /* Sequences live on this node: it computes a new token of each, and sends them. A failure is that of node_answer. */
 bool node_decodes(const Node *node);
 Status node_decode(Node *node);
+double node_waits(const Node *node); /* seconds for which that may wait for drafts of another device; 0: it is due */
+
+/* It has a copy of the model to draft with, for sequences of other nodes; there is something to draft; a step of that, and what comes of
+ * it is sent. */
+bool node_is_drafter(const Node *node);
+bool node_drafts(const Node *node);
+Status node_draft(Node *node);
 
 /* Computes the oldest one, *number, and sends the answer. INTERRUPTED after node_cancel, or when the leader is gone; else a failure caused
  * by node *fault; -1: by none. The node is then of no more use. */

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Seconds: a reply of which nothing is known yet, and the longest wait for one; and how many times the usual reply that is. */
+static const double first_reply = 0.05, longest_wait = 0.25, wait_replies = 4;
+
 typedef struct NodeSequence {
   uint32_t number; /* of its request; 0: the place is free */
   int place;       /* in the pages */
@@ -22,7 +25,16 @@ typedef struct NodeSequence {
   bool stopped;
   SpeculationMode mode;
   SpeculationRecord record;
-  int drafts, length;                /* of a step: tokens behind the last one, and of the occurrence that they followed */
+  int drafts, length; /* of a step: tokens behind the last one, and of the occurrence that they followed */
+  bool foreign;       /* they are another device's */
+  int asked;          /* drafts that another device is asked for; 0: none */
+  bool hears;         /* that device has drafts in time */
+  bool answered;      /* it has, since it was asked */
+  double told;        /* clock_now: when it was asked, with the last tokens */
+  double waited;      /* since then, for the drafts of this step; < 0: they were not waited for */
+  int64_t base;       /* of the text, where its chain begins */
+  int chained;        /* ids of the chain; 0: there is none */
+  int32_t chain[SPECULATION_CHAIN];
   int32_t next[1 + SPECULATION_MAX]; /* of a step: the last token, and drafts of what follows it */
 } NodeSequence;
 
@@ -36,6 +48,8 @@ struct NodeSequences {
   DecodeRows *rows;     /* [setup->sequences] of a step */
   int *row_of;          /* [setup->sequences] whose rows these are */
   SpeculationCosts costs;
+  SpeculationDrafter drafter;
+  double reply;         /* seconds that another device usually takes to draft */
   uint8_t *messages;    /* a ring of CONNECTION_QUEUE: they stay here until they are sent */
   size_t message_bytes; /* of one */
   int message;
@@ -60,7 +74,8 @@ Status node_sequences_new(NodeSequences **out, const NodeSetup *setup, int self,
   const size_t count = (size_t)setup->sequences;
   NodeSequences *q = *out = calloc(1, sizeof *q);
   if (!q) return status_set(STATUS_NO_MEMORY, "no memory for sequences");
-  *q = (NodeSequences){.setup = setup, .self = self, .control = control, .message_bytes = WIRE_HEADER + request_decoded_max(setup)};
+  *q = (NodeSequences){
+      .setup = setup, .self = self, .control = control, .reply = first_reply, .message_bytes = WIRE_HEADER + request_decoded_max(setup)};
   const bool memory = (q->list = calloc(count, sizeof *q->list)) && (q->rows = calloc(count, sizeof *q->rows)) &&
                       (q->row_of = calloc(count, sizeof *q->row_of)) && (q->messages = malloc(CONNECTION_QUEUE * q->message_bytes));
   Status status = memory ? make_pages(q, cache) : status_set(STATUS_NO_MEMORY, "no memory for %d sequences", setup->sequences);
@@ -115,6 +130,8 @@ Status node_sequences_join(NodeSequences *q, uint32_t number, const SequenceOpti
   s->made = (uint32_t)sampling->made;
   s->enough = s->made + (uint32_t)sampling->max;
   s->stopped = false;
+  s->hears = false;
+  s->chained = 0;
   q->newest = s;
   return STATUS_OK;
 }
@@ -129,6 +146,80 @@ Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, 
   if (!*logits) return tape_status(tape);
   kv_pages_keep(q->pages, q->newest->place, ids + shared, count - shared);
   return STATUS_OK;
+}
+
+/* ---- the rows of a step ---- */
+
+/* Drafts end where the text does in any case: there is nothing to pick after its last token. */
+static int most_drafts(const NodeSequences *q, const NodeSequence *s) {
+  const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, least = wanted < room ? wanted : room;
+  return least < 0 ? 0 : least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
+}
+
+/* Drafts of another device where they are there, unless look-up promises more. */
+static DecodeRows rows_of(const NodeSequences *q, NodeSequence *s) {
+  const int most = most_drafts(q, s), asked = s->asked < most ? s->asked : most;
+  const bool looks_up = s->mode == SPECULATION_AUTO || s->mode == SPECULATION_LOOKUP;
+  const int here = speculation_follow(s->text, s->count, s->base, s->chain, s->chained), foreign = here < asked ? here : asked;
+  s->next[0] = s->text[s->count - 1];
+  s->drafts = looks_up ? speculation_look_up(s->text, s->count, most, s->next + 1, &s->length) : 0;
+  if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->length, s->drafts);
+  s->foreign = foreign > 0 && foreign >= s->drafts;
+  if (s->foreign) {
+    s->drafts = foreign;
+    memcpy(s->next + 1, s->chain + s->chained - here, (size_t)foreign * sizeof *s->chain);
+  }
+  return (DecodeRows){.sequence = s->place, .ids = s->next, .count = 1 + s->drafts, .logits = 1 + s->drafts};
+}
+
+/* ---- drafts of another device ---- */
+
+/* The sequence, where it is the only one: no other waits with it. */
+static NodeSequence *only_one(const NodeSequences *q) {
+  NodeSequence *only = NULL;
+  for (int i = 0; i < q->setup->sequences; i++) {
+    if (q->list[i].number == 0 || q->list[i].stopped) continue;
+    if (only) return NULL;
+    only = &q->list[i];
+  }
+  return only;
+}
+
+/* How many are wanted for the next step, told with this one's tokens. */
+static void ask(NodeSequences *q, NodeSequence *s) {
+  const bool asks = (s->mode == SPECULATION_AUTO || s->mode == SPECULATION_DRAFT) && node_setup_count(q->setup) > 1 && only_one(q) == s;
+  const int most = most_drafts(q, s) - 1;
+  const int asked = asks && most > 0 ? speculation_ask(&q->costs, &q->drafter, s->mode == SPECULATION_DRAFT) : 0;
+  s->asked = asked < most ? asked : most > 0 ? most : 0;
+  s->hears &= s->asked > 0;
+  s->answered = false;
+  s->waited = -1;
+  s->told = clock_now();
+}
+
+void node_sequences_drafts(NodeSequences *q, uint32_t number, int64_t base, const int32_t *ids, int64_t count) {
+  for (int i = 0; i < q->setup->sequences; i++) {
+    NodeSequence *s = &q->list[i];
+    if (s->number != number || speculation_follow(s->text, s->count, base, ids, (int)count) == 0) continue;
+    if (base == s->count && !s->answered) q->reply = 0.8 * q->reply + 0.2 * fmin(clock_now() - s->told, longest_wait);
+    s->answered |= base == s->count;
+    s->hears = true;
+    s->base = base;
+    s->chained = (int)count;
+    memcpy(s->chain, ids, (size_t)count * sizeof *ids);
+  }
+}
+
+/* Where it was asked and has not answered, though the step waited, it is not waited for until it is heard again. */
+double node_sequences_wait(NodeSequences *q) {
+  NodeSequence *s = only_one(q);
+  if (!s || !s->hears || s->asked == 0) return 0;
+  const double most = fmin(wait_replies * q->reply, longest_wait), left = s->told + most - clock_now();
+  s->waited = most - fmax(left, 0);
+  rows_of(q, s);
+  if (s->drafts >= s->asked) return 0;
+  s->hears = left > 0;
+  return fmax(left, 0);
 }
 
 /* ---- new tokens ---- */
@@ -149,6 +240,7 @@ static DecodedToken pick(NodeSequences *q, NodeSequence *s, const real *logits) 
   if (token.end != SEQUENCE_NUMERIC && s->top >= 0)
     token.top_count = sampler_logprobs(logits, q->setup->weights->config->vocabulary, token.id, &token.logprob, s->top, token.top);
   token.drawn = s->sampler.drawn;
+  token.wanted = s->asked;
   if (token.end != SEQUENCE_GOES_ON) leave(q, s);
   return token;
 }
@@ -186,6 +278,7 @@ Status node_sequences_echo(NodeSequences *q, uint32_t number, int top, const int
 Status node_sequences_begin(NodeSequences *q, const Tensor *logits) {
   uint8_t *message = next_message(q);
   ByteCursor at = byte_cursor_to(message + WIRE_HEADER);
+  ask(q, q->newest);
   DecodedToken token = pick(q, q->newest, logits->value);
   TRY(request_decoded(&at, NULL, 0, &token));
   return send_tokens(q, message, at.at, 1);
@@ -202,21 +295,13 @@ bool node_sequences_any(const NodeSequences *q) {
   return false;
 }
 
-/* The rows of a sequence in the next step. Drafts end where the text does in any case: there is nothing to pick after its last token. */
-static DecodeRows rows_of(NodeSequences *q, NodeSequence *s) {
-  const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, least = wanted < room ? wanted : room;
-  const int most = least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
-  s->next[0] = s->text[s->count - 1];
-  s->drafts = s->mode == SPECULATION_OFF ? 0 : speculation_look_up(s->text, s->count, most, s->next + 1, &s->length);
-  if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->length, s->drafts);
-  return (DecodeRows){.sequence = s->place, .ids = s->next, .count = 1 + s->drafts, .logits = 1 + s->drafts};
-}
-
 /* The tokens that follow from a sequence's logits [1 + drafts, V]: one, and as many more as drafts were right packed at the cursor. */
 static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, ByteCursor *at) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary;
-  const int drafts = s->drafts;
+  const int drafts = s->drafts, asked = s->foreign || s->waited >= 0 ? s->asked : 0;
+  const double waited = fmax(s->waited, 0);
   int count = 0;
+  ask(q, s);
   for (bool more = true; more; count++) {
     kv_pages_keep(q->pages, s->place, &s->next[count], 1);
     DecodedToken token = pick(q, s, logits + count * vocabulary);
@@ -224,7 +309,10 @@ static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, Byte
     token.drafted = count < drafts && token.end != SEQUENCE_NUMERIC && token.id == s->next[1 + count];
     (void)request_decoded(at, NULL, 0, &token); /* packing does not fail */
     more = token.drafted && token.end == SEQUENCE_GOES_ON;
-    if (!more) speculation_note(&s->record, s->length, drafts, count + token.drafted);
+    if (more) continue;
+    const int right = count + token.drafted;
+    if (!s->foreign) speculation_note(&s->record, s->length, drafts, right);
+    if (asked > 0) speculation_drafted(&q->drafter, asked, s->foreign ? drafts : 0, s->foreign ? right : 0, waited);
   }
   return count;
 }

@@ -37,6 +37,12 @@ void node_sequences_stop(NodeSequences *sequences, uint32_t number);
 
 bool node_sequences_any(const NodeSequences *sequences);
 
+/* Another device's drafts of this one: ids from position `base` on (speculation_follow). Those that come too late are dropped. */
+void node_sequences_drafts(NodeSequences *sequences, uint32_t number, int64_t base, const int32_t *ids, int64_t count);
+
+/* Seconds that the next step may wait for such drafts: a few times as long as they usually take. 0: it is due. */
+double node_sequences_wait(NodeSequences *sequences);
+
 /* A step of all: a new token of each, and those of its drafts that are right, are computed and sent. Clears the tape. */
 Status node_sequences_step(NodeSequences *sequences, Tape *tape);
 

@@ -207,10 +207,9 @@ size_t request_decoded_max(const NodeSetup *setup) {
 }
 
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
- * 29 drafted u8 | 30 zero u16 | 32 shared u32 | 36 zero u32 | 40 (id i32, log-probability f32) [candidates] */
+ * 29 drafted u8 | 30 wanted u16 | 32 shared u32 | 36 zero u32 | 40 (id i32, log-probability f32) [candidates] */
 Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
   uint8_t drafted = t->drafted;
-  uint16_t zero = 0;
   uint32_t zeroes = 0;
   double logprob = (double)t->logprob;
   if (c->parses && end - c->at < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
@@ -223,14 +222,14 @@ Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, De
   byte_cursor_float(c, &logprob);
   BYTE_CURSOR_FIELD(c, 8, t->drafts);
   byte_cursor_u8(c, &drafted);
-  byte_cursor_u16(c, &zero);
+  BYTE_CURSOR_FIELD(c, 16, t->wanted);
   BYTE_CURSOR_FIELD(c, 32, t->shared);
   byte_cursor_u32(c, &zeroes);
   t->drafted = drafted == 1;
   t->logprob = (float)logprob;
   bool sound = !c->parses || (t->end < SEQUENCE_END_COUNT && t->id >= 0 && t->id < vocabulary && t->top_count <= SAMPLER_TOP &&
-                              t->drawn <= (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafted <= 1 && zero == 0 && zeroes == 0 &&
-                              end - c->at >= 8 * t->top_count);
+                              t->drawn <= (uint64_t)t->number && t->drafts <= SPECULATION_MAX && drafted <= 1 &&
+                              t->wanted <= SPECULATION_MAX && zeroes == 0 && end - c->at >= 8 * t->top_count);
   for (int i = 0; sound && i < t->top_count; i++) {
     double candidate = (double)t->top[i].logprob;
     BYTE_CURSOR_FIELD(c, 32, t->top[i].id);
@@ -239,6 +238,24 @@ Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, De
     sound = !c->parses || (t->top[i].id >= 0 && t->top[i].id < vocabulary);
   }
   return sound ? STATUS_OK : status_set(STATUS_BAD_VALUE, "sent a token that is none");
+}
+
+_Static_assert(WIRE_DRAFTS_BYTES == 4 + 4 * SPECULATION_CHAIN, "a chain of drafts");
+
+/* offset 0 base u32 | 4 ids i32 [count] */
+size_t request_draft(uint8_t *bytes, int64_t base, const int32_t *ids, int64_t count) {
+  wire_put_u32(bytes, (uint32_t)base);
+  request_pack_ids(ids, count, bytes + 4);
+  return (size_t)(4 + 4 * count);
+}
+
+Status request_parse_draft(const uint8_t *bytes, uint32_t size, const NodeSetup *setup, int64_t *base, int32_t *ids, int64_t *count) {
+  *base = wire_get_u32(bytes);
+  *count = ((int64_t)size - 4) / 4;
+  if (size < 8 || size % 4 != 0 || *base + *count > setup->tokens_max + SPECULATION_CHAIN)
+    return status_set(STATUS_BAD_VALUE, "sent %u bytes of drafts from token %lld on; a text has at most %lld", size, (long long)*base,
+                      (long long)setup->tokens_max);
+  return request_parse_ids(bytes + 4, *count, 0, setup->weights->config->vocabulary, ids);
 }
 
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes) {

@@ -84,6 +84,7 @@ typedef struct DecodedToken {
   SequenceEnd end; /* neither GOES_ON nor PROMPT: the last one, and the sequence is no more */
   uint64_t drawn;  /* random numbers so far (Sampler.drawn) */
   int drafts;      /* that were checked in its step; told with the first token of a step */
+  int wanted;      /* drafts that its device wants of another one for the next step */
   bool drafted;    /* it is one of them */
   int64_t shared;  /* tokens of the prompt whose keys and values were there already; told with the sequence's first new token */
   float logprob;   /* NAN where none was wanted */
@@ -96,6 +97,11 @@ size_t request_decoded_max(const NodeSetup *setup); /* bytes of a WIRE_DECODED; 
 /* A token of a message that ends there, moving the cursor behind it. Of hostile bytes BAD_VALUE; end and vocabulary are not read where it
  * is packed. */
 Status request_decoded(ByteCursor *cursor, const uint8_t *end, int64_t vocabulary, DecodedToken *token);
+
+/* Ids of a text, confirmed or drafts, from position `base` on: of a DRAFT, DRAFTS and DRAFTED, 4 + 4 count bytes. Of hostile bytes
+ * BAD_VALUE; ids has room for as many as their size says. */
+size_t request_draft(uint8_t *bytes, int64_t base, const int32_t *ids, int64_t count);
+Status request_parse_draft(const uint8_t *bytes, uint32_t size, const NodeSetup *setup, int64_t *base, int32_t *ids, int64_t *count);
 
 /* Ids as int32. Of hostile bytes one outside of [min, vocabulary) is BAD_VALUE. */
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);

@@ -1,8 +1,11 @@
 /* See speculation.h. */
 #include "infer/speculation.h"
 #include <math.h>
+#include <string.h>
 
 enum { LEAST = 2, LONGEST = 64 /* tokens that must, and that may, match */, TRY_EVERY = 32 /* steps */, TRY = 2 /* drafts */ };
+enum { TRIAL = 16 /* steps */, TRIAL_ASKS = 4 /* drafts */, REST = 512 /* steps between trials that failed */ };
+static const double drafter_kept = 0.95;
 static const double costs_kept = 0.98, record_kept = 0.9;                                /* of moving sums, from a step to the next */
 static const double first_right[SPECULATION_LENGTHS] = {1, 1.5, 1.8}, first_checked = 2; /* what is assumed of a new text */
 
@@ -40,17 +43,60 @@ void speculation_note(SpeculationRecord *r, int length, int drafts, int right) {
   r->steps = 0;
 }
 
-int speculation_worth(const SpeculationCosts *c, const SpeculationRecord *r, int length, int found) {
+/* Whether steps differed enough to say what a row costs: a step of R rows takes *step + R *row seconds. */
+static bool find_costs(const SpeculationCosts *c, double *step, double *row) {
   const double spread = c->weight * c->rows_squared - c->rows * c->rows; /* W^2 times the variance of the rows */
+  if (c->weight < 4 || spread < 0.01 * c->rows * c->rows) return false;
+  *row = fmax(0, (c->weight * c->rows_seconds - c->rows * c->seconds) / spread);
+  *step = fmax(0, (c->seconds - *row * c->rows) / c->weight);
+  return true;
+}
+
+int speculation_worth(const SpeculationCosts *c, const SpeculationRecord *r, int length, int found) {
   const int kind = class_of(length);
   const double p = r->checked[kind] > 0 ? r->right[kind] / r->checked[kind] : first_right[kind] / first_checked;
+  double step, row;
   int worth = 0;
-  if (c->weight < 4 || spread < 0.01 * c->rows * c->rows) { /* what a row costs is not known: drafts are the way to learn it */
+  if (!find_costs(c, &step, &row)) { /* drafts are the way to learn it */
     if (p > 0.5) return found;
   } else {
-    const double row = fmax(0, (c->weight * c->rows_seconds - c->rows * c->seconds) / spread), rate = c->tokens / c->seconds;
+    const double rate = c->tokens / c->seconds;
     for (double kept = p; worth < found && kept > rate * row; kept *= p) worth++;
   }
   if (worth > 0 || r->steps < TRY_EVERY) return worth;
   return found < TRY ? found : TRY;
+}
+
+/* ---- of another device */
+
+int speculation_follow(const int32_t *text, int64_t tokens, int64_t base, const int32_t *chain, int count) {
+  const int64_t known = tokens - base;
+  if (base < 0 || known < 0 || known >= count || memcmp(text + base, chain, (size_t)known * sizeof *chain) != 0) return 0;
+  return count - (int)known;
+}
+
+void speculation_drafted(SpeculationDrafter *d, int asked, int drafts, int right, double waited) {
+  const double add[] = {right, right + (right < drafts), asked, waited};
+  double *sums[] = {&d->right, &d->checked, &d->asked, &d->waited};
+  for (int i = 0; i < 4; i++) *sums[i] = drafter_kept * *sums[i] + add[i];
+  if (d->steps < TRIAL) d->steps++;
+}
+
+int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int least) {
+  double step, row, tokens = 1, kept = 1, best;
+  int asks = 0;
+  if (least == 0 && d->rest > 0) {
+    d->rest--;
+    return 0;
+  }
+  if (d->steps < TRIAL || !find_costs(c, &step, &row)) return TRIAL_ASKS;
+  const double p = d->checked > 0 ? d->right / d->checked : 0, wait = d->waited / d->asked;
+  best = least == 0 ? 1 / (step + row) : 0;
+  for (int k = 1; k <= SPECULATION_MAX; k++) {
+    tokens += kept *= p;
+    const double rate = tokens / (step + (1 + k) * row + k * wait);
+    if (rate > best) best = rate, asks = k;
+  }
+  if (asks == 0) *d = (SpeculationDrafter){.rest = REST};
+  return asks > least ? asks : least;
 }

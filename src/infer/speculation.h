@@ -19,9 +19,10 @@
 enum { SPECULATION_MAX = 8 /* drafts of a sequence in a step */ };
 
 #define SPECULATION_MODES(X)                                                                                                               \
-  X(AUTO, "auto")     /* look-up where it pays */                                                                                          \
+  X(AUTO, "auto")     /* look-up, and drafts of other devices, where they pay */                                                           \
   X(LOOKUP, "lookup") /* always */                                                                                                         \
-  X(OFF, "off")
+  X(OFF, "off")                                                                                                                            \
+  X(DRAFT, "draft") /* drafts of other devices alone, always */
 typedef enum SpeculationMode {
 #define SPECULATION_ENUM(name, text) SPECULATION_##name,
   SPECULATION_MODES(SPECULATION_ENUM)
@@ -54,5 +55,31 @@ void speculation_note(SpeculationRecord *record, int length, int drafts, int rig
 
 /* Of `found` drafts how many are to be checked. Some are tried now and then where they do not pay, so that a change is noticed. */
 int speculation_worth(const SpeculationCosts *costs, const SpeculationRecord *record, int length, int found);
+
+/* ---- drafts of another device, which has nothing to decode and a smaller copy of the model (drafter.h). They come as a chain: the ids
+ * that stand, as it thinks, from position `base` of the text on, up to which it has been told. It goes on while the text's device computes,
+ * so that a chain may begin with ids that have been confirmed meanwhile.
+ *
+ * k drafts that are asked for give 1 + p + ... + p^k tokens in the a + b (1 + k) seconds of a step and w k seconds of waiting (p, a and b
+ * as above, w measured). Asked for is the k that gives most tokens a second. */
+
+enum { SPECULATION_CHAIN = 2 * SPECULATION_MAX + 1 /* twice a step's, and the token that follows the first ones */ };
+
+/* Of a chain [count] from position base on: how many, the last ones, follow text [tokens]. 0: it is stale, or ahead of the text. */
+int speculation_follow(const int32_t *text, int64_t tokens, int64_t base, const int32_t *chain, int count);
+
+/* How another device's drafts fared on this one, and what waiting for them took: moving sums over steps, zeroed at the beginning. */
+typedef struct SpeculationDrafter {
+  double right, checked;
+  double asked, waited; /* drafts that were asked for; seconds */
+  int steps;            /* that are in the sums, at most as many as a trial has */
+  int rest;             /* until the next trial: they did not pay */
+} SpeculationDrafter;
+
+/* Of a step for which `asked` drafts were waited for, for `waited` seconds, and `drafts` were checked. */
+void speculation_drafted(SpeculationDrafter *drafter, int asked, int drafts, int right, double waited);
+
+/* How many drafts to ask for before the next step; at least `least`, 0 or 1. With 0 they are tried again at times where they do not pay. */
+int speculation_ask(const SpeculationCosts *costs, SpeculationDrafter *drafter, int least);
 
 #endif

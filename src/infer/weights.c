@@ -143,6 +143,16 @@ Status weights_quantise(Weights *weights, WeightsBits bits) {
   return lowbit_weights_make(weights->model, bits == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &weights->lowbit);
 }
 
+Status weights_make_drafts(Weights *weights, const char *directory) {
+  const LowbitKind kind = lowbit_weights_of(weights->model);
+  if (kind != LOWBIT_NONE && kind != LOWBIT_INT8)
+    return status_set(STATUS_BAD_USAGE, "a copy to draft with: the matrices have few bits already, and a copy with 4 would be no faster");
+  if (!(weights->drafts = calloc(1, sizeof *weights->drafts))) return status_set(STATUS_NO_MEMORY, "no memory for a copy to draft with");
+  Status status = weights_load(weights->drafts, directory);
+  if (status == STATUS_OK) status = weights_quantise(weights->drafts, WEIGHTS_INT4);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "a copy to draft with");
+}
+
 Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
   weights->bf16 = precision == WEIGHTS_BF16 || (precision == WEIGHTS_FASTER && matmul_bf16_is_faster());
   return weights->bf16 ? model_pack_weights(weights->model, true) : STATUS_OK;
@@ -182,6 +192,8 @@ Status weights_make_tables(Weights *weights, size_t memory) {
 }
 
 void weights_release(Weights *weights) {
+  if (weights->drafts) weights_release(weights->drafts);
+  free(weights->drafts);
   if (weights->rate[1].books == NULL) weights->rate[0].keys = weights->keys; /* of one rate they may have been replaced */
   for (int r = 0; r < CONFIG_RATES; r++) {
     const WeightsRate *rate = &weights->rate[r];

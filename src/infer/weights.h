@@ -32,9 +32,10 @@ typedef struct Weights {
   RansTable *coding;
   double coded_share;
   KvTables *keys;
-  bool one_rate;         /* no other rate will be used than that in use: the others get no tables */
-  NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
-  bool bf16;             /* weights_use_precision: tapes of these weights use bf16 */
+  bool one_rate;          /* no other rate will be used than that in use: the others get no tables */
+  NarrowKind cache_kind;  /* of keys and values that decoding caches; NARROW_NONE: reals */
+  bool bf16;              /* weights_use_precision: tapes of these weights use bf16 */
+  struct Weights *drafts; /* weights_make_drafts; NULL: none. Copies of this struct borrow it */
 } Weights;
 
 /* Type of cached keys and values, and of codebooks where it holds their numbers exactly. Auto: 16 bits where the checkpoint's matrices have
@@ -63,6 +64,11 @@ Status weights_quantise(Weights *weights, WeightsBits bits);
 typedef enum WeightsPrecision { WEIGHTS_FP32, WEIGHTS_BF16, WEIGHTS_FASTER } WeightsPrecision;
 #define WEIGHTS_PRECISIONS "fp32|bf16|auto"
 Status weights_use_precision(Weights *weights, WeightsPrecision precision);
+
+/* A second copy of the model with 4 bits, of the same checkpoint, with which a device drafts for others (drafter.h); no part of a
+ * fingerprint. Call after weights_quantise and before any fork. BAD_USAGE where the matrices have so few bits already that it would be no
+ * faster. */
+Status weights_make_drafts(Weights *weights, const char *directory);
 
 /* Packs matrices in full width for faster products (model_pack_weights), into memory that forked children share: as much as they take
  * already. Worth it for many requests: packing takes about as long as a forward pass of 200 tokens. Call after weights_use_precision, which

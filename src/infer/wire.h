@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 6, WIRE_HEADER = 24 };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 7, WIRE_HEADER = 24 };
 enum { WIRE_HELLO_BYTES = 72, WIRE_WELCOME_BYTES = 64, WIRE_MEET_BYTES = 28, WIRE_PROBE_BYTES = 1 << 18 /* at most */ };
 enum {
   WIRE_STATISTICS = 168,
@@ -21,11 +21,13 @@ enum {
   WIRE_DECODED_BYTES = 40 /* of a token, at least */,
   WIRE_OFFER_BYTES = 1 << 15,       /* most of an OFFER */
   WIRE_PIECE_BYTES = 8 + (1 << 18), /* most of a PIECE */
+  WIRE_DRAFTS_BYTES = 4 + 4 * 17,   /* most of a DRAFTS: where they begin, and SPECULATION_CHAIN ids */
   WIRE_NODES = 64                   /* most nodes of a cluster */
 };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a CLASSIFY and of the RESULT that answers it: the sender's codes follow the replicas */
-  WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
+  WIRE_NOT_FINITE = 2, /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
+  WIRE_DRAFTER = 4     /* flag of a READY: it has a copy of the model to draft with */
 };
 
 /* Every kind of message: who may send it (WireSide), the minimum and maximum bytes of its payload, and the flags that it may have. Its
@@ -47,7 +49,7 @@ enum {
   X(BUSY, 14, DEVICE, 0, WIRE_TEXT, 0)                   /* another leader is served; count: place in the queue, 0: there is none; text */ \
   X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is at fault, 0: none; text */                \
   X(SETUP, 16, LEADER, 1, UINT32_MAX, 0)                 /* the cluster (cluster/setup_message.h); count: nodes */                         \
-  X(READY, 17, DEVICE, 0, 0, 0)                          /* count: the epoch of the SETUP */                                               \
+  X(READY, 17, DEVICE, 0, 0, WIRE_DRAFTER)               /* count: the epoch of the SETUP */                                               \
   X(MEET, 18, PEER, WIRE_MEET_BYTES, WIRE_MEET_BYTES, 0) /* first: who it is (cluster/peer_handshake.h); count: the epoch */               \
   X(CANCEL, 19, LEADER, 0, 0, 0)                         /* end the epoch, whatever is in progress */                                      \
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
@@ -56,10 +58,13 @@ enum {
   X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
   X(SEQUENCE, 24, LEADER, 1, UINT32_MAX, 0)              /* as PROMPT, but the sequence then lives on a node, which decodes it   */        \
   X(DECODED, 25, DEVICE, WIRE_DECODED_BYTES, UINT32_MAX, 0) /* count new tokens of its sequences */                                        \
-  X(FETCH, 26, DEVICE, 0, 8, 0)                /* in place of WELCOME: the checkpoint is wanted (cluster/checkpoint_offer.h) */            \
-  X(OFFER, 27, LEADER, 1, WIRE_OFFER_BYTES, 0) /* count files of it */                                                                     \
-  X(PIECE, 28, LEADER, 9, WIRE_PIECE_BYTES, 0) /* of file number count */                                                                  \
-  X(FETCHED, 29, DEVICE, 0, 0, 0)              /* all are there */
+  X(FETCH, 26, DEVICE, 0, 8, 0)                   /* in place of WELCOME: the checkpoint is wanted (cluster/checkpoint_offer.h) */         \
+  X(OFFER, 27, LEADER, 1, WIRE_OFFER_BYTES, 0)    /* count files of it */                                                                  \
+  X(PIECE, 28, LEADER, 9, WIRE_PIECE_BYTES, 0)    /* of file number count */                                                               \
+  X(FETCHED, 29, DEVICE, 0, 0, 0)                 /* all are there */                                                                      \
+  X(DRAFT, 30, LEADER, 8, UINT32_MAX, 0)          /* new ids of a sequence that another device decodes; count: drafts that are wanted */   \
+  X(DRAFTS, 31, DEVICE, 8, WIRE_DRAFTS_BYTES, 0)  /* count drafts of it */                                                                 \
+  X(DRAFTED, 32, LEADER, 8, WIRE_DRAFTS_BYTES, 0) /* the same, to the device that decodes it */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number, from, min, max, flags) WIRE_##name = number,

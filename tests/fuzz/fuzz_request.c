@@ -119,6 +119,7 @@ static void check_decoded(const uint8_t *data, size_t size) {
   while (at.at < end && request_decoded(&at, end, VOCABULARY, &token) == STATUS_OK) {
     need(at.at <= end && token.id >= 0 && token.id < VOCABULARY && token.end < SEQUENCE_END_COUNT && token.drawn <= token.number);
     need(token.top_count >= 0 && token.top_count <= SAMPLER_TOP && token.drafts >= 0 && token.drafts <= SPECULATION_MAX);
+    need(token.wanted >= 0 && token.wanted <= SPECULATION_MAX);
     bool numbers = !isnan(token.logprob);
     for (int i = 0; i < token.top_count; i++) {
       need(token.top[i].id >= 0 && token.top[i].id < VOCABULARY);
@@ -130,6 +131,18 @@ static void check_decoded(const uint8_t *data, size_t size) {
     need(!numbers || REAL_IS_DOUBLE || memcmp(again, at.at - bytes, bytes) == 0);
   }
   free(copy);
+}
+
+/* A DRAFT, DRAFTS or DRAFTED. */
+static void check_draft(const NodeSetup *setup, const uint8_t *data, size_t size) {
+  int32_t ids[TOKENS + SPECULATION_CHAIN];
+  int64_t base, count;
+  uint8_t again[4 + sizeof ids];
+  if (size < 8 || size > 4 + sizeof ids) return; /* as the receivers check (node.c, leader_sequences.c) */
+  if (request_parse_draft(data, (uint32_t)size, setup, &base, ids, &count) != STATUS_OK) return;
+  need(base >= 0 && count >= 1 && base + count <= TOKENS + SPECULATION_CHAIN);
+  for (int64_t i = 0; i < count; i++) need(ids[i] >= 0 && ids[i] < VOCABULARY);
+  need(request_draft(again, base, ids, count) == size && memcmp(again, data, size) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -144,6 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check_request(&setup, data, size);
   setup.sequences = 2;
   check_request(&setup, data, size);
+  check_draft(&setup, data, size);
   texts.config = &classes;
   check_request(&setup, data, size);
   setup = (NodeSetup){.weights = &images, .partition = &partition, .batch_max = BATCH, .keep_codes = true};

@@ -34,10 +34,10 @@ refused() { # WHAT CHECKPOINT PATTERN
 refused "another model" "$work/model-2" model
 refused "another codebook" "$work/books" codebook
 
-# Another release says so in its first bytes, and gets the worker's own back: magic, version 6.
+# Another release says so in its first bytes, and gets the worker's own back: magic, version 7.
 exec 4<>"/dev/tcp/127.0.0.1/${address[w]##*:}"
 printf 'STRA\11\1\0\0sixteen bytes...' >&4
-[ "$(timeout 10 head -c 5 <&4 | od -An -tx1)" = " 53 54 52 41 06" ] || report "another release is not answered"
+[ "$(timeout 10 head -c 5 <&4 | od -An -tx1)" = " 53 54 52 41 07" ] || report "another release is not answered"
 exec 4>&-
 
 timeout 60 "$program" -c "$work/model" --peers "${address[w]}" --key-file "$work/key" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err" || report "the same model is refused"

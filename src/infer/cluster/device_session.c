@@ -268,7 +268,8 @@ static Status start_epoch(Session *s) {
   Status status = open_epoch(s, &fault);
   size_t max = setup_message_max(s->place->weights->config);
   if (s->node && s->control->sink.max_payload < max) s->control->sink.max_payload = max;
-  if (status == STATUS_OK) return send_header(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
+  if (status == STATUS_OK)
+    return send_header(s, (WireHeader){.kind = WIRE_READY, .flags = node_is_drafter(s->node) ? WIRE_DRAFTER : 0, .count = s->setup.epoch});
   if (!connection_is_open(s->control) || s->stop) return connection_is_open(s->control) ? STATUS_OK : status;
   return send_failure(s, WIRE_REFUSE, 0, 0, fault);
 }
@@ -327,8 +328,14 @@ static Status serve(Session *s) {
     if (max > 0 && clock_now() - s->control->heard > max)
       return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
     if (s->stop || s->failed) return STATUS_OK;
+    const double wait = node_waits(s->node);
+    if (wait > 0) return connections_step(&s->control, 1, wait);
     s->decoded = true;
     return end_work(s, node_decode(s->node), 0, -1);
+  }
+  if (open && node_drafts(s->node)) { /* for others, while there is nothing else to do */
+    TRY(connections_step(&s->control, 1, 0));
+    return s->stop || s->failed ? STATUS_OK : end_work(s, node_draft(s->node), 0, -1);
   }
   if (!waited) s->idle_timeout = start_waiting(s);
   s->waits = true;

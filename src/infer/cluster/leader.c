@@ -480,9 +480,19 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
   SequenceOptions packed = *options;
   request_sequence(byte_cursor_to(payload_of(slot)), NULL, &packed);
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SEQUENCE);
+  int32_t *text = NULL; /* that another device may draft for */
+  if (leader->epoch.nodes > 1 && (options->speculation == SPECULATION_AUTO || options->speculation == SPECULATION_DRAFT)) {
+    if (!(text = malloc((size_t)leader->setup.tokens_max * sizeof *text))) return status_set(STATUS_NO_MEMORY, "no memory for a text");
+    memcpy(text, ids, (size_t)count * sizeof *ids);
+  }
   *number = leader->queue.submitted + 1 - leader->epoch.base;
-  q->list[q->count++] =
-      (LeaderSequence){.number = *number, .node = node, .prompt = (uint32_t)count, .made = (uint32_t)options->sampling.made};
+  q->list[q->count++] = (LeaderSequence){.number = *number,
+                                         .node = node,
+                                         .prompt = (uint32_t)count,
+                                         .made = (uint32_t)options->sampling.made,
+                                         .text = text,
+                                         .count = count,
+                                         .drafter = -1};
   return send_request(leader, slot);
 }
 

@@ -73,6 +73,15 @@ typedef struct LeaderSequence {
   bool here;       /* its prompt is computed */
   bool over;       /* its last token has come; it stays until its prompt is computed: tokens of the prompt may still come */
   bool unwanted;   /* the node is to be told */
+  /* Where another node may draft for it: */
+  int32_t *text; /* [tokens_max] prompt and new tokens; NULL: none may */
+  int64_t count; /* of text */
+  int64_t told;  /* of these, what the drafter knows */
+  int wanted;    /* drafts, for the next step */
+  int drafter;   /* node; -1: none */
+  int64_t base;  /* of the text, where the chain begins */
+  int chained;   /* drafts of it that its node is to be told; 0: none */
+  int32_t chain[SPECULATION_CHAIN];
 } LeaderSequence;
 
 typedef struct LeaderSequences {
@@ -85,6 +94,7 @@ typedef struct LeaderSequences {
   bool waits; /* something is waited for: */
   IdleTimeout idle;
   uint8_t **messages;                              /* [devices] WIRE_DECODED */
+  uint8_t **drafts;                                /* [devices] a DRAFT or DRAFTED; sent while nothing else is queued */
   uint8_t (*stops)[CONNECTION_QUEUE][WIRE_HEADER]; /* [devices] */
   unsigned stop;
 } LeaderSequences;
@@ -136,11 +146,13 @@ void leader_sequences_end(Leader *leader, LeaderSequence *sequence);          /*
 /* The epoch is given up: all sequences are lost, and so are prompts that are being computed. */
 void leader_sequences_drop(Leader *leader);
 
-/* As ConnectionSink's place and deliver, of WIRE_DECODED. */
+/* As ConnectionSink's place and deliver, of WIRE_DECODED and WIRE_DRAFTS. */
 Status leader_sequences_place(Leader *leader, int node, const WireHeader *header, uint8_t **payload);
 Status leader_sequences_deliver(Leader *leader, int node, const WireHeader *header, const uint8_t *payload);
 
-/* Tells devices which of their sequences are not wanted any more. */
+Status leader_sequences_drafts(Leader *leader, int node, const WireHeader *header, const uint8_t *payload);
+
+/* Tells devices which of their sequences are not wanted any more, and those that draft and those that decode of each other. */
 Status leader_sequences_tell(Leader *leader);
 
 /* ---- leader_requests.c */

@@ -246,7 +246,7 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
 static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t **payload) {
   int node = device->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
-  if (header->kind == WIRE_DECODED) return leader_sequences_place(leader, node, header, payload);
+  if (header->kind == WIRE_DECODED || header->kind == WIRE_DRAFTS) return leader_sequences_place(leader, node, header, payload);
   bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
   if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
@@ -261,7 +261,11 @@ static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHead
 static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t *payload) {
   int node = device->node;
   if (header->kind == WIRE_DECODED) return leader_sequences_deliver(leader, node, header, payload);
-  if (header->kind == WIRE_READY) device->state = DEVICE_READY;
+  if (header->kind == WIRE_DRAFTS) return leader_sequences_drafts(leader, node, header, payload);
+  if (header->kind == WIRE_READY) {
+    device->state = DEVICE_READY;
+    device->drafts = header->flags & WIRE_DRAFTER;
+  }
   if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
   if (header->kind == WIRE_TOKEN) {
     LeaderQueue *queue = &leader->queue;

@@ -47,6 +47,7 @@ typedef struct LeaderDevice {
   /* Of any: */
   int node;                /* of the epoch; -1: takes no part */
   char name[WELCOME_NAME]; /* from its WELCOME */
+  bool drafts;             /* it can draft for others (READY) */
   bool asked;              /* CANCEL was sent and not yet answered */
   int faults;              /* failures attributed to it since it last took part in an answer */
   double since;            /* when the state began */

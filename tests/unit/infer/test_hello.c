@@ -97,11 +97,11 @@ static void another_release_is_named(void **state) {
   assert_int_equal(connection_step(connection, &done), STATUS_OK); /* nothing has come */
   assert_int_equal(hello_pack_answer(HELLO_OTHER_VERSION, bytes), WIRE_HEADER);
   /* what releases of version 3 look at: magic, version, a role from 1 to 2, two zeroes */
-  assert_memory_equal(bytes, "STRA\6\1\0\0", 8);
+  assert_memory_equal(bytes, "STRA\7\1\0\0", 8);
   bytes[4] = 9;
   assert_int_equal(write(pair[1], bytes, WIRE_HEADER), WIRE_HEADER);
   assert_int_equal(connection_step(connection, &done), STATUS_BAD_VALUE);
-  assert_non_null(strstr(status_message(), "another protocol version: 9 there, 6 here"));
+  assert_non_null(strstr(status_message(), "another protocol version: 9 there, 7 here"));
   assert_int_equal(read(pair[0], bytes, WIRE_HEADER), WIRE_HEADER); /* it is left where it was */
   memset(bytes, 0x16, sizeof bytes);                                /* a TLS record */
   assert_int_equal(write(pair[1], bytes, sizeof bytes), sizeof bytes);

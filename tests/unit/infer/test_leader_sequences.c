@@ -276,6 +276,37 @@ static void drafts_change_no_text(void **state) {
   }
 }
 
+/* One text at a time, on a device with an idle one beside it, until drafts of that were right; greedy, and drawn. */
+static void an_idle_device_drafts(void **state) {
+  Fixture f;
+  int drafted[2] = {0};
+  (void)state;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  if (weights_make_drafts(&f.base.weights, f.base.directory) != STATUS_OK) fail_msg("%s", status_message());
+  start(&f, 2, NULL);
+  for (int try = 0; try < 200 && (try < 12 || drafted[0] == 0 || drafted[1] == 0); try++) {
+    static const SpeculationMode modes[] = {SPECULATION_OFF, SPECULATION_DRAFT, SPECULATION_AUTO};
+    Texts texts = {.count = 0};
+    const bool draws = try % 2;
+    const int device = try / 2 % 2;
+    for (int m = 0; m < 3; m++) {
+      SequenceOptions options = {.sampling = {.max = CONTEXT, .vocabulary = VOCABULARY, .top_p = 1}, .top = -1, .speculation = modes[m]};
+      if (draws) options.sampling.temperature = 0.05, options.sampling.seed = 3, options.sampling.top_k = 3;
+      const Text *text = begin_as(&f, &texts, 3 + try % 5, &options, device);
+      finish(&f, &texts);
+      assert_int_equal(text->count, texts.text[0].count);
+      assert_memory_equal(text->ids, texts.text[0].ids, (size_t)text->count * sizeof *text->ids);
+      assert_int_equal(text->last.drawn, texts.text[0].last.drawn);
+      if (modes[m] == SPECULATION_DRAFT) drafted[draws] += text->drafted;
+      if (modes[m] == SPECULATION_OFF) assert_int_equal(text->drafts, 0);
+    }
+    if (!draws) compare(&f, &texts.text[0], CONTEXT, device);
+  }
+  assert_true(drafted[0] > 0 && drafted[1] > 0);
+  stop(&f);
+  sample_fixture_close(&f.base);
+}
+
 static void one_is_stopped(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -333,7 +364,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(spans_are_rotated),       cmocka_unit_test(each_home_has_the_last_span), cmocka_unit_test(all_tokens_are_in_full),
       cmocka_unit_test(on_one_device),           cmocka_unit_test(drafts_change_no_text),       cmocka_unit_test(one_is_stopped),
-      cmocka_unit_test(a_death_loses_them_once),
+      cmocka_unit_test(a_death_loses_them_once), cmocka_unit_test(an_idle_device_drafts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,11 +97,62 @@ static void one_slow_step_changes_little(void **state) {
   assert_true(speculation_worth(&costs, &right, LONG, 8) > 0);
 }
 
+/* ---- drafts of another device */
+
+static void a_chain_follows_its_text(void **state) {
+  const int32_t text[] = {1, 2, 3, 4, 5}, chain[] = {4, 5, 6, 7}, wrong[] = {4, 6, 6, 7};
+  (void)state;
+  assert_int_equal(speculation_follow(text, 3, 3, chain, 4), 4);
+  assert_int_equal(speculation_follow(text, 5, 3, chain, 4), 2);
+  assert_int_equal(speculation_follow(text, 5, 3, chain, 2), 0); /* all is confirmed already */
+  assert_int_equal(speculation_follow(text, 5, 3, wrong, 4), 0); /* of a text that went on differently */
+  assert_int_equal(speculation_follow(text, 4, 3, wrong, 4), 3);
+  assert_int_equal(speculation_follow(text, 5, 0, chain, 4), 0); /* stale */
+  assert_int_equal(speculation_follow(text, 5, 6, chain, 4), 0); /* ahead of the text */
+  assert_int_equal(speculation_follow(text, 5, UINT32_MAX, chain, 4), 0);
+  assert_int_equal(speculation_follow(text, 5, 3, chain, 0), 0);
+}
+
+/* After many steps in which `asked` were asked for and `right` of them right, for a wait of so many seconds each. */
+static SpeculationDrafter drafter_of(int asked, int right, double wait) {
+  SpeculationDrafter drafter = {0};
+  for (int i = 0; i < 100; i++) speculation_drafted(&drafter, asked, asked, right, asked * wait);
+  return drafter;
+}
+
+static void as_many_are_asked_for_as_pay(void **state) {
+  SpeculationCosts costs = costs_of(0.040, 0.001, 0.5), unknown = {0};
+  SpeculationDrafter fresh = {0}, quick = drafter_of(4, 4, 0.0005), slow = drafter_of(4, 4, 0.1), wrong = drafter_of(4, 0, 0.0005),
+                     fair = drafter_of(4, 2, 0.002), dear = drafter_of(4, 2, 0.02);
+  (void)state;
+  const int trial = speculation_ask(&costs, &fresh, 0);
+  assert_true(trial > 1 && trial < SPECULATION_MAX);
+  assert_int_equal(speculation_ask(&unknown, &quick, 0), trial);
+  assert_int_equal(speculation_ask(&costs, &quick, 0), SPECULATION_MAX);
+  assert_int_equal(speculation_ask(&costs, &slow, 1), 1); /* always: but as few as can be */
+  assert_int_equal(speculation_ask(&costs, &slow, 0), 0); /* each takes longer than to compute it here */
+  assert_int_equal(speculation_ask(&costs, &wrong, 0), 0);
+  const int some = speculation_ask(&costs, &fair, 0), few = speculation_ask(&costs, &dear, 1);
+  assert_true(some > few && some < SPECULATION_MAX && few >= 1);
+}
+
+static void a_drafter_that_does_not_pay_is_tried_again(void **state) {
+  SpeculationCosts costs = costs_of(0.040, 0.001, 0.5);
+  SpeculationDrafter drafter = drafter_of(4, 4, 0.1);
+  int steps = 0;
+  (void)state;
+  while (speculation_ask(&costs, &drafter, 0) == 0) assert_true(steps++ < 10000);
+  assert_true(steps > 100);
+  for (int i = 0; i < 100; i++) speculation_drafted(&drafter, 4, 4, 4, 0.001);
+  assert_int_equal(speculation_ask(&costs, &drafter, 0), SPECULATION_MAX);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_followed_before_is_the_draft), cmocka_unit_test(as_many_are_checked_as_pay),
       cmocka_unit_test(what_does_not_pay_is_tried_again),  cmocka_unit_test(lengths_are_told_apart),
-      cmocka_unit_test(one_slow_step_changes_little),
+      cmocka_unit_test(one_slow_step_changes_little),      cmocka_unit_test(a_chain_follows_its_text),
+      cmocka_unit_test(as_many_are_asked_for_as_pay),      cmocka_unit_test(a_drafter_that_does_not_pay_is_tried_again),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

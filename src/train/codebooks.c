@@ -312,16 +312,6 @@ static Status take_means(const Watcher *watcher, real *samples, int64_t tokens, 
   return STATUS_OK;
 }
 
-/* For the model, and for the samples' mean as the rotation has it. */
-static void set_means(Session *session, int block, int site, const PositionMeans *means, Rotation *rotation) {
-  const int64_t n = rotation->width;
-  for (int64_t t = 0; t < means->tokens; t++)
-    for (int64_t i = 0; i < n; i++)
-      for (int64_t j = 0; j < n; j++) means->turned[t * n + i] += rotation->to[i * n + j] * means->each[t * n + j];
-  for (int64_t i = 0; i < n; i++) rotation->mean[i] += means->all[i];
-  model_set_position_mean(session->model, block, site, means->turned);
-}
-
 /* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
  * block before, and with means of positions that at the row's is taken off x first; the basis is that of r, y = T (x - c), T B y^ is
  * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
@@ -339,7 +329,13 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
   TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
   TRY(rotation_apply(rotation, samples, count));
   for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
-  if (watcher->position) set_means(session, block, site, means, rotation);
+  if (watcher->position) { /* for the model, and for the samples' mean as the rotation has it */
+    for (int64_t t = 0; t < means->tokens; t++)
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) means->turned[t * n + i] += rotation->to[i * n + j] * means->each[t * n + j];
+    for (int64_t i = 0; i < n; i++) rotation->mean[i] += means->all[i];
+    model_set_position_mean(session->model, block, site, means->turned);
+  }
   TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
   matrix_multiply(n, inputs, rotation->to, weight, product);

@@ -58,16 +58,6 @@ static Status shared_codebooks_init(SharedCodebooks *shared, Emulation *emulatio
   return all_reduce_new(&shared->reduce, shared->block, total, &(AllReduceOptions){.tag = tag});
 }
 
-/* fine on a zeroed one */
-static void shared_codebooks_release(SharedCodebooks *shared) {
-  all_reduce_free(shared->reduce);
-  shared->batch.sums = NULL; /* in the block */
-  ema_release(&shared->batch);
-  free(shared->block);
-  free(shared->dead);
-  *shared = (SharedCodebooks){0};
-}
-
 /* ---------------------------------------------------------------- a share's sums */
 
 /* Rows of a site in the whole batch; *first is where those of this rank begin. A sample has as many everywhere. */
@@ -404,26 +394,22 @@ void data_parallel_add_usage(Session *session) {
 
 static void sum_over_ranks(double *numbers, int64_t count) { ranks_sum(numbers, (int)count); }
 
-/* Slices begin where chunks of the optimizer do, so that each chunk is one rank's. */
-static Status find_cuts(DataParallel *parallel) {
-  const Optimizer *optimizer = &parallel->session->optimizer;
-  parallel->cuts = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->cuts);
-  parallel->own = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->own);
-  if (parallel->cuts == NULL || parallel->own == NULL) return status_set(STATUS_NO_MEMORY, "no memory to divide the optimizer's states");
-  for (int64_t i = 0; i < optimizer->chunks; i++) parallel->cuts[i] = optimizer->chunk[i].offset;
-  return STATUS_OK;
-}
-
 static Status open_sums(DataParallel *parallel) {
   Session *session = parallel->session;
   ParamSet *params = parallel->params;
   const TrainOptions *options = &session->options;
-  if (options->shard_optimizer) TRY(find_cuts(parallel));
+  Optimizer *optimizer = &session->optimizer;
+  if (options->shard_optimizer) { /* slices begin where chunks of the optimizer do, so that each chunk is one rank's */
+    parallel->cuts = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->cuts);
+    parallel->own = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->own);
+    if (parallel->cuts == NULL || parallel->own == NULL) return status_set(STATUS_NO_MEMORY, "no memory to divide the optimizer's states");
+    for (int64_t i = 0; i < optimizer->chunks; i++) parallel->cuts[i] = optimizer->chunk[i].offset;
+  }
   AllReduceOptions reduce = {.wire = (Wire)options->wire,
                              .scatter_only = options->shard_optimizer,
                              .tag = TAG_GRADIENTS,
                              .cuts = parallel->cuts,
-                             .cut_count = session->optimizer.chunks};
+                             .cut_count = optimizer->chunks};
   TRY(all_reduce_new(&parallel->gradients, params->grads, params->total, &reduce));
   parallel->use = calloc(params->count, sizeof *parallel->use);
   parallel->touched = calloc(params->count, sizeof *parallel->touched);
@@ -436,7 +422,6 @@ static Status open_sums(DataParallel *parallel) {
     parallel->use[i] = (Use){.begin = begin, .end = begin + tensor_count(&params->list[i].tensor)};
   }
   if (divided(parallel)) {
-    Optimizer *optimizer = &session->optimizer;
     for (int64_t i = 0; i < optimizer->chunks; i++) parallel->own[i] = all_reduce_owns(parallel->gradients, optimizer->chunk[i].offset);
     optimizer->own = parallel->own;
     optimizer->sum = sum_over_ranks;
@@ -445,18 +430,14 @@ static Status open_sums(DataParallel *parallel) {
   return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
 }
 
-static Status check_batch(const Session *session) {
-  int64_t samples = session->data.count[TASK_TRAIN], batch = session->options.batch;
-  if (samples > 0 && samples < batch) batch = samples;
-  if (batch >= ranks_count()) return STATUS_OK;
-  return ranks_common(status_set(STATUS_BAD_USAGE,
-                                 "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
-                                 (long long)batch, ranks_count(), session->task->source->name.samples));
-}
-
 Status data_parallel_open(Session *session) {
   if (ranks_count() == 1) return STATUS_OK;
-  TRY(check_batch(session));
+  int64_t samples = session->data.count[TASK_TRAIN], smallest = session->options.batch;
+  if (samples > 0 && samples < smallest) smallest = samples;
+  if (smallest < ranks_count())
+    return ranks_common(status_set(STATUS_BAD_USAGE,
+                                   "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
+                                   (long long)smallest, ranks_count(), session->task->source->name.samples));
   session->share = (Share){ranks_self(), ranks_count()};
   DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
   if (parallel == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a job of ranks");
@@ -473,7 +454,11 @@ void data_parallel_close(Session *session) {
   tape_watch(session->tape, NULL);
   session->optimizer.own = NULL;
   all_reduce_free(parallel->gradients);
-  shared_codebooks_release(&parallel->codebooks);
+  all_reduce_free(parallel->codebooks.reduce);
+  parallel->codebooks.batch.sums = NULL; /* in the block */
+  ema_release(&parallel->codebooks.batch);
+  free(parallel->codebooks.block);
+  free(parallel->codebooks.dead);
   free(parallel->use);
   free(parallel->touched);
   free(parallel->pending);

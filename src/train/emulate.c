@@ -86,30 +86,23 @@ static double uniform(uint64_t key, uint64_t at) {
   return ((double)word[0] + (double)word[1] * 0x1p-32) * 0x1p-32;
 }
 
-/* The chain starts as it is in the long run, so that every token is lost with the same probability. */
-static void draw_runs(const TokenLoss *loss, uint64_t key, uint64_t first, int64_t tokens, uint8_t *lost) {
-  double ends = 1 / loss->span, begins = ends * loss->share / (1 - loss->share);
-  for (int64_t t = 0; t < tokens; t++) {
-    double draw = uniform(key, first + (uint64_t)t);
-    if (t == 0)
-      lost[t] = draw < loss->share;
-    else
-      lost[t] = lost[t - 1] ? draw >= ends : draw < begins;
-  }
-}
-
 /* lost [sequences, tokens] of the sequences from `first` on: 1 for a token that does not arrive. Two draws are independent where seed,
  * stream or sequence differ. */
 static void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
                             uint8_t *lost) {
   uint64_t key = seed ^ (stream * UINT64_C(0x9E3779B97F4A7C15) + UINT64_C(0xD1B54A32D192ED03));
+  const bool runs = loss->span > 0;
+  const double ends = runs ? 1 / loss->span : 0, begins = ends * loss->share / (1 - loss->share);
   for (int64_t s = 0; s < sequences; s++) {
     uint64_t counter = (uint64_t)((first + s) * tokens);
     uint8_t *to = lost + s * tokens;
-    if (loss->span > 0)
-      draw_runs(loss, key, counter, tokens, to);
-    else
-      for (int64_t t = 0; t < tokens; t++) to[t] = uniform(key, counter + (uint64_t)t) < loss->share;
+    for (int64_t t = 0; t < tokens; t++) {
+      const double draw = uniform(key, counter + (uint64_t)t);
+      if (t == 0 || !runs) /* a chain starts as it is in the long run, so that every token is lost with the same probability */
+        to[t] = draw < loss->share;
+      else
+        to[t] = to[t - 1] ? draw >= ends : draw < begins;
+    }
   }
 }
 
@@ -134,19 +127,16 @@ static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *
   return STATUS_OK;
 }
 
-/* In training emulate_update wants the tokens after backward: a copy, where their memory goes before. */
-static const real *kept_tokens(const Emulation *emulation, Tape *tape, const Tensor *shared) {
-  if (!emulation->training || !tape_segment_inside(tape)) return shared->value;
-  size_t bytes = (size_t)tensor_count(shared) * sizeof(real);
-  real *copy = tape_segment_keep(tape, bytes);
-  if (copy != NULL && !tape_planning(tape)) memcpy(copy, shared->value, bytes);
-  return copy;
-}
-
 static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
   site->codes = tape_segment_keep(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
-  site->x = kept_tokens(emulation, tape, shared);
+  site->x = shared->value;
   site->rows = rows;
+  if (emulation->training && tape_segment_inside(tape)) { /* emulate_update wants the tokens after backward; their memory goes before */
+    size_t bytes = (size_t)tensor_count(shared) * sizeof(real);
+    real *copy = tape_segment_keep(tape, bytes);
+    if (copy != NULL && !tape_planning(tape)) memcpy(copy, shared->value, bytes);
+    site->x = copy;
+  }
   if (site->codes == NULL || site->x == NULL) return tape_status(tape);
   double begun = tape_clock(tape);
   TRY(assign(site, tape, rows, shared));

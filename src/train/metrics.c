@@ -49,19 +49,16 @@ static Status append_file_open(AppendFile *file, const char *path, bool fresh) {
   return STATUS_IO;
 }
 
-static int write_kept(const AppendFile *file) {
-  for (size_t done = 0; done < file->kept_bytes;) {
-    ssize_t n = write(file->fd, file->kept + done, file->kept_bytes - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    done += (size_t)n;
-  }
-  return 0;
-}
-
 /* All that is kept, or nothing: half a record is taken back. */
 static void flush(AppendFile *file) {
-  int error = write_kept(file);
+  int error = 0;
+  for (size_t done = 0; error == 0 && done < file->kept_bytes;) {
+    ssize_t n = write(file->fd, file->kept + done, file->kept_bytes - done);
+    if (n >= 0)
+      done += (size_t)n;
+    else if (errno != EINTR)
+      error = errno;
+  }
   if (error == 0) {
     if (file->behind) log_info("%s can be written again, and is complete", file->path);
     file->size += (off_t)file->kept_bytes;

@@ -52,16 +52,6 @@ static Status check_loss(const Session *session, const StepResult *result) {
       (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "", in);
 }
 
-/* A function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run. */
-static void draw_depth(Session *session, const TaskBatch *batch) {
-  static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
-  if (session->drop_step != session->step) session->drop_batch = 0;
-  session->drop_step = session->step;
-  Rng rng;
-  rng_init(&rng, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
-  model_drop_path(session->model, session->options.drop_path, rng_next(&rng), batch->first);
-}
-
 static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
   if (session->parallel != NULL && !tape_planning(session->tape)) return data_parallel_backward(session, loss, batch, exchange);
   TRY(tape_backward(session->tape, loss));
@@ -95,7 +85,12 @@ Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) 
   TaskScore score = {0};
   bool in_ranks = session->parallel != NULL && !tape_planning(tape);
   TRY(draw_layout(session, batch->tokens, &layout, &exchange));
-  draw_depth(session, batch);
+  static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
+  if (session->drop_step != session->step) session->drop_batch = 0;
+  session->drop_step = session->step;
+  Rng depth; /* a function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run */
+  rng_init(&depth, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
+  model_drop_path(session->model, session->options.drop_path, rng_next(&depth), batch->first);
   emulate_share(&session->emulation, batch->first, batch->whole);
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};

@@ -74,21 +74,17 @@ static bool new_moment(const Optimizer *optimizer, OptimizerMoment *moment) {
   return moment->numbers && (moment->scales || kind != OPTIMIZER_8_BITS);
 }
 
-static bool allocate(Optimizer *optimizer) {
-  optimizer->chunks = cut(optimizer->params, NULL, &optimizer->scales);
-  optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
-  optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
-  if (optimizer->options.average > 0) optimizer->average = zeroed_block(optimizer->params->total, sizeof *optimizer->average);
-  return new_moment(optimizer, &optimizer->first) && new_moment(optimizer, &optimizer->second) && optimizer->chunk && optimizer->partial &&
-         (optimizer->average || optimizer->options.average == 0);
-}
-
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options) {
   *optimizer = (Optimizer){.params = params, .options = *options};
   TRY(check_options(options));
   if (!params->values || !params->grads)
     return status_set(STATUS_BAD_VALUE, "the parameters were opened for inference: training needs their own values and gradients");
-  if (!allocate(optimizer)) {
+  optimizer->chunks = cut(params, NULL, &optimizer->scales);
+  optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
+  optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
+  if (options->average > 0) optimizer->average = zeroed_block(params->total, sizeof *optimizer->average);
+  if (!new_moment(optimizer, &optimizer->first) || !new_moment(optimizer, &optimizer->second) || !optimizer->chunk || !optimizer->partial ||
+      (!optimizer->average && options->average != 0)) {
     optimizer_release(optimizer);
     return status_set(STATUS_NO_MEMORY, "out of memory for the optimizer's state of %lld numbers", (long long)params->total);
   }

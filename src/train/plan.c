@@ -96,16 +96,6 @@ static double weight_bytes(const ParamSet *params) {
   return bytes;
 }
 
-static Status plan_model(const ModelConfig *config, const TokenLayout *layout, PlanNode *node) {
-  Model *model;
-  TRY(model_new(&model, config));
-  Status status = param_reserve(model_params(model), false);
-  node->weights = weight_bytes(model_params(model));
-  if (status == STATUS_OK) status = plan_on_tape(model, layout, &node->work);
-  model_free(model);
-  return status;
-}
-
 static double cache_bytes(KvShape shape, int64_t local, int64_t sites, int64_t number_bytes) {
   shape.local = local;
   shape.sites = sites;
@@ -141,7 +131,14 @@ static Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode
   free(counts);
   TRY(status);
   plan_caches(config, layout.rows, node);
-  status = plan_model(config, &layout, node);
+  Model *model;
+  status = model_new(&model, config);
+  if (status == STATUS_OK) {
+    status = param_reserve(model_params(model), false);
+    node->weights = weight_bytes(model_params(model));
+    if (status == STATUS_OK) status = plan_on_tape(model, &layout, &node->work);
+    model_free(model);
+  }
   node->together = node->weights + node->codebooks + node->cache + node->work;
   layout_release(&layout);
   return status;
@@ -297,15 +294,6 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   return status;
 }
 
-static Status plan_selftest(Session *session, Plan *plan) {
-  Model *model;
-  TRY(model_new(&model, session->config));
-  Status status = param_reserve(model_params(model), false);
-  if (status == STATUS_OK) status = plan_answer(session, model, plan);
-  model_free(model);
-  return status;
-}
-
 static Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
@@ -331,7 +319,11 @@ static Status plan_make(Session *session, Plan *plan) {
   }
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
-  if (status == STATUS_OK) status = plan_selftest(session, plan);
+  Model *model = NULL; /* of the self-test */
+  if (status == STATUS_OK) status = model_new(&model, session->config);
+  if (status == STATUS_OK) status = param_reserve(model_params(model), false);
+  if (status == STATUS_OK) status = plan_answer(session, model, plan);
+  model_free(model);
   tape_plan(session->tape, false);
   return status;
 }

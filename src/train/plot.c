@@ -355,17 +355,6 @@ static double round_up(double min) {
   return 10 * power;
 }
 
-/* "2.0e-05" -> "2.0e-5" */
-static void shorten_exponent(char *label) {
-  char *digit = strchr(label, 'e');
-  if (!digit) return;
-  digit += digit[1] == '+' ? 1 : 2;
-  char *first = digit[0] == '+' ? digit + 1 : digit;
-  char *kept = first;
-  while (*kept == '0' && kept[1]) kept++;
-  memmove(digit, kept, strlen(kept) + 1);
-}
-
 /* `most` is the largest size on the axis and `step` the distance of ticks: they decide on the unit and the decimals for all. */
 static void print_label(char *label, double value, double max, double step) {
   if (value == 0) {
@@ -375,7 +364,12 @@ static void print_label(char *label, double value, double max, double step) {
   if (max >= 1e10 || max < 1e-3) {
     const int digits = (int)fmin(fmax(floor(log10(max) + 1e-9) - floor(log10(step) + 1e-9), 0), 6);
     snprintf(label, PLOT_AXIS_LABEL, "%.*e", digits, value);
-    shorten_exponent(label);
+    char *digit = strchr(label, 'e'); /* "2.0e-05" -> "2.0e-5" */
+    if (!digit) return;
+    digit += digit[1] == '+' ? 1 : 2;
+    const char *kept = digit + (*digit == '+');
+    while (*kept == '0' && kept[1]) kept++;
+    memmove(digit, kept, strlen(kept) + 1);
     return;
   }
   const bool mega = step >= 1e6 || (max >= 2e6 && step >= 1e4), kilo = step >= 1e4 || (max >= 2e4 && step >= 10);
@@ -536,14 +530,6 @@ static void fit_x(Chart *chart, double x[2]) {
   x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
   plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
   chart->bar_width = bars_share * min_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
-}
-
-static void fit_y(Chart *chart, double y[2]) {
-  const PlotPanel *panel = chart->panel;
-  const bool zero = !panel->log_y && (panel->from_zero || bars_before(panel, panel->count) > 0);
-  if (zero) y[0] = fmin(y[0], 0), y[1] = fmax(y[1], 0);
-  plot_axis_fit(&chart->y, y[0], y[1], panel->log_y, (chart->area.bottom - chart->area.top) / 44 + 1, 0);
-  if (zero && y[0] == 0 && y[1] > 0) chart->y.low = 0;
 }
 
 /* ---- legend */
@@ -713,7 +699,10 @@ static void draw_panel(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) 
   *area = (PlotBox){box.left + PAD + 9 + 14, legend_top + legend_lines * LEGEND_LINE + 6, box.right - PAD - 8, box.bottom - 48};
   if (area->bottom < area->top + 20) area->bottom = area->top + 20;
   if (data) {
-    fit_y(&chart, y);
+    const bool zero = !panel->log_y && (panel->from_zero || bars_before(panel, panel->count) > 0);
+    if (zero) y[0] = fmin(y[0], 0), y[1] = fmax(y[1], 0);
+    plot_axis_fit(&chart.y, y[0], y[1], panel->log_y, (area->bottom - area->top) / 44 + 1, 0);
+    if (zero && y[0] == 0 && y[1] > 0) chart.y.low = 0;
     double widest = 0;
     for (int i = 0; i < chart.y.count; i++) widest = fmax(widest, canvas_text_width(chart.y.label[i], small_text.scale));
     area->left += (int)ceil(widest) + TICK_GAP;
@@ -788,17 +777,6 @@ static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all)
               (PlotText){scale, 1.1, share > 0.5 ? PAPER : INK, false});
 }
 
-static void draw_matrix_names(Sheet *sheet) {
-  char text[CLASS_NAME + 1];
-  for (int64_t i = 0; sheet->named && i < sheet->classes; i++) {
-    int at = (int)i * sheet->cell + sheet->cell / 2 + 4;
-    short_name(sheet->names[i], text);
-    double width = canvas_text_width(text, 0.9);
-    canvas_text(&sheet->canvas, sheet->left - 8 - width, sheet->top + at, text, (PlotText){0.9, 1.1, INK, false});
-    canvas_text(&sheet->canvas, sheet->left + at, sheet->top - 8, text, (PlotText){0.9, 1.1, INK, true});
-  }
-}
-
 Status plot_matrix(const char *path, const uint32_t *counts, int64_t classes, char *const *names) {
   static const char caption[] = "rows: label, columns: answer; darker: a larger share of the label";
   Sheet sheet = {.counts = counts, .classes = classes, .names = names, .named = classes <= NAMED_MAX};
@@ -821,7 +799,12 @@ Status plot_matrix(const char *path, const uint32_t *counts, int64_t classes, ch
     for (int64_t answer = 0; answer < classes; answer++) all += counts[label * classes + answer];
     for (int64_t answer = 0; answer < classes; answer++) draw_cell(&sheet, label, answer, all);
   }
-  draw_matrix_names(&sheet);
+  for (int64_t i = 0; sheet.named && i < classes; i++) {
+    const int at = (int)i * sheet.cell + sheet.cell / 2 + 4;
+    short_name(sheet.names[i], text);
+    canvas_text(&sheet.canvas, sheet.left - 8 - canvas_text_width(text, 0.9), sheet.top + at, text, (PlotText){0.9, 1.1, INK, false});
+    canvas_text(&sheet.canvas, sheet.left + at, sheet.top - 8, text, (PlotText){0.9, 1.1, INK, true});
+  }
   canvas_text(&sheet.canvas, EDGE, 24, caption, (PlotText){0.95, 1.2, INK, false});
   Status status = canvas_save(&sheet.canvas, path);
   canvas_release(&sheet.canvas);

@@ -474,16 +474,6 @@ static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
 
 static bool is_narrow(const AllReduce *reduce) { return reduce->options.wire == WIRE_BF16; }
 
-static void add_up(AllReduce *reduce, Place *place) {
-  Slice own = slice_of(reduce, place->bucket, reduce->self);
-  SumJob job = {.numbers = reduce->numbers + own.begin, .stride = own.count, .ranks = reduce->ranks, .self = reduce->self};
-  if (is_narrow(reduce))
-    job.narrow = (const uint16_t *)place->in;
-  else
-    job.in = place->in;
-  threads_for(own.count, GRAIN, sum_body, &job);
-}
-
 /* ---------------------------------------------------------------- stages */
 
 static void send_off(AllReduce *reduce, Place *place) {
@@ -547,7 +537,15 @@ static void begin_gather(AllReduce *reduce, Place *place) {
 static bool move_on(AllReduce *reduce, Place *place) {
   if (place->stage == STAGE_FREE || !transfer_done(place->transfer)) return false;
   bool gathered = place->stage == STAGE_GATHER;
-  if (!gathered) add_up(reduce, place);
+  if (!gathered) {
+    const Slice own = slice_of(reduce, place->bucket, reduce->self);
+    SumJob job = {.numbers = reduce->numbers + own.begin, .stride = own.count, .ranks = reduce->ranks, .self = reduce->self};
+    if (is_narrow(reduce))
+      job.narrow = (const uint16_t *)place->in;
+    else
+      job.in = place->in;
+    threads_for(own.count, GRAIN, sum_body, &job);
+  }
   if (!gathered && is_narrow(reduce)) round_own(reduce, place);
   if (!gathered && !reduce->options.scatter_only) {
     begin_gather(reduce, place);
@@ -646,16 +644,6 @@ void all_reduce_forget(const AllReduce *reduce, void *values, size_t size) {
 
 /* ---------------------------------------------------------------- opening */
 
-static bool open_place(const AllReduce *reduce, Place *place, int64_t bucket, int64_t slice) {
-  size_t others = (size_t)(reduce->ranks - 1);
-  place->transfer = transfer_new();
-  place->in = malloc((others * (size_t)slice + 1) * (is_narrow(reduce) ? sizeof *place->out : sizeof(real)));
-  place->out = is_narrow(reduce) ? malloc((size_t)bucket * sizeof *place->out) : NULL;
-  place->send = calloc((size_t)reduce->ranks, sizeof *place->send);
-  place->receive = calloc((size_t)reduce->ranks, sizeof *place->receive);
-  return place->transfer && place->in && place->send && place->receive && (place->out || !is_narrow(reduce));
-}
-
 static bool open_all(AllReduce *reduce) {
   int64_t bucket = 0, slice = 0; /* the longest */
   reduce->buckets = divide(reduce, NULL);
@@ -669,8 +657,17 @@ static bool open_all(AllReduce *reduce) {
     if (end - begin > bucket) bucket = end - begin;
     if (own > slice) slice = own;
   }
-  for (int i = 0; i < PLACES && i < reduce->buckets && reduce->ranks > 1; i++)
-    if (!open_place(reduce, &reduce->place[i], bucket, slice)) return false;
+  const bool narrow = is_narrow(reduce);
+  const size_t ranks = (size_t)reduce->ranks;
+  for (int i = 0; i < PLACES && i < reduce->buckets && ranks > 1; i++) {
+    Place *place = &reduce->place[i];
+    place->transfer = transfer_new();
+    place->in = malloc(((ranks - 1) * (size_t)slice + 1) * (narrow ? sizeof *place->out : sizeof(real)));
+    place->out = narrow ? malloc((size_t)bucket * sizeof *place->out) : NULL;
+    place->send = calloc(ranks, sizeof *place->send);
+    place->receive = calloc(ranks, sizeof *place->receive);
+    if (!place->transfer || !place->in || !place->send || !place->receive || (narrow && !place->out)) return false;
+  }
   return true;
 }
 

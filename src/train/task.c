@@ -152,15 +152,6 @@ static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixe
   target->teaching = session->options.distill;
 }
 
-/* The teacher's rows [B, T, D'] and the table [V, D'] that makes logits of them, for VocabLoss. */
-static Status teach_tokens(Session *session, const TaskBatch *batch, Tensor **rows, Tensor **table) {
-  tape_record(session->tape, false);
-  *rows = teacher_rows(session, batch, NULL);
-  *table = model_token_table(session->teacher.model, session->tape);
-  tape_record(session->tape, true);
-  return tape_status(session->tape);
-}
-
 /* ---- The head of classes ---- */
 
 /* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and
@@ -245,7 +236,13 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
                        .correct = &score->correct,
                        .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real)),
                        .teaching = session->options.distill};
-  if (is_taught(session) && teach_tokens(session, batch, &options.teacher, &options.teacher_table) != STATUS_OK) return NULL;
+  if (is_taught(session)) { /* the teacher's rows [B, T, D'] and the table [V, D'] that makes logits of them */
+    tape_record(tape, false);
+    options.teacher = teacher_rows(session, batch, NULL);
+    options.teacher_table = model_token_table(session->teacher.model, tape);
+    tape_record(tape, true);
+    if (tape_status(tape) != STATUS_OK) return NULL;
+  }
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
   Tensor *value = model_token_loss(session->model, tape, encoded, &options);
   if (value != NULL && !tape_planning(tape)) score_tokens(session, batch, options.row_loss, (double)value->value[0], score);

@@ -177,15 +177,6 @@ static Status try_beside(const char *weights, Tokenizer **tokenizer) {
   return status;
 }
 
-static Status try_installed(const TrainOptions *options, Tokenizer **tokenizer) {
-  char *found = NULL;
-  if (checkpoint_is_path(options->model)) return STATUS_OK;
-  if (data_paths_find("checkpoints", options->model, options->data_dir, &found) != STATUS_OK) return STATUS_OK;
-  Status status = try_directory(found, tokenizer);
-  free(found);
-  return status;
-}
-
 /* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's
  * name. NOT_FOUND says where it was looked for. */
 static Status open_tokenizer(Session *session) {
@@ -197,7 +188,13 @@ static Status open_tokenizer(Session *session) {
   }
   TRY(try_beside(options->init, tokenizer));
   if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
-  if (*tokenizer == NULL) TRY(try_installed(options, tokenizer));
+  char *found = NULL;
+  if (*tokenizer == NULL && !checkpoint_is_path(options->model) &&
+      data_paths_find("checkpoints", options->model, options->data_dir, &found) == STATUS_OK) {
+    Status status = try_directory(found, tokenizer);
+    free(found);
+    TRY(status);
+  }
   if (*tokenizer != NULL) return STATUS_OK;
   return status_set(
       STATUS_NOT_FOUND,

@@ -290,17 +290,6 @@ static Status report_interval(Run *run) {
 
 /* ---------------------------------------------------------------- evaluations */
 
-/* What the evaluation has seen of each codebook, of several bit rates of the one with the most groups. */
-static void print_codebooks(const Session *session) {
-  char place[EMULATE_PLACE];
-  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
-    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
-    log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
-               emulate_place(&session->emulation, index, place), summary.distortion, summary.perplexity, 100 * summary.used,
-               100 * summary.dead);
-  }
-}
-
 static Status draw_curves(const Run *run) {
   const TrainOptions *options = &run->session->options;
   char title[512], astra[64] = "plain";
@@ -361,7 +350,14 @@ static Status report_evaluation(Run *run) {
   }
   print_evaluation(run);
   if (session_astra(session)) {
-    print_codebooks(session);
+    /* what the evaluation has seen of each codebook, of several bit rates of the one with the most groups */
+    char place[EMULATE_PLACE];
+    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+      UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+      log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
+                 emulate_place(&session->emulation, index, place), summary.distortion, summary.perplexity, 100 * summary.used,
+                 100 * summary.dead);
+    }
     emulate_clear_usage(&session->emulation);
   }
   measure_columns(run, values);
@@ -500,17 +496,6 @@ static Status say_interrupted(const Session *session) {
                                  (long long)session->step, (long long)session->total_steps, session->options.out));
 }
 
-static void say_best(const Run *run) {
-  const Session *session = run->session;
-  const char *measure = session->task->report->measures[0];
-  if (is_over(&run->best, session) && session->step < session->total_steps)
-    log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
-             (long long)session->total_steps, (long long)run->best.since, measure);
-  if (session->options.keep_best && run->best.step >= 0)
-    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", measure, run->best.value, (long long)run->best.step,
-             session->options.out);
-}
-
 static Status evaluate(Run *run) {
   Status status = report_evaluation(run);
   if (status == STATUS_INTERRUPTED) return say_interrupted(run->session);
@@ -579,7 +564,13 @@ static Status loop(Run *run) {
       TRY(save_checkpoint(session)); /* whatever the evaluation finds */
     if (evaluated) TRY(evaluate(run));
   }
-  say_best(run);
+  const char *measure = session->task->report->measures[0];
+  if (is_over(&run->best, session) && session->step < session->total_steps)
+    log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
+             (long long)session->total_steps, (long long)run->best.since, measure);
+  if (session->options.keep_best && run->best.step >= 0)
+    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", measure, run->best.value, (long long)run->best.step,
+             session->options.out);
   return STATUS_OK;
 }
 

@@ -20,16 +20,6 @@ static void use_average(Session *session, bool average) {
   param_refresh_shadows(params, false);
 }
 
-static void add_score(TaskScore *sum, const TaskScore *part) {
-  sum->loss += part->loss;
-  sum->samples += part->samples;
-  sum->items += part->items;
-  sum->correct += part->correct;
-  sum->bytes += part->bytes;
-  for (int label = 0; label < 2; label++)
-    for (int answer = 0; answer < 2; answer++) sum->answers[label][answer] += part->answers[label][answer];
-}
-
 Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
   Tape *tape = session->tape;
   Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
@@ -43,7 +33,13 @@ Status validate_batch(Session *session, const TaskBatch *batch, int devices, Tas
   emulate_share(&session->emulation, batch->first, batch->whole);
   if (batch->count == 0) return STATUS_OK; /* the other ranks have it */
   session->task->head->loss(session, batch, layout, exchange, &score);
-  add_score(sum, &score);
+  sum->loss += score.loss;
+  sum->samples += score.samples;
+  sum->items += score.items;
+  sum->correct += score.correct;
+  sum->bytes += score.bytes;
+  for (int label = 0; label < 2; label++)
+    for (int answer = 0; answer < 2; answer++) sum->answers[label][answer] += score.answers[label][answer];
   Status status = tape_status(tape);
   tape_clear(tape);
   return status;

@@ -59,16 +59,6 @@ static int64_t inputs(Model *model, const Projection *projection) {
   return model_param(model, projection->weight)->shape[projection->part.transposed ? 0 : 1];
 }
 
-static void add_one(Model *model, int64_t block, int target, int rank) {
-  Projection *projection = projection_of(&model->block[block], target);
-  char prefix[64];
-  snprintf(prefix, sizeof prefix, "astra.lora.%lld.%s", (long long)block, target_names[target]);
-  ModelPart a = {PARAM_NORMAL, true, false, 2, {rank, inputs(model, projection)}};
-  ModelPart b = {PARAM_ZEROS, true, false, 2, {projection->part.count, rank}};
-  projection->lora_a = model_add_param(model, &a, prefix, ".a", "");
-  projection->lora_b = model_add_param(model, &b, prefix, ".b", "");
-}
-
 Status model_add_adapters(Model *model, int rank, double alpha, const char *targets) {
   const ParamSet *set = &model->params;
   bool wanted[TARGETS] = {false};
@@ -82,7 +72,15 @@ Status model_add_adapters(Model *model, int rank, double alpha, const char *targ
   model->adapters_first = model->params.count;
   for (int64_t block = 0; block < model->config.blocks; block++)
     for (int target = 0; target < TARGETS; target++)
-      if (wanted[target]) add_one(model, block, target, rank);
+      if (wanted[target]) {
+        Projection *projection = projection_of(&model->block[block], target);
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "astra.lora.%lld.%s", (long long)block, target_names[target]);
+        ModelPart a = {PARAM_NORMAL, true, false, 2, {rank, inputs(model, projection)}};
+        ModelPart b = {PARAM_ZEROS, true, false, 2, {projection->part.count, rank}};
+        projection->lora_a = model_add_param(model, &a, prefix, ".a", "");
+        projection->lora_b = model_add_param(model, &b, prefix, ".b", "");
+      }
   if (model->incomplete) {
     for (int64_t i = 0; i < model->config.blocks * TARGETS; i++) {
       Projection *projection = projection_of(&model->block[i / TARGETS], (int)(i % TARGETS));

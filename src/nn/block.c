@@ -59,20 +59,6 @@ Tensor *block_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t
   return op_rope(tape, x, &(Rope){table->cosine, table->sine, table->count, (int)heads}, positions);
 }
 
-/* ---- the rows that are wanted */
-
-void block_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted) {
-  *wanted = (BlockWanted){.token = layout->row_token, .count = layout->rows};
-  if (rows == MODEL_ROWS_CLASS) *wanted = (BlockWanted){layout->class_row, layout->class_of_span, NULL, layout->class_rows, false, 0};
-  if (rows == MODEL_ROWS_LAST)
-    *wanted = (BlockWanted){layout->last_row, layout->last_of_span, layout->last_token, layout->last_rows, false, 0};
-}
-
-Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
-  if (wanted->row == NULL) return x;
-  return wanted->count > 0 ? op_gather_rows(tape, x, wanted->row, wanted->count) : NULL;
-}
-
 /* ---- values that are not finite */
 
 const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]) {
@@ -542,11 +528,10 @@ static Tensor *rest(const Parts *parts, const BlockParams *block, int index, con
 
 /* A block that has begun, of the wanted rows in one piece; NULL, without a failure, where there are none. */
 static Tensor *end_block(const Parts *parts, const BlockParams *block, int index, ModelRows rows) {
-  BlockWanted wanted;
+  const BlockWanted wanted = block_wanted(parts->context->layout, rows);
   Tensor *q;
   Seen seen;
-  block_wanted(parts->context->layout, rows, &wanted);
-  bool any = wanted.count > 0;
+  const bool any = wanted.count > 0;
   Tensor *residual = any ? block_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
   if (!see(parts, block, index, &wanted, any, &q, &seen)) return NULL;
   return rest(parts, block, index, &seen, q, &wanted, residual);
@@ -607,10 +592,9 @@ static Tensor *recompute_block(const BlockRun *block, Tape *tape, Tensor *x) {
 
 /* Block `index`, whose parts have begun: the x of each part becomes its output. `next` NULL: it is the last one that carries all rows. */
 static bool advance(const Parts *parts, const BlockParams *block, const BlockParams *next, int index) {
-  BlockWanted all;
+  const BlockWanted all = block_wanted(parts->context->layout, MODEL_ROWS_ALL);
   Tensor *q;
   Seen seen;
-  block_wanted(parts->context->layout, MODEL_ROWS_ALL, &all);
   if (!see(parts, block, index, &all, true, &q, &seen) || q == NULL) return false;
   for (int p = 0; p < parts->count; p++) {
     Part *part = &parts->part[p];

@@ -2,6 +2,7 @@
  * columns. */
 #ifndef NN_BLOCK_INTERNAL_H
 #define NN_BLOCK_INTERNAL_H
+#include "autograd/ops/ops.h"
 #include "nn/block.h"
 
 typedef struct BlockContext {
@@ -42,10 +43,18 @@ typedef struct BlockWanted {
   int64_t first;
 } BlockWanted;
 
-void block_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted);
+static inline BlockWanted block_wanted(const TokenLayout *layout, ModelRows rows) {
+  if (rows == MODEL_ROWS_CLASS) return (BlockWanted){layout->class_row, layout->class_of_span, NULL, layout->class_rows, false, 0};
+  if (rows == MODEL_ROWS_LAST)
+    return (BlockWanted){layout->last_row, layout->last_of_span, layout->last_token, layout->last_rows, false, 0};
+  return (BlockWanted){.token = layout->row_token, .count = layout->rows};
+}
 
 /* x's wanted rows; NULL, without a failure, where there are none. */
-Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
+static inline Tensor *block_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
+  if (wanted->row == NULL) return x;
+  return wanted->count > 0 ? op_gather_rows(tape, x, wanted->row, wanted->count) : NULL;
+}
 
 static inline Tensor *block_param(const BlockContext *context, int index) { /* NULL for -1 */
   return index < 0 ? NULL : &context->params->list[index].tensor;

@@ -99,18 +99,6 @@ static bool scales_are_finite(const LowbitMatrix *matrix, const SafeTensor *tens
   return finite;
 }
 
-/* Compares digests; BAD_FILE also for a scale that is not finite. */
-static Status lowbit_checkpoint_check(const CheckpointFiles *files, const Param *param, const SafeTensor *tensor,
-                                      const LowbitMatrix *matrix) {
-  char name[LOWBIT_SCALE_NAME];
-  Status status = safetensors_verify(tensor);
-  if (status == STATUS_OK && matrix->kind == LOWBIT_INT8)
-    status = safetensors_verify(checkpoint_files_find(files, lowbit_checkpoint_scale_name(name, param)));
-  if (status != STATUS_OK) return status_wrap(status, "%s", files->path);
-  if (scales_are_finite(matrix, tensor)) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: the scales of tensor %s hold a NaN or an infinity", files->path, param->name);
-}
-
 /* ---- The whole set of tensors ---- */
 
 static bool ends_with(const char *name, const char *ending) {
@@ -267,7 +255,13 @@ static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Par
     mapping->matrix_count++;
     TRY(lowbit_checkpoint_find(&mapping->files, param, tensor, matrix));
     param->tensor.lowbit = matrix;
-    return lowbit_checkpoint_check(&mapping->files, param, tensor, matrix);
+    char name[LOWBIT_SCALE_NAME];
+    Status status = safetensors_verify(tensor);
+    if (status == STATUS_OK && matrix->kind == LOWBIT_INT8)
+      status = safetensors_verify(checkpoint_files_find(&mapping->files, lowbit_checkpoint_scale_name(name, param)));
+    if (status != STATUS_OK) return status_wrap(status, "%s", mapping->files.path);
+    if (scales_are_finite(matrix, tensor)) return STATUS_OK;
+    return status_set(STATUS_BAD_FILE, "%s: the scales of tensor %s hold a NaN or an infinity", mapping->files.path, param->name);
   }
   if (kept_lowbit(set, param, tensor)) {
     mapping->matrix_count++;

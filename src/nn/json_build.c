@@ -48,18 +48,16 @@ Status json_build_print(json_t *object) {
   return STATUS_OK;
 }
 
-static Status save(const json_t *root, const char *directory, const char *name, const char *path) {
-  FileWriter writer;
-  TRY(files_create(&writer, path));
-  if (json_dumpf(root, writer.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) == 0 || ferror(writer.stream))
-    return files_commit(&writer); /* which reports what the stream could not write */
-  files_abort(&writer);
-  return status_no_memory(directory, name);
-}
-
 Status json_build_save(json_t *root, const char *directory, const char *name) {
   char *path = files_join(directory, name);
-  Status status = root && path ? save(root, directory, name, path) : status_no_memory(directory, name);
+  FileWriter writer;
+  Status status = root && path ? files_create(&writer, path) : status_no_memory(directory, name);
+  if (status == STATUS_OK) {
+    if (json_dumpf(root, writer.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) == 0 || ferror(writer.stream))
+      status = files_commit(&writer); /* which reports what the stream could not write */
+    else
+      files_abort(&writer), status = status_no_memory(directory, name);
+  }
   free(path);
   json_decref(root);
   return status;

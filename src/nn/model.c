@@ -50,11 +50,6 @@ static Projection absent(void) { return (Projection){-1, -1, {0, 0, false}, -1, 
 
 Tensor *model_param(Model *model, int index) { return index < 0 ? NULL : &model->params.list[index].tensor; }
 
-bool model_is_vocabulary(const Model *model, size_t index) {
-  const bool head = config_is_decoder(&model->config) && model->config.classes == 0 && (int)index == model->head_weight;
-  return head || (int)index == model->token_table;
-}
-
 /* ---- Vision transformers (Dosovitskiy et al., 2021) ---- */
 
 static void vit_block(Model *model, int64_t index) {
@@ -341,25 +336,23 @@ static void fill_normal(Model *model, int index, double deviation, Rng *rng) {
   for (int64_t i = 0; i < count(model, index); i++) values(model, index)[i] = (real)(deviation * rng_normal(rng));
 }
 
-static void initialise_attention(Model *model, const BlockParams *block, Rng *rng) {
-  int64_t width = model->config.width;
-  double head_width = (double)(width / model->config.heads);
-  fill_normal(model, block->key.weight, sqrt(LOOK_ALIKE / head_width), rng);
-  for (int64_t i = 0; i < width * width; i++) values(model, block->query.weight)[i] = values(model, block->key.weight)[i];
-  fill_normal(model, block->value.weight, sqrt(TAKE_AWAY / (double)width), rng);
-  for (int64_t row = 0; row < width; row++)
-    for (int64_t column = 0; column < width; column++)
-      values(model, block->output.weight)[row * width + column] = -values(model, block->value.weight)[column * width + row];
-}
-
 Status model_initialise_mimetic(Model *model, Rng *rng) {
   if (config_is_decoder(&model->config))
     return status_set(STATUS_BAD_VALUE, "mimetic weights are for vision transformers; use random ones (--init random)");
-  for (int64_t block = 0; block < model->config.blocks; block++) initialise_attention(model, &model->block[block], rng);
+  const int64_t width = model->config.width;
+  for (int64_t index = 0; index < model->config.blocks; index++) {
+    const BlockParams *block = &model->block[index];
+    fill_normal(model, block->key.weight, sqrt(LOOK_ALIKE / (double)(width / model->config.heads)), rng);
+    for (int64_t i = 0; i < width * width; i++) values(model, block->query.weight)[i] = values(model, block->key.weight)[i];
+    fill_normal(model, block->value.weight, sqrt(TAKE_AWAY / (double)width), rng);
+    for (int64_t row = 0; row < width; row++)
+      for (int64_t column = 0; column < width; column++)
+        values(model, block->output.weight)[row * width + column] = -values(model, block->value.weight)[column * width + row];
+  }
   int64_t depth = model->config.channels * model->config.patch * model->config.patch;
   fill_normal(model, model->patch_weight, PATCH / sqrt((double)depth), rng);
   /* Positions: the first half of the numbers follows the patch's column, the second its row; each half is sines, then cosines. */
-  const int64_t width = model->config.width, across = model->config.image / model->config.patch, quarter = width / 4;
+  const int64_t across = model->config.image / model->config.patch, quarter = width / 4;
   for (int64_t token = 0; token < across * across; token++) {
     real *position = values(model, model->position) + (token + 1) * width;
     for (int64_t i = 0; i < 4 * quarter; i++) {
@@ -395,15 +388,6 @@ static Tensor *embed_tokens(Model *model, Tape *tape, const ModelInput *input, i
   return op_token_embed(tape, model_param(model, model->token_table), position, ids, position ? token : NULL, input->batch, rows);
 }
 
-static Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
-  long long tokens = (long long)layout->tokens, context = (long long)model->config.context;
-  if (input->ids == NULL || input->batch < 1 || layout->class_token != CLASS_NONE)
-    return tape_fail(tape, STATUS_BAD_VALUE, "a language model takes the ids of tokens, in a layout without a class token"), NULL;
-  if (tokens > context)
-    return tape_fail(tape, STATUS_BAD_VALUE, "a sequence of %lld tokens is longer than the model's context of %lld", tokens, context), NULL;
-  return embed_tokens(model, tape, input, layout->tokens, layout->row_token, layout->rows);
-}
-
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
   Tensor *rows = input->rows;
   if (rows != NULL && rows->dims == 3 && rows->shape[1] == layout->rows && rows->shape[2] == model->config.width) return rows;
@@ -411,7 +395,15 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
     return tape_fail(tape, STATUS_BAD_VALUE, "rows of %lld numbers are given; the model takes %lld rows of %lld",
                      (long long)tensor_width(rows), (long long)layout->rows, (long long)model->config.width),
            NULL;
-  if (config_is_decoder(&model->config)) return decoder_embed(model, tape, input, layout);
+  if (config_is_decoder(&model->config)) {
+    long long tokens = (long long)layout->tokens, context = (long long)model->config.context;
+    if (input->ids == NULL || input->batch < 1 || layout->class_token != CLASS_NONE)
+      return tape_fail(tape, STATUS_BAD_VALUE, "a language model takes the ids of tokens, in a layout without a class token"), NULL;
+    if (tokens > context)
+      return tape_fail(tape, STATUS_BAD_VALUE, "a sequence of %lld tokens is longer than the model's context of %lld", tokens, context),
+             NULL;
+    return embed_tokens(model, tape, input, layout->tokens, layout->row_token, layout->rows);
+  }
   if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
   /* Rows are sorted by device here and stay so to the end; only class-token rows come out. */
   return op_patch_embed(tape, input->pixels, model_param(model, model->patch_weight), model_param(model, model->patch_bias),

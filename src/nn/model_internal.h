@@ -36,7 +36,10 @@ int model_add_param(Model *model, const ModelPart *part, const char *prefix, con
 Tensor *model_param(Model *model, int index); /* NULL for -1 */
 
 /* A table of tokens or a head that predicts them: used for look-ups, or on one or two rows. */
-bool model_is_vocabulary(const Model *model, size_t index);
+static inline bool model_is_vocabulary(const Model *model, size_t index) {
+  const bool head = config_is_decoder(&model->config) && model->config.classes == 0 && (int)index == model->head_weight;
+  return head || (int)index == model->token_table;
+}
 
 /* The first rows [B, S, D], as the input says. */
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);

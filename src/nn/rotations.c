@@ -95,18 +95,6 @@ static Status key_metric(Model *model, const BlockParams *block, double *metric)
   return status;
 }
 
-/* Their mean over all angles by which rotary positions turn numbers i and i + d / 2 of each head. */
-static void turn_metric(const ModelConfig *c, double *metric) {
-  const int64_t d = c->width / c->heads, n = kv_width(c);
-  for (int64_t i = 0; i < n * n; i++)
-    if (i / n != i % n) metric[i] = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (i % d >= d / 2) continue;
-    double *one = metric + i * (n + 1), *other = metric + (i + d / 2) * (n + 1);
-    *one = *other = (*one + *other) / 2;
-  }
-}
-
 static Status value_metric(Model *model, const BlockParams *block, double *metric) {
   const ModelConfig *c = &model->config;
   const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = kv_width(c);
@@ -126,7 +114,16 @@ Status model_rotation_metric(Model *model, int64_t block, int site, double *metr
   if (model->config.astra.site == SITE_X) return input_metric(model, params, metric);
   if (site == 1) return value_metric(model, params, metric);
   TRY(key_metric(model, params, metric));
-  if (model->rope.cosine != NULL) turn_metric(&model->config, metric);
+  if (model->rope.cosine == NULL) return STATUS_OK;
+  /* Their mean over all angles by which rotary positions turn numbers i and i + d / 2 of each head. */
+  const int64_t d = model->config.width / model->config.heads;
+  for (int64_t i = 0; i < width * width; i++)
+    if (i / width != i % width) metric[i] = 0;
+  for (int64_t i = 0; i < width; i++) {
+    if (i % d >= d / 2) continue;
+    double *one = metric + i * (width + 1), *other = metric + (i + d / 2) * (width + 1);
+    *one = *other = (*one + *other) / 2;
+  }
   return STATUS_OK;
 }
 

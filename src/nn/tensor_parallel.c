@@ -71,8 +71,7 @@ static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted
 }
 
 static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
-  BlockWanted wanted;
-  block_wanted(d->context.layout, rows, &wanted);
+  const BlockWanted wanted = block_wanted(d->context.layout, rows);
   Tensor *h = block_norm(&d->context, d->tape, x, d->block->norm1_weight, d->block->norm1_bias);
   if (h == NULL) return NULL;
   x = attention(d, h, &wanted, block_wanted_of(&wanted, d->tape, x));
@@ -135,8 +134,7 @@ static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, M
   x = all == NULL ? NULL : turned(d->tape, all, 0, x->shape[1]);
   if (x == NULL) return NULL;
   if (strategy == STRATEGY_BP_AG) return block_forward(&d->context, d->block, d->index, rows, d->tape, x);
-  BlockWanted wanted;
-  block_wanted(d->context.layout, rows, &wanted);
+  const BlockWanted wanted = block_wanted(d->context.layout, rows);
   x = block_by_rows(d, x);
   return x == NULL ? NULL : block_wanted_of(&wanted, d->tape, x);
 }
@@ -162,9 +160,8 @@ int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, 
                           ReduceStep *steps) {
   int count = 0;
   for (int64_t index = 0; index < config->blocks; index++) {
-    BlockWanted wanted;
+    const BlockWanted wanted = block_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL);
     ReduceStep of_block[TENSOR_PARALLEL_STEPS];
-    block_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL, &wanted);
     int here = tensor_parallel_block_steps(config, how, index, batch, layout->rows, wanted.row ? wanted.count : layout->rows, of_block);
     for (int i = 0; steps != NULL && i < here; i++) steps[count + i] = of_block[i];
     count += here;

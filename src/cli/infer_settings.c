@@ -39,6 +39,8 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_SIZE, "table-memory", 0, &o->table_memory, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
       {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
        .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
+      {OPTION_CHOICE, "remote-cache", 0, &o->remote_cache, .choices = REMOTE_CACHES,
+       .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .min = 0, .max = 9000, .help = "maximum datagram size with all headers; 0: the route's MTU"},
       {OPTION_GROUP, .help = "Simulated network (seeded):"},
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate in each direction, e.g. 20mbit"},

@@ -18,6 +18,7 @@ typedef struct InferLinkOptions {
   double table_memory;                                                    /* bytes: infer_tables_make */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int cache_type;                                                         /* WeightsType */
+  int remote_cache;                                                       /* REMOTE_CACHES */
   int64_t mtu, datagrams, parts, link_seed;
   double loss_burst;
 } InferLinkOptions;

@@ -56,6 +56,7 @@ typedef struct Worker {
   int weights;    /* WeightsBits */
   int precision;  /* WeightsPrecision */
   int cache_type; /* WeightsType */
+  int remote_cache;
   int64_t threads, queue;
   double idle_timeout;
   int busy;
@@ -84,6 +85,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
        .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_FLAG, "drafts", 0, &w->drafts,
        .help = "hold a copy of a language model in 4 bits, to draft tokens for other devices while there is nothing to do (astra-serve)"},
+      {OPTION_CHOICE, "remote-cache", 0, &w->remote_cache, .choices = REMOTE_CACHES,
+       .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"},
       {OPTION_GROUP, .help = "Listening:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS",
        .help = "HOST:PORT, [IPV6]:PORT, PORT (on this machine), unix:PATH, or local (this user only)"},
@@ -110,6 +113,7 @@ static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   if (status == STATUS_OK && w->drafts && config_is_decoder(weights->config)) status = weights_make_drafts(weights, directory);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
+  weights->cache_full = w->remote_cache != 0;
   free(directory);
   return status;
 }

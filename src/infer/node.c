@@ -329,9 +329,11 @@ static Status answer_score(Node *node, const NodeRequest *request, uint8_t *out)
 
 /* ---- new tokens ---- */
 
-/* Of the others' tokens a decoder keeps codes; with predictions those of one block say too little, and all tokens are kept in full. */
+/* Of the others' tokens a decoder keeps codes, unless it was asked for keys and values in full. With predictions the codes of one block say
+ * too little, and all tokens are kept in full. */
 static bool keeps_codes(const Node *node) {
-  return node_share_strategy(node->setup) == STRATEGY_ASTRA && !node->setup->weights->config->astra.prediction;
+  const Weights *weights = node->setup->weights;
+  return node_share_strategy(node->setup) == STRATEGY_ASTRA && !weights->config->astra.prediction && !weights->cache_full;
 }
 
 static Status start_cache(Node *node) {

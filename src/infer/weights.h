@@ -34,6 +34,7 @@ typedef struct Weights {
   KvTables *keys;
   bool one_rate;          /* no other rate will be used than that in use: the others get no tables */
   NarrowKind cache_kind;  /* of keys and values that decoding caches; NARROW_NONE: reals */
+  bool cache_full;        /* decoding caches keys and values of other devices' tokens, not their codes (set after loading) */
   bool bf16;              /* weights_use_precision: tapes of these weights use bf16 */
   struct Weights *drafts; /* weights_make_drafts; NULL: none. Copies of this struct borrow it */
 } Weights;
@@ -42,6 +43,7 @@ typedef struct Weights {
  * them. */
 typedef enum WeightsType { WEIGHTS_AUTO, WEIGHTS_FLOAT32, WEIGHTS_FLOAT16, WEIGHTS_BFLOAT16 } WeightsType;
 #define WEIGHTS_TYPES "auto|float32|float16|bfloat16"
+#define REMOTE_CACHES "codes|full" /* Weights.cache_full: the second */
 
 /* Reads a checkpoint directory. A model that says groups > 0 but has no codebooks is BAD_FILE. */
 Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */

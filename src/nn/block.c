@@ -172,6 +172,7 @@ static Tensor *decode(const BlockContext *context, const BlockParams *block, int
                              .rows = cache->rows + 1,
                              .remote = cache->remote,
                              .lost = held.lost,
+                             .marks = held.marks,
                              .rope = table ? &rope : NULL};
   if (cache->remote == 0) return op_decode_attention(tape, q, &options);
   options.positions = cache->positions;
@@ -489,13 +490,14 @@ static bool keep(const BlockContext *context, Tape *tape, int index, const Seen 
   if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
   const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
   if (k == NULL || v == NULL) return false;
-  if (context->layout->remote == 0 || context->cache->setup.sites > 0)
-    return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost));
+  const int64_t remote = context->layout->remote;
+  if (remote == 0 || context->cache->setup.sites > 0)
+    return block_status(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, seen->arrived.lost, remote));
   const Tensor *remote_k = op_widen(tape, seen->arrived.keys.k), *remote_v = op_widen(tape, seen->arrived.keys.v);
   if (remote_k == NULL || remote_v == NULL) return false;
   const real *keys = all_rows(tape, remote_k, k), *values = all_rows(tape, remote_v, v);
   if (keys == NULL || values == NULL) return false;
-  return block_status(tape, kv_cache_store(context->cache, index, remote_k->shape[1] + k->shape[1], keys, values, NULL));
+  return block_status(tape, kv_cache_store(context->cache, index, remote + k->shape[1], keys, values, seen->arrived.lost, remote));
 }
 
 /* Everything up to attention, of a block that has begun. Queries of the wanted rows, and at site x own keys and values, are computed while

@@ -81,8 +81,9 @@ static bool see(Step *step, int index, bool site_kv) {
                           .keys = held.keys,
                           .values = held.values,
                           .rows = held.rows + rows->count,
-                          .remote = held.remote,
-                          .lost = held.lost};
+                          .lost = held.lost,
+                          .marks = held.marks,
+                          .remote = held.remote};
     if (held.remote == 0) continue;
     const int32_t *first = codes_of(step, rows->sequence, held.remote, index, 0);
     s->x = s->k = first;

@@ -12,10 +12,10 @@ static bool allocate(KvCache *cache) {
   size_t max = (size_t)setup->max, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites, rows = blocks * max * (size_t)setup->width;
   cache->keys = malloc(rows * number_bytes(setup));
   cache->values = malloc(rows * number_bytes(setup));
-  if (sites == 0) return cache->keys && cache->values;
-  cache->codes = malloc(blocks * sites * max * setup->token_bytes);
   cache->lost = malloc(blocks * max);
   cache->any_lost = calloc(blocks, sizeof *cache->any_lost);
+  if (sites == 0) return cache->keys && cache->values && cache->lost && cache->any_lost;
+  cache->codes = malloc(blocks * sites * max * setup->token_bytes);
   cache->unpacked = malloc(sites * max * (size_t)setup->groups * sizeof *cache->unpacked);
   cache->positions = malloc(max * sizeof *cache->positions);
   cache->codewords = malloc(blocks * sites * sizeof *cache->codewords);
@@ -52,8 +52,8 @@ Status kv_cache_start(KvCache *cache, int64_t remote) {
     return status_set(STATUS_BAD_VALUE, "a cache for %lld tokens%s does not take %lld as codes", (long long)cache->setup.max,
                       cache->setup.sites ? "" : " in full", (long long)remote);
   cache->remote = remote;
-  cache->rows = 0;
-  if (cache->any_lost) memset(cache->any_lost, 0, (size_t)cache->setup.blocks * sizeof *cache->any_lost);
+  cache->rows = cache->marks = 0;
+  memset(cache->any_lost, 0, (size_t)cache->setup.blocks * sizeof *cache->any_lost);
   return STATUS_OK;
 }
 
@@ -78,7 +78,7 @@ Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void 
                     (double)numbers[at]);
 }
 
-Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost) {
+Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost, int64_t marks) {
   if (count > kv_cache_room(cache))
     return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
                       (long long)(cache->remote + cache->rows), (long long)cache->setup.max);
@@ -86,7 +86,8 @@ Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, c
   TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, k, (uint8_t *)cache->keys + at));
   TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, v, (uint8_t *)cache->values + at));
   if (!lost) return STATUS_OK;
-  memcpy(cache->lost + block * cache->setup.max, lost, (size_t)cache->remote);
+  memcpy(cache->lost + block * cache->setup.max, lost, (size_t)marks);
+  cache->marks = marks;
   cache->any_lost[block] = true;
   return STATUS_OK;
 }
@@ -95,9 +96,8 @@ void kv_cache_advance(KvCache *cache, int64_t count) { cache->rows += count; }
 
 KvCacheBlock kv_cache_block(const KvCache *cache, int block) {
   const size_t at = block_start(cache, block);
-  const bool any_lost = cache->any_lost && cache->any_lost[block];
   return (KvCacheBlock){(const uint8_t *)cache->keys + at, (const uint8_t *)cache->values + at,
-                        any_lost ? cache->lost + block * cache->setup.max : NULL};
+                        cache->any_lost[block] ? cache->lost + block * cache->setup.max : NULL, cache->marks};
 }
 
 Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes) {

@@ -39,6 +39,7 @@ typedef struct KvCacheSetup {
 typedef struct KvCache {
   KvCacheSetup setup;
   int64_t remote, rows;   /* of the sequence it currently holds */
+  int64_t marks;          /* how many of its first tokens are marked in `lost` */
   void *keys, *values;    /* [blocks][max, width] of setup.kind */
   uint8_t *codes;         /* [blocks * sites][max, token_bytes] */
   uint8_t *lost;          /* [blocks][max], 1: this token's codes never arrived */
@@ -58,10 +59,11 @@ Status kv_cache_start(KvCache *cache, int64_t remote);
 /* Where the packed codes of remote token `position` and its successors are stored, token_bytes each. */
 uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
 
-/* Appends rows k, v [count, width] to a block, and notes which remote tokens were lost there (NULL: none; [remote]). They count once all
- * blocks have theirs (kv_cache_advance). Numbers of 16 bits are rounded to nearest even. BAD_VALUE when there is no
- * room, NUMERIC when a number is too large for float16. */
-Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
+/* Appends rows k, v [count, width] to a block, and notes which of the sequence's first tokens were lost there (NULL: none; [marks], the
+ * same number for all blocks): as codes, or among the rows of a cache without codes. They count once all blocks have theirs
+ * (kv_cache_advance). Numbers of 16 bits are rounded to nearest even. BAD_VALUE when there is no room, NUMERIC when a number is too large
+ * for float16. */
+Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost, int64_t marks);
 void kv_cache_advance(KvCache *cache, int64_t count);
 
 /* Numbers as they are kept: `count` of them in `kind`, rounded to nearest even. NUMERIC as above. */
@@ -70,7 +72,8 @@ Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void 
 /* What it holds of a block. */
 typedef struct KvCacheBlock {
   const void *keys, *values; /* [rows..., width] of setup.kind */
-  const uint8_t *lost;       /* [remote] or NULL */
+  const uint8_t *lost;       /* [marks] or NULL */
+  int64_t marks;
 } KvCacheBlock;
 KvCacheBlock kv_cache_block(const KvCache *cache, int block);
 

@@ -35,6 +35,7 @@ typedef struct Sequence {
   int head;                           /* node, or NOBODY */
   int before;                         /* the last findable node of its beginning */
   int64_t remote, rows, room, listed; /* listed: pages */
+  int64_t marks;                      /* first tokens of which some are marked as lost */
   int64_t promised;                   /* pages that it may still take */
   int *page;                          /* [pages of the longest] */
   const uint8_t **base;               /* likewise: where they begin */
@@ -51,8 +52,9 @@ struct KvPages {
   Node *node;             /* [P + H + 1], the last one is the list's end */
   Page *page;             /* [P] */
   Head *head;             /* [H] */
-  uint8_t *codes, *lost;  /* [H][blocks * sites][max, token_bytes]; [H][blocks][max] */
-  bool *any_lost;         /* [H][blocks] */
+  uint8_t *codes;         /* [H][blocks * sites][max, token_bytes] */
+  uint8_t *lost;          /* [H or, without codes, sequences][blocks][max] */
+  bool *any_lost;         /* likewise [blocks] */
   int32_t *head_ids;      /* [H][max] */
   KvCodewords *codewords; /* [blocks * sites] */
   int *free_page, *free_head;
@@ -92,12 +94,13 @@ static bool allocate(KvPages *p) {
     s->tail = malloc(page * sizeof *s->tail);
     if (!s->page || !s->base || !s->tail) return false;
   }
-  if (heads == 0) return true;
+  const size_t marked = (heads > 0 ? heads : sequences) * (size_t)cache->blocks;
+  p->lost = malloc(marked * max);
+  p->any_lost = calloc(marked, sizeof *p->any_lost);
+  if (heads == 0) return p->lost && p->any_lost;
   p->head = calloc(heads, sizeof *p->head);
   p->free_head = malloc(heads * sizeof *p->free_head);
   p->codes = malloc(heads * max * p->token_code_bytes);
-  p->lost = malloc(heads * max * (size_t)cache->blocks);
-  p->any_lost = calloc(heads * (size_t)cache->blocks, sizeof *p->any_lost);
   p->head_ids = malloc(heads * max * sizeof *p->head_ids);
   p->codewords = malloc((size_t)(cache->blocks * cache->sites) * sizeof *p->codewords);
   return p->codewords && p->head && p->free_head && p->codes && p->lost && p->any_lost && p->head_ids;
@@ -166,7 +169,13 @@ static bool is_head(const KvPages *p, int node) { return node >= p->pages; }
 static Head *head_of(const KvPages *p, int node) { return &p->head[node - p->pages]; }
 static int32_t *ids_of_head(const KvPages *p, int node) { return p->head_ids + (node - p->pages) * p->setup.cache.max; }
 static int64_t bytes_of_head(const KvPages *p, int node) { return head_of(p, node)->remote * (int64_t)p->token_code_bytes; }
-static bool *any_lost_of(const KvPages *p, int node) { return p->any_lost + (node - p->pages) * p->setup.cache.blocks; }
+/* Whose marks these are: a head's, or a sequence's where there are no heads. */
+static int64_t marks_of(const KvPages *p, const Sequence *s) { return s->head != NOBODY ? s->head - p->pages : s - p->sequence; }
+static bool has_marks(const KvPages *p, const Sequence *s) { return s->head != NOBODY || p->heads == 0; }
+static bool *any_lost_of(const KvPages *p, int64_t marks) { return p->any_lost + marks * p->setup.cache.blocks; }
+static uint8_t *lost_of(const KvPages *p, int64_t marks, int block) {
+  return p->lost + (marks * p->setup.cache.blocks + block) * p->setup.cache.max;
+}
 
 static void take_from_list(KvPages *p, int node) {
   Node *n = &p->node[node];
@@ -252,7 +261,7 @@ static int new_head(KvPages *p, const KvSpans *spans, const int32_t *ids) {
   const int node = p->free_head[--p->free_heads];
   *head_of(p, node) = (Head){*spans, remote};
   memcpy(ids_of_head(p, node), ids, (size_t)remote * sizeof *ids);
-  memset(any_lost_of(p, node), 0, (size_t)p->setup.cache.blocks * sizeof *p->any_lost);
+  memset(any_lost_of(p, node - p->pages), 0, (size_t)p->setup.cache.blocks * sizeof *p->any_lost);
   p->code_bytes += bytes_of_head(p, node);
   use(p, node);
   return node;
@@ -360,6 +369,7 @@ static Sequence *begin_sequence(KvPages *p, int number, int head, int64_t remote
                   .page = s->page,
                   .base = s->base,
                   .tail = s->tail};
+  if (p->heads == 0) memset(any_lost_of(p, number), 0, (size_t)p->setup.cache.blocks * sizeof *p->any_lost);
   return s;
 }
 
@@ -411,6 +421,9 @@ Status kv_pages_fork(KvPages *p, int sequence, int64_t room, int *copy) {
   s->shares = from->shares;
   s->before = from->before;
   s->rows = from->rows;
+  s->marks = from->marks;
+  for (int block = 0; p->heads == 0 && block < p->setup.cache.blocks; block++)
+    if (any_lost_of(p, sequence)[block]) kv_pages_lost(p, number, block, lost_of(p, sequence, block), s->marks);
   if (s->head != NOBODY) use(p, s->head);
   for (int64_t i = 0; i < full; i++) {
     use(p, from->page[i]);
@@ -443,18 +456,15 @@ static uint8_t *codes_of(const KvPages *p, int head, int block, int site) {
   return p->codes + (size_t)(place * cache->max) * cache->token_bytes;
 }
 
-static uint8_t *lost_of(const KvPages *p, int head, int block) {
-  return p->lost + ((head - p->pages) * p->setup.cache.blocks + block) * p->setup.cache.max;
-}
-
 uint8_t *kv_pages_codes(KvPages *p, int sequence, int block, int site, int64_t position) {
   return codes_of(p, p->sequence[sequence].head, block, site) + (size_t)position * p->setup.cache.token_bytes;
 }
 
-void kv_pages_lost(KvPages *p, int sequence, int block, const uint8_t *lost) {
-  const Sequence *s = &p->sequence[sequence];
-  memcpy(lost_of(p, s->head, block), lost, (size_t)s->remote);
-  any_lost_of(p, s->head)[block] = true;
+void kv_pages_lost(KvPages *p, int sequence, int block, const uint8_t *lost, int64_t count) {
+  Sequence *s = &p->sequence[sequence];
+  memcpy(lost_of(p, marks_of(p, s), block), lost, (size_t)count);
+  any_lost_of(p, marks_of(p, s))[block] = true;
+  s->marks = count;
 }
 
 /* Where the keys (side 0) or values (1) of a block's row and kv head are. */
@@ -499,7 +509,7 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
     for (int site = 0; s->remote > 0 && there == 0 && site < setup->sites; site++)
       memcpy(codes_of(p, s->head, block, site), kv_cache_codes((KvCache *)(uintptr_t)cache, block, site, 0),
              (size_t)s->remote * setup->token_bytes);
-    if (held.lost && there == 0) kv_pages_lost(p, sequence, block, held.lost);
+    if (held.lost && there == 0) kv_pages_lost(p, sequence, block, held.lost, held.marks);
     for (int64_t i = there * p->setup.heads; i < cache->rows * p->setup.heads; i++) {
       const size_t bytes = p->row_bytes / (size_t)p->setup.heads, from = (size_t)i * bytes;
       memcpy(place_of(p, s, block, 0, i / p->setup.heads, i % p->setup.heads), (const uint8_t *)held.keys + from, bytes);
@@ -513,7 +523,7 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
 /* The head of a sequence that has its first rows can be found from now on; not one that has lost tokens, or that is there already. */
 static void show_head(KvPages *p, Sequence *s) {
   const Head *own = head_of(p, s->head);
-  for (int64_t block = 0; block < p->setup.cache.blocks; block++) s->shares &= !any_lost_of(p, s->head)[block];
+  for (int64_t block = 0; block < p->setup.cache.blocks; block++) s->shares &= !any_lost_of(p, marks_of(p, s))[block];
   for (int node = (int)p->pages; s->shares && node < p->pages + p->heads; node++)
     s->shares = !(p->node[node].findable && same_spans(&head_of(p, node)->spans, &own->spans) &&
                   memcmp(ids_of_head(p, node), ids_of_head(p, s->head), (size_t)own->remote * sizeof(int32_t)) == 0);
@@ -553,13 +563,14 @@ void kv_pages_truncate(KvPages *p, int sequence, int64_t tokens) {
 KvPagesBlock kv_pages_block(const KvPages *p, int sequence, int block) {
   const Sequence *s = &p->sequence[sequence];
   const size_t side = (size_t)p->setup.page * p->row_bytes;
-  const bool lost = s->head != NOBODY && any_lost_of(p, s->head)[block];
+  const bool lost = has_marks(p, s) && any_lost_of(p, marks_of(p, s))[block];
   return (KvPagesBlock){.page = s->base,
                         .keys = 2 * (size_t)block * side,
                         .values = (2 * (size_t)block + 1) * side,
                         .remote = s->remote,
                         .rows = s->rows,
-                        .lost = lost ? lost_of(p, s->head, block) : NULL};
+                        .lost = lost ? lost_of(p, marks_of(p, s), block) : NULL,
+                        .marks = s->remote > 0 ? s->remote : s->marks};
 }
 
 Status kv_pages_unpack(const KvPages *p, int sequence, int block, int site, int32_t *codes) {

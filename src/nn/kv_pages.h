@@ -47,7 +47,7 @@ const KvPagesSetup *kv_pages_setup(const KvPages *pages);
 typedef struct KvSpans {
   int count;
   int64_t begin[KV_PAGES_SPANS];
-  bool in_full; /* rows of all tokens are in full though they were computed in spans: remote is 0, and nothing is shared */
+  bool in_full; /* pages without codes: rows of all tokens are in full though they were computed in spans. remote is 0, nothing is shared */
 } KvSpans;
 
 /* A sequence for the text ids [count] that will never have more than `room` tokens, new ones included. *sequence: its number, below
@@ -70,8 +70,8 @@ void kv_pages_leave(KvPages *pages, int sequence);
 /* Where the packed codes of remote token `position` and its successors are stored, token_bytes each, before any row: of a head that was not
  * found alone. */
 uint8_t *kv_pages_codes(KvPages *pages, int sequence, int block, int site, int64_t position);
-/* Marks [remote], 1: lost; of the same. */
-void kv_pages_lost(KvPages *pages, int sequence, int block, const uint8_t *lost);
+/* Of the sequence's first tokens those that were lost: lost [count], 1: lost. With codes count is `remote`, and the head was not found. */
+void kv_pages_lost(KvPages *pages, int sequence, int block, const uint8_t *lost, int64_t count);
 
 /* Takes over what a prompt left in a cache of the same setup (model_encode): codes, marks and rows. ids [remote + rows of the cache]: those
  * of the text. Of what the sequence shares nothing is written again. BAD_VALUE when the cache's remote tokens are not the sequence's. */
@@ -98,7 +98,8 @@ typedef struct KvPagesBlock {
   const uint8_t *const *page; /* [those of all rows, stored ones included] */
   size_t keys, values;        /* bytes from a page's begin */
   int64_t remote, rows;       /* rows that are kept */
-  const uint8_t *lost;        /* [remote] or NULL */
+  const uint8_t *lost;        /* [marks] of the first tokens, or NULL */
+  int64_t marks;
 } KvPagesBlock;
 KvPagesBlock kv_pages_block(const KvPages *pages, int sequence, int block);
 

@@ -201,9 +201,15 @@ static Status plan_step(Session *session, Plan *plan) {
   TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   TRY(plan_evaluation(session, &batch, floor, plan));
-  matmul_reset_count();
+  const int rate = config_rate(session->config), rates = session_astra(session) ? session->emulation.rates : 1;
+  Status status = STATUS_OK;
   watch_arenas(session);
-  Status status = micro_step(session, &batch, &result);
+  for (int other = 0; other < rates && status == STATUS_OK; other++) { /* noise takes more room with few groups, codes with many */
+    if (rates > 1) status = session_use_rate(session, other);
+    matmul_reset_count();
+    if (status == STATUS_OK) status = micro_step(session, &batch, &result);
+  }
+  if (rates > 1 && status == STATUS_OK) status = session_use_rate(session, rate);
   plan->step_flops = matmul_counted().flops;
   plan->activations = watched(session, floor);
   matmul_reset_count();

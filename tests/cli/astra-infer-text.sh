@@ -55,6 +55,15 @@ for type in float16 bfloat16; do
   holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 2 * 3 * 16 * ($own + 11)
     and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 2 * 3 * 16 * (.prompt_tokens + 11)'
 done
+expect "a cache in full" 0 -c llama -n 4 -p "$long" -m 12 --json --remote-cache full
+holds '.prompts[0] | .memory.cache_rows == .memory.cache_full and .memory.cache_codes == 0'
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids than with codes"
+for cache in codes full; do
+  expect "lost tokens, a cache of $cache" 0 -c llama -n 4 -p "$long" -m 12 --json --remote-cache $cache --transport udp --loss 30% --loss-unit token
+  [ "$cache" = codes ] && lossy=$(field '.prompts[0].ids')
+  holds '[.nodes[].masked] | add > 0'
+done
+[ "$(field '.prompts[0].ids')" = "$lossy" ] || report "$name: other ids than with codes"
 expect "a cache of what is not known" 2 -c llama -p "$long" --cache-type int8; err "auto, float32, float16 or bfloat16\|auto|float32|float16|bfloat16"
 expect "the same with floats" 0 -c llama -n 4 -p "$long" -m 12 --json
 expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for a model that classifies images; llama is a language model"

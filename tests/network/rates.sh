@@ -20,6 +20,16 @@ for groups in 1 8; do
   holds ".bytes_per_token_block_receiver == $groups * 6 / 8" # 6 bits a code
 done
 
+# The plan of several rates has room for the one that needs the most.
+activations() { # GROUPS
+  "$train" --model checkpoints/vit-cifar "${images[@]}" --groups "$1" --codebook-size 64 --devices 2 -b 8 --noise-covariance full --dry-run --json 2>"$work/err" |
+    jq .activation_bytes
+}
+name="the plan"
+all=$(activations 1,8) one=$(activations 1) eight=$(activations 8)
+[ "${one:-0}" != "${eight:-0}" ] || report "$name: 1 and 8 groups need equal room, which shows nothing"
+[ "${all:-0}" -ge "${one:-1}" ] && [ "${all:-0}" -ge "${eight:-1}" ] || report "$name: $all bytes for both rates, $one and $eight for either"
+
 name="astra-kmeans"
 "$build/bin/astra-kmeans" show --codebooks "$run" --json >"$work/out" 2>"$work/err" || report "$name: show"
 holds '[.rates[].groups] == [1, 4, 8] and .rates[0].bits_per_token == 36'

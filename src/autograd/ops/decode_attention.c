@@ -158,6 +158,8 @@ static void sum_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, i
     for (int64_t i = 0; i < job->per_kv; i++) {
       real *row = s.at + r * s.row_step + i * unit->keys;
       const int64_t hidden = unit->rows - 1 - r;
+      for (int64_t token = 0; unit->of->lost && token < unit->of->marks; token++)
+        if (unit->of->lost[token]) row[token] = (real)-INFINITY;
       kernels()->softmax(unit->keys - hidden, scale, row);
       memset(row + unit->keys - hidden, 0, (size_t)hidden * sizeof *row);
     }
@@ -280,8 +282,6 @@ static void score_remote(const Decode *job, const Unit *unit, int64_t first, int
       meet_keys(job, unit, kv, (Scores){s.at + first, s.row_step}, keys + kv * job->head_width, job->kv_width, count);
     }
   }
-  for (int64_t r = first; unit->of->lost && r < first + count; r++)
-    for (int64_t h = 0; unit->of->lost[r] && h < heads; h++) unit->scores[h * unit->keys + r] = (real)-INFINITY;
 }
 
 static void score_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -525,6 +525,7 @@ Tensor *op_decode_attention(Tape *tape, Tensor *q, const DecodeAttention *option
                                .rows = options->rows,
                                .remote = options->remote,
                                .lost = options->lost,
+                               .marks = options->marks,
                                .x = options->x.codes,
                                .k = options->k.codes,
                                .v = options->v.codes};

@@ -27,8 +27,9 @@ typedef struct DecodeSequence {
   const uint8_t *const *value_page; /* [pages], may be the same */
   size_t keys, values;
   int64_t rows;             /* in full, those of the queries included; keys have been turned */
+  const uint8_t *lost;      /* [marks] of the first tokens, as codes or in full, 1: never arrived and masked out; NULL: none lost */
+  int64_t marks;            /* at most R + rows - queries */
   int64_t remote;           /* R: rows as codes, 0 for a plain model; the fields below are read only if there are any */
-  const uint8_t *lost;      /* [R], 1: this row never arrived and is masked out; NULL: none lost */
   const int32_t *x, *k, *v; /* their codes [R, G]: x, or k and v */
 } DecodeSequence;
 
@@ -71,6 +72,7 @@ typedef struct DecodeAttention {
   NarrowKind kind;
   int64_t rows, remote;
   const uint8_t *lost;
+  int64_t marks;
   DecodeCodes x, k, v;
   DecodeProjection key, value;
   const Rope *rope;

@@ -78,7 +78,7 @@ static void setting_open(Setting *s, const Case *c) {
   DecodeAttention *o = &s->options;
   o->heads = c->heads, o->kv_heads = c->kv_heads, o->rows = c->rows, o->remote = c->remote;
   o->keys = s->keys->value, o->values = s->values->value;
-  if (c->lost > 0) o->lost = s->lost;
+  if (c->lost > 0) o->lost = s->lost, o->marks = c->remote;
   if (c->rope) o->rope = &s->rope, o->positions = s->positions;
 }
 
@@ -136,6 +136,38 @@ static void check_case(const Case *c) {
   }
   if (!(worst <= (REAL_IS_DOUBLE ? 1e-12 : 1e-5) * size)) fail_msg("%s: off by %g of %g", c->name, worst, size);
   assert_memory_equal(y->value, again->value, (size_t)(c->heads * c->head) * sizeof(real));
+  setting_close(s);
+  free(s);
+}
+
+/* Marks of rows in full: as if the rows that they leave had been all. */
+static void lost_rows_in_full_are_as_none(void **state) {
+  (void)state;
+  static const Case c = {"rows in full, lost", 4, 2, 6, 0, 1, 9, 0, .lost = 0.4};
+  enum { MARKS = 6 };
+  static const uint8_t lost[MARKS] = {0, 1, 1, 0, 0, 1};
+  Setting *s = malloc(sizeof *s);
+  assert_non_null(s);
+  setting_open(s, &c);
+  s->options.lost = lost, s->options.marks = MARKS;
+  const Tensor *y = op_decode_attention(s->fixture.tape, s->q, &s->options);
+  if (!y) fail_msg("%s", status_message());
+  const size_t row = (size_t)kv_width(&c) * sizeof(real);
+  int64_t left = 0;
+  for (int64_t r = 0; r < c.rows; r++) {
+    if (r < MARKS && lost[r]) continue;
+    memmove(s->keys->value + left * kv_width(&c), s->keys->value + r * kv_width(&c), row);
+    memmove(s->values->value + left++ * kv_width(&c), s->values->value + r * kv_width(&c), row);
+  }
+  s->options.lost = NULL, s->options.rows = left;
+  const Tensor *want = op_decode_attention(s->fixture.tape, s->q, &s->options);
+  if (!want) fail_msg("%s", status_message());
+  double size = 0, worst = 0;
+  for (int64_t i = 0; i < c.heads * c.head; i++) {
+    size = fmax(size, fabs((double)want->value[i]));
+    worst = fmax(worst, fabs((double)y->value[i] - (double)want->value[i]));
+  }
+  if (!(worst <= (REAL_IS_DOUBLE ? 1e-12 : 1e-5) * size)) fail_msg("off by %g of %g", worst, size);
   setting_close(s);
   free(s);
 }
@@ -229,6 +261,7 @@ static void what_does_not_fit_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(as_ordinary_operations_on_all_rows),
+      cmocka_unit_test(lost_rows_in_full_are_as_none),
       cmocka_unit_test(planning_counts_what_it_takes),
       cmocka_unit_test(what_does_not_fit_is_refused),
   };

@@ -167,7 +167,7 @@ static void join(World *w, Rng *rng) {
     fill_codes(w->pages, &drawn);
     uint8_t marks[MAX] = {1};
     drawn.lost = rng_below(rng, 8) == 0;
-    if (drawn.lost) kv_pages_lost(w->pages, drawn.number, 1, marks);
+    if (drawn.lost) kv_pages_lost(w->pages, drawn.number, 1, marks, remote);
   }
   drawn.active = true;
   *text = drawn;
@@ -326,7 +326,7 @@ static void lost_tokens_are_not_shared(void **state) {
   first.spans = second.spans = (KvSpans){.count = 1, .begin = {6}};
   assert_int_equal(kv_pages_join(pages, first.ids, first.count, &first.spans, first.room, &first.number, &shared), STATUS_OK);
   fill_codes(pages, &first);
-  kv_pages_lost(pages, first.number, 1, marks);
+  kv_pages_lost(pages, first.number, 1, marks, 6);
   first.lost = true;
   store(pages, &first, 6, 11, 11);
   check(pages, &first);
@@ -396,7 +396,7 @@ static void a_prompt_is_taken_from_a_cache(void **state) {
       k[i] = (real)value_of(&text, 6 + i / WIDTH, block, 0, (int)(i % WIDTH));
       v[i] = (real)value_of(&text, 6 + i / WIDTH, block, 1, (int)(i % WIDTH));
     }
-    assert_int_equal(kv_cache_store(&cache, block, 15, k, v, block == 1 ? marks : NULL), STATUS_OK);
+    assert_int_equal(kv_cache_store(&cache, block, 15, k, v, block == 1 ? marks : NULL, 6), STATUS_OK);
     for (int site = 0; site < SITES; site++)
       for (int64_t i = 0; i < 6 * GROUPS; i++)
         kv_cache_codes(&cache, block, site, i / GROUPS)[i % GROUPS] =
@@ -407,6 +407,47 @@ static void a_prompt_is_taken_from_a_cache(void **state) {
   assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_OK);
   check(pages, &text);
   assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_BAD_VALUE);
+  kv_cache_release(&cache);
+  kv_pages_free(pages);
+}
+
+/* Without codes the rows of other devices are among those in full: their marks go with the sequence, and with what is forked from it. */
+static void marks_of_rows_in_full(void **state) {
+  (void)state;
+  const KvPagesSetup setup = setup_of(false, NARROW_NONE, PAGES);
+  const uint8_t marks[6] = {0, 0, 1, 0, 1, 0};
+  KvPages *pages;
+  KvCache cache;
+  int64_t shared;
+  int copy;
+  real rows[15 * WIDTH] = {0};
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
+  Text text = numbered(15, 30);
+  text.spans = (KvSpans){.count = 1, .begin = {6}, .in_full = true};
+  assert_int_equal(kv_cache_start(&cache, 0), STATUS_OK);
+  for (int block = 0; block < BLOCKS; block++)
+    assert_int_equal(kv_cache_store(&cache, block, 15, rows, rows, block == 1 ? marks : NULL, 6), STATUS_OK);
+  kv_cache_advance(&cache, 15);
+  for (int turn = 0; turn < 2; turn++) { /* the second one is not found by the first one's pages */
+    assert_int_equal(kv_pages_join(pages, text.ids, text.count, &text.spans, text.room, &text.number, &shared), STATUS_OK);
+    assert_int_equal(shared, 0);
+    assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_OK);
+    assert_int_equal(kv_pages_fork(pages, text.number, text.room, &copy), STATUS_OK);
+    for (int block = 0; block < BLOCKS; block++) {
+      const KvPagesBlock held = kv_pages_block(pages, text.number, block), other = kv_pages_block(pages, copy, block);
+      assert_true((held.lost != NULL) == (block == 1) && (other.lost != NULL) == (block == 1));
+      if (block != 1) continue;
+      assert_true(held.remote == 0 && held.marks == 6 && other.marks == 6);
+      assert_memory_equal(held.lost, marks, sizeof marks);
+      assert_memory_equal(other.lost, marks, sizeof marks);
+    }
+    kv_pages_leave(pages, copy);
+    kv_pages_leave(pages, text.number);
+  }
+  Text plain = numbered(15, 30); /* in the place of one that had marks */
+  assert_int_equal(open_text(pages, &plain, &plain.spans), 0);
+  check(pages, &plain);
   kv_cache_release(&cache);
   kv_pages_free(pages);
 }
@@ -474,6 +515,7 @@ int main(void) {
                                      cmocka_unit_test(whole_pages_of_a_beginning_are_shared),
                                      cmocka_unit_test(codes_are_shared_under_the_same_division),
                                      cmocka_unit_test(lost_tokens_are_not_shared),
+                                     cmocka_unit_test(marks_of_rows_in_full),
                                      cmocka_unit_test(equal_pages_are_not_joined),
                                      cmocka_unit_test(the_least_recently_used_goes_first),
                                      cmocka_unit_test(a_prompt_is_taken_from_a_cache),

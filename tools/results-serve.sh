@@ -1,11 +1,12 @@
 #!/bin/bash
 # Speed of astra-serve and of decoding: measures the figures of docs/results/serve.md and writes its table there.
 #   tools/results-serve.sh [SECTION...]        default: all of
-#     devices    16 concurrent texts on two devices, which a link of RATE joins, against one device
+#     devices    16 concurrent texts on two devices, which a link of RATE joins, against one device; with --remote-cache codes and full
 #     batching   16 concurrent texts against one, on one device; and steps of 16 sequences against steps of one, by precision
 #     bandwidth  share of the memory's read rate that decoding of one text uses, by precision
 #     lookup     --speculate lookup against off, one text at a time
 #     prefix     16 texts with a common beginning of 300 tokens against 16 without, on one device
+#     overhead   time to the first token of a stream, and of an image, against astra-infer's own
 # Model: the shape of GPT-2 small with random weights (and 32 groups of 1,024 codewords), which do not change the speed of a step. Every device
 # has one thread on a core of its own; with `devices` leader and worker live in a network namespace each, and the link is the kernel's: a pair of
 # veth with a token bucket (tbf) on either side. Ways that are compared take turns. Needs two quiet cores, curl, jq, `make`, and for `devices` the
@@ -105,17 +106,22 @@ metric() { curl -sS --unix-socket "$work/$1" http://localhost/metrics | awk -v n
 # ---- sections
 
 section_devices() {
-  local address turn
+  local address address_full turn
   make_network
   "$bin/astra-infer" keygen "$work/key" 2>/dev/null
   ip netns exec "$b" taskset -c 1 "$bin/astra-infer" worker -c "$model" --listen 10.77.0.2:0 --key-file "$work/key" --threads 1 --weights "$weights" \
     2>"$work/worker.log" &
   processes+=($!)
   address=$(wait_for "$work/worker.log" '.*listening on (.*)' "$!")
-  serve two ip netns exec "$a" taskset -c 0 -- --peers "$address" --key-file "$work/key"
-  serve one taskset -c 0 -- --nodes 1
+  ip netns exec "$b" taskset -c 1 "$bin/astra-infer" worker -c "$model" --listen 10.77.0.2:0 --key-file "$work/key" --threads 1 --weights "$weights" \
+    --remote-cache full 2>"$work/worker-full.log" &
+  processes+=($!)
+  address_full=$(wait_for "$work/worker-full.log" '.*listening on (.*)' "$!")
+  serve two ip netns exec "$a" taskset -c 0 -- --peers "$address" --key-file "$work/key" --speculate off
+  serve two-full ip netns exec "$a" taskset -c 0 -- --peers "$address_full" --key-file "$work/key" --speculate off --remote-cache full
+  serve one taskset -c 0 -- --nodes 1 --speculate off
   for ((turn = 0; turn <= turns; turn++)); do # the first one warms up
-    for name in one two; do
+    for name in one two two-full; do
       requests "$texts" "$prompt" "$([ "$turn" = 0 ] && echo 8 || echo "$new")" 0
       read -r tokens seconds < <(ask "$name" "$texts")
       [ "$turn" = 0 ] || note devices "$name" "$turn" "$tokens" "$seconds"
@@ -126,7 +132,7 @@ section_devices() {
 
 section_batching() {
   local turn kind
-  serve one taskset -c 0 -- --nodes 1
+  serve one taskset -c 0 -- --nodes 1 --speculate off
   for ((turn = 0; turn <= turns; turn++)); do
     for count in 1 "$texts"; do
       requests "$count" 32 "$([ "$turn" = 0 ] && echo 8 || echo "$new")" 0
@@ -162,24 +168,81 @@ section_bandwidth() {
   note bandwidth memory-read-GB 1 "$(sed -nE 's/^memory: *read ([0-9.]+) GB.*/\1/p' "$work/peak")" 1
 }
 
-# A trained model, since random weights quote nothing: a passage, and its first third again to go on from.
-section_lookup() {
-  local turn model=checkpoints/gpt2-mini
+# quoting MODEL NAME: texts that quote, with and without drafts, from a prompt of the file `quote`, which is JSON.
+quoting() {
+  local model=$1 name=$2 turn way
   serve off taskset -c 0 -- --nodes 1 --speculate off
   serve lookup taskset -c 0 -- --nodes 1 --speculate lookup
   for ((turn = 0; turn <= turns; turn++)); do
-    head -c $((10000 + turn * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
-    { cat "$work/passage" && printf '\n\n' && head -c 250 "$work/passage"; } >"$work/quote"
-    jq -n --rawfile prompt "$work/quote" --argjson new "$((new < 96 ? new : 96))" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: $prompt}' >"$work/request-0"
-    for name in off lookup; do
-      read -r tokens seconds < <(ask "$name" 1)
-      jq -r '.choices[0].text' "$work/answer-0" >"$work/text-$name"
-      [ "$turn" = 0 ] || note lookup "$name" "$turn" "$tokens" "$seconds"
+    "quote_$name" "$turn" |
+      jq --argjson new "$((new < 96 ? new : 96))" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: .}' >"$work/request-0"
+    for way in off lookup; do
+      read -r tokens seconds < <(ask "$way" 1)
+      jq -r '.choices[0].text' "$work/answer-0" >"$work/text-$way"
+      [ "$turn" = 0 ] || note lookup "$name-$way" "$turn" "$tokens" "$seconds"
     done
     cmp "$work/text-off" "$work/text-lookup"
   done
-  note lookup drafts 1 "$(metric lookup astra_drafts_total)" 1
-  note lookup drafted 1 "$(metric lookup astra_drafted_tokens_total)" 1
+  note lookup "$name-drafts" 1 "$(metric lookup astra_drafts_total)" 1
+  note lookup "$name-drafted" 1 "$(metric lookup astra_drafted_tokens_total)" 1
+  stop_all
+}
+
+# Of a trained model, which is small: a passage, and its first third again to go on from.
+quote_mini() { # TURN
+  head -c $((10000 + $1 * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
+  { cat "$work/passage" && printf '\n\n' && head -c 250 "$work/passage"; } | jq -Rs .
+}
+# Of the large one, whose random weights soon repeat themselves.
+quote_small() { # TURN
+  requests 1 32 1 0
+  jq .prompt "$work/request-0"
+}
+section_lookup() {
+  quoting checkpoints/gpt2-mini mini
+  quoting "$model" small
+}
+
+median() { sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
+
+# first_tokens TURN: the median over new passages, each by both ways; of the service until the end of a stream of one token, which curl can time
+first_tokens() {
+  local i prompts=()
+  for ((i = 0; i < 10; i++)); do
+    head -c $((20000 + ($1 * 10 + i) * 1500)) datasets/enwiki-sample/train.txt | tail -c 1000 | tr -cd ' -~' >"$work/passage-$i"
+    jq -Rs '{model: "gpt2", temperature: 0, max_tokens: 1, stream: true, prompt: .}' "$work/passage-$i" >"$work/request-$i"
+    prompts+=(--prompt "$(cat "$work/passage-$i")")
+    [ "$i" = 0 ] || printf 'next\n'
+    printf 'url = "http://localhost/v1/completions"\nheader = "Content-Type: application/json"\ndata = "@%s"\n' "$work/request-$i"
+    printf 'output = "%s"\nwrite-out = "%%{time_total}\\n"\nunix-socket = "%s"\nfail\n' "$work/answer" "$work/text"
+  done >"$work/requests"
+  note overhead first-service "$1" 1 "$(curl -sS -K "$work/requests" | median)"
+  note overhead first-runner "$1" 1 "$(taskset -c 0 "$bin/astra-infer" -c checkpoints/gpt2-mini --nodes 1 --threads 1 --temperature 0 --max-new-tokens 1 \
+    --quiet --json "${prompts[@]}" | jq '.prompts[].first_token_ms / 1e3' | median)"
+}
+
+# images TURN: the same of the pictures that are bundled, on two processes
+images() {
+  local file files=(datasets/pictures/*.png)
+  for file in "${files[@]}"; do
+    [ "$file" = "${files[0]}" ] || printf 'next\n'
+    printf 'url = "http://localhost/v1/images/classify"\nheader = "Content-Type: image/png"\ndata-binary = "@%s"\n' "$file"
+    printf 'output = "%s"\nwrite-out = "%%{time_total}\\n"\nunix-socket = "%s"\nfail\n' "$work/answer" "$work/image"
+  done >"$work/requests"
+  note overhead image-service "$1" 1 "$(curl -sS -K "$work/requests" | median)"
+  note overhead image-runner "$1" 1 "$("$bin/astra-infer" -c checkpoints/vit-cifar-g8 --nodes 2 --threads 1 --batch 1 --quiet --json "${files[@]}" |
+    jq '.picture_milliseconds[] / 1e3' | median)"
+}
+
+section_overhead() {
+  local turn model=checkpoints/gpt2-mini
+  serve text taskset -c 0 -- --nodes 1 --speculate off
+  model=checkpoints/vit-cifar-g8
+  serve image -- --nodes 2 --batch 1
+  for ((turn = 0; turn <= turns; turn++)); do
+    first_tokens "$turn"
+    images "$turn"
+  done
   stop_all
 }
 
@@ -219,6 +282,18 @@ ratio() {
     }' "$csv"
 }
 
+# excess LABEL NAME AIM: milliseconds of the service over those of the runner, medians of each turn
+excess() {
+  awk -F, -v label="$1" -v name="$2" -v aim="$3" '
+    $1 == "overhead" && $2 == name "-service" && $3 > 0 { s[$3] = 1e3 * $5 }
+    $1 == "overhead" && $2 == name "-runner" && $3 > 0 { r[$3] = 1e3 * $5 }
+    END {
+      for (t in s) if (t in r) { n++; d = s[t] - r[t]; sum += d; a += r[t]; b += s[t]; if (n == 1 || d < least) least = d; if (n == 1 || d > most) most = d }
+      if (n == 0) exit
+      printf("| %s | %.2f | %.2f | %.2f (%.2f to %.2f) | <= %s | %s |\n", label, a / n, b / n, sum / n, least, most, aim, (sum / n <= aim ? "yes" : "no"))
+    }' "$csv"
+}
+
 value() { awk -F, -v section="$1" -v name="$2" '$1 == section && $2 == name {sum += $4; n++} END {print n ? sum / n : 0}' "$csv"; }
 
 table() {
@@ -227,12 +302,19 @@ table() {
   echo "| figure | tokens/s, first | tokens/s, second | ratio: median (range) | aim | met |"
   echo "|---|---|---|---|---|---|"
   ratio "$texts texts at once: two devices at $rate against one" devices one two 1.8
+  ratio "the same, --remote-cache full" devices one two-full 1.8
   ratio "service on one device, prompts of 32: $texts texts at once against one" batching service-one service-all 4
   for name in fp32 bf16 int8 int4; do
     ratio "step of $texts sequences against one, $prompt tokens before, $name" batching "step-$name-one" "step-$name-all" 4
   done
-  ratio "gpt2-mini that quotes, greedy: --speculate lookup against off; $(value lookup drafted) of $(value lookup drafts) drafts were right" lookup off lookup 1.5
+  ratio "GPT-2 small that repeats itself, greedy: --speculate lookup against off; $(value lookup small-drafted) of $(value lookup small-drafts) drafts were right" lookup small-off small-lookup 1.5
+  ratio "gpt2-mini that quotes, greedy, the same; $(value lookup mini-drafted) of $(value lookup mini-drafts) drafts were right" lookup mini-off mini-lookup 1.5
   ratio "$texts prompts of 332 tokens on one device: 300 of them common ($(value prefix shared-300) shared) against none" prefix common-0 common-300 ""
+  echo
+  echo "| time | runner, ms | service, ms | difference, ms: mean (range) of $turns medians | aim | met |"
+  echo "|---|---|---|---|---|---|"
+  excess "first token of a stream, gpt2-mini, one device, passages of 1,000 characters" first 5
+  excess "an image, vit-cifar-g8, two devices of this machine" image 1
   grep -q '^bandwidth,' "$csv" || return 0
   echo
   echo "| weights | tokens/s of one text | GB/s of weights read | share of the memory's $(value bandwidth memory-read-GB) GB/s |"
@@ -244,9 +326,9 @@ table() {
 }
 
 sections=("$@")
-[ $# -gt 0 ] || sections=(devices batching bandwidth lookup prefix)
+[ $# -gt 0 ] || sections=(devices batching bandwidth lookup prefix overhead)
 for section in "${sections[@]}"; do
-  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, prefix" >&2; exit 2; }
+  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, prefix, overhead" >&2; exit 2; }
 done
 make_model
 [ -f "$csv" ] || echo "section,case,turn,tokens,seconds" >"$csv"

@@ -1,6 +1,7 @@
 /* Loads a checkpoint for inference; nn/checkpoint.c reads the files. */
 #include "infer/weights.h"
 #include "autograd/kernels/matmul.h"
+#include "base/memory.h"
 #include "nn/safetensors.h"
 #include "vq/pack.h"
 #include <errno.h>
@@ -159,6 +160,11 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
 }
 
 Status weights_pack(Weights *weights) { return weights->bf16 ? STATUS_OK : model_pack_weights(weights->model, false); }
+
+Status weights_pack_where_roomy(Weights *weights) {
+  const double bytes = (double)param_count_numbers(model_params(weights->model)) * sizeof(real);
+  return bytes < memory_available() / 4 ? weights_pack(weights) : STATUS_OK;
+}
 
 static Status make_tables(const Weights *weights, WeightsRate *rate, size_t memory) {
   if (rate->keys) return STATUS_OK;

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/pace.h"
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -40,14 +41,6 @@ typedef struct Job {
   int held_count;
   size_t held_capacity;
 } Job;
-
-/* What the engine's thread knows of a device. */
-typedef struct Pace {
-  int64_t left;    /* tokens that its sequences may still make */
-  double rate;     /* tokens a second, a moving average; 0: not known */
-  double since;    /* clock_now: of the window that is measured */
-  uint64_t tokens; /* in it */
-} Pace;
 
 struct Engine {
   EngineOptions options;
@@ -206,16 +199,14 @@ static void run_images(Engine *engine, Job *job) {
 /* ---- texts: sequences on devices */
 
 enum { RESTARTS_MAX = 4 };
-static const double pace_seconds = 0.5; /* of a window */
 
 /* The device that would be done first with what it has: tokens left over its rate. -1: none has room. */
 static int choose_device(Engine *engine, int64_t more) {
   double best = INFINITY, fastest = 0;
   int chosen = -1;
-  for (int d = 0; d < leader_nodes(engine->leader); d++) fastest = fmax(fastest, engine->pace[d].rate);
+  for (int d = 0; d < leader_nodes(engine->leader); d++) fastest = fmax(fastest, engine->pace[d].speed);
   for (int d = leader_nodes(engine->leader) - 1; d >= 0; d--) {
-    const Pace *pace = &engine->pace[d];
-    const double rate = pace->rate > 0 ? pace->rate : fastest > 0 ? fastest : 1, seconds = (double)(pace->left + more) / rate;
+    const double seconds = pace_seconds(&engine->pace[d], more, fastest);
     if (!leader_is_here(engine->leader, d) || seconds >= best) continue;
     if (leader_sequences_on(engine->leader, d) >= leader_setup(engine->leader)->sequences) continue;
     best = seconds;
@@ -238,21 +229,8 @@ static Status start_sequence(Engine *engine, Job *job) {
   TRY(leader_sequence_start(engine->leader, job->ids, job->job.count + job->made, &options, device, &job->sequence));
   job->device = device;
   engine->pace[device].left += sampling->max;
+  for (int d = 0; d < leader_nodes(engine->leader); d++) engine->pace[d].before = 0;
   return STATUS_OK;
-}
-
-/* A device's tokens over a window in which it had a sequence all the time. */
-static void measure_pace(Engine *engine, int device, int tokens) {
-  Pace *pace = &engine->pace[device];
-  const double now = clock_now();
-  pace->left -= tokens;
-  if (pace->since <= 0 || now - pace->since > 4 * pace_seconds) *pace = (Pace){.left = pace->left, .rate = pace->rate, .since = now};
-  pace->tokens += (uint64_t)tokens;
-  if (now - pace->since < pace_seconds) return;
-  const double rate = (double)pace->tokens / (now - pace->since);
-  pace->rate = pace->rate > 0 ? (pace->rate + rate) / 2 : rate;
-  pace->since = now;
-  pace->tokens = 0;
 }
 
 static Job *find_running(Engine *engine, uint32_t sequence) {
@@ -304,12 +282,20 @@ static void end_cancelled(Engine *engine) {
   }
 }
 
+/* Prompts are computed by all devices. */
+static bool has_prompt_under_way(const Engine *engine) {
+  for (int i = 0; i < engine->count; i++)
+    if (engine->running[i]->made == 0) return true;
+  return false;
+}
+
 static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   static const EngineEnd ends[SEQUENCE_END_COUNT] = {[SEQUENCE_LENGTH] = ENGINE_LENGTH,
                                                      [SEQUENCE_END] = ENGINE_STOP,
                                                      [SEQUENCE_CONTEXT] = ENGINE_CONTEXT,
                                                      [SEQUENCE_NUMERIC] = ENGINE_FAILED};
-  measure_pace(engine, job->device, 1);
+  const int here = leader_sequences_on(engine->leader, job->device); /* without this one if it has ended */
+  pace_note(&engine->pace[job->device], clock_now(), here > 0 ? here : 1, !has_prompt_under_way(engine));
   if (job->made == 0) {
     job->shared = token->shared;
     pthread_mutex_lock(&engine->lock);
@@ -373,7 +359,7 @@ static void restart_all(Engine *engine) {
     else
       end_job(engine, engine->running[i], ENGINE_FAILED, "the devices that computed it failed again and again", NULL, 0);
   }
-  for (int d = 0; d < WIRE_NODES; d++) engine->pace[d] = (Pace){.rate = engine->pace[d].rate};
+  for (int d = 0; d < WIRE_NODES; d++) pace_restart(&engine->pace[d]);
   pthread_mutex_lock(&engine->lock);
   while (engine->count > 0) {
     int newest = 0;

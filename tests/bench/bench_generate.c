@@ -74,7 +74,7 @@ static void fill_cache(const Bench *bench, KvCache *cache, int64_t remote) {
   need(values && kv_cache_start(cache, remote) == STATUS_OK);
   fill(values, rows * width);
   for (int block = 0; block < config->blocks; block++) {
-    need(kv_cache_store(cache, block, rows, values, values, NULL) == STATUS_OK);
+    need(kv_cache_store(cache, block, rows, values, values, NULL, 0) == STATUS_OK);
     for (int site = 0; site < config_sites(config) && remote > 0; site++) {
       int32_t codes[GROUPS];
       for (int64_t t = 0; t < remote; t++) {

@@ -107,8 +107,6 @@ Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **code
   return setup->unpack(codes_of(cache, block, site), cache->remote, setup->groups, setup->entries, out);
 }
 
-int64_t kv_cache_room(const KvCache *cache) { return cache->setup.max - cache->remote - cache->rows; }
-
 static KvShape shape_of(const KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;
   return (KvShape){cache->remote + cache->rows, cache->rows, setup->blocks, setup->width, (int64_t)number_bytes(setup), setup->sites,

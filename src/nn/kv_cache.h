@@ -80,7 +80,8 @@ KvCacheBlock kv_cache_block(const KvCache *cache, int block);
 /* The codes of a block's site [remote, G], until the next call for the same site. */
 Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes);
 
-int64_t kv_cache_room(const KvCache *cache); /* tokens that can still be added */
+/* Tokens that can still be added. */
+static inline int64_t kv_cache_room(const KvCache *cache) { return cache->setup.max - cache->remote - cache->rows; }
 
 /* Bytes that the sequence it holds takes: in full, and as codes. */
 int64_t kv_cache_row_bytes(const KvCache *cache);

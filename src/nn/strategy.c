@@ -76,19 +76,15 @@ static Rows rows_of(const ModelConfig *c, Strategy strategy, const DeviceShare *
   return rows;
 }
 
-int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int64_t *wanted) {
-  const Rows rows = rows_of(config, strategy, share);
-  *wanted = (int64_t)rows.asking;
-  return (int64_t)rows.own;
-}
-
 /* Where no row is wanted, own keys and values are not needed either; those of others are computed as they arrive. */
 static DeviceCost block(const ModelConfig *c, const Rows *rows) {
   const double own = rows->asking > 0 ? rows->own : 0;
   /* Pairs of a query and a key. In a causal model all rows ask, each seeing half of them, or only the last one does, which sees all. */
   const bool halved = config_is_decoder(c) && rows->asking > 1;
   const double pairs = rows->asking * (rows->remote + (halved ? (rows->own + 1) / 2 : rows->own));
-  return (DeviceCost){.linear = rows->asking * (queries(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
+  return (DeviceCost){.rows = rows->own,
+                      .wanted = rows->asking,
+                      .linear = rows->asking * (queries(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
                       .remote = rows->remote * keys_and_values(c),
                       .attention = 4.0 * (double)c->width * pairs, /* scores and sums of values: 2 products of the head width */
                       .other_bytes = passes(c, rows->own, rows->asking) + activations(c, rows->asking)};
@@ -159,6 +155,7 @@ static DeviceCost retained_block(const ModelConfig *c, Strategy strategy, const 
   double some = part(share, rows->own);
   Rows all = {.own = rows->own, .asking = rows->own};
   DeviceCost cost = block(c, &all);
+  cost.wanted = rows->asking;
   cost.linear = some * rows->own * (queries(c) + mlp(c)) + rows->own * keys_and_values(c);
   cost.attention *= some;
   cost.other_bytes *= some;

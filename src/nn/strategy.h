@@ -44,6 +44,9 @@ typedef struct DeviceShare {
 
 /* Of one block and one sample. */
 typedef struct DeviceCost {
+  /* Rows of this device: its tokens, or all of them, and the class token if that is here; those whose result the block has to give: all, or
+   * of the last block (share->last) 1, or 0 where another device has that row. Not summed over blocks. */
+  double rows, wanted;
   double linear, attention, assign; /* floating-point operations: products with weights, with keys and values, with codewords */
   double remote;                    /* of linear: keys and values of other devices' tokens */
   double table_bytes;               /* read from tables of keys and values (kv_tables.h) */
@@ -59,9 +62,5 @@ DeviceCost device_cost_decoupled(const ModelConfig *config, const DeviceShare *s
 /* The sum over all L blocks, the last of which carries all rows like the others unless share->last; bp-*: `retained` of them are retained.
  */
 DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained);
-
-/* Rows of this device: its tokens, or all of them, and the class token if that is here. *wanted: those whose result the block has to give:
- * all, or of the last block (share->last) 1, or 0 where another device has that row. */
-int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int64_t *wanted);
 
 #endif

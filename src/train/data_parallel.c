@@ -327,7 +327,7 @@ static void forget_scales(const Optimizer *optimizer, float *scales) {
   }
 }
 
-void data_parallel_gather_states(Session *session) {
+static void gather_states(Session *session) {
   DataParallel *parallel = session->parallel;
   Optimizer *optimizer = &session->optimizer;
   if (parallel == NULL || !divided(parallel)) return;
@@ -337,7 +337,8 @@ void data_parallel_gather_states(Session *session) {
   add_scales(optimizer, optimizer->second.scales);
 }
 
-void data_parallel_scatter(Session *session) {
+/* Gives back the memory of other ranks' states. */
+static void scatter_states(Session *session) {
   DataParallel *parallel = session->parallel;
   Optimizer *optimizer = &session->optimizer;
   if (parallel == NULL || !divided(parallel)) return;
@@ -345,6 +346,14 @@ void data_parallel_scatter(Session *session) {
   all_reduce_forget(parallel->gradients, optimizer->second.numbers, moment_size(optimizer));
   forget_scales(optimizer, optimizer->first.scales);
   forget_scales(optimizer, optimizer->second.scales);
+}
+
+Status data_parallel_write(Session *session, Status (*write)(Session *session)) {
+  data_parallel_gather_average(session);
+  gather_states(session);
+  const Status status = ranks_follow(ranks_self() == 0 ? write(session) : STATUS_OK);
+  scatter_states(session);
+  return status;
 }
 
 /* ---------------------------------------------------------------- looking at each other */
@@ -425,7 +434,7 @@ static Status open_sums(DataParallel *parallel) {
     for (int64_t i = 0; i < optimizer->chunks; i++) parallel->own[i] = all_reduce_owns(parallel->gradients, optimizer->chunk[i].offset);
     optimizer->own = parallel->own;
     optimizer->sum = sum_over_ranks;
-    data_parallel_scatter(session);
+    scatter_states(session);
   }
   return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
 }

@@ -28,11 +28,12 @@ Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *b
 /* optimizer_step, in all ranks alike; with options.shard_optimizer each takes its part of the step and gets the others' weights. */
 Status data_parallel_step(Session *session, double factor, double scale, double *norm);
 
-/* What was divided is whole: the moving average of the weights in all ranks, or all states of the optimizer in rank 0, until
- * data_parallel_scatter gives their memory back. */
+/* The moving average of the weights is whole in all ranks. */
 void data_parallel_gather_average(Session *session);
-void data_parallel_gather_states(Session *session);
-void data_parallel_scatter(Session *session);
+
+/* In all ranks of a job: `write`, which rank 0 alone runs, finds all states of the optimizer whole. The others wait: what has failed there
+ * is their status, too. */
+Status data_parallel_write(Session *session, Status (*write)(Session *session));
 
 /* PEER, naming a rank, if not all have the same weights and codebooks. */
 Status data_parallel_compare(Session *session);

@@ -449,12 +449,8 @@ static void warn_of_room(const Session *session) {
                 (state + weights) / mebibyte, out, room / mebibyte);
 }
 
-/* In all ranks of a job. The others wait while rank 0 writes: what has failed there ends them, too. */
 static Status save_checkpoint(Session *session) {
-  data_parallel_gather_average(session);
-  data_parallel_gather_states(session);
-  Status status = ranks_follow(ranks_self() == 0 ? write_checkpoint(session) : STATUS_OK);
-  data_parallel_scatter(session);
+  const Status status = data_parallel_write(session, write_checkpoint);
   if (status == STATUS_OK) interrupt_last_checkpoint(session->options.out, session->step);
   return status;
 }

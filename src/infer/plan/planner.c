@@ -108,9 +108,8 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   bool tables = block < plan->table_blocks && uses_tables(plan, device),
        site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV && !share.known;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
-  int64_t wanted;
-  double rows = (double)device_cost_rows(config, plan->strategy, &share, &wanted), width = (double)config->width,
-         others = fmax((double)(plan->tokens - plan->counts[device]), 1), asking = (double)wanted;
+  const double rows = cost.rows, asking = cost.wanted, width = (double)config->width,
+               others = fmax((double)(plan->tokens - plan->counts[device]), 1);
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
   /* Products by element of a W x W matrix: W is the width of a site. */
   const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,

@@ -10,6 +10,11 @@
 #include "nn/config.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
+#include "train/emulate.h"
+#include "train/ranks.h"
+#include "train/session.h"
+#include "train/task.h"
+#include "vq/pack.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -468,6 +473,76 @@ static Status run_show(int argc, char **argv) {
 
 /* ---------------------------------------------------------------- frequencies */
 
+static Status count_batch(Session *session, const TaskBatch *batch) {
+  int devices = session->config->astra.devices;
+  TaskScore score = {0};
+  if (devices > batch->tokens) devices = (int)batch->tokens;
+  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
+  emulate_begin_step(&session->emulation, false);
+  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  return status;
+}
+
+static Status count_rate(Session *session, TaskPart part, int64_t samples) {
+  int64_t available = session->data.count[part], done = 0;
+  if (samples <= 0 || samples > available) samples = available;
+  session->emulation.look = 0;
+  TRY(session->task->source->seek(session, part, 0, 0));
+  while (done < samples) {
+    TaskBatch batch;
+    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
+    TRY(session->task->source->next(session, part, &batch));
+    if (batch.count > samples - done) batch.count = (int)(samples - done);
+    TRY(count_batch(session, &batch));
+    done += batch.count;
+  }
+  return STATUS_OK;
+}
+
+/* The codes of the first `samples` images, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
+ * places tokens: into the usage of each site, which is cleared first. */
+static Status count_part(Session *session, TaskPart part, int64_t samples) {
+  tape_record(session->tape, false);
+  emulate_clear_usage(&session->emulation);
+  for (int rate = 0; rate < session->emulation.rates; rate++) {
+    TRY(session_use_rate(session, rate));
+    TRY(count_rate(session, part, samples));
+  }
+  return STATUS_OK;
+}
+
+static Status count_frequencies(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies) {
+  int64_t entries = session->config->astra.codebook_size;
+  if (!code_frequencies_possible(entries))
+    return status_set(STATUS_UNSUPPORTED, "codebooks of %lld codewords have no frequencies: at most %d are accepted", (long long)entries,
+                      CODE_FREQUENCIES_MAX);
+  TRY(count_part(session, part, samples));
+  return codebooks_frequencies(session, false, frequencies);
+}
+
+/* Counts likewise. bits [rates]: of a token over all blocks, coded with these frequencies; packed they are config_codebooks times
+ * config_code_bits. */
+static Status count_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits) {
+  const Emulation *emulation = &session->emulation;
+  const int of_rate = emulation->blocks * emulation->sites;
+  int64_t entries = session->config->astra.codebook_size;
+  double *counts = malloc((size_t)entries * sizeof *counts);
+  Status status =
+      counts ? count_part(session, part, samples) : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
+  memset(bits, 0, (size_t)emulation->rates * sizeof *bits);
+  for (int i = 0; status == STATUS_OK && i < emulation->rates * of_rate; i++) {
+    const EmulateSite *site = &emulation->all[i];
+    for (int64_t group = 0; group < site->book.groups; group++, frequencies += entries) {
+      for (int64_t k = 0; k < entries; k++) counts[k] = (double)site->usage.counts[group * entries + k];
+      bits[i / of_rate] += code_frequencies_bits(counts, frequencies, entries);
+    }
+  }
+  free(counts);
+  return status;
+}
+
 static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   (void)reports;
@@ -476,9 +551,9 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
   Status status =
       frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
-  if (status == STATUS_OK) status = code_counts_fit(session, TASK_TRAIN, train->eval_samples, frequencies);
+  if (status == STATUS_OK) status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
   double bits[CONFIG_RATES] = {0};
-  if (status == STATUS_OK) status = code_counts_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
+  if (status == STATUS_OK) status = count_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
   if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies);
   if (status == STATUS_OK) status = report_rates(session->config, train->codebooks, bits, kmeans->shared.json, report_counted);
   free(frequencies);

@@ -20,109 +20,20 @@
 
 /* ---- How often each code is used ---- */
 
-/* Of all bit rates. */
-static int64_t sites_of(const Session *session) { return session->emulation.rates * session->emulation.blocks * session->emulation.sites; }
-
-/* ---- counting */
-
-static Status count_batch(Session *session, const TaskBatch *batch) {
-  int devices = session->config->astra.devices;
-  TaskScore score = {0};
-  if (devices > batch->tokens) devices = (int)batch->tokens;
-  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
-  emulate_begin_step(&session->emulation, false);
-  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
-  Status status = tape_status(session->tape);
-  tape_clear(session->tape);
-  return status;
-}
-
-static Status count_rate(Session *session, TaskPart part, int64_t samples) {
-  int64_t available = session->data.count[part], done = 0;
-  if (samples <= 0 || samples > available) samples = available;
-  session->emulation.look = 0;
-  TRY(session->task->source->seek(session, part, 0, 0));
-  while (done < samples) {
-    TaskBatch batch;
-    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
-    TRY(session->task->source->next(session, part, &batch));
-    if (batch.count > samples - done) batch.count = (int)(samples - done);
-    TRY(count_batch(session, &batch));
-    done += batch.count;
-  }
-  return STATUS_OK;
-}
-
-/* The codes of a part, into the usage of each site. */
-static Status count_codes(Session *session, TaskPart part, int64_t samples) {
-  tape_record(session->tape, false);
-  emulate_clear_usage(&session->emulation);
-  for (int rate = 0; rate < session->emulation.rates; rate++) {
-    TRY(session_use_rate(session, rate));
-    TRY(count_rate(session, part, samples));
-  }
-  return STATUS_OK;
-}
-
-/* ---- what follows from it */
-
-/* One group's numbers, counted or averaged, as doubles. */
-static void counted(const EmulateSite *site, bool averaged, int64_t group, double *counts) {
-  int64_t entries = site->book.entries;
-  for (int64_t k = 0; k < entries; k++)
-    counts[k] = averaged ? (double)site->ema.sizes[group * entries + k] : (double)site->usage.counts[group * entries + k];
-}
-
-static Status fit(const Session *session, bool averaged, uint16_t *frequencies) {
+Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *frequencies) {
+  const Emulation *emulation = &session->emulation;
   int64_t entries = session->config->astra.codebook_size;
   double *counts = malloc((size_t)entries * sizeof *counts);
   Status status = counts ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
-  for (int64_t i = 0; i < sites_of(session); i++) {
-    const EmulateSite *site = &session->emulation.all[i];
+  for (int i = 0; i < emulation->rates * emulation->blocks * emulation->sites; i++) {
+    const EmulateSite *site = &emulation->all[i];
     for (int64_t group = 0; status == STATUS_OK && group < site->book.groups; group++, frequencies += entries) {
-      counted(site, averaged, group, counts);
-      for (int64_t k = 0; !averaged && k < entries; k++) counts[k] += 1; /* Laplace: a code that was not seen is not impossible */
+      for (int64_t k = 0; k < entries; k++) /* Laplace: a code that was not seen is not impossible */
+        counts[k] = averaged ? (double)site->ema.sizes[group * entries + k] : (double)site->usage.counts[group * entries + k] + 1;
       status = code_frequencies_fit(counts, entries, frequencies);
     }
   }
   free(counts);
-  return status;
-}
-
-Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies) {
-  int64_t entries = session->config->astra.codebook_size;
-  if (!code_frequencies_possible(entries))
-    return status_set(STATUS_UNSUPPORTED, "codebooks of %lld codewords have no frequencies: at most %d are accepted", (long long)entries,
-                      CODE_FREQUENCIES_MAX);
-  TRY(count_codes(session, part, samples));
-  return fit(session, false, frequencies);
-}
-
-Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits) {
-  int64_t entries = session->config->astra.codebook_size;
-  double *counts = malloc((size_t)entries * sizeof *counts);
-  Status status =
-      counts ? count_codes(session, part, samples) : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
-  memset(bits, 0, (size_t)session->emulation.rates * sizeof *bits);
-  for (int64_t i = 0; status == STATUS_OK && i < sites_of(session); i++) {
-    const EmulateSite *site = &session->emulation.all[i];
-    for (int64_t group = 0; group < site->book.groups; group++, frequencies += entries) {
-      counted(site, false, group, counts);
-      bits[i * session->emulation.rates / sites_of(session)] += code_frequencies_bits(counts, frequencies, entries);
-    }
-  }
-  free(counts);
-  return status;
-}
-
-Status code_counts_export(const Session *session, const char *directory) {
-  const AstraConfig *astra = &session->config->astra;
-  if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL);
-  size_t numbers = (size_t)checkpoint_frequencies(session->config);
-  uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
-  Status status = frequencies ? fit(session, true, frequencies) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
-  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies);
-  free(frequencies);
   return status;
 }
 

@@ -5,20 +5,9 @@
 #include "train/session.h"
 #include "vq/residual_moments.h"
 
-/* How often each code comes: counted on data, or taken from the averages that training keeps; for entropy coding (vq/pack.h).
- */
-
-/* Frequencies, checkpoint_frequencies, [blocks * sites][G, K] of each bit rate, of the codes of the first `samples` images, windows or
- * texts of a part (0: all), on the model's number of emulated devices, as the runner places tokens. The counts stay in the usage of each
- * site of the emulation, which is cleared first. UNSUPPORTED where a codebook is too large for frequencies. */
-Status code_counts_fit(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies);
-
-/* Counts likewise. bits [rates]: of a token over all blocks, coded with these frequencies; packed they are
- * config_codebooks times config_code_bits. */
-Status code_counts_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits);
-
-/* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */
-Status code_counts_export(const Session *session, const char *directory);
+/* Frequencies, checkpoint_frequencies, [blocks * sites][G, K] of each bit rate, for entropy coding (vq/pack.h): of the codes that the usage
+ * of each site of the emulation has counted, or of the moving averages that training keeps. */
+Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *frequencies);
 
 /* Takes the codebooks of all bit rates from a file or directory written by astra-kmeans or astra-train. */
 Status codebooks_read(Session *session, const char *path);

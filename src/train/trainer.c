@@ -11,6 +11,7 @@
 #include "train/plan.h"
 #include "train/ranks.h"
 #include "train/state.h"
+#include "vq/pack.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -396,6 +397,19 @@ static Status keep_chat_template(const Session *session, const char *out) {
   return status;
 }
 
+/* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */
+static Status save_frequencies(const Session *session, const char *directory) {
+  const AstraConfig *astra = &session->config->astra;
+  if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL);
+  size_t numbers = (size_t)checkpoint_frequencies(session->config);
+  uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
+  Status status = frequencies ? codebooks_frequencies(session, true, frequencies)
+                              : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
+  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies);
+  free(frequencies);
+  return status;
+}
+
 /* Config, weights (averaged ones if kept), tokenizer, codebooks and self-test into options.out. */
 static Status write_exports(Session *session) {
   const char *out = session->options.out;
@@ -414,7 +428,7 @@ static Status write_exports(Session *session) {
     TRY(tokenizer_save(session->tokenizer, out));
     TRY(keep_chat_template(session, out));
   }
-  if (codewords != NULL) TRY(code_counts_export(session, out));
+  if (codewords != NULL) TRY(save_frequencies(session, out));
   trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
   return selftest_writer_run(session, out);

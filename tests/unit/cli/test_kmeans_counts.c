@@ -1,6 +1,9 @@
-/* Counting of codes: how many there are, that a second look counts the same, what frequencies and bits follow, and what a checkpoint gets
+/* Counting of codes: how many there are, that a second look counts the same, what frequencies and bits follow, and what follows
  * from the averages of training. */
-#include "train/codebooks.h"
+int astra_kmeans_main(int argc, char **argv);
+#define main astra_kmeans_main
+#include "cli/astra-kmeans.c" /* counting is inside of it */
+#undef main
 #include "unit/train/tiny_run.h"
 #include "vq/pack.h"
 #include <math.h>
@@ -23,11 +26,11 @@ static void every_token_is_counted_once(void **state) {
   TrainOptions options = tiny_options();
   Session session;
   tiny_open(&session, &options);
-  tiny_check(code_counts_fit(&session, TASK_TEST, 5, frequencies));
+  tiny_check(count_frequencies(&session, TASK_TEST, 5, frequencies));
   keep_counts(&session, some);
-  tiny_check(code_counts_fit(&session, TASK_TEST, 0, frequencies)); /* what was counted before is forgotten */
+  tiny_check(count_frequencies(&session, TASK_TEST, 0, frequencies)); /* what was counted before is forgotten */
   keep_counts(&session, all);
-  tiny_check(code_counts_fit(&session, TASK_TEST, 1000, frequencies));
+  tiny_check(count_frequencies(&session, TASK_TEST, 1000, frequencies));
   keep_counts(&session, again);
   assert_memory_equal(again, all, sizeof all);
   for (int table = 0; table < SITES * GROUPS; table++) {
@@ -62,7 +65,7 @@ static void frequencies_follow_the_counts(void **state) {
   TrainOptions options = tiny_options();
   Session session;
   tiny_open(&session, &options);
-  tiny_check(code_counts_fit(&session, TASK_TRAIN, 0, frequencies));
+  tiny_check(count_frequencies(&session, TASK_TRAIN, 0, frequencies));
   for (int table = 0; table < SITES * GROUPS; table++) {
     const int64_t *counts = counts_of(&session, table);
     const uint16_t *f = frequencies + table * ENTRIES;
@@ -77,35 +80,34 @@ static void frequencies_follow_the_counts(void **state) {
   }
   for (int i = 0; i < NUMBERS; i++) even[i] = 65536 / ENTRIES;
   double bits, packed;
-  tiny_check(code_counts_bits(&session, TASK_TRAIN, 0, frequencies, &bits));
+  tiny_check(count_bits(&session, TASK_TRAIN, 0, frequencies, &bits));
   assert_float_equal(bits, bits_of(&session, frequencies), 1e-9);
   assert_true(bits < SITES * GROUPS * BITS);
-  tiny_check(code_counts_bits(&session, TASK_TRAIN, 0, even, &packed));
+  tiny_check(count_bits(&session, TASK_TRAIN, 0, even, &packed));
   assert_float_equal(packed, SITES * GROUPS * BITS, 1e-9);
   assert_float_equal(config_bits_per_token(session.config), SITES * GROUPS * BITS, 1e-9);
   session_close(&session);
 }
 
-static void a_checkpoint_gets_those_of_the_averages(void **state) {
+static void training_gives_those_of_the_averages(void **state) {
   (void)state;
-  static uint16_t saved[NUMBERS], want[NUMBERS];
+  static uint16_t fitted[NUMBERS], want[NUMBERS];
   TrainOptions options = tiny_options();
   Session session;
   tiny_open(&session, &options);
   tiny_steps(&session, 3);
-  tiny_check(code_counts_export(&session, tiny_path("model")));
-  tiny_check(checkpoint_load_frequencies(session.config, tiny_path("model"), saved));
+  tiny_check(codebooks_frequencies(&session, true, fitted));
   for (int table = 0; table < SITES * GROUPS; table++) {
     double sizes[ENTRIES];
     for (int k = 0; k < ENTRIES; k++) sizes[k] = (double)session.emulation.site[table / GROUPS].ema.sizes[table % GROUPS * ENTRIES + k];
     assert_int_equal(code_frequencies_fit(sizes, ENTRIES, want + table * ENTRIES), STATUS_OK);
   }
-  assert_memory_equal(saved, want, sizeof want);
+  assert_memory_equal(fitted, want, sizeof want);
   session_close(&session);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_token_is_counted_once), cmocka_unit_test(frequencies_follow_the_counts),
-                                     cmocka_unit_test(a_checkpoint_gets_those_of_the_averages)};
+                                     cmocka_unit_test(training_gives_those_of_the_averages)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

@@ -8,6 +8,7 @@
 #include "autograd/kernels/kernels.h"
 #include "base/array.h"
 #include "base/threads.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,6 +323,13 @@ int64_t param_count_trainable(const ParamSet *set) {
   int64_t count = 0;
   for (size_t i = 0; i < set->count; i++) count += set->list[i].frozen ? 0 : tensor_count(&set->list[i].tensor);
   return count;
+}
+
+const char *param_not_finite(const ParamSet *set) {
+  for (size_t i = 0; i < set->count; i++)
+    for (int64_t j = 0; !set->list[i].frozen && j < tensor_count(&set->list[i].tensor); j++)
+      if (!isfinite((double)set->list[i].tensor.value[j])) return set->list[i].name;
+  return NULL;
 }
 
 void param_release(ParamSet *set) {

@@ -70,6 +70,7 @@ int64_t param_count_numbers(const ParamSet *set);        /* without padding */
 int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
 int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
 int64_t param_offset(const ParamSet *set, size_t index); /* where it starts in its block */
+const char *param_not_finite(const ParamSet *set);       /* the first that learns and holds a number that is not finite; NULL: none */
 void param_release(ParamSet *set);
 
 #endif

@@ -282,12 +282,11 @@ static Status look_ahead(Session *session, bool json) {
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
-  char doubt[256];
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
   TRY(ranks_agree(session_open(&session, &command->train, use)));
   Status status = ranks_agree(command->eval_only ? STATUS_OK : plan_fit(&session));
   if (status == STATUS_OK && !command->train.quiet) describe(&session);
-  if (status == STATUS_OK && run_defaults_doubt(&session, doubt, sizeof doubt)) log_warning("%s", doubt);
+  if (status == STATUS_OK && session.doubt[0] != '\0') log_warning("%s", session.doubt);
   if (status == STATUS_OK)
     status = command->dry_run     ? look_ahead(&session, command->json)
              : command->eval_only ? evaluate_only(&session, command->json, &result)

@@ -229,20 +229,6 @@ static Status add_head(Export *export, Model *model, const real *values, size_t 
 
 /* ---- adapter_config.json */
 
-/* The modules of whole parameters, each once: "classifier" for its weight and its bias. */
-static json_t *heads_json(const Export *export) {
-  json_t *list = json_array();
-  char last[NAME] = "";
-  for (size_t i = 0; i < export->head_count; i++) {
-    char module[NAME];
-    snprintf(module, NAME, "%s", export->heads[i] + strlen("base_model.model."));
-    *strrchr(module, '.') = '\0';
-    if (strcmp(module, last) != 0) json_build_append(&list, json_string(module));
-    strcpy(last, module);
-  }
-  return list;
-}
-
 static Status save_config(const Export *export, Model *model, const char *directory, const char *base) {
   const Projection *first = export->list[0].part[0];
   int64_t rank = model_param(model, first->lora_a)->shape[0];
@@ -267,7 +253,16 @@ static Status save_config(const Export *export, Model *model, const char *direct
   json_build_put(&root, "target_modules", targets);
   json_build_put(&root, "rank_pattern", ranks);
   json_build_put(&root, "alpha_pattern", alphas);
-  json_build_put(&root, "modules_to_save", export->head_count > 0 ? heads_json(export) : json_null());
+  json_t *heads = export->head_count > 0 ? json_array() : json_null();
+  char last[NAME] = "";
+  for (size_t i = 0; i < export->head_count; i++) { /* modules of whole parameters, each once: "classifier" for its weight and its bias */
+    char module[NAME];
+    snprintf(module, NAME, "%s", export->heads[i] + strlen("base_model.model."));
+    *strrchr(module, '.') = '\0';
+    if (strcmp(module, last) != 0) json_build_append(&heads, json_string(module));
+    strcpy(last, module);
+  }
+  json_build_put(&root, "modules_to_save", heads);
   return json_build_save(root, directory, "adapter_config.json");
 }
 

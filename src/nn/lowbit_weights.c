@@ -89,19 +89,6 @@ static bool is_made(const Model *model, size_t index, LowbitKind kind) {
   return model->params.list[index].tensor.lowbit == NULL && lowbit_weights_kind(model, index, kind) != LOWBIT_NONE;
 }
 
-static Status make_room(LowbitWeights *weights, const Model *model, LowbitKind kind) {
-  weights->list = calloc(model->params.count + 1, sizeof *weights->list);
-  for (size_t i = 0; i < model->params.count; i++)
-    if (is_made(model, i, kind)) weights->bytes += matrix_bytes(lowbit_weights_kind(model, i, kind), &model->params.list[i]);
-  if (weights->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a list of matrices");
-  if (weights->bytes == 0) return STATUS_OK;
-  void *block = mmap(NULL, weights->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) return status_set(STATUS_NO_MEMORY, "no memory for %.1f MB of weights", (double)weights->bytes / 1e6);
-  (void)madvise(block, weights->bytes, MADV_HUGEPAGE); /* advice */
-  weights->block = block;
-  return STATUS_OK;
-}
-
 static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
   for (size_t i = 0; i < model->params.count; i++) { /* both must have 8 bits, in any layout, or 4 */
     const LowbitMatrix *have = model->params.list[i].tensor.lowbit;
@@ -109,7 +96,16 @@ static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
       return status_set(STATUS_BAD_USAGE, "--weights int%d: %s has %d bits in the file already; leave the option out",
                         kind == LOWBIT_Q4_0 ? 4 : 8, model->params.list[i].name, have->kind == LOWBIT_Q4_0 ? 4 : 8);
   }
-  TRY(make_room(weights, model, kind));
+  weights->list = calloc(model->params.count + 1, sizeof *weights->list);
+  for (size_t i = 0; i < model->params.count; i++)
+    if (is_made(model, i, kind)) weights->bytes += matrix_bytes(lowbit_weights_kind(model, i, kind), &model->params.list[i]);
+  if (weights->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a list of matrices");
+  if (weights->bytes > 0) {
+    void *block = mmap(NULL, weights->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return status_set(STATUS_NO_MEMORY, "no memory for %.1f MB of weights", (double)weights->bytes / 1e6);
+    (void)madvise(block, weights->bytes, MADV_HUGEPAGE); /* advice */
+    weights->block = block;
+  }
   uint8_t *place = weights->block;
   for (size_t i = 0; i < model->params.count; i++) {
     Param *param = &model->params.list[i];

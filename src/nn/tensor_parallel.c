@@ -169,21 +169,6 @@ int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, 
   return count;
 }
 
-/* Block weights are cut between blocks only. */
-static Status check_blocks(const Model *model, int devices) {
-  const LowbitKind kind = lowbit_weights_of(model);
-  const int64_t head = model->config.width / model->config.heads, queries = model->config.heads / model->config.kv_heads;
-  for (int d = 0; d < devices && (kind == LOWBIT_Q4_0 || kind == LOWBIT_Q8_0); d++) {
-    HeadShare share = {0};
-    TRY(tensor_parallel_share(&model->config, d, devices, &share));
-    if (share.first_kv * queries * head % LOWBIT_BLOCK != 0 || share.first_mlp % LOWBIT_BLOCK != 0)
-      return status_set(STATUS_UNSUPPORTED,
-                        "%d devices would divide weights that are kept in blocks of %d inputs: use weights of int8, or another number",
-                        devices, LOWBIT_BLOCK);
-  }
-  return STATUS_OK;
-}
-
 static Status check(const Model *model, const Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how) {
   if (how->strategy != STRATEGY_TP && how->strategy != STRATEGY_BP_AG && how->strategy != STRATEGY_BP_SP)
     return status_set(STATUS_BAD_VALUE, "\"%s\" does not divide heads and columns", strategy_facts(how->strategy)->name);
@@ -196,7 +181,19 @@ static Status check(const Model *model, const Tape *tape, const ModelInput *inpu
     return status_set(STATUS_UNSUPPORTED, "a division by heads with adapters: fold them into the weights first");
   if (layout->remote > 0 || layout->spans != 1 || tape_recording(tape))
     return status_set(STATUS_BAD_VALUE, "a division by heads is for the plain layout, and not for training");
-  return how->reduce ? check_blocks(model, how->reduce->devices) : STATUS_OK;
+  /* Block weights are cut between blocks only. */
+  const LowbitKind kind = lowbit_weights_of(model);
+  const int64_t head = model->config.width / model->config.heads, queries = model->config.heads / model->config.kv_heads;
+  const bool in_blocks = kind == LOWBIT_Q4_0 || kind == LOWBIT_Q8_0;
+  for (int d = 0; how->reduce && in_blocks && d < how->reduce->devices; d++) {
+    HeadShare share = {0};
+    TRY(tensor_parallel_share(&model->config, d, how->reduce->devices, &share));
+    if (share.first_kv * queries * head % LOWBIT_BLOCK != 0 || share.first_mlp % LOWBIT_BLOCK != 0)
+      return status_set(STATUS_UNSUPPORTED,
+                        "%d devices would divide weights that are kept in blocks of %d inputs: use weights of int8, or another number",
+                        how->reduce->devices, LOWBIT_BLOCK);
+  }
+  return STATUS_OK;
 }
 
 typedef struct BlockJob {

@@ -115,18 +115,6 @@ static EmulateSite *site_of(Emulation *emulation, int block, int site) {
 }
 
 /* The nearest codewords of the shared tokens. */
-static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
-  size_t mark = tape_scratch_begin(tape);
-  void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book, rows));
-  if (scratch == NULL) return tape_status(tape);
-  if (!tape_planning(tape))
-    codebook_assign(&site->book, shared->value, rows, site->codes, NULL, scratch);
-  else
-    matmul_count_only(rows * site->book.groups, site->book.entries, site->book.width / site->book.groups);
-  tape_scratch_end(tape, mark);
-  return STATUS_OK;
-}
-
 static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
   site->codes = tape_segment_keep(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
   site->x = shared->value;
@@ -139,7 +127,14 @@ static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *ta
   }
   if (site->codes == NULL || site->x == NULL) return tape_status(tape);
   double begun = tape_clock(tape);
-  TRY(assign(site, tape, rows, shared));
+  size_t mark = tape_scratch_begin(tape);
+  void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book, rows));
+  if (scratch == NULL) return tape_status(tape);
+  if (!tape_planning(tape))
+    codebook_assign(&site->book, shared->value, rows, site->codes, NULL, scratch);
+  else
+    matmul_count_only(rows * site->book.groups, site->book.entries, site->book.width / site->book.groups);
+  tape_scratch_end(tape, mark);
   tape_note(tape, "nearest codewords", TAPE_FORWARD, begun);
   return STATUS_OK;
 }
@@ -234,27 +229,22 @@ static Status know(Exchange *self, Tape *tape, const TokenLayout *layout, int pa
   return tape_status(tape);
 }
 
-/* A mask [spans, B, remote] for the block; at site kv the two sites of a token arrive, or not, together. */
-static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *layout, int block, int64_t batch, const uint8_t **lost) {
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
+  Emulation *emulation = (Emulation *)self;
+  (void)part;
+  for (int i = 0; i < emulation->sites; i++) rows[i].x = site_of(emulation, block, i)->remote;
   const TokenLoss *loss = emulation->training ? &emulation->options.loss : &emulation->options.eval_loss;
-  if (loss->share == 0) return STATUS_OK;
-  uint8_t *mask = tape_alloc(tape, (size_t)(layout->spans * batch * layout->remote));
-  *lost = mask;
-  if (mask == NULL || tape_planning(tape)) return tape_status(tape);
+  if (rows[0].x == NULL || loss->share == 0) return tape_status(tape);
+  const int64_t batch = rows[0].x->shape[0]; /* lost [spans, B, remote]; at site kv the two sites of a token arrive, or not, together */
+  uint8_t *lost = tape_alloc(tape, (size_t)(layout->spans * batch * layout->remote));
+  rows[0].lost = lost;
+  if (lost == NULL || tape_planning(tape)) return tape_status(tape);
   uint64_t number = emulation->training ? emulation->step : emulation->look;
   uint64_t stream = (number * (uint64_t)emulation->blocks + (uint64_t)(block - emulation->first)) * 2 + (uint64_t)emulation->training;
   int64_t samples = emulation->samples > 0 ? emulation->samples : batch;
   for (int64_t span = 0; span < layout->spans; span++)
     token_loss_draw(loss, emulation->options.seed, stream, span * samples + emulation->first_sample, batch, layout->remote,
-                    mask + span * batch * layout->remote);
-  return STATUS_OK;
-}
-
-static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
-  Emulation *emulation = (Emulation *)self;
-  (void)part;
-  for (int i = 0; i < emulation->sites; i++) rows[i].x = site_of(emulation, block, i)->remote;
-  if (rows[0].x != NULL) TRY(lose(emulation, tape, layout, block, rows[0].x->shape[0], &rows[0].lost));
+                    lost + span * batch * layout->remote);
   return tape_status(tape);
 }
 

@@ -512,27 +512,23 @@ static void print_number(double number, FILE *stream) {
     fprintf(stream, ",%.9g", number);
 }
 
-static Status add_line(Metrics *metrics, int64_t step, double seconds, const double *values) {
-  char *line = NULL;
-  size_t size;
-  FILE *stream = open_memstream(&line, &size);
-  if (!stream) return status_no_memory(NULL, "the metrics of the run");
-  fprintf(stream, "%lld", (long long)step);
-  print_number(seconds, stream);
-  for (size_t c = 0; c < metrics->table.count; c++) print_number(values[c], stream);
-  fputc('\n', stream);
-  Status status = fclose(stream) == 0 ? append_file_add(&metrics->csv, line, size) : status_no_memory(NULL, "the metrics of the run");
-  free(line);
-  return status;
-}
-
 Status metrics_row(Metrics *metrics, int64_t step, double seconds, const double *values) {
   MetricsTable *table = &metrics->table;
   TRY(make_room(table));
   table->steps[table->rows] = (double)step;
   for (size_t c = 0; c < table->count; c++) table->series[c][table->rows] = values[c];
   table->rows++;
-  TRY(add_line(metrics, step, seconds, values));
+  char *line = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&line, &size);
+  if (!stream) return status_no_memory(NULL, "the metrics of the run");
+  fprintf(stream, "%lld", (long long)step);
+  print_number(seconds, stream);
+  for (size_t c = 0; c < table->count; c++) print_number(values[c], stream);
+  fputc('\n', stream);
+  Status status = fclose(stream) == 0 ? append_file_add(&metrics->csv, line, size) : status_no_memory(NULL, "the metrics of the run");
+  free(line);
+  TRY(status);
   return event_file_scalars(metrics->events, step, (const char *const *)table->columns, values, table->count);
 }
 

@@ -3,7 +3,6 @@
 #include "autograd/ops/ops.h"
 #include "train/data_parallel.h"
 #include "train/ranks.h"
-#include "train/validate.h"
 #include <math.h>
 
 static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
@@ -44,7 +43,7 @@ static Status check_loss(const Session *session, const StepResult *result) {
   char place[BLOCK_PLACE], in[BLOCK_PLACE + 8] = "";
   int first = model_not_finite(session->model);
   if (first != BLOCK_NONE) snprintf(in, sizeof in, " in %s", block_place(session->config, first, place));
-  const char *weight = validate_bad_weight(model_params(session->model));
+  const char *weight = param_not_finite(model_params(session->model));
   return status_set(
       STATUS_NUMERIC,
       "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s%s. The last checkpoint is kept; a lower "

@@ -59,20 +59,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   return tape_status(tape);
 }
 
-static Status plan_prompt(Model *model, Tape *tape, const TokenLayout *layout, double *bytes) {
-  Silence silence = {.exchange = {.begin = begin, .finish = finish},
-                     .width = config_site_width(model_config(model)),
-                     .sites = config_sites(model_config(model))};
-  tape_record(tape, false);
-  tape_plan(tape, true);
-  int32_t *ids = tape_alloc(tape, (size_t)layout->tokens * sizeof *ids);
-  ModelInput input = {.ids = ids, .batch = 1};
-  if (ids == NULL) return tape_status(tape);
-  model_logits(model, tape, model_encode(model, tape, &input, layout, layout->devices > 1 ? &silence.exchange : NULL, MODEL_ROWS_LAST));
-  *bytes = (double)tape_peak_bytes(tape);
-  return tape_status(tape);
-}
-
+/* A prompt of the whole layout, whose codes are never sent. */
 static Status plan_on_tape(Model *model, const TokenLayout *layout, double *bytes) {
   Arena *arena = arena_new(ARENA_BYTES), *block_arena = arena_new(ARENA_BYTES);
   Tape *tape = arena && block_arena ? tape_new(arena) : NULL;
@@ -81,7 +68,18 @@ static Status plan_on_tape(Model *model, const TokenLayout *layout, double *byte
     arena_small_pages(arena);
     arena_small_pages(block_arena);
     tape_segment_use(tape, block_arena);
-    status = plan_prompt(model, tape, layout, bytes);
+    tape_record(tape, false);
+    tape_plan(tape, true);
+    Silence silence = {.exchange = {.begin = begin, .finish = finish},
+                       .width = config_site_width(model_config(model)),
+                       .sites = config_sites(model_config(model))};
+    ModelInput input = {.ids = tape_alloc(tape, (size_t)layout->tokens * sizeof *input.ids), .batch = 1};
+    if (input.ids != NULL) {
+      Exchange *exchange = layout->devices > 1 ? &silence.exchange : NULL;
+      model_logits(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_LAST));
+      *bytes = (double)tape_peak_bytes(tape);
+    }
+    status = tape_status(tape);
   }
   tape_free(tape);
   arena_free(block_arena);
@@ -506,18 +504,6 @@ static void print_flops(const Session *session, const char *name, double flops) 
   printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->source->name.sample);
 }
 
-static void print_node(const PlanNode *node, int devices) {
-  printf("memory of each of %d nodes for %lld tokens\n", devices, (long long)node->tokens);
-  print_bytes("weights in 16 bits, once per machine", node->weights);
-  if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
-  print_bytes("keys and values: own in 16 bits, others as codes", node->cache);
-  print_bytes("working memory for a prompt of this length", node->work);
-  print_bytes("total", node->together);
-  print_bytes("keys and values, all in 16 bits", node->cache_full);
-  print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
-  print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
-}
-
 static void print_text(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
@@ -546,7 +532,17 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
       printf("  %-*s %10.1f\n", LABEL, name, config_compression(config, bits));
     }
   }
-  if (node != NULL) print_node(node, session_astra(session) ? config->astra.devices : 1);
+  if (node != NULL) {
+    printf("memory of each of %d nodes for %lld tokens\n", session_astra(session) ? config->astra.devices : 1, (long long)node->tokens);
+    print_bytes("weights in 16 bits, once per machine", node->weights);
+    if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
+    print_bytes("keys and values: own in 16 bits, others as codes", node->cache);
+    print_bytes("working memory for a prompt of this length", node->work);
+    print_bytes("total", node->together);
+    print_bytes("keys and values, all in 16 bits", node->cache_full);
+    print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
+    print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
+  }
   if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
 }
 

@@ -252,17 +252,13 @@ static void run_defaults_length(Session *session) {
     options->eval_every = epochs > EVALUATIONS ? (epochs + EVALUATIONS - 1) / EVALUATIONS : 1;
     if (options->eval_every > 1) say(session, "evaluation every %lld epochs", (long long)options->eval_every);
   }
-}
-
-bool run_defaults_doubt(const Session *session, char *text, size_t size) {
-  const TrainOptions *options = &session->options;
-  int64_t last = session->total_steps - 1; /* the schedule counts from 0 */
-  if (last <= 0 || options->warmup < session->total_steps) return false;
-  snprintf(text, size,
-           "--warmup %lld is as long as the run of %lld steps or longer: the learning rate never passes %.0f%% of its peak, and little is "
-           "learnt; a tenth of the run is usual",
-           (long long)options->warmup, (long long)session->total_steps, 100 * (double)last / (double)options->warmup);
-  return true;
+  const int64_t last = session->total_steps - 1; /* the schedule counts from 0 */
+  if (last > 0 && options->warmup >= session->total_steps)
+    snprintf(
+        session->doubt, sizeof session->doubt,
+        "--warmup %lld is as long as the run of %lld steps or longer: the learning rate never passes %.0f%% of its peak, and little is "
+        "learnt; a tenth of the run is usual",
+        (long long)options->warmup, (long long)session->total_steps, 100 * (double)last / (double)options->warmup);
 }
 
 /* ---- Tokens that are lost in training ---- */

@@ -138,6 +138,7 @@ struct Session {
   struct DataParallel *parallel;    /* between the ranks of a job, while it trains; NULL: none */
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
   char chosen[SESSION_CHOSEN];      /* the defaults that follow from the data, for people; "": none */
+  char doubt[SESSION_CHOSEN];       /* what is worth a warning about them, a line for people; "": nothing */
   Rng map_rng, revive_rng, mixup_rng;
   int64_t drop_step, drop_batch; /* stochastic depth: a step, and how many of its batches there have been */
 };
@@ -163,8 +164,5 @@ void session_recompute(Session *session, int64_t blocks);
 /* What a run takes where its options leave it open: batch, epochs, learning rate, warm-up, interval of evaluations. All follow from the
  * amount of training data and from where the weights come from, so that a run with defaults learns from 60 samples as from 60,000. An
  * option that was given is never touched. */
-
-/* What is worth a warning about a run that the options describe: a line for people in `text`, or false. */
-bool run_defaults_doubt(const Session *session, char *text, size_t size);
 
 #endif

@@ -377,20 +377,6 @@ static Status paths(const char *directory, char **folder, char **file) {
   return *file ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
 
-static Status save_table(const Table *table, const char *folder, const char *path) {
-  SafeItem *items = calloc(table->count, sizeof *items);
-  if (items == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
-  for (size_t i = 0; i < table->count; i++) {
-    const Entry *entry = &table->list[i];
-    items[i] = (SafeItem){
-        .name = entry->name, .dtype = entry->dtype, .source = entry->dtype, .dims = 1, .shape = {entry->count}, .data = entry->data};
-  }
-  Status status = files_make_dirs(folder);
-  if (status == STATUS_OK) status = safetensors_save(path, items, table->count, NULL);
-  free(items);
-  return status;
-}
-
 size_t state_bytes(const Session *session) {
   Table table;
   size_t bytes = 0;
@@ -405,7 +391,16 @@ Status state_save(const Session *session, const char *directory) {
   char *folder = NULL, *path = NULL;
   Status status = paths(directory, &folder, &path);
   if (status == STATUS_OK) status = describe(session, &table);
-  if (status == STATUS_OK) status = save_table(&table, folder, path);
+  SafeItem *items = status == STATUS_OK ? calloc(table.count, sizeof *items) : NULL;
+  if (status == STATUS_OK && items == NULL) status = status_set(STATUS_NO_MEMORY, "no memory for the state's table");
+  for (size_t i = 0; items != NULL && i < table.count; i++) {
+    const Entry *entry = &table.list[i];
+    items[i] = (SafeItem){
+        .name = entry->name, .dtype = entry->dtype, .source = entry->dtype, .dims = 1, .shape = {entry->count}, .data = entry->data};
+  }
+  if (status == STATUS_OK) status = files_make_dirs(folder);
+  if (status == STATUS_OK) status = safetensors_save(path, items, table.count, NULL);
+  free(items);
   free(table.list);
   free(folder);
   free(path);

@@ -211,21 +211,6 @@ static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLa
 
 /* ---- The head of next tokens ---- */
 
-/* Sums over the labels that count, with the bytes of text behind each, of which drawn tokens have none. While training there are no losses
- * of single rows: the mean says enough. */
-static void score_tokens(const Session *session, const TaskBatch *batch, const real *row_loss, double mean, TaskScore *score) {
-  const Tokenizer *tokenizer = session->tokenizer;
-  int64_t rows = batch->count * session->tokens;
-  score->samples = batch->count;
-  for (int64_t row = 0; row < rows; row++) {
-    if (batch->labels[row] < 0) continue;
-    score->items++;
-    if (tokenizer != NULL) score->bytes += (int64_t)tokenizer_text_bytes(tokenizer, batch->ids[row], batch->labels[row]);
-    if (row_loss != NULL) score->loss += (double)row_loss[row];
-  }
-  if (row_loss == NULL) score->loss = mean * (double)score->items;
-}
-
 static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   Tape *tape = session->tape;
   bool learning = tape_recording(tape);
@@ -245,7 +230,17 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
   }
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
   Tensor *value = model_token_loss(session->model, tape, encoded, &options);
-  if (value != NULL && !tape_planning(tape)) score_tokens(session, batch, options.row_loss, (double)value->value[0], score);
+  if (value == NULL || tape_planning(tape)) return value;
+  /* Sums over the labels that count, with the bytes of text behind each, of which drawn tokens have none. While training there are no
+   * losses of single rows: the mean says enough. */
+  score->samples = batch->count;
+  for (int64_t row = 0; row < rows; row++) {
+    if (batch->labels[row] < 0) continue;
+    score->items++;
+    if (session->tokenizer != NULL) score->bytes += (int64_t)tokenizer_text_bytes(session->tokenizer, batch->ids[row], batch->labels[row]);
+    if (options.row_loss != NULL) score->loss += (double)options.row_loss[row];
+  }
+  if (options.row_loss == NULL) score->loss = (double)value->value[0] * (double)score->items;
   return value;
 }
 

@@ -241,19 +241,6 @@ static Status open_report(Run *run) {
 
 /* ---------------------------------------------------------------- intervals */
 
-static void print_interval(const Run *run, const double values[COLUMNS], double left) {
-  const Session *session = run->session;
-  char duration[16], codebook[112] = "";
-  if (session_astra(session))
-    snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
-             values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
-  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  ETA %s",
-                                              (long long)session->step, (long long)session->total_steps,
-                                              (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
-                                              values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED],
-                                              session->task->source->name.units, progress_duration(left, duration));
-}
-
 static Status report_interval(Run *run) {
   Session *session = run->session;
   double now = clock_now(), values[COLUMNS], batches = (double)run->batches;
@@ -281,7 +268,15 @@ static Status report_interval(Run *run) {
     emulate_clear_usage(&session->emulation);
   }
   double per_step = (now - run->started) / (double)(session->step - run->first_step);
-  print_interval(run, values, per_step * (double)(session->total_steps - session->step));
+  char duration[16], codebook[112] = "";
+  if (session_astra(session))
+    snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
+             values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
+  (run->bar.terminal ? log_detail : log_info)(
+      "step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  ETA %s", (long long)session->step,
+      (long long)session->total_steps, (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
+      values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED], session->task->source->name.units,
+      progress_duration(per_step * (double)(session->total_steps - session->step), duration));
   run->interval = (StepResult){0};
   run->batches = 0;
   run->interval_started = now;

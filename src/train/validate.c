@@ -67,15 +67,8 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   return STATUS_OK;
 }
 
-const char *validate_bad_weight(const ParamSet *params) {
-  for (size_t i = 0; i < params->count; i++)
-    for (int64_t j = 0; !params->list[i].frozen && j < tensor_count(&params->list[i].tensor); j++)
-      if (!isfinite((double)params->list[i].tensor.value[j])) return params->list[i].name;
-  return NULL;
-}
-
-/* NUMERIC where the plain model, with the weights that would be saved, gives numbers that are not finite for the first sample. */
-static Status try_sample(Session *session) {
+Status validate_weights(Session *session) {
+  char place[BLOCK_PLACE];
   TaskBatch batch;
   TaskScore score = {0};
   TRY(session->task->source->seek(session, TASK_TEST, 0, 0));
@@ -85,16 +78,10 @@ static Status try_sample(Session *session) {
   use_average(session, true);
   Status status = validate_batch(session, &batch, 0, &score);
   use_average(session, false);
-  if (status == STATUS_OK && !isfinite(task_mean_loss(&score))) status = status_set(STATUS_NUMERIC, "the loss is not finite");
-  return status;
-}
-
-Status validate_weights(Session *session) {
-  char place[BLOCK_PLACE];
-  Status status = try_sample(session);
+  if (status == STATUS_OK && !isfinite(task_mean_loss(&score))) status = STATUS_NUMERIC;
   if (status != STATUS_NUMERIC) return status;
   int first = model_not_finite(session->model);
-  const char *weight = validate_bad_weight(model_params(session->model));
+  const char *weight = param_not_finite(model_params(session->model));
   return status_set(
       status,
       "training diverged: the weights after step %lld are not saved. The first tensor that is not finite is %s%s. The last checkpoint "

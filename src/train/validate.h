@@ -21,9 +21,6 @@ Status validate_rates(Session *session, int64_t samples, Validation *last, Valid
  * tape plans, the batch is planned. */
 Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum);
 
-/* The first weight that is no finite number, or NULL. */
-const char *validate_bad_weight(const ParamSet *params);
-
 /* NUMERIC, naming the first tensor that is not finite, where the weights that would be saved are of no use: finite or not, they give no
  * finite loss for the first sample. Moves the place in the test part, nothing else. */
 Status validate_weights(Session *session);

@@ -25,40 +25,21 @@ static const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], co
   return text;
 }
 
-static LowbitKind kind_of(const Param *param, const SafeTensor *tensor) {
-  static const LowbitKind kinds[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
-  const bool whole = tensor->dtype == SAFE_I8;
-  for (size_t i = whole ? 0 : 1; i < (whole ? 1 : sizeof kinds / sizeof *kinds); i++)
-    if (tensor->dims == 2 && tensor->shape[0] == outputs_of(param) &&
-        tensor->shape[1] == (int64_t)lowbit_row_bytes(kinds[i], inputs_of(param)))
-      return kinds[i];
-  return LOWBIT_NONE;
-}
-
-static Status find_scale(const CheckpointFiles *files, const Param *param, const float **scale) {
-  char name[LOWBIT_SCALE_NAME];
-  const SafeTensor *tensor = checkpoint_files_find(files, lowbit_checkpoint_scale_name(name, param));
-  const int64_t shape[] = {outputs_of(param)};
-  if (tensor == NULL || tensor->dtype != SAFE_F32 || !checkpoint_same_shape(tensor, 1, shape))
-    return status_set(STATUS_BAD_FILE,
-                      "%s: tensor %s needs %s, F32 [%lld]: a scale for each output; write the file again with astra-quantize", files->path,
-                      param->name, name, (long long)shape[0]);
-  if ((uintptr_t)tensor->data % sizeof(float) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: tensor %s is not aligned; write the file again with astra-quantize", files->path, name);
-  *scale = (const float *)(const void *)tensor->data;
-  return STATUS_OK;
-}
-
 /* What `tensor` (may be NULL) of this parameter is: kind LOWBIT_NONE where it is of no such dtype or the parameter takes none. BAD_FILE for
  * a shape that fits neither layout, a scale that is missing or of another shape, and numbers that are not aligned. Reads no number. */
 static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *param, const SafeTensor *tensor, LowbitMatrix *matrix) {
   *matrix = (LowbitMatrix){.kind = LOWBIT_NONE};
   if (tensor == NULL || tensor->lowbit != LOWBIT_NONE || (tensor->dtype != SAFE_I8 && tensor->dtype != SAFE_U8)) return STATUS_OK;
   if (!param->narrow || param->tensor.dims != 2) return STATUS_OK;
-  const LowbitKind kind = kind_of(param, tensor);
+  static const LowbitKind kinds[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
+  const long long outputs = outputs_of(param), inputs = inputs_of(param);
+  const bool whole = tensor->dtype == SAFE_I8;
+  LowbitKind kind = LOWBIT_NONE;
+  for (size_t i = whole ? 0 : 1; kind == LOWBIT_NONE && i < (whole ? 1 : sizeof kinds / sizeof *kinds); i++)
+    if (tensor->dims == 2 && tensor->shape[0] == outputs && tensor->shape[1] == (int64_t)lowbit_row_bytes(kinds[i], inputs))
+      kind = kinds[i];
   if (kind == LOWBIT_NONE) {
     char have[SHAPE_TEXT];
-    const long long outputs = outputs_of(param), inputs = inputs_of(param);
     return status_set(
         STATUS_BAD_FILE,
         "%s: tensor %s of 8-bit numbers has shape %s; the model's %lld outputs of %lld inputs are I8 [%lld, %lld], or U8 [%lld, %zu] "
@@ -66,14 +47,22 @@ static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *
         files->path, param->name, checkpoint_shape_text(have, tensor->dims, tensor->shape), outputs, inputs, outputs, inputs, outputs,
         lowbit_row_bytes(LOWBIT_Q8_0, inputs), outputs, lowbit_row_bytes(LOWBIT_Q4_0, inputs));
   }
-  if (inputs_of(param) > LOWBIT_MAX_INPUTS)
+  if (inputs > LOWBIT_MAX_INPUTS)
     return status_set(STATUS_BAD_FILE, "%s: tensor %s of 8-bit numbers has more than %d inputs", files->path, param->name,
                       LOWBIT_MAX_INPUTS);
   if (kind != LOWBIT_INT8 && (uintptr_t)tensor->data % sizeof(uint16_t) != 0)
     return status_set(STATUS_BAD_FILE, "%s: tensor %s is not aligned; write the file again with astra-quantize", files->path, param->name);
-  const float *scale = NULL;
-  if (kind == LOWBIT_INT8) TRY(find_scale(files, param, &scale));
-  *matrix = (LowbitMatrix){kind, outputs_of(param), inputs_of(param), tensor->data, scale};
+  *matrix = (LowbitMatrix){kind, outputs, inputs, tensor->data, NULL};
+  if (kind != LOWBIT_INT8) return STATUS_OK;
+  char name[LOWBIT_SCALE_NAME];
+  const SafeTensor *scale = checkpoint_files_find(files, lowbit_checkpoint_scale_name(name, param));
+  if (scale == NULL || scale->dtype != SAFE_F32 || !checkpoint_same_shape(scale, 1, (int64_t[]){outputs}))
+    return status_set(STATUS_BAD_FILE,
+                      "%s: tensor %s needs %s, F32 [%lld]: a scale for each output; write the file again with astra-quantize", files->path,
+                      param->name, name, outputs);
+  if ((uintptr_t)scale->data % sizeof(float) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: tensor %s is not aligned; write the file again with astra-quantize", files->path, name);
+  matrix->scale = (const float *)(const void *)scale->data;
   return STATUS_OK;
 }
 
@@ -451,19 +440,6 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
 
 /* ---- one parameter */
 
-static Status resize_positions(const CheckpointFiles *files, Param *param, const SafeTensor *tensor) {
-  const int64_t *have = tensor->shape, *want = param->tensor.shape;
-  bool alike = tensor->dims == 3 && param->tensor.dims == 3 && have[0] == want[0] && have[2] == want[2];
-  int64_t from_side = alike ? positions_side(have[1]) : 0, to_side = positions_side(want[1]);
-  if (from_side == 0 || to_side == 0) return shape_error(files, param, tensor);
-  real *grid = malloc((size_t)tensor->count * sizeof *grid);
-  if (!grid) return status_set(STATUS_NO_MEMORY, "%s: no memory to interpolate %s", files->path, param->name);
-  Status status = checkpoint_read(files, tensor, grid);
-  if (status == STATUS_OK) positions_resize(grid, from_side, param->tensor.value, to_side, want[2]);
-  free(grid);
-  return status;
-}
-
 static Status load_one(const CheckpointFiles *files, Param *param, CheckpointReport *report, size_t *used) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
   const bool head = strcmp(param->name, "lm_head.weight") == 0;
@@ -481,7 +457,16 @@ static Status load_one(const CheckpointFiles *files, Param *param, CheckpointRep
   if (fits(param, tensor)) return checkpoint_read(files, tensor, param->tensor.value);
   if (!is_positions(param)) return shape_error(files, param, tensor);
   report->resized_positions = true;
-  return resize_positions(files, param, tensor);
+  const int64_t *from = tensor->shape, *to = param->tensor.shape;
+  bool alike = tensor->dims == 3 && param->tensor.dims == 3 && from[0] == to[0] && from[2] == to[2];
+  int64_t from_side = alike ? positions_side(from[1]) : 0, to_side = positions_side(to[1]);
+  if (from_side == 0 || to_side == 0) return shape_error(files, param, tensor);
+  real *grid = malloc((size_t)tensor->count * sizeof *grid);
+  if (!grid) return status_set(STATUS_NO_MEMORY, "%s: no memory to interpolate %s", files->path, param->name);
+  Status status = checkpoint_read(files, tensor, grid);
+  if (status == STATUS_OK) positions_resize(grid, from_side, param->tensor.value, to_side, to[2]);
+  free(grid);
+  return status;
 }
 
 static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, CheckpointReport *report) {

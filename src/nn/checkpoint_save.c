@@ -87,18 +87,6 @@ static void part_name(char part[NAME + 8], size_t shard, size_t shards) {
   snprintf(part, NAME + 8, "%s.part", name);
 }
 
-static Status name_part(const char *directory, size_t shard, size_t shards) {
-  char name[NAME], part[NAME + 8];
-  shard_name(name, shard, shards);
-  part_name(part, shard, shards);
-  char *from = files_join(directory, part), *to = files_join(directory, name);
-  Status status = from && to ? STATUS_OK : status_no_memory(directory, "saving a checkpoint");
-  if (status == STATUS_OK && rename(from, to) != 0) status = status_set(STATUS_IO, "cannot rename %s: %s", from, strerror(errno));
-  free(from);
-  free(to);
-  return status;
-}
-
 static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
   json_t *map = json_object();
   for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
@@ -125,7 +113,16 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
     status = save_file(directory, part, items + at, length);
   }
   if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
-  for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) status = name_part(directory, shard, shards);
+  for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) {
+    char name[NAME];
+    shard_name(name, shard, shards);
+    part_name(part, shard, shards);
+    char *from = files_join(directory, part), *to = files_join(directory, name);
+    status = from && to ? STATUS_OK : status_no_memory(directory, "saving a checkpoint");
+    if (status == STATUS_OK && rename(from, to) != 0) status = status_set(STATUS_IO, "cannot rename %s: %s", from, strerror(errno));
+    free(from);
+    free(to);
+  }
   for (size_t shard = 0; shard < shards && status != STATUS_OK; shard++) {
     part_name(part, shard, shards);
     (void)remove_file(directory, part);

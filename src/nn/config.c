@@ -191,17 +191,6 @@ static Status check_text(const ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status check_rates(const AstraConfig *astra, const char *of, int64_t width) {
-  bool used = astra->rate_count == 0;
-  TRY(check_range("the number of astra.rates", astra->rate_count, 0, CONFIG_RATES));
-  for (int r = 0; r < astra->rate_count; r++) {
-    TRY(check_range("astra.rates", astra->rates[r], r > 0 ? astra->rates[r - 1] + 1 : 1, width));
-    TRY(check_divides("astra.rates", astra->rates[r], of, width));
-    used = used || astra->rates[r] == astra->groups;
-  }
-  return used ? STATUS_OK : status_set(STATUS_BAD_VALUE, "astra.groups is %d, which is not one of astra.rates", astra->groups);
-}
-
 static Status check_astra(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
   const ClassToken class_token = astra->class_token;
@@ -226,7 +215,14 @@ static Status check_astra(const ModelConfig *config) {
     return status_set(STATUS_UNSUPPORTED, "astra.exact_first is for texts, models with astra.prediction and at least 2 blocks");
   const char *of = astra->site == SITE_X ? "the width at site x," : "the width at site kv,";
   TRY(check_divides("astra.groups", astra->groups, of, width));
-  TRY(check_rates(astra, of, width));
+  TRY(check_range("the number of astra.rates", astra->rate_count, 0, CONFIG_RATES));
+  bool used = astra->rate_count == 0;
+  for (int r = 0; r < astra->rate_count; r++) {
+    TRY(check_range("astra.rates", astra->rates[r], r > 0 ? astra->rates[r - 1] + 1 : 1, width));
+    TRY(check_divides("astra.rates", astra->rates[r], of, width));
+    used = used || astra->rates[r] == astra->groups;
+  }
+  if (!used) return status_set(STATUS_BAD_VALUE, "astra.groups is %d, which is not one of astra.rates", astra->groups);
   if (astra->devices > config_tokens(config))
     return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,
                       decoder ? "the longest sequence" : "an image", (long long)config_tokens(config));

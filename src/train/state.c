@@ -133,20 +133,6 @@ static Status add_codes(Selftest *test, int64_t batch) {
   return STATUS_OK;
 }
 
-/* What the model says at the rate in use. */
-static Status run_rate(Session *session, Selftest *test, const TaskBatch *batch) {
-  Tensor *loss;
-  Exchange *exchange = test->devices > 0 ? &test->emulation.exchange : NULL;
-  if (exchange != NULL) emulate_begin_step(&test->emulation, false);
-  Tensor *logits = session->task->head->answer(test->model, test->tape, batch, &test->layout, exchange, &loss);
-  if (logits == NULL) return tape_status(test->tape);
-  selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
-  if (loss != NULL && most_groups(test)) /* the same at all rates */
-    selftest_add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
-  if (loss != NULL) selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
-  return add_codes(test, batch->count);
-}
-
 static Status run_and_save(Session *session, Selftest *test, const TaskBatch *batch, const char *path) {
   Tape *tape = test->tape;
   ModelInput input = task_input(tape, batch, model_config(test->model));
@@ -163,7 +149,15 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
       TRY(model_use_rate(test->model, config_rate_groups(model_config(test->model), rate)));
       emulate_use_rate(&test->emulation, rate);
     }
-    TRY(run_rate(session, test, batch));
+    Tensor *loss;
+    if (exchange) emulate_begin_step(&test->emulation, false);
+    Tensor *logits =
+        session->task->head->answer(test->model, tape, batch, &test->layout, exchange ? &test->emulation.exchange : NULL, &loss);
+    if (logits == NULL) return tape_status(tape);
+    selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
+    if (loss != NULL && most_groups(test)) selftest_add(test, SAFE_I32, batch->labels, 2, tokens, "labels"); /* the same at all rates */
+    if (loss != NULL) selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
+    TRY(add_codes(test, batch->count));
   }
   return safetensors_save(path, test->items, test->count, NULL);
 }

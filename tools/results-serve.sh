@@ -5,12 +5,13 @@
 #     batching   16 concurrent texts against one, on one device; and steps of 16 sequences against steps of one, by precision
 #     bandwidth  share of the memory's read rate that decoding of one text uses, by precision
 #     lookup     --speculate lookup against off, one text at a time
+#     drafts     --speculate draft and auto against off, one text at a time: a device that decodes and one that drafts, joined by 10 Mbit/s and 2 ms
 #     prefix     16 texts with a common beginning of 300 tokens against 16 without, on one device
 #     overhead   time to the first token of a stream, and of an image, against astra-infer's own
 # Model: the shape of GPT-2 small with random weights (and 32 groups of 1,024 codewords), which do not change the speed of a step. Every device
 # has one thread on a core of its own; with `devices` leader and worker live in a network namespace each, and the link is the kernel's: a pair of
 # veth with a token bucket (tbf) on either side. Ways that are compared take turns. Needs two quiet cores, curl, jq, `make`, and for `devices` the
-# right to make network namespaces. About 12 minutes.
+# right to make network namespaces. About 15 minutes.
 #   TURNS=5 TEXTS=16 PROMPT=512 NEW=128 RATE=20mbit WEIGHTS=file REPEATS=50; CSV, DOCUMENT: what is written; MODEL: a folder for the model, which
 #   is kept; BUILD
 # CSV lines: section, case, turn, tokens, seconds. A section that is measured again replaces its lines.
@@ -128,6 +129,7 @@ section_devices() {
     done
   done
   stop_all
+  remove_network
 }
 
 section_batching() {
@@ -246,6 +248,44 @@ section_overhead() {
   stop_all
 }
 
+# A trained model again, since random weights say nothing that a copy could guess: gpt2-mini's texts from blocks as wide and as many as GPT-2
+# small's (make_wide; the vocabulary is gpt2-mini's 4,096). The link is a token bucket and, for its latency, a proxy (make_callers delay).
+section_drafts() {
+  local turn name address rate=10mbit model=$work/wide
+  make --no-print-directory "$build"/tests/infer/make_{wide,callers} >/dev/null
+  "$build/tests/infer/make_wide" checkpoints/gpt2-mini "$model"
+  cp checkpoints/gpt2-mini/tokenizer.json "$model"
+  make_network
+  "$bin/astra-infer" keygen "$work/drafts-key" 2>/dev/null
+  serve off taskset -c 0 -- --nodes 1 --speculate off
+  for name in draft auto; do
+    ip netns exec "$b" taskset -c 1 "$bin/astra-infer" worker -c "$model" --listen 10.77.0.2:0 --key-file "$work/drafts-key" --threads 1 --weights "$weights" \
+      --drafts 2>"$work/worker-$name.log" &
+    processes+=($!)
+    address=$(wait_for "$work/worker-$name.log" '.*listening on (.*)' "$!")
+    ip netns exec "$a" "$build/tests/infer/make_callers" delay 10.77.0.1:0 "$address" 0.004 >"$work/way-$name" &
+    processes+=($!)
+    address=$(wait_for "$work/way-$name" '.*listening on (.*)' "$!")
+    serve "$name" ip netns exec "$a" taskset -c 0 -- --peers "$address" --key-file "$work/drafts-key" --strategy single --drafts --speculate "$name"
+  done
+  for ((turn = 0; turn <= turns; turn++)); do
+    head -c $((10000 + turn * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
+    jq -n --rawfile prompt "$work/passage" --argjson new "$new" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: $prompt}' >"$work/request-0"
+    for name in off draft auto; do
+      read -r tokens seconds < <(ask "$name" 1)
+      jq -r '.choices[0].text' "$work/answer-0" >"$work/text-$name"
+      [ "$turn" = 0 ] || note drafts "$name" "$turn" "$tokens" "$seconds"
+      cmp "$work/text-off" "$work/text-$name"
+    done
+  done
+  for name in draft auto; do
+    note drafts "$name-checked" 1 "$(metric "$name" astra_drafts_total)" 1
+    note drafts "$name-right" 1 "$(metric "$name" astra_drafted_tokens_total)" 1
+  done
+  stop_all
+  remove_network
+}
+
 section_prefix() {
   local turn
   serve one taskset -c 0 -- --nodes 1
@@ -309,6 +349,10 @@ table() {
   done
   ratio "GPT-2 small that repeats itself, greedy: --speculate lookup against off; $(value lookup small-drafted) of $(value lookup small-drafts) drafts were right" lookup small-off small-lookup 1.5
   ratio "gpt2-mini that quotes, greedy, the same; $(value lookup mini-drafted) of $(value lookup mini-drafts) drafts were right" lookup mini-off mini-lookup 1.5
+  for name in draft auto; do
+    ratio "gpt2-mini as wide as GPT-2 small, greedy, a device drafts over 10 Mbit/s and 2 ms: --speculate $name against off; $(value drafts "$name-right") of $(value drafts "$name-checked") drafts were right" \
+      drafts off "$name" "$([ "$name" = auto ] || echo 1.3)"
+  done
   ratio "$texts prompts of 332 tokens on one device: 300 of them common ($(value prefix shared-300) shared) against none" prefix common-0 common-300 ""
   echo
   echo "| time | runner, ms | service, ms | difference, ms: mean (range) of $turns medians | aim | met |"
@@ -326,9 +370,9 @@ table() {
 }
 
 sections=("$@")
-[ $# -gt 0 ] || sections=(devices batching bandwidth lookup prefix overhead)
+[ $# -gt 0 ] || sections=(devices batching bandwidth lookup drafts prefix overhead)
 for section in "${sections[@]}"; do
-  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, prefix, overhead" >&2; exit 2; }
+  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, drafts, prefix, overhead" >&2; exit 2; }
 done
 make_model
 [ -f "$csv" ] || echo "section,case,turn,tokens,seconds" >"$csv"

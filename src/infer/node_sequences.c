@@ -156,7 +156,7 @@ static int most_drafts(const NodeSequences *q, const NodeSequence *s) {
   return least < 0 ? 0 : least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
 }
 
-/* Drafts of another device where they are there, unless look-up promises more. */
+/* Drafts of another device where they are there, unless look-up has more, of which as many are right. */
 static DecodeRows rows_of(const NodeSequences *q, NodeSequence *s) {
   const int most = most_drafts(q, s), asked = s->asked < most ? s->asked : most;
   const bool looks_up = s->mode == SPECULATION_AUTO || s->mode == SPECULATION_LOOKUP;
@@ -164,7 +164,7 @@ static DecodeRows rows_of(const NodeSequences *q, NodeSequence *s) {
   s->next[0] = s->text[s->count - 1];
   s->drafts = looks_up ? speculation_look_up(s->text, s->count, most, s->next + 1, &s->length) : 0;
   if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->length, s->drafts);
-  s->foreign = foreign > 0 && foreign >= s->drafts;
+  s->foreign = foreign > 0 && (foreign >= s->drafts || speculation_prefers(&q->drafter, &s->record, s->length));
   if (s->foreign) {
     s->drafts = foreign;
     memcpy(s->next + 1, s->chain + s->chained - here, (size_t)foreign * sizeof *s->chain);
@@ -188,9 +188,7 @@ static NodeSequence *only_one(const NodeSequences *q) {
 /* How many are wanted for the next step, told with this one's tokens. */
 static void ask(NodeSequences *q, NodeSequence *s) {
   const bool asks = (s->mode == SPECULATION_AUTO || s->mode == SPECULATION_DRAFT) && node_setup_count(q->setup) > 1 && only_one(q) == s;
-  const int most = most_drafts(q, s) - 1;
-  const int asked = asks && most > 0 ? speculation_ask(&q->costs, &q->drafter, s->mode == SPECULATION_DRAFT) : 0;
-  s->asked = asked < most ? asked : most > 0 ? most : 0;
+  s->asked = asks ? speculation_ask(&q->costs, &q->drafter, s->mode == SPECULATION_DRAFT) : 0;
   s->hears &= s->asked > 0;
   s->answered = false;
   s->waited = -1;
@@ -215,9 +213,11 @@ double node_sequences_wait(NodeSequences *q) {
   NodeSequence *s = only_one(q);
   if (!s || !s->hears || s->asked == 0) return 0;
   const double most = fmin(wait_replies * q->reply, longest_wait), left = s->told + most - clock_now();
+  const int enough = most_drafts(q, s);
   s->waited = most - fmax(left, 0);
   rows_of(q, s);
-  if (s->drafts >= s->asked) return 0;
+  if (s->drafts >= (s->asked < enough ? s->asked : enough) && (s->foreign || !speculation_prefers(&q->drafter, &s->record, s->length)))
+    return 0;
   s->hears = left > 0;
   return fmax(left, 0);
 }

@@ -52,9 +52,13 @@ static bool find_costs(const SpeculationCosts *c, double *step, double *row) {
   return true;
 }
 
+static double share_right(const SpeculationRecord *r, int kind) {
+  return r->checked[kind] > 0 ? r->right[kind] / r->checked[kind] : first_right[kind] / first_checked;
+}
+
 int speculation_worth(const SpeculationCosts *c, const SpeculationRecord *r, int length, int found) {
   const int kind = class_of(length);
-  const double p = r->checked[kind] > 0 ? r->right[kind] / r->checked[kind] : first_right[kind] / first_checked;
+  const double p = share_right(r, kind);
   double step, row;
   int worth = 0;
   if (!find_costs(c, &step, &row)) { /* drafts are the way to learn it */
@@ -99,4 +103,8 @@ int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int least)
   }
   if (asks == 0) *d = (SpeculationDrafter){.rest = REST};
   return asks > least ? asks : least;
+}
+
+bool speculation_prefers(const SpeculationDrafter *d, const SpeculationRecord *r, int length) {
+  return d->right > share_right(r, class_of(length)) * d->checked;
 }

@@ -82,4 +82,7 @@ void speculation_drafted(SpeculationDrafter *drafter, int asked, int drafts, int
 /* How many drafts to ask for before the next step; at least `least`, 0 or 1. With 0 they are tried again at times where they do not pay. */
 int speculation_ask(const SpeculationCosts *costs, SpeculationDrafter *drafter, int least);
 
+/* More of that device's drafts are right than of those that follow occurrences of this length. */
+bool speculation_prefers(const SpeculationDrafter *drafter, const SpeculationRecord *record, int length);
+
 #endif

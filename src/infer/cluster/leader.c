@@ -492,6 +492,7 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
                                          .made = (uint32_t)options->sampling.made,
                                          .text = text,
                                          .count = count,
+                                         .wanted = q->wishes[node],
                                          .drafter = -1};
   return send_request(leader, slot);
 }

@@ -77,7 +77,7 @@ typedef struct LeaderSequence {
   int32_t *text; /* [tokens_max] prompt and new tokens; NULL: none may */
   int64_t count; /* of text */
   int64_t told;  /* of these, what the drafter knows */
-  int wanted;    /* drafts, for the next step */
+  int wanted;    /* drafts, for the next step; until its first token comes as many as its node wanted last */
   int drafter;   /* node; -1: none */
   int64_t base;  /* of the text, where the chain begins */
   int chained;   /* drafts of it that its node is to be told; 0: none */
@@ -90,8 +90,9 @@ typedef struct LeaderSequences {
   DecodedToken *tokens; /* that the caller has not taken yet */
   int token_count;
   size_t token_capacity;
-  bool lost;  /* the epoch has ended since the last poll */
-  bool waits; /* something is waited for: */
+  int wishes[WIRE_NODES]; /* drafts that each node wanted last */
+  bool lost;              /* the epoch has ended since the last poll */
+  bool waits;             /* something is waited for: */
   IdleTimeout idle;
   uint8_t **messages;                              /* [devices] WIRE_DECODED */
   uint8_t **drafts;                                /* [devices] a DRAFT or DRAFTED; sent while nothing else is queued */

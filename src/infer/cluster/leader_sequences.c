@@ -43,6 +43,7 @@ void leader_sequences_drop(Leader *leader) {
   for (int i = 0; i < q->count; i++) free(q->list[i].text);
   q->lost |= q->count > 0 || q->token_count > 0 || leader->queue.submitted > leader->queue.collected;
   q->count = q->token_count = 0;
+  memset(q->wishes, 0, sizeof q->wishes);
   q->waits = false;
   leader->queue.collected = leader->queue.submitted; /* answers to these may still come, until the epoch has ended */
 }
@@ -75,7 +76,7 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
   if (!prompt && (!next || token->end == SEQUENCE_PROMPT || token->shared > (int64_t)sequence->prompt))
     return status_set(STATUS_BAD_VALUE, "sent token %u of sequence %u, which was not expected", token->number, token->sequence);
   sequence->made += !prompt;
-  sequence->wanted = prompt ? sequence->wanted : token->wanted;
+  if (!prompt) sequence->wanted = q->wishes[node] = token->wanted;
   if (sequence->text && !prompt && sequence->count < leader->setup.tokens_max) sequence->text[sequence->count++] = token->id;
   if (!sequence->unwanted) {
     TRY(ARRAY_RESERVE(q->tokens, (size_t)q->token_count, 1, q->token_capacity, "tokens"));
@@ -144,7 +145,7 @@ static bool send_drafts(Leader *leader, int node, WireHeader header, int64_t bas
 
 /* What is new of a text to a node that drafts, and its drafts to the node that decodes. */
 static void pass_drafts(Leader *leader, LeaderSequence *s) {
-  if (!s->text || !s->here || s->over || s->unwanted) return;
+  if (!s->text || s->over || s->unwanted) return;
   if (s->drafter >= 0 && !can_draft(leader, s->drafter, s)) s->drafter = -1;
   for (int d = 0; d < leader->epoch.nodes && s->drafter < 0 && s->wanted > 0; d++) {
     if (!can_draft(leader, d, s)) continue;
@@ -156,7 +157,7 @@ static void pass_drafts(Leader *leader, LeaderSequence *s) {
       send_drafts(leader, s->drafter, header, s->told, s->text + s->told, s->count - s->told))
     s->told = s->count;
   header = (WireHeader){.kind = WIRE_DRAFTED, .request = s->number, .count = (uint32_t)s->chained};
-  if (s->chained > 0 && send_drafts(leader, s->node, header, s->base, s->chain, s->chained)) s->chained = 0;
+  if (s->chained > 0 && s->here && send_drafts(leader, s->node, header, s->base, s->chain, s->chained)) s->chained = 0;
 }
 
 /* Those whose prompt is still being computed, and those for whose device too much is queued, are told later. */

@@ -136,6 +136,17 @@ static void as_many_are_asked_for_as_pay(void **state) {
   assert_true(some > few && some < SPECULATION_MAX && few >= 1);
 }
 
+static void the_one_that_is_right_more_often_is_preferred(void **state) {
+  SpeculationDrafter good = drafter_of(4, 3, 0.001), bad = drafter_of(4, 0, 0.001), fresh = {0};
+  SpeculationRecord right = record_of(4, 4), half = record_of(2, 1);
+  (void)state;
+  assert_true(speculation_prefers(&good, &half, LONG));
+  assert_false(speculation_prefers(&good, &right, LONG)); /* look-up costs no time */
+  assert_false(speculation_prefers(&bad, &half, LONG));
+  assert_false(speculation_prefers(&fresh, &half, LONG));
+  assert_true(speculation_prefers(&good, &right, SHORT)); /* of which nothing is known: as if half were right */
+}
+
 static void a_drafter_that_does_not_pay_is_tried_again(void **state) {
   SpeculationCosts costs = costs_of(0.040, 0.001, 0.5);
   SpeculationDrafter drafter = drafter_of(4, 4, 0.1);
@@ -149,10 +160,15 @@ static void a_drafter_that_does_not_pay_is_tried_again(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_followed_before_is_the_draft), cmocka_unit_test(as_many_are_checked_as_pay),
-      cmocka_unit_test(what_does_not_pay_is_tried_again),  cmocka_unit_test(lengths_are_told_apart),
-      cmocka_unit_test(one_slow_step_changes_little),      cmocka_unit_test(a_chain_follows_its_text),
-      cmocka_unit_test(as_many_are_asked_for_as_pay),      cmocka_unit_test(a_drafter_that_does_not_pay_is_tried_again),
+      cmocka_unit_test(what_followed_before_is_the_draft),
+      cmocka_unit_test(as_many_are_checked_as_pay),
+      cmocka_unit_test(what_does_not_pay_is_tried_again),
+      cmocka_unit_test(lengths_are_told_apart),
+      cmocka_unit_test(one_slow_step_changes_little),
+      cmocka_unit_test(a_chain_follows_its_text),
+      cmocka_unit_test(as_many_are_asked_for_as_pay),
+      cmocka_unit_test(a_drafter_that_does_not_pay_is_tried_again),
+      cmocka_unit_test(the_one_that_is_right_more_often_is_preferred),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

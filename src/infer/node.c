@@ -456,8 +456,9 @@ static Status answer_prompt(Node *node, const NodeRequest *request, uint8_t *out
   finish_statistics(node);
   if (logits) {
     if (sampling.max > 0) TRY(continue_text(node, request->number, logits, &decoding));
-    decoding.row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
-    decoding.code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
+    int64_t code_bytes;
+    decoding.row_bytes = (uint64_t)kv_cache_bytes(&node->text.cache, &code_bytes);
+    decoding.code_bytes = (uint64_t)code_bytes;
   }
   decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
   request_decoding(byte_cursor_to(out), &decoding);

@@ -107,23 +107,17 @@ Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **code
   return setup->unpack(codes_of(cache, block, site), cache->remote, setup->groups, setup->entries, out);
 }
 
-static KvShape shape_of(const KvCache *cache) {
+int64_t kv_cache_bytes(const KvCache *cache, int64_t *codes) {
   const KvCacheSetup *setup = &cache->setup;
-  return (KvShape){cache->remote + cache->rows, cache->rows, setup->blocks, setup->width, (int64_t)number_bytes(setup), setup->sites,
-                   (int64_t)setup->token_bytes};
-}
-
-int64_t kv_cache_row_bytes(const KvCache *cache) {
-  KvShape shape = shape_of(cache);
-  shape.tokens = shape.local;
-  return kv_cache_predict(&shape);
-}
-
-int64_t kv_cache_code_bytes(const KvCache *cache) {
-  KvShape shape = shape_of(cache);
-  shape.tokens -= shape.local;
-  shape.local = 0;
-  return kv_cache_predict(&shape);
+  const KvShape rows = {.tokens = cache->rows,
+                        .local = cache->rows,
+                        .blocks = setup->blocks,
+                        .width = setup->width,
+                        .number_bytes = (int64_t)number_bytes(setup)};
+  const KvShape coded = {
+      .tokens = cache->remote, .blocks = setup->blocks, .sites = setup->sites, .token_bytes = (int64_t)setup->token_bytes};
+  *codes = kv_cache_predict(&coded);
+  return kv_cache_predict(&rows);
 }
 
 int64_t kv_cache_predict(const KvShape *s) {

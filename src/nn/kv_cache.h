@@ -84,8 +84,7 @@ Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **code
 static inline int64_t kv_cache_room(const KvCache *cache) { return cache->setup.max - cache->remote - cache->rows; }
 
 /* Bytes that the sequence it holds takes: in full, and as codes. */
-int64_t kv_cache_row_bytes(const KvCache *cache);
-int64_t kv_cache_code_bytes(const KvCache *cache);
+int64_t kv_cache_bytes(const KvCache *cache, int64_t *codes);
 
 /* The size of such a cache by the paper's appendix:
  *   2 local L d b + sites (tokens - local) L ceil(G ceil(log2 K) / 8)

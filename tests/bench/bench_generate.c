@@ -134,8 +134,9 @@ static void measure(const char *preset, NarrowKind kind) {
   for (int way = 0; way < 2; way++) {
     int64_t remote = way ? TOKENS * 3 / 4 : 0;
     double taken = token_seconds(&bench, &cache, remote);
+    int64_t codes, in_full = kv_cache_bytes(&cache, &codes);
     printf("%-12s %-5s %6d %6d %10.3f %10.1f %8.1f %14lld\n", preset, numbers[kind], TOKENS - (int)remote, (int)remote, 1e3 * taken,
-           1 / taken, 1e-9 * bench.weight_bytes / taken, (long long)(kv_cache_row_bytes(&cache) + kv_cache_code_bytes(&cache)));
+           1 / taken, 1e-9 * bench.weight_bytes / taken, (long long)(in_full + codes));
   }
   kv_cache_release(&cache);
   model_free(bench.model);

@@ -93,8 +93,9 @@ static void what_it_holds_is_counted(void **state) {
   assert_int_equal(kv_cache_start(&cache, TOKENS - 3), STATUS_OK);
   for (int block = 0; block < SMALL_BLOCKS; block++) assert_int_equal(kv_cache_store(&cache, block, 3, rows, rows, NULL, 0), STATUS_OK);
   kv_cache_advance(&cache, 3);
-  assert_int_equal(kv_cache_row_bytes(&cache), 2 * 3 * SMALL_BLOCKS * SMALL_WIDTH * (int64_t)sizeof(real));
-  assert_int_equal(kv_cache_code_bytes(&cache), (TOKENS - 3) * SMALL_BLOCKS * GROUPS);
+  int64_t codes;
+  assert_int_equal(kv_cache_bytes(&cache, &codes), 2 * 3 * SMALL_BLOCKS * SMALL_WIDTH * (int64_t)sizeof(real));
+  assert_int_equal(codes, (TOKENS - 3) * SMALL_BLOCKS * GROUPS);
   assert_int_equal(kv_cache_store(&cache, 0, 1, rows, rows, NULL, 0), STATUS_BAD_VALUE);
   assert_int_equal(kv_cache_start(&cache, TOKENS + 1), STATUS_BAD_VALUE);
   assert_int_equal(kv_cache_start(&cache, -1), STATUS_BAD_VALUE);
@@ -117,7 +118,8 @@ static void sixteen_bits_take_half(void **state) {
     assert_int_equal(kv_cache_store(&cache, 0, 1, rows, rows, NULL, 0), kind == NARROW_F16 ? STATUS_NUMERIC : STATUS_OK);
     if (kind == NARROW_F16) assert_non_null(strstr(status_message(), "--cache-type float32"));
     kv_cache_advance(&cache, 1);
-    assert_int_equal(kv_cache_row_bytes(&cache), 2 * SMALL_BLOCKS * SMALL_WIDTH * 2);
+    int64_t codes;
+    assert_int_equal(kv_cache_bytes(&cache, &codes), 2 * SMALL_BLOCKS * SMALL_WIDTH * 2);
     kv_cache_release(&cache);
   }
   config_release(&config);

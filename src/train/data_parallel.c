@@ -303,11 +303,6 @@ void data_parallel_gather_average(Session *session) {
   all_reduce_gather(parallel->gradients, session->optimizer.average, sizeof(real), false);
 }
 
-static size_t moment_size(const Optimizer *optimizer) {
-  static const size_t sizes[OPTIMIZER_MOMENTS] = {sizeof(real), sizeof(uint16_t), sizeof(uint8_t)};
-  return sizes[optimizer->options.moments];
-}
-
 /* Of moments in 8 bits; those of chunks that are not its own are zero in a rank. */
 static void add_scales(const Optimizer *optimizer, float *scales) {
   double part[1024];
@@ -331,8 +326,9 @@ static void gather_states(Session *session) {
   DataParallel *parallel = session->parallel;
   Optimizer *optimizer = &session->optimizer;
   if (parallel == NULL || !divided(parallel)) return;
-  all_reduce_gather(parallel->gradients, optimizer->first.numbers, moment_size(optimizer), true);
-  all_reduce_gather(parallel->gradients, optimizer->second.numbers, moment_size(optimizer), true);
+  const size_t bytes = optimizer_number_bytes((OptimizerMoments)optimizer->options.moments);
+  all_reduce_gather(parallel->gradients, optimizer->first.numbers, bytes, true);
+  all_reduce_gather(parallel->gradients, optimizer->second.numbers, bytes, true);
   add_scales(optimizer, optimizer->first.scales);
   add_scales(optimizer, optimizer->second.scales);
 }
@@ -342,8 +338,9 @@ static void scatter_states(Session *session) {
   DataParallel *parallel = session->parallel;
   Optimizer *optimizer = &session->optimizer;
   if (parallel == NULL || !divided(parallel)) return;
-  all_reduce_forget(parallel->gradients, optimizer->first.numbers, moment_size(optimizer));
-  all_reduce_forget(parallel->gradients, optimizer->second.numbers, moment_size(optimizer));
+  const size_t bytes = optimizer_number_bytes((OptimizerMoments)optimizer->options.moments);
+  all_reduce_forget(parallel->gradients, optimizer->first.numbers, bytes);
+  all_reduce_forget(parallel->gradients, optimizer->second.numbers, bytes);
   forget_scales(optimizer, optimizer->first.scales);
   forget_scales(optimizer, optimizer->second.scales);
 }

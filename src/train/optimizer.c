@@ -30,10 +30,6 @@ static Status check_options(const OptimizerOptions *o) {
   return STATUS_OK;
 }
 
-static size_t number_bytes(OptimizerMoments moments) {
-  return moments == OPTIMIZER_32_BITS ? sizeof(real) : moments == OPTIMIZER_16_BITS ? sizeof(uint16_t) : sizeof(uint8_t);
-}
-
 static void *zeroed_block(int64_t count, size_t size) {
   size_t bytes = ((size_t)count * size + ALIGN - 1) / ALIGN * ALIGN;
   void *block = aligned_alloc(ALIGN, bytes ? bytes : ALIGN);
@@ -63,13 +59,13 @@ static int64_t cut(const ParamSet *params, OptimizerChunk *chunk, int64_t *scale
 double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments) {
   int64_t scales;
   cut(params, NULL, &scales);
-  double bytes = (double)params->total * (double)number_bytes(moments);
+  double bytes = (double)params->total * (double)optimizer_number_bytes(moments);
   return 2 * (moments == OPTIMIZER_8_BITS ? bytes + (double)scales * sizeof(float) : bytes);
 }
 
 static bool new_moment(const Optimizer *optimizer, OptimizerMoment *moment) {
   OptimizerMoments kind = (OptimizerMoments)optimizer->options.moments;
-  moment->numbers = zeroed_block(optimizer->params->total, number_bytes(kind));
+  moment->numbers = zeroed_block(optimizer->params->total, optimizer_number_bytes(kind));
   if (kind == OPTIMIZER_8_BITS) moment->scales = zeroed_block(optimizer->scales, sizeof *moment->scales);
   return moment->numbers && (moment->scales || kind != OPTIMIZER_8_BITS);
 }

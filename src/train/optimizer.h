@@ -43,6 +43,11 @@ typedef struct Optimizer {
   void (*sum)(double *numbers, int64_t count);
 } Optimizer;
 
+/* Of a moment, as it is kept. */
+static inline size_t optimizer_number_bytes(OptimizerMoments moments) {
+  return moments == OPTIMIZER_32_BITS ? sizeof(real) : moments == OPTIMIZER_16_BITS ? sizeof(uint16_t) : sizeof(uint8_t);
+}
+
 /* Bytes of both moments of such a set, which has its addresses. */
 double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments);
 

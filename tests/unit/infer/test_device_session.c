@@ -254,6 +254,9 @@ static void a_leader_that_breaks_the_rules_is_left(void **state) {
                                {.kind = WIRE_GONE, .count = 64},
                                {.kind = WIRE_PROBE, .request = PROBE_COMPUTE, .count = 1 << 20},
                                {.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 1, .bytes = PROBE_MAX + 1},
+                               {.kind = WIRE_DRAFT, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_DRAFTED, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_DRAFTS, .request = 1, .count = 1, .bytes = 8},
                                {.kind = WIRE_PROFILE}};
   static uint8_t nothing[1 << 20];
   signal(SIGPIPE, SIG_IGN);

@@ -2,7 +2,7 @@
  * same time, whatever else its device decodes; log-probabilities; ends, stops, limits; with drafts the texts are the same; a process that
  * dies loses them all, once. */
 #include "base/clock.h"
-#include "infer/cluster/leader.h"
+#include "infer/cluster/leader_internal.h"
 #include "infer/node_share.c"
 #include "sample_fixture.h"
 #include "sample_text.h"
@@ -307,6 +307,49 @@ static void an_idle_device_drafts(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* What a hostile device may say of drafts, and an honest one too late. */
+static void drafts_of_devices_are_checked(void **state) {
+  enum { SEQUENCE = 2, OVER = 3, DRAFTER = 1, TEXT = 10 };
+  const struct {
+    int node;
+    uint32_t sequence, announced, base;
+    int32_t id;
+    Status status;
+    bool taken;
+  } cases[] = {{DRAFTER, SEQUENCE, 3, TEXT, 5, STATUS_OK, true},
+               {DRAFTER, SEQUENCE, 3, TEXT - 2, 5, STATUS_OK, true},
+               {DRAFTER + 1, SEQUENCE, 3, TEXT, 5, STATUS_OK, false},
+               {DRAFTER, OVER, 3, TEXT, 5, STATUS_OK, false},
+               {DRAFTER, 0, 3, TEXT, 5, STATUS_BAD_VALUE, false},
+               {DRAFTER, OVER + 1, 3, TEXT, 5, STATUS_BAD_VALUE, false},
+               {DRAFTER, SEQUENCE, 4, TEXT, 5, STATUS_BAD_VALUE, false},
+               {DRAFTER, SEQUENCE, 3, TEXT + 1, 5, STATUS_BAD_VALUE, false},
+               {DRAFTER, SEQUENCE, 3, TEXT, -1, STATUS_BAD_VALUE, false},
+               {DRAFTER, SEQUENCE, 3, UINT32_MAX, 5, STATUS_BAD_VALUE, false},
+               {DRAFTER, SEQUENCE, 3, TEXT, VOCABULARY, STATUS_BAD_VALUE, false}};
+  Fixture f;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    LeaderSequence sequence = {.number = SEQUENCE, .node = 0, .count = TEXT, .drafter = DRAFTER};
+    Leader leader = {.setup = {.weights = &f.base.weights, .tokens_max = CONTEXT, .sequences = EACH},
+                     .queue.submitted = OVER,
+                     .sequences = {.list = &sequence, .count = 1}};
+    const int32_t ids[] = {1, cases[i].id, 3};
+    uint8_t payload[WIRE_DRAFTS_BYTES];
+    const uint32_t bytes = (uint32_t)request_draft(payload, cases[i].base, ids, 3);
+    const WireHeader header = {.kind = WIRE_DRAFTS, .request = cases[i].sequence, .count = cases[i].announced, .bytes = bytes};
+    assert_int_equal(leader_sequences_drafts(&leader, cases[i].node, &header, payload), cases[i].status);
+    assert_int_equal(sequence.chained, cases[i].taken ? 3 : 0);
+    if (cases[i].taken) assert_int_equal(sequence.base, cases[i].base);
+    leader.epoch.setting_up = true; /* of the epoch before */
+    sequence.chained = 0;
+    assert_int_equal(leader_sequences_drafts(&leader, cases[i].node, &header, payload), STATUS_OK);
+    assert_int_equal(sequence.chained, 0);
+  }
+  sample_fixture_close(&f.base);
+}
+
 static void one_is_stopped(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -362,9 +405,15 @@ static void a_death_loses_them_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(spans_are_rotated),       cmocka_unit_test(each_home_has_the_last_span), cmocka_unit_test(all_tokens_are_in_full),
-      cmocka_unit_test(on_one_device),           cmocka_unit_test(drafts_change_no_text),       cmocka_unit_test(one_is_stopped),
-      cmocka_unit_test(a_death_loses_them_once), cmocka_unit_test(an_idle_device_drafts),
+      cmocka_unit_test(spans_are_rotated),
+      cmocka_unit_test(each_home_has_the_last_span),
+      cmocka_unit_test(all_tokens_are_in_full),
+      cmocka_unit_test(on_one_device),
+      cmocka_unit_test(drafts_change_no_text),
+      cmocka_unit_test(one_is_stopped),
+      cmocka_unit_test(a_death_loses_them_once),
+      cmocka_unit_test(an_idle_device_drafts),
+      cmocka_unit_test(drafts_of_devices_are_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,13 @@
 #include <string.h>
 
 enum { LEAST = 2, LONGEST = 64 /* tokens that must, and that may, match */, TRY_EVERY = 32 /* steps */, TRY = 2 /* drafts */ };
-enum { TRIAL = 16 /* steps */, TRIAL_ASKS = 4 /* drafts */, REST = 512 /* steps between trials that failed */ };
+enum {
+  TRIAL = 16,
+  TRIAL_LEAST = 4 /* steps */,
+  TRIAL_ASKS = 4 /* drafts */,
+  REST = 512,
+  REST_DOUBLED = 5 /* steps between trials that fail */
+};
 static const double drafter_kept = 0.95;
 static const double costs_kept = 0.98, record_kept = 0.9;                                /* of moving sums, from a step to the next */
 static const double first_right[SPECULATION_LENGTHS] = {1, 1.5, 1.8}, first_checked = 2; /* what is assumed of a new text */
@@ -86,6 +92,7 @@ void speculation_drafted(SpeculationDrafter *d, int asked, int drafts, int right
   if (d->steps < TRIAL) d->steps++;
 }
 
+/* A trial ends early where not even drafts that are all right would pay. */
 int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int least) {
   double step, row, tokens = 1, kept = 1, best;
   int asks = 0;
@@ -93,15 +100,21 @@ int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int least)
     d->rest--;
     return 0;
   }
-  if (d->steps < TRIAL || !find_costs(c, &step, &row)) return TRIAL_ASKS;
-  const double p = d->checked > 0 ? d->right / d->checked : 0, wait = d->waited / d->asked;
+  if (d->steps < TRIAL_LEAST || !find_costs(c, &step, &row)) return TRIAL_ASKS;
+  const bool trial = d->steps < TRIAL;
+  const double p = trial ? 1 : d->checked > 0 ? d->right / d->checked : 0, wait = d->waited / d->asked;
   best = least == 0 ? 1 / (step + row) : 0;
   for (int k = 1; k <= SPECULATION_MAX; k++) {
     tokens += kept *= p;
     const double rate = tokens / (step + (1 + k) * row + k * wait);
     if (rate > best) best = rate, asks = k;
   }
-  if (asks == 0) *d = (SpeculationDrafter){.rest = REST};
+  if (asks == 0 && least == 0)
+    *d = (SpeculationDrafter){.rest = REST << d->failures, .failures = d->failures < REST_DOUBLED ? d->failures + 1 : REST_DOUBLED};
+  else if (trial)
+    return TRIAL_ASKS;
+  else
+    d->failures = 0;
   return asks > least ? asks : least;
 }
 

@@ -73,7 +73,8 @@ typedef struct SpeculationDrafter {
   double right, checked;
   double asked, waited; /* drafts that were asked for; seconds */
   int steps;            /* that are in the sums, at most as many as a trial has */
-  int rest;             /* until the next trial: they did not pay */
+  int rest;             /* steps until the next trial: they did not pay */
+  int failures;         /* trials in which they did not, one after another; each doubles the time until the next */
 } SpeculationDrafter;
 
 /* Of a step for which `asked` drafts were waited for, for `waited` seconds, and `drafts` were checked. */

@@ -147,15 +147,33 @@ static void the_one_that_is_right_more_often_is_preferred(void **state) {
   assert_true(speculation_prefers(&good, &right, SHORT)); /* of which nothing is known: as if half were right */
 }
 
+/* Steps until a drafter is tried again, and steps of that trial; each of its drafts is right, but waited for. */
+static int rest_of(const SpeculationCosts *costs, SpeculationDrafter *drafter, double wait, int *trial) {
+  int steps = 0;
+  while (speculation_ask(costs, drafter, 0) == 0) assert_true(steps++ < 1000000);
+  for (*trial = 0; *trial < 100; ++*trial) {
+    speculation_drafted(drafter, 4, 4, 4, 4 * wait);
+    if (speculation_ask(costs, drafter, 0) == 0) return steps;
+  }
+  return steps;
+}
+
 static void a_drafter_that_does_not_pay_is_tried_again(void **state) {
   SpeculationCosts costs = costs_of(0.040, 0.001, 0.5);
   SpeculationDrafter drafter = drafter_of(4, 4, 0.1);
-  int steps = 0;
+  int before = 0, trial;
   (void)state;
-  while (speculation_ask(&costs, &drafter, 0) == 0) assert_true(steps++ < 10000);
-  assert_true(steps > 100);
-  for (int i = 0; i < 100; i++) speculation_drafted(&drafter, 4, 4, 4, 0.001);
+  for (int i = 0; i < 4; i++) { /* more and more rarely, and briefly */
+    const int steps = rest_of(&costs, &drafter, 0.1, &trial);
+    assert_true(steps > 1.9 * before && steps > 100 && trial < 8);
+    before = steps;
+  }
+  rest_of(&costs, &drafter, 0.001, &trial);
+  assert_int_equal(trial, 100);
   assert_int_equal(speculation_ask(&costs, &drafter, 0), SPECULATION_MAX);
+  for (int i = 0; i < 200; i++) speculation_drafted(&drafter, 4, 4, 4, 0.4); /* it becomes slow */
+  assert_int_equal(speculation_ask(&costs, &drafter, 0), 0);
+  assert_true(rest_of(&costs, &drafter, 0.1, &trial) < 0.2 * before); /* what was before it paid is forgotten */
 }
 
 int main(void) {

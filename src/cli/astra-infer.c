@@ -2,6 +2,7 @@
  * through them, and proves that they compute what training emulated. */
 #include "autograd/kernels/matmul.h"
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -12,12 +13,167 @@
 #include "data/text/text_source.h"
 #include "infer/evaluate.h"
 #include "infer/report.h"
+#include "infer/selftest.h"
 #include "nn/json_build.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- the best classes ---- */
+
+typedef struct ClassTop {
+  int count; /* classes below, best first */
+  int32_t index[RANKING_MAX];
+  double probability[RANKING_MAX];
+  double seconds; /* of the request that it was part of */
+} ClassTop;
+
+static void print_classes(FILE *out, const Weights *weights, int count, const int32_t *index, const double *probability) {
+  for (int k = 0; k < count; k++) fprintf(out, "  %6.2f%%  %s\n", 100 * probability[k], printable(weights->config->labels[index[k]]));
+}
+
+static json_t *json_classes(const Weights *weights, int count, const int32_t *index, const double *probability) {
+  json_t *top = json_array();
+  for (int k = 0; k < count; k++)
+    json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[index[k]], "class", (int)index[k],
+                                         "probability", json_build_number(probability[k])));
+  return top;
+}
+
 /* ---- astra-infer IMAGE... ---- */
+
+enum { IMAGES_MESSAGE = 256 };
+
+typedef struct ImageResult {
+  const char *path;
+  bool read;                    /* false: a broken or missing file, which `message` explains */
+  char message[IMAGES_MESSAGE]; /* names the file */
+  double seconds;               /* of the request that it was part of, from its submission to the answer */
+  int count;                    /* classes below */
+  int32_t index[RANKING_MAX];
+  double probability[RANKING_MAX];
+} ImageResult;
+
+/* The image files that a command line names. */
+typedef struct ImageFiles {
+  char **paths; /* [count], owned */
+  int count;
+  int skipped; /* files of directories that are no images by their extension */
+} ImageFiles;
+
+/* Takes ownership of `path`; NULL is out of memory. The array's room is always the next power of two. */
+static Status add_path(ImageFiles *files, char *path) {
+  size_t count = (size_t)files->count;
+  bool full = (count & (count - 1)) == 0;
+  char **paths = path && full && count < INT_MAX / 2 ? realloc(files->paths, (count ? 2 * count : 1) * sizeof *paths) : NULL;
+  if (paths) files->paths = paths;
+  if (!path || (full && !paths)) {
+    free(path);
+    return status_set(STATUS_NO_MEMORY, "no memory for a list of images");
+  }
+  files->paths[files->count++] = path;
+  return STATUS_OK;
+}
+
+static Status add_directory(ImageFiles *files, const char *directory) {
+  char **names;
+  size_t count;
+  int before = files->count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+    if (names[i][0] == '.') continue;
+    char *path = files_join(directory, names[i]);
+    if (path && files_is_dir(path)) {
+      free(path);
+    } else if (path && !image_has_extension(names[i])) {
+      files->skipped++;
+      free(path);
+    } else {
+      status = add_path(files, path);
+    }
+  }
+  files_list_free(names, count);
+  if (status != STATUS_OK || files->count > before) return status;
+  return status_set(STATUS_BAD_FILE, "%s: a directory without images (%s); directories in it are not searched", directory,
+                    image_extensions());
+}
+
+static void release_images(ImageFiles *files) {
+  for (int i = 0; i < files->count; i++) free(files->paths[i]);
+  free(files->paths);
+  *files = (ImageFiles){0};
+}
+
+/* Files as they are named; of a directory its images (image_has_extension), sorted bytewise by name, without subdirectories and without
+ * names that begin with a dot. BAD_FILE for a directory without images. */
+static Status find_images(ImageFiles *files, const char *const *named, int count) {
+  *files = (ImageFiles){0};
+  Status status = STATUS_OK;
+  for (int i = 0; status == STATUS_OK && i < count; i++)
+    status = files_is_dir(named[i]) ? add_directory(files, named[i]) : add_path(files, strdup(named[i]));
+  if (status != STATUS_OK) release_images(files);
+  return status;
+}
+
+/* Classifies `count` files in requests of at most `batch`; the best `top` classes of each into results [count]. A file that cannot be read
+ * does not stop the others. *seconds: wall time of the requests, decoding excluded. */
+static Status classify_images(Leader *leader, const char *const *paths, int count, int64_t batch, int top, ImageResult *results,
+                              double *seconds) {
+  LoaderOptions options;
+  weights_loader_options(leader_weights(leader), &options);
+  int64_t size = weights_pixels(leader_weights(leader)), classes = leader_weights(leader)->config->classes, held = 0;
+  float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
+  ImageResult **taken = malloc((size_t)batch * sizeof(ImageResult *));
+  Status status = pixels && taken ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
+  *seconds = 0;
+  for (int i = 0; i < count && status == STATUS_OK; i++) {
+    ImageResult *result = &results[i];
+    Image image = {0};
+    *result = (ImageResult){.path = paths[i]};
+    Status loaded = image_load(&image, paths[i]);
+    if (loaded == STATUS_OK) loaded = loader_prepare(&image, &options, pixels + held * size);
+    image_release(&image);
+    result->read = loaded == STATUS_OK;
+    if (result->read) taken[held++] = result;
+    if (!result->read) snprintf(result->message, sizeof result->message, "%s", status_message());
+    if (held == 0 || (held < batch && i + 1 < count)) continue;
+    LeaderAnswer answer;
+    double start = clock_now();
+    status = leader_submit(leader, pixels, held);
+    if (status == STATUS_OK) status = leader_collect(leader, &answer);
+    double took = clock_now() - start;
+    *seconds += took;
+    for (int64_t b = 0; b < held && status == STATUS_OK; b++) {
+      taken[b]->seconds = took;
+      taken[b]->count = top < classes ? top : (int)classes;
+      ranking_top(answer.logits + b * classes, classes, taken[b]->count, taken[b]->index, taken[b]->probability);
+    }
+    held = 0;
+  }
+  free(pixels);
+  free(taken);
+  return status;
+}
+
+/* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+static json_t *report_images(FILE *out, const Weights *weights, const ImageResult *results, int count) {
+  json_t *list = out ? NULL : json_array();
+  for (int i = 0; i < count; i++) {
+    const ImageResult *r = &results[i];
+    if (out && r->read) {
+      fprintf(out, "%s\n", printable(r->path));
+      print_classes(out, weights, r->count, r->index, r->probability);
+    }
+    if (out) continue;
+    json_t *image =
+        json_pack("{s:s, s:o}", "file", r->path, "top", json_classes(weights, r->read ? r->count : 0, r->index, r->probability));
+    if (image && !r->read) json_object_set_new(image, "error", json_string(r->message));
+    json_array_append_new(list, image);
+  }
+  return list;
+}
 
 static Status report_failures(const ImageResult *results, int count) {
   int failed = 0;
@@ -63,7 +219,7 @@ static Status classify_files(const InferSettings *s, InferRun *run, const ImageF
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_max = s->batch});
   if (status == STATUS_OK)
-    status = images_classify(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
+    status = classify_images(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
   if (status == STATUS_OK) status = print_images(s, run, results, files->count, seconds);
   if (status == STATUS_OK) status = report_failures(results, files->count);
   free(results);
@@ -73,11 +229,11 @@ static Status classify_files(const InferSettings *s, InferRun *run, const ImageF
 static Status classify(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   ImageFiles files;
   InferSettings fitted = *s;
-  TRY(images_find(&files, arguments, count));
+  TRY(find_images(&files, arguments, count));
   if (files.skipped) log_info("%d file%s skipped: no image by the name", files.skipped, files.skipped == 1 ? "" : "s");
   if (fitted.batch > files.count) fitted.batch = files.count;
   Status status = classify_files(&fitted, run, &files);
-  images_release(&files);
+  release_images(&files);
   return status;
 }
 
@@ -85,7 +241,12 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
  * text costs in memory is theirs no concern, and the longest one says how much they need. ---- */
 
 /* Of a request: enough for large products, few enough for two requests at once. */
-enum { REQUEST_TOKENS = 4096, REQUEST_TEXTS = 64, FILE_BYTES = 64 << 20 };
+enum { REQUEST_TOKENS = 4096, REQUEST_TEXTS = 64, FILE_BYTES = 64 << 20, SHOWN = 100 /* bytes of a text */ };
+
+/* A text to classify, or a pair of texts; pair may be NULL. */
+typedef struct TextSample {
+  const char *text, *pair;
+} TextSample;
 
 typedef struct Job {
   const InferSettings *settings;
@@ -185,6 +346,32 @@ static Status rank(void *context, int64_t index, const real *logits, double seco
   result->count = top < classes ? (int)top : (int)classes;
   ranking_top(logits, classes, result->count, result->index, result->probability);
   return STATUS_OK;
+}
+
+/* As report_images. */
+static json_t *report_texts(FILE *out, const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results) {
+  json_t *list = out ? NULL : json_array();
+  for (int64_t i = 0; i < texts->count; i++) {
+    const TextSample *sample = &samples[i];
+    const ClassTop *r = &results[i];
+    if (out) {
+      char *text = printable_excerpt(sample->text, strlen(sample->text), SHOWN);
+      char *pair = sample->pair ? printable_excerpt(sample->pair, strlen(sample->pair), SHOWN) : NULL;
+      fprintf(out, "\"%s\"", text ? text : "");
+      if (pair) fprintf(out, " and \"%s\"", pair);
+      fputc('\n', out);
+      print_classes(out, weights, r->count, r->index, r->probability);
+      free(text);
+      free(pair);
+      continue;
+    }
+    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_build_text(sample->text, strlen(sample->text)), "tokens",
+                             (json_int_t)texts_length(texts, i), "top", json_classes(weights, r->count, r->index, r->probability),
+                             "milliseconds", 1e3 * r->seconds);
+    if (text && sample->pair) json_object_set_new(text, "pair", json_build_text(sample->pair, strlen(sample->pair)));
+    json_array_append_new(list, text);
+  }
+  return list;
 }
 
 static Status print_texts(const Job *job, double seconds) {
@@ -339,6 +526,30 @@ static Status evaluate(const InferSettings *s, InferRun *run, const char *const 
 }
 
 /* ---- astra-infer selftest ---- */
+
+/* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+static json_t *report_selftest(FILE *out, const SelftestReport *r) {
+  if (!out)
+    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "passed", (int)r->passed, "nodes", r->nodes,
+                     "pictures", (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed",
+                     (json_int_t)r->followed, "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute),
+                     "worst_logit_of_allowed", json_build_number(r->worst_same), "worst_replayed_of_allowed",
+                     json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason", r->reason);
+  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, r->nodes == 1 ? "" : "s");
+  if (r->codes) {
+    fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
+    fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
+            100 * ((double)r->ties / (double)r->codes), 100 * r->ties_allowed);
+    fprintf(out, "%-44s %lld\n", "  that follow from those in later blocks", (long long)r->followed);
+    fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
+  }
+  fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
+  if (r->same_images < r->images)
+    fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
+  if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
+  fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", printable(r->reason));
+  return NULL;
+}
 
 static Status prove(const InferSettings *s, InferRun *run, const char *const *paths, int count) {
   SelftestReport report;

@@ -1,4 +1,6 @@
 /* Prompts of the command line through the nodes to stdout, and the evaluation of a text. */
+#include "base/array.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -8,8 +10,9 @@
 #include "data/text/text_perplexity.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/evaluate.h"
-#include "infer/generate.h"
 #include "infer/report.h"
+#include "infer/text_stream.h"
+#include "infer/vocabulary.h"
 #include "nn/json_build.h"
 #include <errno.h>
 #include <math.h>
@@ -124,7 +127,179 @@ static Status read_sampling(const InferSettings *s, int64_t vocabulary, Sampling
   return STATUS_OK;
 }
 
-/* ---- New tokens ---- */
+/* ---- New tokens: from the leader to the stream and its stop strings ---- */
+
+typedef struct GenerateOptions {
+  Sampling sampling;        /* vocabulary and ends are set by run_prompt */
+  const char *const *stops; /* [stop_count] */
+  int stop_count;
+  TextStreamWrite *write; /* receives the new text as it is generated; NULL: none */
+  void *context;
+} GenerateOptions;
+
+#define GENERATE_ENDS(X)                                                                                                                   \
+  X(LENGTH, "length")   /* the maximum number of tokens */                                                                                 \
+  X(END, "end")         /* an end token was generated */                                                                                   \
+  X(STOP, "stop")       /* a stop string was generated */                                                                                  \
+  X(CONTEXT, "context") /* the context is full */
+
+typedef enum GenerateEnd {
+#define GENERATE_ENUM(name, text) GENERATE_##name,
+  GENERATE_ENDS(GENERATE_ENUM)
+#undef GENERATE_ENUM
+} GenerateEnd;
+
+/* Memory of the node that decodes, in bytes. */
+typedef struct GenerateMemory {
+  int64_t weights;    /* mapped and shared by all nodes */
+  int64_t codebooks;  /* shared */
+  int64_t tables;     /* of keys and values of codewords; shared */
+  int64_t cache_rows; /* keys and values in full */
+  int64_t cache_codes;
+  int64_t cache_full; /* what the same tokens would take in full */
+  int64_t buffers;    /* peak of the computation, and buffers of codes, requests and answers */
+} GenerateMemory;
+
+typedef struct Generation {
+  int64_t prompt_tokens;
+  int nodes;     /* that took part */
+  int decoder;   /* the one that decoded */
+  TokenList ids; /* new ones */
+  char *text;    /* [bytes] and a NUL: what the stream has written */
+  size_t bytes, capacity;
+  double first_seconds; /* from the request to the first token */
+  double seconds;       /* from the first token to the last */
+  GenerateEnd end;
+  int64_t bytes_sent; /* by all nodes together */
+  GenerateMemory memory;
+} Generation;
+
+typedef struct Run {
+  Leader *leader;
+  const Vocabulary *vocabulary;
+  const GenerateOptions *options;
+  Generation *generation;
+  TextStream stream;
+  bool first; /* only begin-of-text tokens precede the next token */
+  Status status;
+} Run;
+
+static void collect_text(void *context, const char *text, size_t bytes) {
+  Run *run = context;
+  Generation *g = run->generation;
+  Status status = ARRAY_RESERVE(g->text, g->bytes, bytes + 1, g->capacity, "text");
+  if (status != STATUS_OK) {
+    run->status = status;
+    return;
+  }
+  memcpy(g->text + g->bytes, text, bytes);
+  g->text[g->bytes += bytes] = 0;
+  if (run->options->write && bytes > 0) run->options->write(run->options->context, text, bytes);
+}
+
+static bool is_end(const Vocabulary *vocabulary, int32_t id) {
+  for (int i = 0; i < vocabulary->ends; i++) {
+    if (vocabulary->end[i] == id) return true;
+  }
+  return false;
+}
+
+static Status take_token(Run *run, int32_t id) {
+  char *owned;
+  const char *text;
+  size_t bytes;
+  TRY(token_list_add(&run->generation->ids, id));
+  if (is_end(run->vocabulary, id)) return STATUS_OK;
+  TRY(vocabulary_piece(run->vocabulary, id, run->first, &owned, &text, &bytes));
+  run->first = false;
+  Status status = text_stream_add(&run->stream, text, bytes);
+  free(owned);
+  return status == STATUS_OK ? run->status : status;
+}
+
+static Status take_tokens(Run *run, double start) {
+  Generation *g = run->generation;
+  double first = start;
+  for (bool more = true, told = false; more;) {
+    int32_t id;
+    TRY(leader_text_next(run->leader, &id, &more));
+    if (!more || told) continue; /* tokens that were in transit when the stop string came */
+    double now = clock_now();
+    if (g->ids.count == 0) g->first_seconds = (first = now) - start;
+    g->seconds = now - first;
+    TRY(take_token(run, id));
+    told = run->stream.stopped;
+    if (told) TRY(leader_text_stop(run->leader));
+  }
+  text_stream_finish(&run->stream);
+  return run->status;
+}
+
+static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *answer, int nodes) {
+  for (int d = 0; d < nodes; d++) {
+    g->bytes_sent += (int64_t)answer->nodes[d].bytes_sent;
+    if (answer->counts[d] == 0) continue; /* it is gone, or the prompt is too short for it */
+    g->nodes++;
+    g->decoder = d;
+  }
+  const RequestDecoding *decoding = &answer->decoding[g->decoder];
+  const ModelConfig *config = weights->config;
+  int64_t bytes = param_packed_bytes(model_params(weights->model)) + lowbit_weights_all_bytes(weights->model);
+  KvShape full = {
+      .blocks = config->blocks,
+      .width = config->kv_heads * (config->width / config->heads),
+  };
+  full.number_bytes = weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
+  full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
+  g->memory = (GenerateMemory){.weights = bytes,
+                               .codebooks = (int64_t)weights->codeword_bytes,
+                               .tables = (int64_t)kv_tables_bytes(weights->keys),
+                               .cache_rows = (int64_t)decoding->row_bytes,
+                               .cache_codes = (int64_t)decoding->code_bytes,
+                               .cache_full = kv_cache_predict(&full),
+                               .buffers = (int64_t)decoding->buffer_bytes};
+}
+
+static Status run_prompt(Run *run, const TokenList *prompt) {
+  Leader *leader = run->leader;
+  Sampling sampling = run->options->sampling;
+  LeaderAnswer answer;
+  sampling.vocabulary = run->vocabulary->count;
+  sampling.ends = run->vocabulary->ends;
+  memcpy(sampling.end, run->vocabulary->end, sizeof sampling.end);
+  if (sampling.max > leader_tokens_max(leader)) sampling.max = leader_tokens_max(leader);
+  double start = clock_now();
+  TRY(leader_text_prompt(leader, prompt->ids, (int64_t)prompt->count, &sampling));
+  TRY(take_tokens(run, start));
+  TRY(leader_collect(leader, &answer));
+  const TokenList *ids = &run->generation->ids;
+  if (run->stream.stopped)
+    run->generation->end = GENERATE_STOP;
+  else if (ids->count && is_end(run->vocabulary, ids->ids[ids->count - 1]))
+    run->generation->end = GENERATE_END;
+  else
+    run->generation->end = (int64_t)ids->count >= run->options->sampling.max ? GENERATE_LENGTH : GENERATE_CONTEXT;
+  sum_up(run->generation, leader_weights(leader), &answer, leader_nodes(leader));
+  return STATUS_OK;
+}
+
+/* prompt: its ids, at least one; BAD_VALUE if there are more than the cluster was made for. Release *generation also after a failure. */
+static Status generate(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
+                       Generation *generation) {
+  *generation = (Generation){.prompt_tokens = (int64_t)prompt->count};
+  if ((int64_t)prompt->count > leader_tokens_max(leader))
+    return status_set(STATUS_BAD_VALUE, "the prompt has %zu tokens, but the context has room for %lld", prompt->count,
+                      (long long)leader_tokens_max(leader));
+  Run run = {.leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = true};
+  for (size_t i = 0; i < prompt->count; i++) run.first = run.first && prompt->ids[i] == vocabulary->begin;
+  text_stream_init(&run.stream, options->stops, options->stop_count, collect_text, &run);
+  collect_text(&run, "", 0); /* there is always a text */
+  Status status = run.status == STATUS_OK ? run_prompt(&run, prompt) : run.status;
+  text_stream_release(&run.stream);
+  return status;
+}
+
+/* ---- The command ---- */
 
 typedef struct Job {
   const InferSettings *settings;
@@ -150,6 +325,44 @@ static void end_line(Job *job) {
   putchar('\n');
   fflush(stdout);
   job->line_open = false;
+}
+
+/* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+static json_t *report_generation(FILE *out, const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
+  static const char *const ends[] = {
+#define REPORT_END(name, text) text,
+      GENERATE_ENDS(REPORT_END)
+#undef REPORT_END
+  };
+  const GenerateMemory *m = &g->memory;
+  const double rate = g->ids.count > 1 && g->seconds > 0 ? (double)(g->ids.count - 1) / g->seconds : 0; /* after the first token */
+  if (!out) {
+    json_t *ids = json_array();
+    json_t *memory =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared",
+                  (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
+                  (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
+    for (size_t i = 0; i < g->ids.count; i++) json_array_append_new(ids, json_integer(g->ids.ids[i]));
+    return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_build_text(prompt, bytes), "text",
+                     json_build_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end", ends[g->end],
+                     "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder, "first_token_ms", 1e3 * g->first_seconds,
+                     "decode_ms", 1e3 * g->seconds, "tokens_per_second", rate, "bytes_sent", (json_int_t)g->bytes_sent, "memory", memory);
+  }
+  const struct {
+    const char *what;
+    int64_t bytes;
+  } rows[] = {{"weights (shared by all nodes)", m->weights},        {"codebooks (shared)", m->codebooks},
+              {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
+              {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
+  fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
+          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
+  fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, rate, ends[g->end]);
+  if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
+  fprintf(out, "memory of node %d:\n", g->decoder);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
+  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
+          m->cache_full > 0 ? 100 * ((double)(m->cache_rows + m->cache_codes) / (double)m->cache_full) : 0);
+  return NULL;
 }
 
 static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g) {
@@ -202,10 +415,11 @@ static Status go_on(Job *job, int index) {
     TRY(encode(&job->prompts, prompt));
   }
   if (s->echo && !s->json) write_text(job, prompt->text, prompt->bytes);
-  Status status = generate_run(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);
+  Status status = generate(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);
   if (status == STATUS_OK) status = finish_prompt(job, prompt, &generation);
   if (job->line_open) end_line(job);
-  generate_release(&generation);
+  token_list_release(&generation.ids);
+  free(generation.text);
   return status;
 }
 

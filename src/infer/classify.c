@@ -1,11 +1,9 @@
-/* Finds, decodes and batches images, groups texts of one length into requests, and ranks classes. Printing: report.c. */
+/* Groups texts of one length into requests, and ranks classes. */
 #include "infer/classify.h"
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/files.h"
 #include "base/progress.h"
 #include "data/text/text_loader.h"
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,98 +24,6 @@ void ranking_top(const real *logits, int64_t classes, int count, int32_t *index,
   double sum = 0;
   for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[index[0]]);
   for (int i = 0; i < count; i++) probability[i] = exp((double)logits[index[i]] - (double)logits[index[0]]) / sum;
-}
-
-/* ---- images ---- */
-
-/* Takes ownership of `path`; NULL is out of memory. The array's room is always the next power of two. */
-static Status add_path(ImageFiles *files, char *path) {
-  size_t count = (size_t)files->count;
-  bool full = (count & (count - 1)) == 0;
-  char **paths = path && full && count < INT_MAX / 2 ? realloc(files->paths, (count ? 2 * count : 1) * sizeof *paths) : NULL;
-  if (paths) files->paths = paths;
-  if (!path || (full && !paths)) {
-    free(path);
-    return status_set(STATUS_NO_MEMORY, "no memory for a list of images");
-  }
-  files->paths[files->count++] = path;
-  return STATUS_OK;
-}
-
-static Status add_directory(ImageFiles *files, const char *directory) {
-  char **names;
-  size_t count;
-  int before = files->count;
-  TRY(files_list(directory, &names, &count));
-  Status status = STATUS_OK;
-  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
-    if (names[i][0] == '.') continue;
-    char *path = files_join(directory, names[i]);
-    if (path && files_is_dir(path)) {
-      free(path);
-    } else if (path && !image_has_extension(names[i])) {
-      files->skipped++;
-      free(path);
-    } else {
-      status = add_path(files, path);
-    }
-  }
-  files_list_free(names, count);
-  if (status != STATUS_OK || files->count > before) return status;
-  return status_set(STATUS_BAD_FILE, "%s: a directory without images (%s); directories in it are not searched", directory,
-                    image_extensions());
-}
-
-Status images_find(ImageFiles *files, const char *const *named, int count) {
-  *files = (ImageFiles){0};
-  Status status = STATUS_OK;
-  for (int i = 0; status == STATUS_OK && i < count; i++)
-    status = files_is_dir(named[i]) ? add_directory(files, named[i]) : add_path(files, strdup(named[i]));
-  if (status != STATUS_OK) images_release(files);
-  return status;
-}
-
-void images_release(ImageFiles *files) {
-  for (int i = 0; i < files->count; i++) free(files->paths[i]);
-  free(files->paths);
-  *files = (ImageFiles){0};
-}
-
-Status images_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, ImageResult *results, double *seconds) {
-  LoaderOptions options;
-  weights_loader_options(leader_weights(leader), &options);
-  int64_t size = weights_pixels(leader_weights(leader)), classes = leader_weights(leader)->config->classes, held = 0;
-  float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
-  ImageResult **taken = malloc((size_t)batch * sizeof(ImageResult *));
-  Status status = pixels && taken ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
-  *seconds = 0;
-  for (int i = 0; i < count && status == STATUS_OK; i++) {
-    ImageResult *result = &results[i];
-    Image image = {0};
-    *result = (ImageResult){.path = paths[i]};
-    Status loaded = image_load(&image, paths[i]);
-    if (loaded == STATUS_OK) loaded = loader_prepare(&image, &options, pixels + held * size);
-    image_release(&image);
-    result->read = loaded == STATUS_OK;
-    if (result->read) taken[held++] = result;
-    if (!result->read) snprintf(result->message, sizeof result->message, "%s", status_message());
-    if (held == 0 || (held < batch && i + 1 < count)) continue;
-    LeaderAnswer answer;
-    double start = clock_now();
-    status = leader_submit(leader, pixels, held);
-    if (status == STATUS_OK) status = leader_collect(leader, &answer);
-    double took = clock_now() - start;
-    *seconds += took;
-    for (int64_t b = 0; b < held && status == STATUS_OK; b++) {
-      taken[b]->seconds = took;
-      taken[b]->count = top < classes ? top : (int)classes;
-      ranking_top(answer.logits + b * classes, classes, taken[b]->count, taken[b]->index, taken[b]->probability);
-    }
-    held = 0;
-  }
-  free(pixels);
-  free(taken);
-  return status;
 }
 
 /* ---- texts ---- */

@@ -1,12 +1,9 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
-#include "base/printable.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include "nn/strategy.h"
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static NodeStatistics sum_of_nodes(const Leader *leader) {
   NodeStatistics sum = {0};
@@ -48,62 +45,6 @@ static double bytes_per_image(const Leader *leader, int64_t samples) {
   return samples > 0 ? (double)sum_of_nodes(leader).bytes_sent / (double)samples : 0;
 }
 static double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
-
-static void print_classes(FILE *out, const Weights *weights, int count, const int32_t *index, const double *probability) {
-  for (int k = 0; k < count; k++) fprintf(out, "  %6.2f%%  %s\n", 100 * probability[k], printable(weights->config->labels[index[k]]));
-}
-
-static json_t *json_classes(const Weights *weights, int count, const int32_t *index, const double *probability) {
-  json_t *top = json_array();
-  for (int k = 0; k < count; k++)
-    json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[index[k]], "class", (int)index[k],
-                                         "probability", json_build_number(probability[k])));
-  return top;
-}
-
-json_t *report_images(FILE *out, const Weights *weights, const ImageResult *results, int count) {
-  json_t *list = out ? NULL : json_array();
-  for (int i = 0; i < count; i++) {
-    const ImageResult *r = &results[i];
-    if (out && r->read) {
-      fprintf(out, "%s\n", printable(r->path));
-      print_classes(out, weights, r->count, r->index, r->probability);
-    }
-    if (out) continue;
-    json_t *image =
-        json_pack("{s:s, s:o}", "file", r->path, "top", json_classes(weights, r->read ? r->count : 0, r->index, r->probability));
-    if (image && !r->read) json_object_set_new(image, "error", json_string(r->message));
-    json_array_append_new(list, image);
-  }
-  return list;
-}
-
-enum { SHOWN = 100 /* bytes of a text */ };
-
-json_t *report_texts(FILE *out, const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results) {
-  json_t *list = out ? NULL : json_array();
-  for (int64_t i = 0; i < texts->count; i++) {
-    const TextSample *sample = &samples[i];
-    const ClassTop *r = &results[i];
-    if (out) {
-      char *text = printable_excerpt(sample->text, strlen(sample->text), SHOWN);
-      char *pair = sample->pair ? printable_excerpt(sample->pair, strlen(sample->pair), SHOWN) : NULL;
-      fprintf(out, "\"%s\"", text ? text : "");
-      if (pair) fprintf(out, " and \"%s\"", pair);
-      fputc('\n', out);
-      print_classes(out, weights, r->count, r->index, r->probability);
-      free(text);
-      free(pair);
-      continue;
-    }
-    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_build_text(sample->text, strlen(sample->text)), "tokens",
-                             (json_int_t)texts_length(texts, i), "top", json_classes(weights, r->count, r->index, r->probability),
-                             "milliseconds", 1e3 * r->seconds);
-    if (text && sample->pair) json_object_set_new(text, "pair", json_build_text(sample->pair, strlen(sample->pair)));
-    json_array_append_new(list, text);
-  }
-  return list;
-}
 
 /* The share of the transfer time of codes in which the node did not wait for them; NAN where it was not measured. */
 static double hidden_share(const NodeStatistics *node) {
@@ -248,66 +189,6 @@ json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *te
   if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
   fprintf(out, "   mean loss %.4f\n", e->loss);
   if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sum_of_nodes(leader).bytes_sent);
-  return NULL;
-}
-
-json_t *report_selftest(FILE *out, const SelftestReport *r) {
-  if (!out)
-    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "passed", (int)r->passed, "nodes", r->nodes,
-                     "pictures", (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed",
-                     (json_int_t)r->followed, "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute),
-                     "worst_logit_of_allowed", json_build_number(r->worst_same), "worst_replayed_of_allowed",
-                     json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason", r->reason);
-  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, r->nodes == 1 ? "" : "s");
-  if (r->codes) {
-    fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
-    fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
-            100 * share(r->ties, r->codes), 100 * r->ties_allowed);
-    fprintf(out, "%-44s %lld\n", "  that follow from those in later blocks", (long long)r->followed);
-    fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
-  }
-  fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
-  if (r->same_images < r->images)
-    fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
-  if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
-  fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", printable(r->reason));
-  return NULL;
-}
-
-json_t *report_generation(FILE *out, const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
-  static const char *const ends[] = {
-#define REPORT_END(name, text) text,
-      GENERATE_ENDS(REPORT_END)
-#undef REPORT_END
-  };
-  const GenerateMemory *m = &g->memory;
-  const double rate = g->ids.count > 1 ? per_second((double)(g->ids.count - 1), g->seconds) : 0; /* after the first token */
-  if (!out) {
-    json_t *ids = json_array();
-    json_t *memory =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared",
-                  (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
-                  (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
-    for (size_t i = 0; i < g->ids.count; i++) json_array_append_new(ids, json_integer(g->ids.ids[i]));
-    return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_build_text(prompt, bytes), "text",
-                     json_build_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end", ends[g->end],
-                     "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder, "first_token_ms", 1e3 * g->first_seconds,
-                     "decode_ms", 1e3 * g->seconds, "tokens_per_second", rate, "bytes_sent", (json_int_t)g->bytes_sent, "memory", memory);
-  }
-  const struct {
-    const char *what;
-    int64_t bytes;
-  } rows[] = {{"weights (shared by all nodes)", m->weights},        {"codebooks (shared)", m->codebooks},
-              {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
-              {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
-  fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
-          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
-  fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, rate, ends[g->end]);
-  if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
-  fprintf(out, "memory of node %d:\n", g->decoder);
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
-  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
-          100 * share(m->cache_rows + m->cache_codes, m->cache_full));
   return NULL;
 }
 

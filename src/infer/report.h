@@ -1,26 +1,14 @@
 /* Output of astra-infer: predictions, statistics of the nodes, accuracy, the decision of a self-test; as text or as JSON. */
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
-#include "infer/classify.h"
 #include "infer/evaluate.h"
-#include "infer/generate.h"
-#include "infer/selftest.h"
 #include <jansson.h>
 #include <stdio.h>
 
-/* A text to classify, or a pair of texts; pair may be NULL. */
-typedef struct TextSample {
-  const char *text, *pair;
-} TextSample;
-
 /* Each writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
-json_t *report_images(FILE *out, const Weights *weights, const ImageResult *results, int count);
-json_t *report_texts(FILE *out, const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results);
 json_t *report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
 json_t *report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
 json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
-json_t *report_selftest(FILE *out, const SelftestReport *report);
-json_t *report_generation(FILE *out, const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
 /* The devices: the table with the sums of all requests, or a fresh JSON value. */
 void report_nodes(FILE *out, const Leader *leader);

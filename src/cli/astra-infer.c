@@ -420,6 +420,30 @@ static Status classify_texts(const InferSettings *s, InferRun *run, const char *
 
 enum { IMAGES_OF_A_REQUEST = 64 };
 
+static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
+static double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+/* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+static json_t *report_images_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
+  const ReportSent sent = report_sent(leader, e->samples);
+  const double bytes_per_image = e->samples > 0 ? (double)sent.bytes / (double)e->samples : 0;
+  if (!out)
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
+                     share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
+                     per_second((double)e->samples, e->seconds), "bytes_per_picture", bytes_per_image, "bytes_per_token_block_receiver",
+                     sent.token_bytes, "coded_bits_per_token_block_receiver", sent.coded_bits, "packed_bits_per_token_block_receiver",
+                     sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
+          leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second((double)e->samples, e->seconds));
+  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
+  if (sent.codes)
+    fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n", bytes_per_image,
+            sent.token_bytes);
+  report_bits(out, &sent);
+  if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
+  return NULL;
+}
+
 static Status evaluate_images(const InferSettings *s, InferRun *run) {
   Evaluation evaluation;
   int64_t batch = s->batch > 0 ? s->batch : IMAGES_OF_A_REQUEST;
@@ -433,13 +457,13 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   if (s->json) {
-    json_t *value = report_evaluation(NULL, run->leader, &evaluation);
+    json_t *value = report_images_evaluation(NULL, run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     report_traffic_json(value, run->leader, evaluation.samples, false);
     return infer_run_print_json(value, run);
   }
-  report_evaluation(stdout, run->leader, &evaluation);
+  report_images_evaluation(stdout, run->leader, &evaluation);
   report_traffic(stdout, run->leader, evaluation.samples, false);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
@@ -476,6 +500,27 @@ static Status open_set(Job *job) {
     if (status != STATUS_OK) return status_wrap(status, "text %lld of %s", (long long)i + 1, s->dataset);
   }
   return STATUS_OK;
+}
+
+/* As report_images_evaluation. */
+static json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
+  const ReportSent sent = report_sent(leader, e->samples);
+  if (!out)
+    return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy", e->accuracy,
+                     "matthews", json_build_number(e->matthews), "loss", json_build_number(e->loss), "shortest",
+                     (json_int_t)texts->shortest, "longest", (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds",
+                     e->seconds, "texts_per_second", per_second((double)e->samples, e->seconds), "bytes_sent", (json_int_t)sent.bytes,
+                     "nodes", report_nodes_json(leader));
+  int nodes = leader_nodes(leader);
+  double matthews = e->matthews;
+  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)e->samples,
+          (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds,
+          per_second((double)e->samples, e->seconds));
+  fprintf(out, "accuracy %.2f%%", 100 * e->accuracy);
+  if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
+  fprintf(out, "   mean loss %.4f\n", e->loss);
+  if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sent.bytes);
+  return NULL;
 }
 
 static Status evaluate_job(Job *job) {
@@ -539,7 +584,7 @@ static json_t *report_selftest(FILE *out, const SelftestReport *r) {
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
     fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
-            100 * ((double)r->ties / (double)r->codes), 100 * r->ties_allowed);
+            100 * share(r->ties, r->codes), 100 * r->ties_allowed);
     fprintf(out, "%-44s %lld\n", "  that follow from those in later blocks", (long long)r->followed);
     fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
   }

@@ -556,6 +556,33 @@ static void put_convention(json_t *value, const Convention *c) {
   json_object_set_new(value, "bytes", json_integer((json_int_t)c->page_bytes));
 }
 
+/* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
+static json_t *report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *e) {
+  const ReportSent sent = report_sent(leader, e->windows);
+  const double right = e->score.counted > 0 ? (double)e->score.correct / (double)e->score.counted : 0;
+  const double rate = e->seconds > 0 ? (double)e->score.counted / e->seconds : 0;
+  if (!out)
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o}", "windows", (json_int_t)e->windows,
+                     "context", (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
+                     json_build_number(e->score.loss), "perplexity", json_build_number(e->perplexity), "bits_per_byte",
+                     json_build_number(e->bits_per_byte), "bytes", (json_int_t)e->bytes, "accuracy", right, "seconds", e->seconds,
+                     "tokens_per_second", rate, "bytes_sent", (json_int_t)sent.bytes, "bytes_per_token_block_receiver", sent.token_bytes,
+                     "coded_bits_per_token_block_receiver", sent.coded_bits, "packed_bits_per_token_block_receiver", sent.packed_bits,
+                     "nodes", report_nodes_json(leader));
+  const RequestScore *score = &e->score;
+  int nodes = leader_nodes(leader);
+  fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
+          (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, rate);
+  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", e->perplexity, score->loss, (long long)score->counted);
+  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", e->bits_per_byte,
+          (long long)e->bytes, 100 * right);
+  if (sent.codes)
+    fprintf(out, "sent %llu bytes by all nodes together; %g bytes per token, block, codebook set and receiver\n",
+            (unsigned long long)sent.bytes, sent.token_bytes);
+  report_bits(out, &sent);
+  return NULL;
+}
+
 static Status print(const InferSettings *s, const InferRun *run, const Text *text, const TextEvaluation *evaluation) {
   bool convention = s->perplexity != PERPLEXITY_AUTO;
   Convention measured = {0};

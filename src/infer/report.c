@@ -33,19 +33,6 @@ static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
   return copies > 0 ? (double)sum / copies : 0;
 }
 
-static double token_bytes(const Leader *leader, int64_t samples) { return per_token(leader, samples, sum_of_nodes(leader).payload_sent); }
-
-static double token_bits(const Leader *leader, int64_t samples, bool coded) {
-  NodeStatistics sum = sum_of_nodes(leader);
-  return per_token(leader, samples, coded ? sum.coded_bits : sum.packed_bits);
-}
-
-static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
-static double bytes_per_image(const Leader *leader, int64_t samples) {
-  return samples > 0 ? (double)sum_of_nodes(leader).bytes_sent / (double)samples : 0;
-}
-static double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
-
 /* The share of the transfer time of codes in which the node did not wait for them; NAN where it was not measured. */
 static double hidden_share(const NodeStatistics *node) {
   if (node->span <= 0) return NAN;
@@ -121,75 +108,19 @@ json_t *report_nodes_json(const Leader *leader) {
   return list;
 }
 
-/* The saving of entropy coding, if there is one. */
-static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
-  double coded = token_bits(leader, samples, true), packed = token_bits(leader, samples, false);
-  if (coded < packed)
-    fprintf(out, "entropy coding: %.2f bits per token instead of %.2f (%+.1f%%)\n", coded, packed, 100 * (coded / packed - 1));
+ReportSent report_sent(const Leader *leader, int64_t samples) {
+  const NodeStatistics sum = sum_of_nodes(leader);
+  return (ReportSent){.bytes = sum.bytes_sent,
+                      .codes = leader_nodes(leader) > 1 && sends_codes(leader),
+                      .token_bytes = per_token(leader, samples, sum.payload_sent),
+                      .coded_bits = per_token(leader, samples, sum.coded_bits),
+                      .packed_bits = per_token(leader, samples, sum.packed_bits)};
 }
 
-json_t *report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
-  if (!out)
-    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
-                     share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
-                     per_second((double)e->samples, e->seconds), "bytes_per_picture", bytes_per_image(leader, e->samples),
-                     "bytes_per_token_block_receiver", token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver",
-                     token_bits(leader, e->samples, true), "packed_bits_per_token_block_receiver", token_bits(leader, e->samples, false),
-                     "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
-  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
-          leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second((double)e->samples, e->seconds));
-  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
-  if (leader_nodes(leader) > 1 && sends_codes(leader))
-    fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n",
-            bytes_per_image(leader, e->samples), token_bytes(leader, e->samples));
-  report_bits(out, leader, e->samples);
-  if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
-  return NULL;
-}
-
-json_t *report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *e) {
-  if (!out)
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o}", "windows", (json_int_t)e->windows,
-                     "context", (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
-                     json_build_number(e->score.loss), "perplexity", json_build_number(e->perplexity), "bits_per_byte",
-                     json_build_number(e->bits_per_byte), "bytes", (json_int_t)e->bytes, "accuracy",
-                     share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds, "tokens_per_second",
-                     per_second((double)e->score.counted, e->seconds), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent,
-                     "bytes_per_token_block_receiver", token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver",
-                     token_bits(leader, e->windows, true), "packed_bits_per_token_block_receiver", token_bits(leader, e->windows, false),
-                     "nodes", report_nodes_json(leader));
-  const RequestScore *score = &e->score;
-  int nodes = leader_nodes(leader);
-  fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
-          (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds,
-          per_second((double)e->score.counted, e->seconds));
-  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", e->perplexity, score->loss, (long long)score->counted);
-  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", e->bits_per_byte,
-          (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
-  if (nodes > 1 && sends_codes(leader))
-    fprintf(out, "sent %llu bytes by all nodes together; %g bytes per token, block, codebook set and receiver\n",
-            (unsigned long long)sum_of_nodes(leader).bytes_sent, token_bytes(leader, e->windows));
-  report_bits(out, leader, e->windows);
-  return NULL;
-}
-
-json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
-  if (!out)
-    return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy", e->accuracy,
-                     "matthews", json_build_number(e->matthews), "loss", json_build_number(e->loss), "shortest",
-                     (json_int_t)texts->shortest, "longest", (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds",
-                     e->seconds, "texts_per_second", per_second((double)e->samples, e->seconds), "bytes_sent",
-                     (json_int_t)sum_of_nodes(leader).bytes_sent, "nodes", report_nodes_json(leader));
-  int nodes = leader_nodes(leader);
-  double matthews = e->matthews;
-  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)e->samples,
-          (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds,
-          per_second((double)e->samples, e->seconds));
-  fprintf(out, "accuracy %.2f%%", 100 * e->accuracy);
-  if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
-  fprintf(out, "   mean loss %.4f\n", e->loss);
-  if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sum_of_nodes(leader).bytes_sent);
-  return NULL;
+void report_bits(FILE *out, const ReportSent *sent) {
+  if (sent->coded_bits < sent->packed_bits)
+    fprintf(out, "entropy coding: %.2f bits per token instead of %.2f (%+.1f%%)\n", sent->coded_bits, sent->packed_bits,
+            100 * (sent->coded_bits / sent->packed_bits - 1));
 }
 
 /* ---- traffic between the nodes, and by the formulas of nn/strategy.h summed over the devices that take part ---- */

@@ -1,14 +1,21 @@
-/* Output of astra-infer: predictions, statistics of the nodes, accuracy, the decision of a self-test; as text or as JSON. */
+/* Output that several commands of astra-infer share: statistics of the nodes and their traffic, as text or as JSON. */
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
-#include "infer/evaluate.h"
+#include "infer/cluster/leader.h"
 #include <jansson.h>
 #include <stdio.h>
 
-/* Each writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
-json_t *report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
-json_t *report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
-json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
+/* What all nodes sent together, and of it per token, block, site and receiver (0 where none sends codes). */
+typedef struct ReportSent {
+  uint64_t bytes;
+  bool codes; /* several nodes, whose strategy sends codes */
+  double token_bytes, coded_bits, packed_bits;
+} ReportSent;
+
+ReportSent report_sent(const Leader *leader, int64_t samples);
+
+/* A line with the saving of entropy coding, if there is one. */
+void report_bits(FILE *out, const ReportSent *sent);
 
 /* The devices: the table with the sums of all requests, or a fresh JSON value. */
 void report_nodes(FILE *out, const Leader *leader);

@@ -170,14 +170,25 @@ section_bandwidth() {
   note bandwidth memory-read-GB 1 "$(sed -nE 's/^memory: *read ([0-9.]+) GB.*/\1/p' "$work/peak")" 1
 }
 
-# quoting MODEL NAME: texts that quote, with and without drafts, from a prompt of the file `quote`, which is JSON.
+# gpt2-mini's texts from blocks as wide and as many as GPT-2 small's (make_wide; the vocabulary is gpt2-mini's 4,096): random weights say nothing
+# that can be guessed.
+wide=$work/wide
+make_wide_model() {
+  [ ! -d "$wide" ] || return 0
+  make --no-print-directory "$build/tests/infer/make_wide" >/dev/null
+  "$build/tests/infer/make_wide" checkpoints/gpt2-mini "$wide"
+  cp checkpoints/gpt2-mini/tokenizer.json "$wide"
+}
+
+# quoting MODEL NAME: texts that quote, with and without drafts: a passage, and its first third again to go on from.
 quoting() {
   local model=$1 name=$2 turn way
   serve off taskset -c 0 -- --nodes 1 --speculate off
   serve lookup taskset -c 0 -- --nodes 1 --speculate lookup
   for ((turn = 0; turn <= turns; turn++)); do
-    "quote_$name" "$turn" |
-      jq --argjson new "$((new < 96 ? new : 96))" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: .}' >"$work/request-0"
+    head -c $((10000 + turn * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
+    { cat "$work/passage" && printf '\n\n' && head -c 250 "$work/passage"; } >"$work/quote"
+    jq -n --rawfile prompt "$work/quote" --argjson new "$((new < 96 ? new : 96))" '{model: "gpt2", temperature: 0, max_tokens: $new, prompt: $prompt}' >"$work/request-0"
     for way in off lookup; do
       read -r tokens seconds < <(ask "$way" 1)
       jq -r '.choices[0].text' "$work/answer-0" >"$work/text-$way"
@@ -190,19 +201,10 @@ quoting() {
   stop_all
 }
 
-# Of a trained model, which is small: a passage, and its first third again to go on from.
-quote_mini() { # TURN
-  head -c $((10000 + $1 * 2000)) datasets/enwiki-sample/train.txt | tail -c 750 | tr -cd ' -~\n' >"$work/passage"
-  { cat "$work/passage" && printf '\n\n' && head -c 250 "$work/passage"; } | jq -Rs .
-}
-# Of the large one, whose random weights soon repeat themselves.
-quote_small() { # TURN
-  requests 1 32 1 0
-  jq .prompt "$work/request-0"
-}
 section_lookup() {
   quoting checkpoints/gpt2-mini mini
-  quoting "$model" small
+  make_wide_model
+  quoting "$wide" wide
 }
 
 median() { sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
@@ -248,13 +250,11 @@ section_overhead() {
   stop_all
 }
 
-# A trained model again, since random weights say nothing that a copy could guess: gpt2-mini's texts from blocks as wide and as many as GPT-2
-# small's (make_wide; the vocabulary is gpt2-mini's 4,096). The link is a token bucket and, for its latency, a proxy (make_callers delay).
+# The link is a token bucket and, for its latency, a proxy (make_callers delay).
 section_drafts() {
-  local turn name address rate=10mbit model=$work/wide
-  make --no-print-directory "$build"/tests/infer/make_{wide,callers} >/dev/null
-  "$build/tests/infer/make_wide" checkpoints/gpt2-mini "$model"
-  cp checkpoints/gpt2-mini/tokenizer.json "$model"
+  local turn name address rate=10mbit model=$wide
+  make --no-print-directory "$build/tests/infer/make_callers" >/dev/null
+  make_wide_model
   make_network
   "$bin/astra-infer" keygen "$work/drafts-key" 2>/dev/null
   serve off taskset -c 0 -- --nodes 1 --speculate off
@@ -347,7 +347,7 @@ table() {
   for name in fp32 bf16 int8 int4; do
     ratio "step of $texts sequences against one, $prompt tokens before, $name" batching "step-$name-one" "step-$name-all" 4
   done
-  ratio "GPT-2 small that repeats itself, greedy: --speculate lookup against off; $(value lookup small-drafted) of $(value lookup small-drafts) drafts were right" lookup small-off small-lookup 1.5
+  ratio "gpt2-mini as wide as GPT-2 small, that quotes, greedy: --speculate lookup against off; $(value lookup wide-drafted) of $(value lookup wide-drafts) drafts were right" lookup wide-off wide-lookup 1.5
   ratio "gpt2-mini that quotes, greedy, the same; $(value lookup mini-drafted) of $(value lookup mini-drafts) drafts were right" lookup mini-off mini-lookup 1.5
   for name in draft auto; do
     ratio "gpt2-mini as wide as GPT-2 small, greedy, a device drafts over 10 Mbit/s and 2 ms: --speculate $name against off; $(value drafts "$name-right") of $(value drafts "$name-checked") drafts were right" \

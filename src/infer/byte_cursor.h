@@ -45,11 +45,11 @@ static inline void byte_cursor_u64(ByteCursor *c, uint64_t *field) {
   c->at += 8;
 }
 static inline void byte_cursor_double(ByteCursor *c, double *field) {
-  if (c->parses)
-    *field = wire_get_double(c->at);
-  else
-    wire_put_double(c->at, *field);
-  c->at += 8;
+  double value = c->parses ? 0 : *field;
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  byte_cursor_u64(c, &bits);
+  memcpy(field, &bits, sizeof bits);
 }
 /* As float32. */
 static inline void byte_cursor_float(ByteCursor *c, double *field) {

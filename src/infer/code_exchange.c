@@ -505,17 +505,6 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 
 /* ---- requests ---- */
 
-static void meet_peers(CodeExchange *ex) {
-  const CodeExchangeSetup *setup = &ex->setup;
-  ex->senders = ex->receivers = 0;
-  for (int d = 0; d < setup->nodes; d++) {
-    const int span = span_of(ex, d), own = span_of(ex, setup->self);
-    if (d == setup->self || shared_of(setup->layout, span) == 0 || setup->layout->rows == 0) continue;
-    if (!(setup->causal && span > own)) ex->senders |= (uint64_t)1 << d;
-    if (!(setup->causal && span < own)) ex->receivers |= (uint64_t)1 << d;
-  }
-}
-
 /* The transport reads the rules of the last request until it has these: they have memory of their own. */
 static void make_rules(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
@@ -553,7 +542,13 @@ Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *
   ex->request = *request;
   ex->exchange.parts = request->batch > 1 || request->whole ? 1 : parts_of(setup);
   ex->statistics = (NodeStatistics){0};
-  meet_peers(ex);
+  ex->senders = ex->receivers = 0;
+  for (int d = 0; d < setup->nodes; d++) {
+    const int span = span_of(ex, d), own = span_of(ex, setup->self);
+    if (d == setup->self || shared_of(setup->layout, span) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && span > own)) ex->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && span < own)) ex->receivers |= (uint64_t)1 << d;
+  }
   make_rules(ex);
   if (!setup->transport) return STATUS_OK;
   return note_fault(ex, transport_thread_begin_request(setup->transport, request->number, request->batch, &ex->rules[request->number & 1],

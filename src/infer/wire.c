@@ -24,13 +24,6 @@ void wire_put_double(uint8_t *bytes, double value) {
   wire_put_u64(bytes, bits);
 }
 
-double wire_get_double(const uint8_t *bytes) {
-  uint64_t bits = wire_get_u64(bytes);
-  double value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
   wire_put_u32(bytes, WIRE_MAGIC);
   bytes[4] = WIRE_VERSION;

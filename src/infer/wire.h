@@ -138,7 +138,6 @@ uint32_t wire_get_u32(const uint8_t *bytes);
 void wire_put_u64(uint8_t *bytes, uint64_t value);
 uint64_t wire_get_u64(const uint8_t *bytes);
 void wire_put_double(uint8_t *bytes, double value);
-double wire_get_double(const uint8_t *bytes);
 
 /* Arrays of little-endian float32. */
 void wire_pack_floats(const float *values, size_t count, uint8_t *bytes);

@@ -156,16 +156,6 @@ static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context)
   return status;
 }
 
-static Status catalogue_new(OfferCatalogue **out, const char *checkpoint) {
-  OfferCatalogue *catalogue = *out = calloc(1, sizeof *catalogue);
-  if (catalogue) catalogue->checkpoint = strdup(checkpoint);
-  if (catalogue) pthread_mutex_init(&catalogue->lock, NULL);
-  if (catalogue && catalogue->checkpoint) return STATUS_OK;
-  offer_catalogue_free(catalogue);
-  *out = NULL;
-  return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
-}
-
 void offer_catalogue_free(OfferCatalogue *catalogue) {
   if (!catalogue) return;
   for (int i = 0; i < catalogue->list.count; i++) close(catalogue->descriptors[i]);
@@ -303,7 +293,16 @@ static void *run(void *context) {
 }
 
 Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name) {
-  if (!*catalogue) TRY(catalogue_new(catalogue, checkpoint));
+  if (!*catalogue) {
+    OfferCatalogue *made = calloc(1, sizeof *made);
+    if (made) made->checkpoint = strdup(checkpoint);
+    if (made) pthread_mutex_init(&made->lock, NULL);
+    if (!made || !made->checkpoint) {
+      offer_catalogue_free(made);
+      return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
+    }
+    *catalogue = made;
+  }
   Offer *offer = *out = calloc(1, sizeof *offer);
   if (!offer) return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
   offer->catalogue = *catalogue;

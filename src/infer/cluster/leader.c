@@ -544,8 +544,13 @@ void leader_use_groups(Leader *leader, int groups) {
 }
 
 Status leader_watch(Leader *leader) {
+  Status status = STATUS_OK;
   hold(leader);
-  Status status = leader_epoch_watch(leader);
+  if (leader_under_way(leader) == 0 && leader->sequences.count == 0 && !(leader->options.stop && *leader->options.stop)) {
+    status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
+    if (status == STATUS_OK && leader->epoch.complainer >= 0) status = STATUS_PEER;
+    status = status == STATUS_OK ? leader_epoch_rejoin(leader) : leader_epoch_recover(leader, status);
+  }
   release(leader);
   return status;
 }

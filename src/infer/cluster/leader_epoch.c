@@ -566,13 +566,6 @@ Status leader_epoch_poll(Leader *leader, int also, double seconds) {
   return status == STATUS_OK ? STATUS_OK : recover(leader, status);
 }
 
-Status leader_epoch_watch(Leader *leader) {
-  if (leader->queue.submitted > leader->queue.collected || leader->sequences.count > 0 || interrupted(leader)) return STATUS_OK;
-  Status status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
-  if (status == STATUS_OK && leader->epoch.complainer >= 0) status = STATUS_PEER;
-  return status == STATUS_OK ? leader_epoch_rejoin(leader) : leader_epoch_recover(leader, status);
-}
-
 /* ---- rejoining */
 
 /* Devices that could take part and do not. */

@@ -183,9 +183,6 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token);
  * failures where the options allow it; all sequences are lost then. */
 Status leader_epoch_poll(Leader *leader, int also, double seconds);
 
-/* While nothing is in flight: handles what connections bring, a loss among it, and takes back devices that can be reached again. */
-Status leader_epoch_watch(Leader *leader);
-
 /* Another bit rate is wanted than that of the epoch, and may begin: sequences, which have one for life, are waited for. */
 bool leader_epoch_rate_due(const Leader *leader);
 

@@ -95,14 +95,6 @@ static Status apply_head(Leader *leader, const LeaderRequest *request) {
   return STATUS_OK;
 }
 
-static Status take_images(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  TRY(apply_head(leader, request));
-  answer->logits = leader->logits;
-  if (!request->request.codes) return STATUS_OK;
-  answer->codes = leader->codes;
-  return gather_codes(leader, request, leader->partition.order);
-}
-
 /* ---- texts */
 
 /* The failure of a node's answer, with its name. */
@@ -151,18 +143,21 @@ static Status take_score(Leader *leader, const LeaderRequest *request, LeaderAns
                     (unsigned long long)sent);
 }
 
-static Status take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  size_t numbers = (size_t)(request->request.batch * weights_outputs(leader->setup.weights));
-  for (int d = 0; d < leader->epoch.nodes; d++) {
+/* ---- any of them */
+
+/* Logits, of images or of the last tokens of texts, and the codes where they were asked for. */
+static Status take_logits(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+  const bool texts = leader->setup.split != NULL;
+  const size_t numbers = (size_t)(request->request.batch * weights_outputs(leader->setup.weights));
+  if (!texts) TRY(apply_head(leader, request));
+  for (int d = 0; d < leader->epoch.nodes && texts; d++) {
     if (request->shares[d].last) wire_parse_reals(request->results[d] + WIRE_STATISTICS, numbers, leader->logits);
   }
   answer->logits = leader->logits;
   if (!request->request.codes) return STATUS_OK;
   answer->codes = leader->codes;
-  return gather_codes(leader, request, NULL);
+  return gather_codes(leader, request, texts ? NULL : leader->partition.order);
 }
-
-/* ---- any of them */
 
 LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->queue.requests[(leader->queue.collected + 1) & 1]; }
 
@@ -204,7 +199,7 @@ Status leader_requests_take(Leader *leader, const LeaderRequest *slot, LeaderAns
   case WIRE_SCORE:
     return take_score(leader, slot, answer);
   default:
-    return leader->setup.split ? take_last(leader, slot, answer) : take_images(leader, slot, answer);
+    return take_logits(leader, slot, answer);
   }
 }
 

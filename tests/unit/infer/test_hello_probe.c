@@ -41,7 +41,15 @@ static void a_profile_goes_there_and_back(void **state) {
   hello_profile(byte_cursor_to(bytes), &sent);
   assert_int_equal(hello_profile(byte_cursor_from(bytes), &came), STATUS_OK);
   assert_memory_equal(&sent, &came, sizeof sent);
-  assert_true(wire_get_double(bytes) == 1e-11 && wire_get_double(bytes + 24) == 1e-12 && wire_get_double(bytes + 72) == 1e-10);
+  const struct {
+    int at;
+    double value;
+  } fields[] = {{0, 1e-11}, {24, 1e-12}, {72, 1e-10}};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    uint8_t expected[8];
+    wire_put_double(expected, fields[i].value);
+    assert_memory_equal(bytes + fields[i].at, expected, sizeof expected);
+  }
 }
 
 static void a_speed_that_none_can_have_is_refused(void **state) {

@@ -150,7 +150,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   served->settings.checkpoint = directory;
   TRY(infer_run_network(&served->settings, &served->run));
   TRY(infer_run_load(&served->settings, &served->run));
-  TRY(weights_pack_where_roomy(&served->run.weights));
+  TRY(weights_pack(&served->run.weights, true));
   InferRun *run = &served->run;
   bool text = config_is_decoder(run->weights.config);
   if (text) TRY(open_texts(s, served, model));

@@ -546,7 +546,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));
   TRY(use_rate(s, &run->weights));
-  if (s->dataset) TRY(weights_pack(&run->weights));
+  if (s->dataset) TRY(weights_pack(&run->weights, false));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);

@@ -159,11 +159,10 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
   return weights->bf16 ? model_pack_weights(weights->model, true) : STATUS_OK;
 }
 
-Status weights_pack(Weights *weights) { return weights->bf16 ? STATUS_OK : model_pack_weights(weights->model, false); }
-
-Status weights_pack_where_roomy(Weights *weights) {
+Status weights_pack(Weights *weights, bool where_roomy) {
   const double bytes = (double)param_count_numbers(model_params(weights->model)) * sizeof(real);
-  return bytes < memory_available() / 4 ? weights_pack(weights) : STATUS_OK;
+  if (weights->bf16 || (where_roomy && bytes >= memory_available() / 4)) return STATUS_OK;
+  return model_pack_weights(weights->model, false);
 }
 
 static Status make_tables(const Weights *weights, WeightsRate *rate, size_t memory) {

@@ -74,12 +74,9 @@ Status weights_make_drafts(Weights *weights, const char *directory);
 
 /* Packs matrices in full width for faster products (model_pack_weights), into memory that forked children share: as much as they take
  * already. Worth it for many requests: packing takes about as long as a forward pass of 200 tokens. Call after weights_use_precision, which
- * packs those in bf16 itself. */
-Status weights_pack(Weights *weights);
-
-/* The same for what runs for long, where they take less than a quarter of the free memory: a step of 8 texts then takes a quarter less time
- * than from the file's pages (shape of GPT-2 small in fp32). */
-Status weights_pack_where_roomy(Weights *weights);
+ * packs those in bf16 itself. where_roomy: for what runs for long, only where they take less than a quarter of the free memory; a step of 8
+ * texts then takes a quarter less time than from the file's pages (shape of GPT-2 small in fp32). */
+Status weights_pack(Weights *weights, bool where_roomy);
 
 /* The weights are mapped from files, which may be written to while they are in use. weights_unchanged: BAD_FILE when that has happened,
  * after which no answer may be given; called after computing and before answering, it misses nothing. weights_guard: from now on reading

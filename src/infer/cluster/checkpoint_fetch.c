@@ -282,15 +282,6 @@ static Status fetch_files(Fetch *f) {
   return STATUS_OK;
 }
 
-/* The leader hangs up when it has read the last message. */
-static void say_last(Fetch *f, WireHeader header) {
-  double until = clock_now() + last_seconds;
-  if (!connection_is_open(f->control) || connection_queued(f->control) == CONNECTION_QUEUE) return;
-  if (send_message(f, f->last, header) != STATUS_OK) return;
-  while (connection_is_open(f->control) && clock_now() < until && connections_step(&f->control, 1, CONNECTION_IDLE_SLICE) == STATUS_OK)
-    continue;
-}
-
 static Status fetch(Fetch *f) {
   const char *directory = f->place->directory;
   char *earlier = NULL;
@@ -344,7 +335,11 @@ int checkpoint_fetch_run(const FetchPlace *place) {
     last = (WireHeader){.kind = WIRE_REFUSE, .bytes = (uint32_t)strnlen(status_message(), WIRE_TEXT)};
     memcpy(f->last + WIRE_HEADER, status_message(), last.bytes);
   }
-  say_last(f, last);
+  const double until = clock_now() + last_seconds;
+  bool hears = connection_is_open(f->control) && connection_queued(f->control) < CONNECTION_QUEUE;
+  hears = hears && send_message(f, f->last, last) == STATUS_OK;
+  while (hears && clock_now() < until) /* the leader hangs up when it has read the last message */
+    hears = connection_is_open(f->control) && connections_step(&f->control, 1, CONNECTION_IDLE_SLICE) == STATUS_OK;
   close_file(f);
   if (f->folder >= 0) close(f->folder);
   EVP_MD_CTX_free(f->digest);

@@ -448,18 +448,15 @@ void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
 
 static bool held_back(const Connection *c) { return c->got >= WIRE_HEADER && !c->payload; }
 
-/* Once the header is complete: checks it and asks the owner for a place. */
-static Status place_payload(Connection *c) {
-  Status status = wire_parse(c->head, c->sink.max_payload, &c->header);
-  if (status == STATUS_OK) status = wire_check_sender(&c->header, c->sink.from);
-  if (status == STATUS_OK) status = c->sink.place(c->sink.context, c, &c->header, &c->payload);
-  return status == STATUS_OK ? STATUS_OK : fail(c, status);
-}
-
 /* Headers and payloads in turn, until nothing more is there or the owner has no room for a payload. */
 static Status read_some(Connection *c) {
   while (connection_is_open(c)) {
-    if (held_back(c)) TRY(place_payload(c));
+    if (held_back(c)) { /* the header is complete: the owner is asked for a place */
+      Status status = wire_parse(c->head, c->sink.max_payload, &c->header);
+      if (status == STATUS_OK) status = wire_check_sender(&c->header, c->sink.from);
+      if (status == STATUS_OK) status = c->sink.place(c->sink.context, c, &c->header, &c->payload);
+      if (status != STATUS_OK) return fail(c, status);
+    }
     if (held_back(c)) return STATUS_OK;
     const bool head = c->got < WIRE_HEADER;
     const size_t wanted = head ? WIRE_HEADER - c->got : WIRE_HEADER + (size_t)c->header.bytes - c->got;

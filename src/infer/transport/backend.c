@@ -346,7 +346,7 @@ static void udp_free(Backend *self) {
  */
 
 enum { WORD = 8 + UDP_KEY_BYTES };
-static const double look_seconds = 0.05;
+static const double look_seconds = 0.05, write_seconds = 0.002; /* between looks, and where a new connection had no room for a word */
 static const char label[] = "EXPORTER-astra-2 data";
 
 typedef struct Agreement {
@@ -379,15 +379,16 @@ static Status step(Agreement *m, int d) {
 static Status exchange_words(Agreement *m) {
   const BackendPeers *p = m->peers;
   for (double until = clock_now() + p->seconds;;) {
-    struct pollfd polls[WIRE_NODES];
+    Connection *waiting[WIRE_NODES];
     int count = 0, late = -1;
+    bool writes = false;
     for (int d = 0; d < p->nodes; d++) {
       if (d == p->self) continue;
       TRY(step(m, d));
       if (m->out[d] == (size_t)WORD && m->in[d] == (size_t)WORD) continue;
       late = d;
-      short events = connection_events(p->channels[d], m->in[d] < (size_t)WORD, m->out[d] < (size_t)WORD);
-      polls[count++] = (struct pollfd){.fd = connection_fd(p->channels[d]), .events = events};
+      waiting[count++] = p->channels[d];
+      writes |= m->out[d] < (size_t)WORD;
     }
     if (late < 0) return STATUS_OK;
     double left = until - clock_now();
@@ -396,7 +397,7 @@ static Status exchange_words(Agreement *m) {
       m->fault = late;
       return status_set(STATUS_TIMEOUT, "node %d did not say within %g s where it takes datagrams", late, p->seconds);
     }
-    poll(polls, (nfds_t)count, (int)ceil(1000 * fmin(left, look_seconds)));
+    TRY(connections_wait(waiting, count, -1, fmin(left, writes ? write_seconds : look_seconds)));
   }
 }
 

@@ -224,16 +224,6 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   return STATUS_OK;
 }
 
-/* Only the node with the last token of a prompt makes tokens, one after another. */
-static Status place_token(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
-  const LeaderRequest *slot = find_request(leader, header->request);
-  bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
-  if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_max)
-    return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which was not expected", header->count, header->request);
-  *payload = leader->queue.token;
-  return STATUS_OK;
-}
-
 static void note_progress(Leader *leader, int node, uint32_t request, uint64_t step) {
   leader->epoch.progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
@@ -245,12 +235,16 @@ static Status place_of_node(Leader *leader, LeaderDevice *device, const WireHead
   bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
   if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
-  if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
+  *payload = leader->queue.token;   /* of a TOKEN; of others nothing is written there */
+  if (header->kind == WIRE_TOKEN) { /* only the node with the last token of a prompt makes tokens, one after another */
+    const LeaderRequest *slot = find_request(leader, header->request);
+    bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
+    if (due && header->count == leader->queue.made_count + 1 && leader->queue.made_count < leader->setup.tokens_max) return STATUS_OK;
+    return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which was not expected", header->count, header->request);
+  }
   bool ready = header->kind == WIRE_READY && header->count == leader->epoch.number && device->state == DEVICE_HERE;
   bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
-  if (!ready && !progress) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
-  *payload = leader->queue.token; /* nothing is written there */
-  return STATUS_OK;
+  return ready || progress ? STATUS_OK : status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
 }
 
 static Status deliver_of_node(Leader *leader, LeaderDevice *device, const WireHeader *header, uint8_t *payload) {

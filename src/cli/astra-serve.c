@@ -150,10 +150,10 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   served->settings.checkpoint = directory;
   TRY(infer_run_network(&served->settings, &served->run));
   TRY(infer_run_load(&served->settings, &served->run));
-  TRY(weights_pack(&served->run.weights, true));
   InferRun *run = &served->run;
   bool text = config_is_decoder(run->weights.config);
   if (text) TRY(open_texts(s, served, model));
+  if (text) TRY(weights_pack(&run->weights, true)); /* before its devices fork, which share it */
   model->weights = &run->weights;
   model->images_max = text ? 0 : settings->batch;
   LeaderOptions wanted = {.batch_max = text ? 1 : settings->batch, .tokens_max = model->tokens_max};

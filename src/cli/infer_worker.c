@@ -112,7 +112,6 @@ static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
   if (status == STATUS_OK && w->drafts && config_is_decoder(weights->config)) status = weights_make_drafts(weights, directory);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
-  if (status == STATUS_OK) status = weights_pack(weights, true);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   weights->cache_full = w->remote_cache != 0;
   free(directory);

@@ -161,7 +161,8 @@ Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
 
 Status weights_pack(Weights *weights, bool where_roomy) {
   const double bytes = (double)param_count_numbers(model_params(weights->model)) * sizeof(real);
-  if (weights->bf16 || (where_roomy && bytes >= memory_available() / 4)) return STATUS_OK;
+  if (weights->bf16 || weights->packed || (where_roomy && bytes >= memory_available() / 4)) return STATUS_OK;
+  weights->packed = true;
   return model_pack_weights(weights->model, false);
 }
 

@@ -35,6 +35,7 @@ typedef struct Weights {
   bool one_rate;          /* no other rate will be used than that in use: the others get no tables */
   NarrowKind cache_kind;  /* of keys and values that decoding caches; NARROW_NONE: reals */
   bool cache_full;        /* decoding caches keys and values of other devices' tokens, not their codes (set after loading) */
+  bool packed;            /* weights_pack */
   bool bf16;              /* weights_use_precision: tapes of these weights use bf16 */
   struct Weights *drafts; /* weights_make_drafts; NULL: none. Copies of this struct borrow it */
 } Weights;
@@ -74,8 +75,8 @@ Status weights_make_drafts(Weights *weights, const char *directory);
 
 /* Packs matrices in full width for faster products (model_pack_weights), into memory that forked children share: as much as they take
  * already. Worth it for many requests: packing takes about as long as a forward pass of 200 tokens. Call after weights_use_precision, which
- * packs those in bf16 itself. where_roomy: for what runs for long, only where they take less than a quarter of the free memory; a step of 8
- * texts then takes a quarter less time than from the file's pages (shape of GPT-2 small in fp32). */
+ * packs those in bf16 itself; a second time nothing happens. where_roomy: for what runs for long, only where they take less than a quarter
+ * of the free memory; a step of 8 texts then takes a quarter less time than from the file's pages (shape of GPT-2 small in fp32). */
 Status weights_pack(Weights *weights, bool where_roomy);
 
 /* The weights are mapped from files, which may be written to while they are in use. weights_unchanged: BAD_FILE when that has happened,

@@ -16,6 +16,7 @@ prompts=("The history of the city" "In 1990 the first" "A computer is a machine 
 
 # start OPTION...: a service behind $work/socket
 start() {
+  : >"$work/err" # what the service before has said is no sign of this one
   "$serve" --checkpoint gpt2="$model" --strategy single --threads 1 --cache-type float32 --listen "unix:$work/socket" --no-log "$@" 2>"$work/err" >"$work/out" &
   server=$!
   for ((i = 0; i < 300; i++)); do

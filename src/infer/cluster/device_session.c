@@ -206,6 +206,7 @@ static Status take_setup(Session *s) {
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, setup));
   TRY(check_agreement(setup, s->place->fingerprints));
   if (config_rates(s->weights.config) > 1) TRY(weights_use_rate(&s->weights, config_rate_groups(s->weights.config, setup->rate)));
+  if (setup->sequences > 0) TRY(weights_pack(&s->weights, true)); /* a service: it stays, and decodes many rows at a time */
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))

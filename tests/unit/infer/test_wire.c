@@ -30,7 +30,7 @@ static void round_trip(void **state) {
 
 static void layout_is_the_documented_one(void **state) {
   (void)state;
-  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 6,    4,    3,    11,   0,    1,    0, 0,
+  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 7,    4,    3,    11,   0,    1,    0, 0,
                                          0x04, 0x03, 0x02, 0x01, 0xD0, 0xC0, 0xB0, 0xA0, 0x03, 0x02, 1, 0};
   uint8_t bytes[WIRE_HEADER];
   wire_pack(&sample, bytes);

@@ -92,6 +92,7 @@ bool drafter_works(const Drafter *d) {
 }
 
 void drafter_step(Drafter *d) {
+  if (!drafter_works(d)) return; /* what it was told last has come in between */
   const int64_t there = kv_pages_tokens(d->pages, d->place), left = d->count - there;
   const DecodeRows rows = {
       .sequence = d->place, .ids = d->text + there, .count = left < PIECE ? left : PIECE, .logits = left <= PIECE ? 1 : 0};

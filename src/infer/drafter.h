@@ -22,7 +22,7 @@ Status drafter_tell(Drafter *drafter, uint32_t sequence, int64_t base, const int
 
 bool drafter_works(const Drafter *drafter); /* accepts NULL */
 
-/* Computes the next draft, or a piece of what it was told. */
+/* Computes the next draft, or a piece of what it was told; nothing where there is nothing to do. */
 void drafter_step(Drafter *drafter);
 
 /* There are as many drafts behind the confirmed ids as are wanted, or as there can be, and more than were taken before. */

@@ -117,6 +117,7 @@ static void what_does_not_follow_is_refused(void **state) {
   tell(d, 7, 10, f.ids + 10, CONTEXT - 12); /* there is room for two more */
   assert_int_equal(run(d, 7, CONTEXT - 2, drafts), 2);
   tell(d, 7, CONTEXT - 2, f.ids, 2);
+  drafter_step(d); /* the text is full */
   assert_false(drafter_works(d) || drafter_ready(d));
   drafter_free(d);
   sample_fixture_close(&f.base);

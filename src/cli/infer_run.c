@@ -600,7 +600,8 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
       json_object_set_new(value, "groups", json_integer(leader_weights(run->leader)->config->astra.groups));
     json_object_set_new(value, "reruns", json_integer(sums->reruns));
     json_object_set_new(value, "incomplete_answers", json_integer(sums->masked));
-    if (run->weights.keys) json_object_set_new(value, "tables", tables_json(run->weights.keys));
+    const KvTables *tables = leader_weights(run->leader)->keys; /* of the last request's bit rate */
+    if (tables) json_object_set_new(value, "tables", tables_json(tables));
     json_object_set_new(value, "fastest_ms", json_build_number(sums->fastest > 0 ? 1e3 * sums->fastest : NAN));
     token_map_name(&run->partition.map, layout);
     if (run->partition.width > 0) json_object_set_new(value, "layout", json_string(layout));

@@ -58,8 +58,7 @@ void leader_sequences_end(Leader *leader, LeaderSequence *sequence) {
 /* ---- messages of devices */
 
 Status leader_sequences_place(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
-  const bool due = !leader->epoch.setting_up || header->kind == WIRE_DRAFTS;
-  if (leader->setup.sequences == 0 || !due || header->bytes > message_max(leader))
+  if (leader->setup.sequences == 0 || header->bytes > message_max(leader))
     return status_set(STATUS_BAD_VALUE, "sent %u bytes of tokens, which were not expected", header->bytes);
   *payload = leader->sequences.messages[leader->epoch.device_of[node]];
   return STATUS_OK;
@@ -87,10 +86,12 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
   return STATUS_OK;
 }
 
+/* Of the last epoch are the tokens of a step that a device was in when it was told to stop. */
 Status leader_sequences_deliver(Leader *leader, int node, const WireHeader *header, const uint8_t *payload) {
   const uint8_t *end = payload + header->bytes;
   ByteCursor at = byte_cursor_from(payload);
   uint32_t count = 0;
+  if (leader->epoch.setting_up) return STATUS_OK;
   while (at.at < end) {
     DecodedToken token = {.number = 0};
     TRY(request_decoded(&at, end, leader->setup.weights->config->vocabulary, &token));

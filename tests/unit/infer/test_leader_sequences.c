@@ -346,6 +346,10 @@ static void drafts_of_devices_are_checked(void **state) {
     sequence.chained = 0;
     assert_int_equal(leader_sequences_drafts(&leader, cases[i].node, &header, payload), STATUS_OK);
     assert_int_equal(sequence.chained, 0);
+    /* Tokens likewise: a device may be in a step when the bit rate changes. */
+    const WireHeader decoded = {.kind = WIRE_DECODED, .count = 1, .bytes = bytes};
+    assert_int_equal(leader_sequences_deliver(&leader, cases[i].node, &decoded, payload), STATUS_OK);
+    assert_int_equal(leader.sequences.token_count, 0);
   }
   sample_fixture_close(&f.base);
 }

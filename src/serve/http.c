@@ -147,11 +147,12 @@ static void *watch_connections(void *argument) {
 /* The connection that has been idle for longest is ended for a new one, so that whoever opens connections without end takes none from
  * those who use theirs. */
 static void make_room(HttpWatch *w) {
-  HttpLink *link = w->oldest;
-  while (link && link->phase != HTTP_HEAD) link = link->newer;
-  if (!link) return;
-  shutdown(link->fd, SHUT_RDWR);
-  link->phase = HTTP_CUT;
+  HttpLink *idle = NULL;
+  for (HttpLink *link = w->oldest; link; link = link->newer)
+    if (link->phase == HTTP_HEAD && (!idle || link->since < idle->since)) idle = link;
+  if (!idle) return;
+  shutdown(idle->fd, SHUT_RDWR);
+  idle->phase = HTTP_CUT;
 }
 
 /* ---- the head of a request */

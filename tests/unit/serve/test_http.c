@@ -372,6 +372,28 @@ static void closes_idle_connections(void **state) {
   finish(f);
 }
 
+/* Whoever asks again and again on an old connection keeps it. */
+static void keeps_connections_in_use(void **state) {
+  (void)state;
+  Fixture *f = start(few_connections, NULL, 0);
+  int steady = client_connect(f->port, 0), fds[24];
+  char text[500];
+  for (int i = 0; i < 24; i++) {
+    if (i % 4 == 0) { /* more come in between than the service keeps */
+      client_send(steady, "GET /hello HTTP/1.1\r\nHost: here\r\n\r\n");
+      assert_true(recv(steady, text, sizeof text, 0) > 0);
+      client_sleep(0.02);
+    }
+    fds[i] = client_connect(f->port, 0);
+    client_sleep(0.01);
+  }
+  client_send(steady, "GET /hello HTTP/1.1\r\nHost: here\r\n\r\n");
+  assert_true(recv(steady, text, sizeof text, 0) > 0);
+  close(steady);
+  for (int i = 0; i < 24; i++) close(fds[i]);
+  finish(f);
+}
+
 /* ---- who may */
 
 static void asks_for_keys(void **state) {
@@ -535,6 +557,7 @@ int main(void) {
                                      cmocka_unit_test(ends_readers_that_stall),
                                      cmocka_unit_test(limits_connections),
                                      cmocka_unit_test(closes_idle_connections),
+                                     cmocka_unit_test(keeps_connections_in_use),
                                      cmocka_unit_test(asks_for_keys),
                                      cmocka_unit_test(refuses_key_files),
                                      cmocka_unit_test(fills_rates_again),

@@ -437,12 +437,7 @@ static Status run_eval(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   TRY(codebooks_config(train, &config));
-  session_set_rates(train, &config.astra);
-  train->entries = config.astra.codebook_size;
-  train->site = (int)config.astra.site;
-  train->rotation = config.astra.rotation;
-  train->prediction = config.astra.prediction;
-  train->plain_prediction = config_plain_prediction(&config.astra);
+  session_set_codebooks(train, &config.astra);
   config_release(&config);
   const char *weights = NULL; /* without --model: the checkpoint that the codebooks are part of */
   if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));

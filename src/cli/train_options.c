@@ -359,12 +359,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", directory);
   TRY(config_load(&config, directory));
   options->model = options->codebooks = directory;
-  session_set_rates(options, &config.astra);
-  options->entries = config.astra.codebook_size;
-  options->site = (int)config.astra.site;
-  options->rotation = config.astra.rotation;
-  options->prediction = config.astra.prediction;
-  options->plain_prediction = config_plain_prediction(&config.astra);
+  session_set_codebooks(options, &config.astra);
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
   config_release(&config);

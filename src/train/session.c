@@ -389,6 +389,15 @@ void session_set_rates(TrainOptions *options, const AstraConfig *astra) {
   for (int rate = 0; rate < astra->rate_count; rate++) options->rates[1 + rate] = astra->rates[rate];
 }
 
+void session_set_codebooks(TrainOptions *options, const AstraConfig *astra) {
+  session_set_rates(options, astra);
+  options->entries = astra->codebook_size;
+  options->site = (int)astra->site;
+  options->rotation = astra->rotation;
+  options->prediction = astra->prediction;
+  options->plain_prediction = config_plain_prediction(astra);
+}
+
 int64_t session_epoch_steps(const Session *session) {
   int64_t steps = session->data.steps / session->options.accumulate;
   return steps > 0 ? steps : 1;

@@ -156,7 +156,9 @@ const char *session_test_name(const Session *session);
 bool session_astra(const Session *session);
 Status session_use_rate(Session *session, int rate); /* model and emulation: what comes next is quantised at this one (config_rates) */
 void session_set_rates(TrainOptions *options, const AstraConfig *astra); /* groups, and all bit rates, of a checkpoint */
-int64_t session_epoch_steps(const Session *session);                     /* optimizer steps per epoch */
+/* All that a checkpoint's codebooks are made for: bit rates, codewords, site, rotation, prediction. */
+void session_set_codebooks(TrainOptions *options, const AstraConfig *astra);
+int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
 
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);

@@ -20,6 +20,7 @@ typedef struct Param {
   bool fitted;     /* likewise; its values then come with the codebooks (Model's rotations) */
   bool narrow;     /* the operations that use it take 16-bit numbers (Tensor.narrow) */
   bool transposed; /* a matrix stored [in, out] */
+  bool hidden;     /* a matrix of a block, from rows to rows, not from tokens or to classes */
   bool frozen;     /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */
 } Param;
 

@@ -69,8 +69,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "initial codebooks instead of K-means"},
       {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9, .help = "number of embeddings for K-means; 0: 16 K"},
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
-      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1,
-       .help = "stop when the relative gain of an iteration is at most this"},
+      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted: --help keeps to 100 lines */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
       {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random",
        .help = "initial centres; greedy: k-means++, best of 2 + ln K candidates each"},
@@ -88,6 +87,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
        .help = "recompute activations of all blocks or the first N in backward: less memory"},
       {OPTION_SIZE, "memory", 0, &command->memory, "SIZE", .help = "memory limit, e.g. 4G: recompute as few blocks as needed"},
+      {OPTION_CHOICE, "optimizer", 0, &o->kind, .choices = "adamw|muon", .help = "muon: orthogonalised momentum for the blocks' matrices"},
       {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .min = 0, .max = 100,
        .help = "peak learning rate; auto: 1e-4 pretrained, 3e-4 adapters, up to 1e-3 from scratch"},
       {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .min = 0, .max = 1e12,

@@ -42,6 +42,7 @@ static int add_matrix(Model *model, int64_t out, int64_t in, bool transposed, bo
 /* That matrix, all outputs. */
 static Projection add_linear(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name) {
   int weight = add_matrix(model, out, in, transposed, bias, prefix, name);
+  if (weight >= 0) model->params.list[weight].hidden = true;
   return (Projection){weight, bias ? weight + 1 : -1, {0, out, transposed}, -1, -1};
 }
 

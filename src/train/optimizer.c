@@ -1,8 +1,10 @@
 /* One pass for the gradient's norm, one for the update of weights, moments and average; both over the same fixed chunks, shared out over
- * the pool. The arithmetic of AdamW is kernels()->adamw and its narrow forms. Invariant: a step that fails has changed nothing. */
+ * the pool. Between them Muon finds the directions of its matrices. The arithmetic of AdamW is kernels()->adamw and its narrow forms.
+ * Invariant: a step that fails has changed nothing. */
 #include "train/optimizer.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"
+#include "train/muon.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,10 @@ static Status check_options(const OptimizerOptions *o) {
     return status_set(STATUS_BAD_VALUE, "decay %g of the weights' average: from 0 (none) to below 1 is accepted", o->average);
   if (o->moments < 0 || o->moments >= OPTIMIZER_MOMENTS)
     return status_set(STATUS_BAD_VALUE, "moments of kind %d: those in 32, 16 and 8 bits are known", o->moments);
+  if (o->kind != OPTIMIZER_ADAMW && o->kind != OPTIMIZER_MUON)
+    return status_set(STATUS_BAD_VALUE, "optimizer of kind %d: AdamW and Muon are known", o->kind);
+  if (o->kind == OPTIMIZER_MUON && o->moments != OPTIMIZER_32_BITS)
+    return status_set(STATUS_BAD_USAGE, "--optimizer muon keeps its momentum in 32 bits: leave --optimizer-bits out");
   return STATUS_OK;
 }
 
@@ -56,11 +62,12 @@ static int64_t cut(const ParamSet *params, OptimizerChunk *chunk, int64_t *scale
   return chunks;
 }
 
-double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments) {
+double optimizer_moment_bytes(const ParamSet *params, const OptimizerOptions *options) {
   int64_t scales;
   cut(params, NULL, &scales);
-  double bytes = (double)params->total * (double)optimizer_number_bytes(moments);
-  return 2 * (moments == OPTIMIZER_8_BITS ? bytes + (double)scales * sizeof(float) : bytes);
+  double bytes = (double)params->total * (double)optimizer_number_bytes((OptimizerMoments)options->moments);
+  if (options->moments == OPTIMIZER_8_BITS) bytes += (double)scales * sizeof(float);
+  return 2 * bytes + (options->kind == OPTIMIZER_MUON ? (double)muon_scratch_bytes(params) : 0);
 }
 
 static bool new_moment(const Optimizer *optimizer, OptimizerMoment *moment) {
@@ -79,8 +86,9 @@ Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOpt
   optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
   optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
   if (options->average > 0) optimizer->average = zeroed_block(params->total, sizeof *optimizer->average);
+  if (options->kind == OPTIMIZER_MUON) optimizer->scratch = zeroed_block(1, muon_scratch_bytes(params));
   if (!new_moment(optimizer, &optimizer->first) || !new_moment(optimizer, &optimizer->second) || !optimizer->chunk || !optimizer->partial ||
-      (!optimizer->average && options->average != 0)) {
+      (!optimizer->average && options->average != 0) || (!optimizer->scratch && options->kind == OPTIMIZER_MUON)) {
     optimizer_release(optimizer);
     return status_set(STATUS_NO_MEMORY, "out of memory for the optimizer's state of %lld numbers", (long long)params->total);
   }
@@ -95,6 +103,7 @@ void optimizer_release(Optimizer *optimizer) {
   free(optimizer->second.numbers);
   free(optimizer->second.scales);
   free(optimizer->average);
+  free(optimizer->scratch);
   free(optimizer->chunk);
   free(optimizer->partial);
   memset(optimizer, 0, sizeof *optimizer);
@@ -131,6 +140,11 @@ typedef struct Update {
   real decay, keep;
 } Update;
 
+/* w -= rate (direction + decay w) */
+static void follow_direction(int64_t count, real *restrict w, const real *restrict direction, const AdamwStep *step) {
+  for (int64_t i = 0; i < count; i++) w[i] -= step->rate * (direction[i] + step->decay * w[i]);
+}
+
 static void update_chunk(const Optimizer *optimizer, const OptimizerChunk *chunk, const AdamwStep *step) {
   const ParamSet *params = optimizer->params;
   const Kernels *table = kernels();
@@ -138,6 +152,10 @@ static void update_chunk(const Optimizer *optimizer, const OptimizerChunk *chunk
   const int64_t at = chunk->offset, count = chunk->count;
   real *w = params->values + at;
   const real *grad = params->grads + at;
+  if (optimizer->options.kind == OPTIMIZER_MUON && muon_moves(&params->list[chunk->param])) {
+    follow_direction(count, w, (real *)v->numbers + at, step);
+    return;
+  }
   const uint64_t counter = (uint64_t)at / ADAMW_DRAWS; /* parameters start on cache lines: no two numbers share a draw */
   switch ((OptimizerMoments)optimizer->options.moments) {
   case OPTIMIZER_16_BITS:
@@ -172,6 +190,16 @@ static void update_chunks(void *context, int64_t begin, int64_t end, int thread)
   }
 }
 
+static void find_directions(const Optimizer *optimizer, real scale) {
+  const ParamSet *params = optimizer->params;
+  for (size_t p = 0; p < params->count; p++) {
+    const Param *param = &params->list[p];
+    if (!muon_moves(param)) continue;
+    const int64_t at = param->tensor.value - params->values;
+    muon_direction(param, scale, (real *)optimizer->first.numbers + at, (real *)optimizer->second.numbers + at, optimizer->scratch);
+  }
+}
+
 Status optimizer_step(Optimizer *optimizer, double factor, double scale, double *norm) {
   const OptimizerOptions *o = &optimizer->options;
   TRY(gradient_norm(optimizer, scale, norm));
@@ -193,6 +221,7 @@ Status optimizer_step(Optimizer *optimizer, double factor, double scale, double 
                             .seed = rng_next(&rounding)},
                    .decay = (real)o->decay,
                    .keep = (real)keep};
+  if (o->kind == OPTIMIZER_MUON) find_directions(optimizer, (real)scale);
   threads_for(optimizer->chunks, 1, update_chunks, &update);
   return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* Adam and AdamW over a whole ParamSet, gradient clipping, learning-rate schedule, moving average of the weights.
+/* Adam, AdamW and Muon over a whole ParamSet, gradient clipping, learning-rate schedule, moving average of the weights.
  * Results do not depend on the number of threads: the gradient's norm is summed over fixed chunks in a fixed order. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
@@ -10,7 +10,12 @@ typedef struct OptimizerOptions {
   double average;                        /* of the weights' moving average; 0: none */
   int moments;                           /* OptimizerMoments */
   int64_t seed;                          /* of the draws with which narrow moments are rounded */
+  int kind;                              /* OptimizerKind */
 } OptimizerOptions;
+
+/* OPTIMIZER_MUON moves the hidden matrices as muon.h says and all else as AdamW. It needs 32-bit moments and a step that is not shared out.
+ */
+typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_MUON } OptimizerKind;
 
 /* How moments are kept: 8, 4 or about 2 bytes for both of a number (kernels.h: adamw, adamw_bf16, adamw_bytes). */
 typedef enum OptimizerMoments { OPTIMIZER_32_BITS, OPTIMIZER_16_BITS, OPTIMIZER_8_BITS, OPTIMIZER_MOMENTS } OptimizerMoments;
@@ -31,8 +36,9 @@ typedef struct OptimizerMoment {
 typedef struct Optimizer {
   ParamSet *params;
   OptimizerOptions options;
-  OptimizerMoment first, second;
-  real *average; /* EMA weights, laid out like params->values; NULL when off */
+  OptimizerMoment first, second; /* of a matrix that Muon moves: its momentum, and the direction of the last step */
+  real *scratch;                 /* of Muon; NULL otherwise */
+  real *average;                 /* EMA weights, laid out like params->values; NULL when off */
   int64_t steps;
   OptimizerChunk *chunk; /* [chunks], private */
   double *partial;       /* [chunks], sums of squares, private */
@@ -48,8 +54,8 @@ static inline size_t optimizer_number_bytes(OptimizerMoments moments) {
   return moments == OPTIMIZER_32_BITS ? sizeof(real) : moments == OPTIMIZER_16_BITS ? sizeof(uint16_t) : sizeof(uint8_t);
 }
 
-/* Bytes of both moments of such a set, which has its addresses. */
-double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments);
+/* Bytes of both moments of such a set, which has its addresses, and of Muon's scratch. */
+double optimizer_moment_bytes(const ParamSet *params, const OptimizerOptions *options);
 
 /* The set is allocated with gradients and outlives the optimizer; its weights are set already, as the average starts from them. On
  * resume fill first, second, average and steps afterwards. Not finite, negative or contradictory options are BAD_VALUE. */

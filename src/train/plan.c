@@ -305,7 +305,7 @@ static Status plan_make(Session *session, Plan *plan) {
                  .trainable = (double)param_count_trainable(params),
                  .weights = block + (double)params->shadow_total * sizeof *params->shadows,
                  .gradients = block,
-                 .moments = optimizer_moment_bytes(params, (OptimizerMoments)session->options.optimizer.moments),
+                 .moments = optimizer_moment_bytes(params, &session->options.optimizer),
                  .average = session->options.optimizer.average > 0 ? block : 0,
                  .frozen = frozen_bytes(params),
                  .teacher = teacher_bytes(session),

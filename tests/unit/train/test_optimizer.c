@@ -104,17 +104,17 @@ static void check_against_plain(const OptimizerOptions *options, double scale) {
 
 static void adam_as_written(void **state) {
   (void)state;
-  check_against_plain(&(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0, 0, 0, 0, 0}, 1);
+  check_against_plain(&(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0, 0, 0, 0, 0, 0}, 1);
 }
 
 static void adamw_with_everything(void **state) {
   (void)state;
-  check_against_plain(&(OptimizerOptions){0.01, 0.9, 0.98, 1e-6, 0.3, 1.0, 0.95, 0, 0}, 0.25);
+  check_against_plain(&(OptimizerOptions){0.01, 0.9, 0.98, 1e-6, 0.3, 1.0, 0.95, 0, 0, 0}, 0.25);
 }
 
 static void clip_above_the_norm_does_nothing(void **state) {
   (void)state;
-  check_against_plain(&(OptimizerOptions){0.01, 0.8, 0.99, 1e-8, 0.05, 1e6, 0.5, 0, 0}, 1);
+  check_against_plain(&(OptimizerOptions){0.01, 0.8, 0.99, 1e-8, 0.05, 1e6, 0.5, 0, 0, 0}, 1);
 }
 
 /* Gradient zero: only the decay moves, and only where it applies. */
@@ -126,7 +126,7 @@ static void decay_touches_matrices_only(void **state) {
   make_params(&set, 8);
   param_zero_grads(&set);
   const real matrix = set.list[0].tensor.value[5], bias = set.list[1].tensor.value[5];
-  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.1, 0.9, 0.999, 1e-8, 0.5, 0, 0, 0, 0}), STATUS_OK);
+  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.1, 0.9, 0.999, 1e-8, 0.5, 0, 0, 0, 0, 0}), STATUS_OK);
   assert_int_equal(optimizer_step(&optimizer, 1, 1, &norm), STATUS_OK);
   assert_true(norm == 0);
   assert_true(fabs((double)set.list[0].tensor.value[5] - 0.95 * (double)matrix) < 1e-7 * fabs((double)matrix) + 1e-9);
@@ -140,7 +140,7 @@ static void run_with_threads(int threads, int moments, real *values, double *nor
   Optimizer optimizer;
   assert_int_equal(threads_start(threads), STATUS_OK);
   make_params(&set, 5);
-  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0.1, 0.5, 0.9, moments, 7}), STATUS_OK);
+  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0.1, 0.5, 0.9, moments, 7, 0}), STATUS_OK);
   Rng rng;
   rng_init(&rng, 6, 0);
   for (int step = 0; step < STEPS; step++) {
@@ -177,7 +177,7 @@ static double descend(int moments, int64_t seed, int steps, real *values) {
   rng_init(&rng, 9, 0);
   for (int i = 0; i < NOISE; i++) noise[i] = rng_normal(&rng);
   int64_t drawn = 0;
-  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.003, 0.9, 0.999, 1e-8, 0, 0, 0, moments, seed}), STATUS_OK);
+  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.003, 0.9, 0.999, 1e-8, 0, 0, 0, moments, seed, 0}), STATUS_OK);
   for (int step = 0; step < steps; step++) {
     for (size_t p = 0; p < set.count; p++)
       for (int64_t i = 0; i < tensor_count(&set.list[p].tensor); i++)
@@ -213,9 +213,10 @@ static void narrow_moments_take_less(void **state) {
   ParamSet set;
   make_params(&set, 5);
   const double total = (double)set.total;
-  assert_true(optimizer_moment_bytes(&set, OPTIMIZER_32_BITS) == 2 * sizeof(real) * total);
-  assert_true(optimizer_moment_bytes(&set, OPTIMIZER_16_BITS) == 4 * total);
-  assert_true(optimizer_moment_bytes(&set, OPTIMIZER_8_BITS) == 2 * total + 2 * sizeof(float) * (157 + 1 + 1)); /* 200 x 200, 17, 15 */
+  assert_true(optimizer_moment_bytes(&set, &(OptimizerOptions){.moments = OPTIMIZER_32_BITS}) == 2 * sizeof(real) * total);
+  assert_true(optimizer_moment_bytes(&set, &(OptimizerOptions){.moments = OPTIMIZER_16_BITS}) == 4 * total);
+  assert_true(optimizer_moment_bytes(&set, &(OptimizerOptions){.moments = OPTIMIZER_8_BITS}) ==
+              2 * total + 2 * sizeof(float) * (157 + 1 + 1)); /* 200 x 200, 17, 15 */
   param_release(&set);
 }
 
@@ -231,7 +232,7 @@ static void bad_gradients_are_named(void **state) {
   real *before = malloc((size_t)set.total * sizeof *before);
   assert_non_null(before);
   memcpy(before, set.values, (size_t)set.total * sizeof *before);
-  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0.1, 0.5, 0, 0, 0}), STATUS_OK);
+  assert_int_equal(optimizer_init(&optimizer, &set, &(OptimizerOptions){0.01, 0.9, 0.999, 1e-8, 0.1, 0.5, 0, 0, 0, 0}), STATUS_OK);
   const real bad[] = {(real)NAN, (real)INFINITY, (real)-INFINITY};
   for (size_t i = 0; i < 3; i++) {
     set.list[1].tensor.grad[16] = bad[i];
@@ -254,9 +255,11 @@ static void bad_options_are_refused(void **state) {
   Optimizer optimizer;
   make_params(&set, 1);
   const OptimizerOptions bad[] = {
-      {-1, 0.9, 0.99, 1e-8, 0, 0, 0, 0, 0},   {1e-3, 1, 0.99, 1e-8, 0, 0, 0, 0, 0},    {1e-3, 0.9, -0.1, 1e-8, 0, 0, 0, 0, 0},
-      {1e-3, 0.9, 0.99, 0, 0, 0, 0, 0, 0},    {1e-3, 0.9, 0.99, 1e-8, -1, 0, 0, 0, 0}, {1e-3, 0.9, 0.99, 1e-8, 0, -1, 0, 0, 0},
-      {1e-3, 0.9, 0.99, 1e-8, 0, 0, 1, 0, 0}, {1e-3, 0.9, 0.99, 1e-8, 0, 0, 0, 3, 0},  {(double)NAN, 0.9, 0.99, 1e-8, 0, 0, 0, 0, 0},
+      {-1, 0.9, 0.99, 1e-8, 0, 0, 0, 0, 0, 0},          {1e-3, 1, 0.99, 1e-8, 0, 0, 0, 0, 0, 0},
+      {1e-3, 0.9, -0.1, 1e-8, 0, 0, 0, 0, 0, 0},        {1e-3, 0.9, 0.99, 0, 0, 0, 0, 0, 0, 0},
+      {1e-3, 0.9, 0.99, 1e-8, -1, 0, 0, 0, 0, 0},       {1e-3, 0.9, 0.99, 1e-8, 0, -1, 0, 0, 0, 0},
+      {1e-3, 0.9, 0.99, 1e-8, 0, 0, 1, 0, 0, 0},        {1e-3, 0.9, 0.99, 1e-8, 0, 0, 0, 3, 0, 0},
+      {(double)NAN, 0.9, 0.99, 1e-8, 0, 0, 0, 0, 0, 0},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(optimizer_init(&optimizer, &set, &bad[i]), STATUS_BAD_VALUE);

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 12 };
+enum { STEPS = 12, VARIANTS = 13 };
 
 /* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
@@ -54,8 +54,9 @@ static TrainOptions variant(int number) {
   }
   if (number == 7) options.optimizer.moments = OPTIMIZER_16_BITS;
   if (number == 8) options.rotation = true;
+  if (number == 12) options.optimizer.kind = OPTIMIZER_MUON;
   if (number == 9) options.prediction = true;
-  if (number >= 10) memcpy(options.rates, (int64_t[]){8, 1, 4, 8}, 4 * sizeof(int64_t)); /* drawn for each batch */
+  if (number == 10 || number == 11) memcpy(options.rates, (int64_t[]){8, 1, 4, 8}, 4 * sizeof(int64_t)); /* drawn for each batch */
   if (number == 11) options.prediction = true, options.accumulate = 2;
   return options;
 }

@@ -198,7 +198,7 @@ static Status generate(ChatLocal *local, const TokenList *ids, Text *text) {
   text_stream_release(&stream);
   TRY(status);
   if (local->token_status != STATUS_OK) return status_no_memory(NULL, "new tokens");
-  if (local->result.end == ENGINE_FAILED) return status_set(STATUS_PEER, "%s", local->message);
+  if (local->result.end == ENGINE_FAILED || local->result.end == ENGINE_DESERTED) return status_set(STATUS_PEER, "%s", local->message);
   text->answer->end = name_end(&local->result, stopped);
   text->answer->prompt_tokens = local->result.prompt_tokens;
   text->answer->new_tokens = local->result.new_tokens;

@@ -355,6 +355,7 @@ static void look_at(Completion *c, Job *job) {
   if (job->choice.index % c->asked.n == 0) c->prompt_tokens += r->prompt_tokens, c->shared_tokens += r->shared_tokens;
   c->new_tokens += job->choice.new_tokens;
   if (r->end == ENGINE_FAILED) fail(c, 500, job->message ? job->message : "the cluster failed");
+  if (r->end == ENGINE_DESERTED) fail(c, 503, job->message ? job->message : "no device is left");
   if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, "the service is shutting down");
   if (c->status_code) return;
   text_stream_finish(&job->choice.stream); /* what was held back comes out */

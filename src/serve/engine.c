@@ -116,10 +116,18 @@ void engine_state(Engine *engine, EngineState *state) {
   pthread_mutex_unlock(&engine->lock);
 }
 
-int engine_retry_seconds(Engine *engine) {
-  enum { LEAST = 1, MOST = 60 };
+bool engine_is_deserted(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
-  const double wait = engine->rate > 0 ? ceil((double)(engine->state.queued + 1) / engine->rate) : LEAST;
+  const bool deserted = engine->state.deserted;
+  pthread_mutex_unlock(&engine->lock);
+  return deserted;
+}
+
+int engine_retry_seconds(Engine *engine) {
+  enum { LEAST = 1, MOST = 60, RETURN = 5 /* of a worker: nobody knows */ };
+  pthread_mutex_lock(&engine->lock);
+  double wait = engine->rate > 0 ? ceil((double)(engine->state.queued + 1) / engine->rate) : LEAST;
+  if (engine->state.deserted) wait = RETURN;
   pthread_mutex_unlock(&engine->lock);
   return wait < LEAST ? LEAST : wait > MOST ? MOST : (int)wait;
 }
@@ -138,7 +146,7 @@ static void free_job(Job *job) {
 static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message, const real *logits, int decoder) {
   const double now = clock_now();
   EngineResult result = {.end = end,
-                         .message = end == ENGINE_FAILED ? message : NULL,
+                         .message = end == ENGINE_FAILED || end == ENGINE_DESERTED ? message : NULL,
                          .prompt_tokens = job->text ? job->job.count : 0,
                          .shared_tokens = job->shared,
                          .new_tokens = job->made,
@@ -151,7 +159,7 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   for (int i = 0; i < engine->count; i++) {
     if (engine->running[i] == job) engine->running[i] = engine->running[--engine->count];
   }
-  if (end == ENGINE_FAILED)
+  if (end == ENGINE_FAILED || end == ENGINE_DESERTED)
     s->failed++;
   else if (end == ENGINE_CANCELLED)
     s->cancelled++;
@@ -169,14 +177,43 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   free_job(job);
 }
 
-/* After a failure of the leader nothing can be asked of it any more. */
+static void end_failed(Engine *engine, Job *job) {
+  end_job(engine, job, engine->state.deserted ? ENGINE_DESERTED : ENGINE_FAILED, engine->failure, NULL, 0);
+}
+
+/* After a failure of the leader nothing can be asked of it any more, or not until a worker is back. */
 static void fail_all(Engine *engine) {
-  log_warning("the cluster has failed: %s", status_message());
+  const bool deserted = leader_is_deserted(engine->leader);
+  log_warning("the cluster has failed: %s%s", status_message(), deserted ? "; its workers are called again" : "");
   pthread_mutex_lock(&engine->lock);
   engine->state.ready = false;
+  engine->state.deserted = deserted;
   snprintf(engine->failure, sizeof engine->failure, "%s", status_message());
   pthread_mutex_unlock(&engine->lock);
-  while (engine->count > 0) end_job(engine, engine->running[0], ENGINE_FAILED, engine->failure, NULL, 0);
+  while (engine->count > 0) end_failed(engine, engine->running[0]);
+  note_cluster(engine);
+}
+
+/* A worker is back where no device was left. */
+static void serve_again(Engine *engine) {
+  for (int d = 0; d < WIRE_NODES; d++) pace_restart(&engine->pace[d]);
+  pthread_mutex_lock(&engine->lock);
+  engine->state.deserted = false;
+  engine->state.ready = !engine->stop;
+  engine->failure[0] = 0;
+  pthread_mutex_unlock(&engine->lock);
+}
+
+/* While nothing is asked of the leader. */
+static void watch_cluster(Engine *engine) {
+  const Status status = leader_watch(engine->leader);
+  if (status == STATUS_BUSY) return;
+  if (status != STATUS_OK) {
+    fail_all(engine);
+    return;
+  }
+  if (engine->failure[0]) serve_again(engine);
+  note_cluster(engine);
 }
 
 /* ---- images, one request after another */
@@ -445,7 +482,7 @@ static bool take_up(Engine *engine) {
   if (unwanted) {
     end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, 0);
   } else if (gone) {
-    end_job(engine, job, ENGINE_FAILED, engine->failure, NULL, 0);
+    end_failed(engine, job);
   } else if (!job->text) {
     job->started = clock_now();
     run_images(engine, job);
@@ -469,19 +506,17 @@ static bool wait_for_work(Engine *engine) {
   enum { WATCH_NANOSECONDS = 250000000 };
   uint64_t woken;
   pthread_mutex_lock(&engine->lock);
-  while (!engine->queue && engine->count == 0 && leader_under_way(engine->leader) == 0 && !engine->stop) {
+  while (!engine->queue && engine->count == 0 && (leader_under_way(engine->leader) == 0 || engine->failure[0]) && !engine->stop) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += WATCH_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    if (pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0 || engine->failure[0] || engine->stop) continue;
+    if (pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0 || engine->stop) continue;
+    if (engine->failure[0] && !engine->state.deserted) continue;
     pthread_mutex_unlock(&engine->lock);
     change_groups(engine);
-    if (leader_watch(engine->leader) == STATUS_OK)
-      note_cluster(engine);
-    else
-      fail_all(engine);
+    watch_cluster(engine);
     pthread_mutex_lock(&engine->lock);
   }
   const bool over = engine->stop && !engine->queue && engine->count == 0;
@@ -538,7 +573,7 @@ static Status enqueue(Engine *engine, Job *job, uint64_t *ticket) {
   job->submitted = clock_now();
   pthread_mutex_lock(&engine->lock);
   if (engine->failure[0])
-    status = status_set(STATUS_PEER, "%s", engine->failure);
+    status = status_set(engine->state.deserted ? STATUS_BUSY : STATUS_PEER, "%s", engine->failure);
   else if (engine->state.queued >= engine->options.queue_max || engine->stop)
     status = status_set(STATUS_BUSY, "%d requests are waiting already", engine->state.queued);
   if (status == STATUS_OK) {

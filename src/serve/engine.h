@@ -43,12 +43,13 @@ typedef enum EngineEnd {
   ENGINE_STOP,      /* the model has ended the text; the end token is not reported */
   ENGINE_CONTEXT,   /* the context is full */
   ENGINE_CANCELLED, /* engine_cancel */
-  ENGINE_FAILED     /* message says why */
+  ENGINE_FAILED,    /* message says why */
+  ENGINE_DESERTED   /* no device was left, message says why: later there may be one again */
 } EngineEnd;
 
 typedef struct EngineResult {
   EngineEnd end;
-  const char *message; /* of ENGINE_FAILED, valid during the callback; else NULL */
+  const char *message; /* of ENGINE_FAILED and ENGINE_DESERTED, valid during the callback; else NULL */
   int64_t prompt_tokens, new_tokens;
   int64_t shared_tokens;       /* of the prompt, whose keys and values were there already */
   int decoder;                 /* device that decoded */
@@ -81,7 +82,7 @@ Status engine_new(Engine **engine, const EngineOptions *options);
 Status engine_start(Engine *engine); /* starts the thread */
 void engine_free(Engine *engine);    /* ends what is under way as ENGINE_CANCELLED, then the cluster; accepts NULL */
 
-/* BUSY: the queue is full; BAD_VALUE: ids outside of the vocabulary, or a prompt that leaves no room for a token. *ticket names the request
+/* BUSY: the queue is full, or no device is there (EngineState.deserted); BAD_VALUE: ids outside of the vocabulary, or a prompt that leaves no room for a token. *ticket names the request
  * to engine_cancel, from 1; a ticket that is over is ignored there. */
 Status engine_submit(Engine *engine, const EngineJob *job, uint64_t *ticket);
 Status engine_classify(Engine *engine, const EngineImages *images, uint64_t *ticket);
@@ -107,7 +108,8 @@ typedef struct EngineDevice {
 } EngineDevice;
 
 typedef struct EngineState {
-  bool ready; /* the cluster answers */
+  bool ready;    /* the cluster answers */
+  bool deserted; /* it does not, and will again when a lost worker is back; requests are refused meanwhile */
   int queued, prefilling, decoding;
   uint64_t submitted, finished, failed, cancelled, refused;
   uint64_t prompt_tokens, shared_tokens, new_tokens, images;
@@ -120,6 +122,8 @@ typedef struct EngineState {
 } EngineState;
 
 void engine_state(Engine *engine, EngineState *state); /* a consistent copy */
+
+bool engine_is_deserted(Engine *engine);
 
 /* Seconds after which a refused client may try again: the queue's length over the measured rate, 1 to 60. */
 int engine_retry_seconds(Engine *engine);

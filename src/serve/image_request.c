@@ -137,7 +137,7 @@ static bool take_batch(ImageRequest *r) {
   r->busy = false;
   r->last = r->result;
   if (!logits && r->status == STATUS_OK) {
-    r->status = r->result.end == ENGINE_CANCELLED ? STATUS_BUSY : STATUS_PEER;
+    r->status = r->result.end == ENGINE_CANCELLED || r->result.end == ENGINE_DESERTED ? STATUS_BUSY : STATUS_PEER;
     snprintf(r->message, sizeof r->message, "%s", r->failure);
   }
   for (int b = 0; b < r->batch && logits; b++)

@@ -48,7 +48,7 @@ void service_refuse(Service *service, HttpRequest *request, const ServiceModel *
   (void)service;
   if (status == STATUS_BUSY && model) http_retry_after(request, engine_retry_seconds(model->engine));
   if (status == STATUS_BUSY)
-    http_reply_error(request, 503, NULL, "queue_full", "%s", status_message());
+    http_reply_error(request, 503, NULL, model && engine_is_deserted(model->engine) ? "no_device" : "queue_full", "%s", status_message());
   else if (status == STATUS_BAD_VALUE || status == STATUS_BAD_USAGE)
     http_reply_error(request, 400, param && param[0] ? param : NULL, "invalid_value", "%s", status_message());
   else
@@ -86,7 +86,7 @@ void service_finished(void *context, const char *route, int status, double secon
 
 void service_count_result(Service *service, const EngineResult *r, bool images) {
   ServiceMetrics *m = &service->metrics;
-  if (r->end == ENGINE_FAILED || r->end == ENGINE_CANCELLED) return;
+  if (r->end == ENGINE_FAILED || r->end == ENGINE_DESERTED || r->end == ENGINE_CANCELLED) return;
   add_time(m, SERVICE_QUEUE, r->queued);
   if (images) {
     add_time(m, SERVICE_CLASSIFY, r->total);

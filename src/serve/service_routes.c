@@ -105,10 +105,12 @@ static void answer_health(void *context, HttpRequest *request) {
 static void answer_ready(void *context, HttpRequest *request) {
   Service *service = context;
   EngineState *state = malloc(sizeof *state);
-  const char *waiting = state ? NULL : "memory";
+  const char *waiting = state ? NULL : "memory", *reason = NULL;
   for (int i = 0; state && i < service->count; i++) {
     engine_state(service->models[i].engine, state);
-    if (!state->ready) waiting = service->models[i].name;
+    if (state->ready) continue;
+    waiting = service->models[i].name;
+    reason = state->deserted ? "no device is left; its workers are called again" : "its cluster has failed";
   }
   free(state);
   bool draining = service->http && http_draining(service->http);
@@ -117,7 +119,7 @@ static void answer_ready(void *context, HttpRequest *request) {
     return;
   }
   http_retry_after(request, 5);
-  http_reply_json(request, 503, json_pack("{s:s, s:s?}", "status", draining ? "draining" : "not ready", "model", waiting));
+  http_reply_json(request, 503, json_pack("{s:s, s:s?, s:s?}", "status", draining ? "draining" : "not ready", "model", waiting, "reason", reason));
 }
 
 /* ---- the state of each model's cluster */
@@ -155,8 +157,8 @@ static json_t *engine_json(const ServiceModel *model, const EngineState *s) {
   json_t *rates = json_array();
   for (int r = 0; r < config_rates(model->weights->config); r++)
     json_array_append_new(rates, json_integer(config_rate_groups(model->weights->config, r)));
-  return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:b, s:o}",
-                   "model", model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "queued", s->queued,
+  return json_pack("{s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:b, s:o}",
+                   "model", model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "deserted", (int)s->deserted, "queued", s->queued,
                    "prefilling", s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished",
                    (json_int_t)s->finished, "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused",
                    (json_int_t)s->refused, "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens,

@@ -1,7 +1,8 @@
 #!/bin/bash
-# limit: 120
+# limit: 200
 # astra-serve without requests: a process of its own that dies, and a worker that goes and comes back, show in /v1/cluster and /metrics, and
-# without any device that could go on /ready says so. Requests after that are answered.
+# without any device that could go on /ready says so. A service whose workers are all lost refuses requests for now, and serves again when
+# one is back. Requests after that are answered.
 . tests/network/helpers.sh
 command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
 serve=$(realpath "$build/bin/astra-serve")
@@ -57,6 +58,41 @@ start_worker w "unix:$work/w" --checkpoint "$stories"
 become "here here" 60 "a worker that came back"
 answers "a worker is back"
 end_service "workers"
+
+# Lost while idle, and the second time while a text is under way.
+stop_worker w
+start_worker w "unix:$work/w" --checkpoint "$stories"
+start_service --peers "unix:$work/w" --no-local
+refused() { # WHAT PATH [CURL-ARGUMENTS...]
+  local what=$1 path=$2 status
+  shift 2
+  status=$(curl -sS -m 30 -D "$work/head" -o "$work/answer" -w '%{http_code}' "$@" "$base$path")
+  [ "$status" = 503 ] || report "$what: status $status: $(head -c 300 "$work/answer")"
+  grep -qi '^retry-after: [1-9]' "$work/head" || report "$what: no Retry-After"
+}
+for round in idle busy; do
+  if [ $round = busy ]; then
+    curl -sS -N -m 60 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 450, "stream": true}' >"$work/stream" &
+    stream=$!
+    for ((i = 0; i < 500; i++)); do grep -q text_completion "$work/stream" && break; sleep 0.02; done
+  fi
+  kill -KILL "$(session_of w)"
+  kill -KILL "${listener[w]}"
+  become "gone" 20 "$round: the only worker died"
+  [ $round = idle ] || wait "$stream"
+  refused "$round: /ready without devices" /ready
+  jq -e '.status == "not ready" and (.reason | test("no device"))' "$work/answer" >/dev/null || report "$round: /ready: $(cat "$work/answer")"
+  for stream in false true; do
+    refused "$round: a request without devices" /v1/completions -H 'Content-Type: application/json' -d "{\"prompt\": \"Once\", \"max_tokens\": 5, \"stream\": $stream}"
+  done
+  curl -sS "$base/v1/cluster" | jq -e '.models[0] | .deserted and (.ready | not)' >/dev/null || report "$round: /v1/cluster does not say it"
+  rm -f "$work/w"
+  start_worker w "unix:$work/w" --checkpoint "$stories"
+  become "here" 60 "$round: the only worker came back"
+  [ "$(curl -sS -o /dev/null -w '%{http_code}' "$base/ready")" = 200 ] || report "$round: not ready with a worker again"
+  answers "$round: the only worker is back"
+done
+end_service "deserted"
 
 start_service --nodes 2 --on-failure abort
 kill -KILL "$(pgrep -P "$server" | tail -1)"

@@ -543,10 +543,17 @@ void leader_use_groups(Leader *leader, int groups) {
   rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
 }
 
+bool leader_is_deserted(const Leader *leader) {
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && leader->cluster.peer_count > 0 && leader->epoch.nodes == 0;
+}
+
 Status leader_watch(Leader *leader) {
+  const bool stopped = leader->options.stop && *leader->options.stop;
   Status status = STATUS_OK;
   hold(leader);
-  if (leader_under_way(leader) == 0 && leader->sequences.count == 0 && !(leader->options.stop && *leader->options.stop)) {
+  if (leader_is_deserted(leader)) {
+    status = stopped ? status_set(STATUS_BUSY, "interrupted") : leader_epoch_return(leader);
+  } else if (leader_under_way(leader) == 0 && leader->sequences.count == 0 && !stopped) {
     status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
     if (status == STATUS_OK && leader->epoch.complainer >= 0) status = STATUS_PEER;
     status = status == STATUS_OK ? leader_epoch_rejoin(leader) : leader_epoch_recover(leader, status);

@@ -6,7 +6,7 @@
  * A device that dies or hangs fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is dropped, depending on
  * ClusterOptions.on_failure: then its tokens are redistributed over the others, and a worker that is reachable again rejoins with the next
  * request that is submitted while none is in flight (leader_takes_more). After an error only leader_stop may be called, which leaves no
- * process behind. Devices keep their numbers throughout. */
+ * process behind, unless leader_is_deserted. Devices keep their numbers throughout. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
 #include "infer/cluster/address.h"
@@ -160,8 +160,11 @@ void leader_use_groups(Leader *leader, int groups);
 
 /* To be called a few times a second while no request is in flight and no sequence lives, unless a loss may wait for the next request:
  * notices devices that have failed and takes back those that are reachable again, which it may wait for. Otherwise it does nothing. An
- * error: as of a request. */
+ * error: as of a request. While leader_is_deserted BUSY: no worker is back yet. */
 Status leader_watch(Leader *leader);
+
+/* After an error: no device is left, but a worker may come back. Then leader_watch may be called, and once it says OK everything else. */
+bool leader_is_deserted(const Leader *leader);
 
 /* ---- answers */
 

@@ -602,3 +602,14 @@ Status leader_epoch_rejoin(Leader *leader) {
   if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);
   return STATUS_OK;
 }
+
+Status leader_epoch_return(Leader *leader) {
+  leader_sequences_drop(leader);
+  leader->sequences.lost = false;
+  leader->queue.collected = leader->queue.submitted;
+  for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0;
+  membership_pardon(&leader->membership);
+  membership_poll(&leader->membership);
+  if (count_waiting(leader) == 0) return status_set(STATUS_BUSY, "no device is back");
+  return leader_epoch_rejoin(leader);
+}

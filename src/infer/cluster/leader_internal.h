@@ -193,4 +193,7 @@ Status leader_epoch_recover(Leader *leader, Status cause);
 Status leader_epoch_rejoin(Leader *leader);
 bool leader_epoch_rests(const Leader *leader); /* a new epoch is due once no request is in flight */
 
+/* Where no device is left: calls workers, and begins anew with the first that is back. What was in flight is lost. BUSY: none is yet. */
+Status leader_epoch_return(Leader *leader);
+
 #endif

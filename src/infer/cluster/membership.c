@@ -171,6 +171,15 @@ void membership_drop(Membership *membership, int m, bool useless) {
   if (useless) put_off(device, useless_seconds, useless_max);
 }
 
+void membership_pardon(Membership *membership) {
+  for (int m = 0; m < membership->count; m++) {
+    LeaderDevice *device = &membership->devices[m];
+    if (device->state != DEVICE_LOST || !device->refused) continue;
+    device->refused = false;
+    put_off(device, useless_seconds, useless_max);
+  }
+}
+
 /* ---- workers: from connecting to WELCOME, step by step */
 
 /* Connects to the next address of the worker. Its name is resolved again after calls have failed for long. */

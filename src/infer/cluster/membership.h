@@ -88,6 +88,9 @@ void membership_close(Membership *membership, bool idle);
  * again for a minute, the next time for two... up to an hour. */
 void membership_drop(Membership *membership, int device, bool useless);
 
+/* Workers that refused are called again as useless ones are: whoever looks after them may have mended that. */
+void membership_pardon(Membership *membership);
+
 /* Sends PING to all connected workers if one is due. To be called regularly while waiting. */
 void membership_ping(Membership *membership);
 

@@ -62,7 +62,7 @@ async function follow() {
     silent = setTimeout(() => stopper.abort(), 15000);
     const state = stateOf(JSON.parse(data));
     if (!state) continue;
-    setStatus(state.ready ? "ready" : "wait", state.ready ? "Ready" : "Cluster not ready");
+    setStatus(state.ready ? "ready" : "wait", state.ready ? "Ready" : state.deserted ? "No device: waiting for workers" : "Cluster not ready");
     showCluster(state);
   }
   clearTimeout(silent);

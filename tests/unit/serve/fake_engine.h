@@ -187,6 +187,8 @@ void engine_cancel(Engine *e, uint64_t ticket) {
 
 void engine_state(Engine *e, EngineState *state) { *state = e->state; }
 
+bool engine_is_deserted(Engine *e) { return e->state.deserted; }
+
 int engine_retry_seconds(Engine *e) {
   (void)e;
   return 7;

@@ -80,6 +80,7 @@ static void note_cluster(Engine *engine) {
   EngineState *s = &engine->state;
   s->nodes = nodes;
   s->groups = leader_weights(engine->leader)->config->astra.groups;
+  s->groups_wanted = engine->groups > 0 ? engine->groups : leader_groups(engine->leader);
   s->prefilling = leader_under_way(engine->leader);
   for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
   int64_t held[WIRE_NODES] = {0};
@@ -670,6 +671,7 @@ Status engine_use_groups(Engine *engine, int groups) {
   pthread_mutex_lock(&engine->lock);
   engine->groups = groups;
   engine->state.follows = groups == 0;
+  if (groups > 0) engine->state.groups_wanted = groups;
   pthread_mutex_unlock(&engine->lock);
   return STATUS_OK;
 }

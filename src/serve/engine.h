@@ -82,8 +82,8 @@ Status engine_new(Engine **engine, const EngineOptions *options);
 Status engine_start(Engine *engine); /* starts the thread */
 void engine_free(Engine *engine);    /* ends what is under way as ENGINE_CANCELLED, then the cluster; accepts NULL */
 
-/* BUSY: the queue is full, or no device is there (EngineState.deserted); BAD_VALUE: ids outside of the vocabulary, or a prompt that leaves no room for a token. *ticket names the request
- * to engine_cancel, from 1; a ticket that is over is ignored there. */
+/* BUSY: the queue is full, or no device is there (EngineState.deserted); BAD_VALUE: ids outside of the vocabulary, or a prompt that leaves
+ * no room for a token. *ticket names the request to engine_cancel, from 1; a ticket that is over is ignored there. */
 Status engine_submit(Engine *engine, const EngineJob *job, uint64_t *ticket);
 Status engine_classify(Engine *engine, const EngineImages *images, uint64_t *ticket);
 void engine_cancel(Engine *engine, uint64_t ticket);
@@ -115,6 +115,7 @@ typedef struct EngineState {
   uint64_t prompt_tokens, shared_tokens, new_tokens, images;
   uint64_t drafts, drafted;        /* tokens that were guessed; of these, that were right and are new tokens */
   int groups;                      /* of the bit rate in use; 0: a plain model */
+  int groups_wanted;               /* of the one that takes its place when nothing is under way; the same: none does */
   bool follows;                    /* the bit rate follows the links */
   int64_t cache_bytes, cache_used; /* for keys and values: of each device; of it in use on the fullest one, as if none were codes */
   int nodes;

@@ -119,7 +119,8 @@ static void answer_ready(void *context, HttpRequest *request) {
     return;
   }
   http_retry_after(request, 5);
-  http_reply_json(request, 503, json_pack("{s:s, s:s?, s:s?}", "status", draining ? "draining" : "not ready", "model", waiting, "reason", reason));
+  http_reply_json(request, 503,
+                  json_pack("{s:s, s:s?, s:s?}", "status", draining ? "draining" : "not ready", "model", waiting, "reason", reason));
 }
 
 /* ---- the state of each model's cluster */
@@ -157,14 +158,15 @@ static json_t *engine_json(const ServiceModel *model, const EngineState *s) {
   json_t *rates = json_array();
   for (int r = 0; r < config_rates(model->weights->config); r++)
     json_array_append_new(rates, json_integer(config_rate_groups(model->weights->config, r)));
-  return json_pack("{s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:b, s:o}",
-                   "model", model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "deserted", (int)s->deserted, "queued", s->queued,
-                   "prefilling", s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished",
-                   (json_int_t)s->finished, "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused",
-                   (json_int_t)s->refused, "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens,
-                   "new_tokens", (json_int_t)s->new_tokens, "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images",
-                   (json_int_t)s->images, "cache_bytes", (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used, "groups",
-                   s->groups, "rates", rates, "follows_links", (int)s->follows, "devices", devices);
+  return json_pack(
+      "{s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:o, s:b, s:o}",
+      "model", model->name, "kind", model->vocabulary ? "text" : "images", "ready", (int)s->ready, "deserted", (int)s->deserted, "queued",
+      s->queued, "prefilling", s->prefilling, "decoding", s->decoding, "submitted", (json_int_t)s->submitted, "finished",
+      (json_int_t)s->finished, "failed", (json_int_t)s->failed, "cancelled", (json_int_t)s->cancelled, "refused", (json_int_t)s->refused,
+      "prompt_tokens", (json_int_t)s->prompt_tokens, "shared_tokens", (json_int_t)s->shared_tokens, "new_tokens", (json_int_t)s->new_tokens,
+      "drafts", (json_int_t)s->drafts, "drafted", (json_int_t)s->drafted, "images", (json_int_t)s->images, "cache_bytes",
+      (json_int_t)s->cache_bytes, "cache_used", (json_int_t)s->cache_used, "groups", s->groups, "groups_wanted", s->groups_wanted, "rates",
+      rates, "follows_links", (int)s->follows, "devices", devices);
 }
 
 static json_t *cluster_json(Service *service) {

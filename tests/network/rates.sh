@@ -76,8 +76,18 @@ bytes_of_image() { # sets bytes: that the devices send for one image
 }
 groups_become '.groups == 8 and .rates == [1, 4, 8] and (.follows_links | not)'
 bytes_of_image; many=$bytes
+# While a request is under way, on a device that is stopped, the old rate stays; which one follows is to be seen.
+stopped=$(pgrep -P "$server" | tail -1)
+kill -STOP "$stopped"
+curl -sS -m 60 "$base/v1/images/classify" -H 'Content-Type: image/png' --data-binary @datasets/pictures/apple_0614.png >"$work/late" &
+late=$!
+groups_become '.submitted == 2 and .queued == 0'
 choose '{"groups": 1}'; holds '.groups == 1'
-groups_become '.groups == 1'
+groups_become '.groups == 8 and .groups_wanted == 1'
+kill -CONT "$stopped"
+wait "$late"
+jq -e '.results[0].classes | length == 5' "$work/late" >/dev/null || report "$name: the request that was under way: $(head -c 300 "$work/late")"
+groups_become '.groups == 1 and .groups_wanted == 1'
 bytes_of_image
 [ "$bytes" -lt "$many" ] || report "$name: $bytes bytes with 1 group, $many with 8"
 choose '{"groups": "auto"}'; groups_become '.follows_links'

@@ -543,6 +543,8 @@ void leader_use_groups(Leader *leader, int groups) {
   rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
 }
 
+int leader_groups(const Leader *leader) { return leader->groups; }
+
 bool leader_is_deserted(const Leader *leader) {
   return leader->cluster.on_failure != ON_FAILURE_ABORT && leader->cluster.peer_count > 0 && leader->epoch.nodes == 0;
 }

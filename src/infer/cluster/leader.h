@@ -157,6 +157,7 @@ Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, i
 /* Another bit rate, of a model that has it, from the next request on that begins while no other is in flight and no sequence lives. groups
  * 0: the rate in use, and it follows the links from here on (options.adapt_rate). */
 void leader_use_groups(Leader *leader, int groups);
+int leader_groups(const Leader *leader); /* of the rate that is wanted: another one than that of leader_weights will follow */
 
 /* To be called a few times a second while no request is in flight and no sequence lives, unless a loss may wait for the next request:
  * notices devices that have failed and takes back those that are reachable again, which it may wait for. Otherwise it does nothing. An

@@ -148,7 +148,7 @@ class Card {
   }
 }
 
-// Of a model with several bit rates: which one is in use, and a choice of another. What was chosen stays until the server confirms it.
+// Of a model with several bit rates: which one is wanted, and a choice of another. What was chosen stays until the server confirms it.
 let shownModel = "", chosenUntil = 0;
 function showRates(state) {
   const rates = state.rates ?? [], box = $("rate");
@@ -158,7 +158,15 @@ function showRates(state) {
     new Option(state.follows_links ? `Automatic (now ${state.groups})` : "Automatic", "auto")];
   if ([...box.options].map((one) => one.text).join() !== options.map((one) => one.text).join()) box.replaceChildren(...options);
   shownModel = state.model;
-  if (performance.now() > chosenUntil) box.value = state.follows_links ? "auto" : String(state.groups);
+  if (performance.now() > chosenUntil) box.value = state.follows_links ? "auto" : String(state.groups_wanted);
+}
+
+// The rate in use, where the choice above does not show it.
+function rateText(state) {
+  if (!state.groups) return "";
+  const several = (state.rates ?? []).length > 1, changes = several && state.groups_wanted !== state.groups;
+  if (changes) return `Bit rate: ${state.groups} code groups per token, changing to ${state.groups_wanted} after the requests under way. `;
+  return several ? "" : `Bit rate: ${state.groups} code groups per token. `;
 }
 
 async function chooseRate() {
@@ -198,7 +206,6 @@ export function showCluster(state, at = performance.now()) {
   // Only a model of texts keeps keys and values.
   const room = state.cache_bytes ? `Key/value cache: ${bytes(state.cache_used)} of ${bytes(state.cache_bytes)} used per device.` : "";
   showRates(state);
-  const groups = state.groups && (state.rates ?? []).length < 2 ? `Bit rate: ${state.groups} code groups per token. ` : "";
   const refused = state.refused ? ` Refused requests: ${thousands(state.refused)}.` : "";
-  $("cluster-note").textContent = `${groups}${room}${refused}`.trim();
+  $("cluster-note").textContent = `${rateText(state)}${room}${refused}`.trim();
 }

@@ -119,10 +119,12 @@ static void look_at(const Http *http, HttpLink *link, double now) {
   if (over_early && link->ended) shutdown(link->fd, SHUT_RDWR);
   link->ended = over_early;
   if (atomic_load(&http->stopping)) shutdown(link->fd, SHUT_RDWR);
-  if (link->phase != HTTP_ANSWER || !request) return;
+  /* A request that was read to its end from a connection that is cut: nobody waits for its answer. */
+  const bool cut_off = link->phase == HTTP_CUT;
+  if ((link->phase != HTTP_ANSWER && !cut_off) || !request) return;
   bool over = atomic_load(&http->expired) || (o->request_seconds > 0 && now - request->begun > o->request_seconds);
   bool late = over && !atomic_exchange(&request->late, true);
-  bool gone = (atomic_load(&http->stopping) || client_gone(link->fd)) && !atomic_exchange(&request->gone, true);
+  bool gone = (atomic_load(&http->stopping) || cut_off || client_gone(link->fd)) && !atomic_exchange(&request->gone, true);
   if (late || gone) http_wake(request);
 }
 

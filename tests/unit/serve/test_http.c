@@ -394,6 +394,28 @@ static void keeps_connections_in_use(void **state) {
   finish(f);
 }
 
+/* A request that comes as its connection, idle until then, is closed for others: it is read, but nobody waits for its answer. The only
+ * thread is busy meanwhile, so that the new connections and the request are there at once. */
+static void ends_requests_of_closed_connections(void **state) {
+  (void)state;
+  Fixture *f = start(few_connections, NULL, 0);
+  int idle = client_connect(f->port, 0), occupied = client_connect(f->port, 0), fds[12];
+  char text[500];
+  client_send(idle, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+  assert_true(recv(idle, text, sizeof text, 0) > 0);
+  wait_until(&f->finished, 1);
+  client_send(occupied, "GET /busy HTTP/1.1\r\nHost: x\r\n\r\n");
+  for (double begun = clock_now(); http_counts(f->http).requests < 1; client_sleep(0.001)) assert_true(clock_now() < begun + 5);
+  client_send_post(idle, "/wait", "{}");
+  for (int i = 0; i < 12; i++) fds[i] = client_connect(f->port, 0);
+  wait_until(&f->closed, 1);
+  assert_true(atomic_load(&f->gone));
+  close(idle);
+  close(occupied);
+  for (int i = 0; i < 12; i++) close(fds[i]);
+  finish(f);
+}
+
 /* ---- who may */
 
 static void asks_for_keys(void **state) {
@@ -558,6 +580,7 @@ int main(void) {
                                      cmocka_unit_test(limits_connections),
                                      cmocka_unit_test(closes_idle_connections),
                                      cmocka_unit_test(keeps_connections_in_use),
+                                     cmocka_unit_test(ends_requests_of_closed_connections),
                                      cmocka_unit_test(asks_for_keys),
                                      cmocka_unit_test(refuses_key_files),
                                      cmocka_unit_test(fills_rates_again),

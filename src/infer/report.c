@@ -139,7 +139,7 @@ static int64_t tokens_of(const Leader *leader, int *taking_part) {
 }
 
 /* Codes and rows of a text's tokens go only to later devices; everything else to all others. */
-static double traffic_formula(const Leader *leader, bool all_rows) {
+static double traffic_formula(const Leader *leader, const ModelConfig *config, bool all_rows) {
   const NodeSetup *setup = leader_setup(leader);
   Strategy strategy = node_share_strategy(setup);
   DeviceShare share = {.last = !all_rows};
@@ -150,12 +150,37 @@ static double traffic_formula(const Leader *leader, bool all_rows) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     share.own = leader_sums(leader)->tokens[d];
     if (share.own == 0) continue;
-    double bits = device_cost_all(setup->weights->config, strategy, &share, false, setup->retained).sent_bits; /* to each receiver */
+    double bits = device_cost_all(config, strategy, &share, false, setup->retained).sent_bits; /* to each receiver */
     bytes += (share.devices - 1 - (later_only ? share.device : 0)) * bits / 8;
     share.before += share.own;
     share.device++;
   }
   return bytes / (double)share.tokens;
+}
+
+/* By the formula for each bit rate that answers were computed with, at most `room` of them; the mean over their samples is comparable with
+ * what was measured. */
+typedef struct RateTraffic {
+  int groups;
+  int64_t samples;
+  double bytes; /* of a token */
+} RateTraffic;
+
+static int traffic_of_rates(const Leader *leader, bool all_rows, RateTraffic rates[CONFIG_RATES], double *mean) {
+  ModelConfig config = *leader_weights(leader)->config; /* borrows all that it points to */
+  const int64_t *samples = leader_sums(leader)->rate_samples;
+  int64_t total = 0;
+  int count = 0;
+  *mean = 0;
+  for (int r = 0; r < config_rates(&config) || r == 0; r++) {
+    if (samples[r] == 0) continue;
+    if (config_rates(&config) > 0) config.astra.groups = config_rate_groups(leader_weights(leader)->config, r);
+    rates[count] = (RateTraffic){config.astra.groups, samples[r], traffic_formula(leader, &config, all_rows)};
+    *mean += (double)samples[r] * rates[count++].bytes;
+    total += samples[r];
+  }
+  if (total > 0) *mean /= (double)total;
+  return count;
 }
 
 static double traffic_measured(const Leader *leader, int64_t samples) {
@@ -166,13 +191,28 @@ static double traffic_measured(const Leader *leader, int64_t samples) {
 }
 
 void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows) {
+  RateTraffic rates[CONFIG_RATES];
+  double mean;
+  const int count = traffic_of_rates(leader, all_rows, rates, &mean);
   if (leader_nodes(leader) < 2 || samples < 1) return;
-  fprintf(out, "strategy %s sent %g bytes per token over all nodes; by its formula %g\n",
-          strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), traffic_formula(leader, all_rows));
+  fprintf(out, "strategy %s sent %g bytes per token over all nodes; by its formula %g",
+          strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), mean);
+  for (int r = 0; r < count && count > 1; r++)
+    fprintf(out, "%s%g with %d groups (%lld samples)", r ? ", " : ": ", rates[r].bytes, rates[r].groups, (long long)rates[r].samples);
+  fputc('\n', out);
 }
 
 void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows) {
+  RateTraffic rates[CONFIG_RATES];
+  double mean;
   if (!value) return;
+  const int count = traffic_of_rates(leader, all_rows, rates, &mean);
   json_object_set_new(value, "bytes_per_token", json_real(traffic_measured(leader, samples)));
-  json_object_set_new(value, "bytes_per_token_formula", json_real(traffic_formula(leader, all_rows)));
+  json_object_set_new(value, "bytes_per_token_formula", json_real(mean));
+  if (config_rates(leader_weights(leader)->config) < 2) return;
+  json_t *list = json_array();
+  for (int r = 0; r < count; r++)
+    json_array_append_new(list, json_pack("{s:i, s:I, s:f}", "groups", rates[r].groups, "samples", (json_int_t)rates[r].samples,
+                                          "bytes_per_token_formula", rates[r].bytes));
+  json_object_set_new(value, "rates", list);
 }

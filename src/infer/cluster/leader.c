@@ -584,6 +584,7 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
   }
   if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
+  leader->sums.rate_samples[config_rate(leader->weights.config)] += slot->request.batch;
   leader->sums.reruns += slot->reruns;
   leader->sums.masked += (slot->missing | slot->given_up) != 0;
 }

@@ -88,11 +88,12 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
 
 /* Of all answers. */
 typedef struct LeaderSums {
-  NodeStatistics *nodes;  /* [nodes] */
-  int64_t *tokens;        /* [nodes] that each held in the last answer */
-  int reruns, masked;     /* masked: answers without the tokens of some node */
-  double fastest;         /* seconds that an answer took a sample, from when the last node began; 0: none was answered */
-  double fastest_request; /* the same from its submission */
+  NodeStatistics *nodes;              /* [nodes] */
+  int64_t *tokens;                    /* [nodes] that each held in the last answer */
+  int64_t rate_samples[CONFIG_RATES]; /* answered with each bit rate; of a plain model the first */
+  int reruns, masked;                 /* masked: answers without the tokens of some node */
+  double fastest;                     /* seconds that an answer took a sample, from when the last node began; 0: none was answered */
+  double fastest_request;             /* the same from its submission */
 } LeaderSums;
 
 /* Forks the nodes, calls the workers, and waits until all are ready. Call before any thread is started. weights and partition or split

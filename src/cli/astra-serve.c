@@ -158,6 +158,9 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   model->images_max = text ? 0 : settings->batch;
   LeaderOptions wanted = {.batch_max = text ? 1 : settings->batch, .tokens_max = model->tokens_max};
   TRY(infer_run_prepare(&served->settings, run, &wanted, &served->leader));
+  if (s->drafts && !text && s->checkpoints.count == 1)
+    return status_set(STATUS_BAD_USAGE, "--drafts: %s is a model of images, of which nothing can be drafted; leave --drafts out",
+                      directory);
   if (text && (s->drafts || s->speculation == SPECULATION_DRAFT)) TRY(make_drafts(s, run));
   served->leader.stop = &hard_stop;
   const EngineOptions options = {.weights = &run->weights,

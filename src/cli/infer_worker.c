@@ -109,8 +109,11 @@ static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   char *directory = NULL;
   Status status = infer_run_find(checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
+  if (status == STATUS_OK && w->drafts && !config_is_decoder(weights->config))
+    status =
+        status_set(STATUS_BAD_USAGE, "--drafts: %s is a model of images, of which nothing can be drafted; leave --drafts out", checkpoint);
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
-  if (status == STATUS_OK && w->drafts && config_is_decoder(weights->config)) status = weights_make_drafts(weights, directory);
+  if (status == STATUS_OK && w->drafts) status = weights_make_drafts(weights, directory);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   weights->cache_full = w->remote_cache != 0;

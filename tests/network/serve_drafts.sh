@@ -115,4 +115,9 @@ stop
 grep -q "a device drafts for another one" "$work/err" || report "--speculate draft on one device: the reason"
 "$serve" --checkpoint gpt2="$model" --nodes 2 --weights int4 --drafts --strategy single --listen "unix:$work/socket" >"$work/out" 2>"$work/err"
 [ $? -eq 2 ] || report "a copy of 4 bits of 4 bits: exit code"
+make_checkpoint "$work/eyes" tiny 4 50 2
+timeout 60 "$program" worker -c "$work/eyes" --drafts --listen "unix:$work/door" >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] && grep -q "eyes is a model of images, of which nothing can be drafted" "$work/err" || report "a worker that drafts images"
+timeout 60 "$serve" -c "$work/eyes" --nodes 2 --drafts --listen "unix:$work/socket" >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] && grep -q "eyes is a model of images, of which nothing can be drafted" "$work/err" || report "a service that drafts images"
 exit $failed

@@ -158,9 +158,10 @@ static Status find_model(ChatClient *client, const char *wanted) {
 /* "http://host:port/v1/" -> "http://host:port" */
 static Status keep_url(ChatClient *client, const char *url) {
   bool local = strncmp(url, "unix:", 5) == 0;
-  if (strlen(url) >= URL_MAX) return status_set(STATUS_BAD_VALUE, "--url: an address of %zu bytes", strlen(url));
+  if (strlen(url) >= URL_MAX) return status_set(STATUS_BAD_USAGE, "--url: an address of %zu bytes", strlen(url));
   if (!local && strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-    return status_set(STATUS_BAD_VALUE, "--url %s: give http://HOST:PORT, https://HOST or unix:PATH", url);
+    return status_set(STATUS_BAD_USAGE,
+                      "--url %s: give http://HOST:PORT, https://HOST or unix:PATH, for example --url http://127.0.0.1:8080", url);
   snprintf(client->shown, sizeof client->shown, "%s", url);
   snprintf(client->base, sizeof client->base, "%s", local ? "http://localhost" : url);
   size_t size = strlen(client->base);

@@ -203,7 +203,7 @@ static void addresses_are_checked(void **state) {
   static const char *const bad[] = {"", "127.0.0.1:80", "ftp://x", "file:///etc/passwd", "gopher://x"};
   ChatClient *client;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(chat_client_open(&client, &(ChatClientOptions){.url = bad[i], .timeout = 5}), STATUS_BAD_VALUE);
+    assert_int_equal(chat_client_open(&client, &(ChatClientOptions){.url = bad[i], .timeout = 5}), STATUS_BAD_USAGE);
     assert_null(client);
   }
   assert_int_equal(chat_client_open(&client, &(ChatClientOptions){.url = "http://127.0.0.1:1", .key = "a\nb", .timeout = 5}),

@@ -29,13 +29,29 @@ typedef struct Client {
   EngineResult result;
   char message[256];
   real logits[64];
-  bool slow;        /* takes 10 ms for each token */
+  bool held;        /* waits behind its third token until it is let go */
   int kills, after; /* a process that is killed behind so many tokens; 0: none */
 } Client;
 
+/* On the engine's thread, which does nothing else meanwhile. */
+static void await_go(Client *client) {
+  const double start = clock_now();
+  for (bool held = true; held && clock_now() - start < MOST_SECONDS; usleep(1000)) {
+    pthread_mutex_lock(&client->lock);
+    held = client->held;
+    pthread_mutex_unlock(&client->lock);
+  }
+}
+
+static void let_go(Client *client) {
+  pthread_mutex_lock(&client->lock);
+  client->held = false;
+  pthread_mutex_unlock(&client->lock);
+}
+
 static void take_token(void *context, const EngineToken *token) {
   Client *client = context;
-  if (client->slow) usleep(10000);
+  if (client->count == 3) await_go(client);
   if (client->kills && client->count == client->after) kill(client->kills, SIGKILL);
   pthread_mutex_lock(&client->lock);
   assert_int_equal(client->ends, 0);
@@ -91,6 +107,17 @@ static void await_end(Client *client) {
   while (!is_over(client)) {
     if (clock_now() - start > MOST_SECONDS) fail_msg("a request does not end");
     usleep(1000);
+  }
+}
+
+/* What clients have been told, the engine notes a moment later; and a device that is killed takes a moment to go. gone: -1: none. */
+static void await_idle(Engine *engine, int gone, EngineState *seen) {
+  const double start = clock_now();
+  for (bool idle = false; !idle; usleep(1000)) {
+    engine_state(engine, seen);
+    idle = seen->queued + seen->prefilling + seen->decoding == 0 && seen->cache_used == 0;
+    idle = idle && (gone < 0 || seen->devices[gone].state == ENGINE_DEVICE_GONE);
+    if (clock_now() - start > MOST_SECONDS) fail_msg("an engine without requests does not come to rest");
   }
 }
 
@@ -184,16 +211,31 @@ static void texts_are_the_leaders(void **state) {
     assert_int_equal(clients[j].result.new_tokens, count);
     assert_true(clients[j].result.first > 0 && clients[j].result.total >= clients[j].result.first);
   }
-  engine_state(f.engine, &seen);
+  await_idle(f.engine, -1, &seen);
   assert_true(seen.ready);
   assert_int_equal(seen.nodes, NODES);
   assert_int_equal(seen.submitted, JOBS);
   assert_int_equal(seen.finished, JOBS);
   assert_int_equal(seen.prompt_tokens, JOBS * PROMPT);
-  assert_true(seen.shared_tokens == 0 && seen.cache_used == 0 && seen.cache_bytes > 0);
-  assert_int_equal(seen.queued + seen.decoding + seen.prefilling, 0);
+  assert_true(seen.shared_tokens == 0 && seen.cache_bytes > 0);
   for (int d = 0; d < NODES; d++) assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
   close_fixture(&f);
+}
+
+typedef struct Ending {
+  Engine *engine;
+  Client *client;
+  pthread_t thread;
+} Ending;
+
+/* When engine_free has begun, which waits for the client. */
+static void *let_go_at_the_end(void *context) {
+  const Ending *ending = context;
+  EngineState seen = {.ready = true};
+  for (const double start = clock_now(); seen.ready && clock_now() - start < MOST_SECONDS; usleep(1000))
+    engine_state(ending->engine, &seen);
+  let_go(ending->client);
+  return NULL;
 }
 
 static void limits_are_kept(void **state) {
@@ -217,7 +259,7 @@ static void limits_are_kept(void **state) {
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BAD_VALUE);
   ids[3] = 3;
   job.sampling.max = 1000; /* until the context is full */
-  clients[0].slow = true;
+  clients[0].held = true;
   assert_int_equal(engine_submit(f.engine, &job, &first), STATUS_OK);
   job = job_of(ids, &clients[1]);
   assert_int_equal(engine_submit(f.engine, &job, &second), STATUS_OK);
@@ -232,6 +274,7 @@ static void limits_are_kept(void **state) {
   assert_int_equal(clients[1].count, 0);
   while (tokens_of(&clients[0]) < 3) usleep(1000);
   engine_cancel(f.engine, first); /* it decodes */
+  let_go(&clients[0]);
   await_end(&clients[0]);
   assert_int_equal(clients[0].result.end, ENGINE_CANCELLED);
   assert_true(clients[0].count < 30);
@@ -244,10 +287,13 @@ static void limits_are_kept(void **state) {
   assert_int_equal(seen.cancelled, 2);
   assert_int_equal(seen.refused, 1);
   job = job_of(ids, &clients[3]);
-  clients[3].slow = true;
+  clients[3].held = true;
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
-  while (tokens_of(&clients[3]) < 1) usleep(1000);
+  while (tokens_of(&clients[3]) < 3) usleep(1000);
+  Ending ending = {.engine = f.engine, .client = &clients[3]};
+  assert_int_equal(pthread_create(&ending.thread, NULL, let_go_at_the_end, &ending), 0);
   close_fixture(&f); /* ends what runs */
+  pthread_join(ending.thread, NULL);
   assert_int_equal(clients[3].ends, 1);
   assert_int_equal(clients[3].result.end, ENGINE_CANCELLED);
 }
@@ -402,7 +448,7 @@ static void run_single(Fixture *f, int doomed, int after, Client clients[JOBS]) 
     assert_int_equal(clients[j].count, 30);
     assert_int_equal(clients[j].result.new_tokens, 30);
   }
-  engine_state(f->engine, &seen);
+  await_idle(f->engine, doomed, &seen);
   assert_int_equal(seen.finished, JOBS);
   assert_int_equal(seen.new_tokens, JOBS * 30);
   for (int d = 0; d < NODES; d++) {

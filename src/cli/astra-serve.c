@@ -4,14 +4,17 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
+#include "infer/cluster/discovery.h"
 #include "infer/notify.h"
 #include "infer/vocabulary.h"
 #include "serve/engine.h"
 #include "serve/http.h"
 #include "serve/service_routes.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +166,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
                       directory);
   if (text && (s->drafts || s->speculation == SPECULATION_DRAFT)) TRY(make_drafts(s, run));
   served->leader.stop = &hard_stop;
+  run->cluster.options.grows = run->cluster.options.discovered;
   const EngineOptions options = {.weights = &run->weights,
                                  .partition = text ? NULL : &run->partition,
                                  .split = text ? &run->split : NULL,
@@ -196,6 +200,58 @@ static void close_models(Service *service, Served *served) {
     vocabulary_close(&served[i].vocabulary);
     infer_run_release(&served[i].run);
   }
+}
+
+/* ---- workers that announce themselves later (--peers auto) ---- */
+
+static const double find_seconds = 10;
+
+typedef struct Finder {
+  Engine *engine;
+  const KeyFile *key;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t stops;
+  bool runs, stop;
+} Finder;
+
+/* Asking takes a second or two, for which no request waits. */
+static void *find_workers(void *context) {
+  Finder *f = context;
+  pthread_mutex_lock(&f->lock);
+  while (!f->stop) {
+    Address found[WIRE_NODES];
+    struct timespec until;
+    int count;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)find_seconds;
+    if (pthread_cond_timedwait(&f->stops, &f->lock, &until) == 0 || f->stop) continue;
+    pthread_mutex_unlock(&f->lock);
+    if (discovery_find(f->key, found, WIRE_NODES, &count) == STATUS_OK) engine_add_workers(f->engine, found, count);
+    pthread_mutex_lock(&f->lock);
+  }
+  pthread_mutex_unlock(&f->lock);
+  return NULL;
+}
+
+static Status finder_start(Finder *f, const Served *served) {
+  if (!served->run.cluster.options.grows) return STATUS_OK;
+  *f = (Finder){.engine = served->engine, .key = &served->run.cluster.key};
+  pthread_mutex_init(&f->lock, NULL);
+  pthread_cond_init(&f->stops, NULL);
+  f->runs = threads_spawn(&f->thread, find_workers, f) == 0;
+  return f->runs ? STATUS_OK : status_no_memory(NULL, "a thread that looks for workers");
+}
+
+static void finder_stop(Finder *f) {
+  if (!f->runs) return;
+  pthread_mutex_lock(&f->lock);
+  f->stop = true;
+  pthread_cond_signal(&f->stops);
+  pthread_mutex_unlock(&f->lock);
+  pthread_join(f->thread, NULL);
+  pthread_cond_destroy(&f->stops);
+  pthread_mutex_destroy(&f->lock);
 }
 
 /* ---- HTTP ---- */
@@ -293,6 +349,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   Service *service = calloc(1, sizeof *service);
   Served *served = calloc(SERVICE_MODELS, sizeof *served);
   HttpAccess *access = NULL;
+  Finder finder = {0};
   Texts texts = {0};
   Address address;
   int sockets[ADDRESS_SOCKETS], count = 0;
@@ -312,11 +369,13 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
+  if (status == STATUS_OK) status = finder_start(&finder, &served[0]);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
   if (status == STATUS_OK) run_service(s, service);
   http_stop(service->http);
   if (count > 0 && address.on_disk) address_close(&address, (int[ADDRESS_SOCKETS]){-1}, 1); /* its path: the socket is closed */
   hard_stop = 1;
+  finder_stop(&finder);
   close_models(service, served);
   service_release(service);
   http_access_free(access);

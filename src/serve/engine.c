@@ -56,7 +56,9 @@ struct Engine {
   int wake;              /* an eventfd: something has come, while the thread waits for devices */
   uint64_t tickets;
   bool stop;
-  int groups;        /* of the bit rate that is wanted, 0: by the links; -1: as it is */
+  int groups;     /* of the bit rate that is wanted, 0: by the links; -1: as it is */
+  Address *found; /* [found_count] workers; NULL: none since the last ones */
+  int found_count;
   double rate;       /* requests finished a second, a moving average; 0: not known */
   char failure[512]; /* why the cluster is no more */
   EngineState state;
@@ -502,6 +504,16 @@ static void change_groups(Engine *engine) {
   if (groups >= 0) leader_use_groups(engine->leader, groups);
 }
 
+static void take_found(Engine *engine) {
+  pthread_mutex_lock(&engine->lock);
+  Address *found = engine->found;
+  const int count = engine->found_count;
+  engine->found = NULL;
+  pthread_mutex_unlock(&engine->lock);
+  if (found) leader_add_workers(engine->leader, found, count);
+  free(found);
+}
+
 /* Until the end, or until there is something to do; meanwhile devices may leave and come back. false: the end. */
 static bool wait_for_work(Engine *engine) {
   enum { WATCH_NANOSECONDS = 250000000 };
@@ -517,6 +529,7 @@ static bool wait_for_work(Engine *engine) {
     if (engine->failure[0] && !engine->state.deserted) continue;
     pthread_mutex_unlock(&engine->lock);
     change_groups(engine);
+    take_found(engine);
     watch_cluster(engine);
     pthread_mutex_lock(&engine->lock);
   }
@@ -530,6 +543,7 @@ static void *serve(void *context) {
   Engine *engine = context;
   while (wait_for_work(engine)) {
     change_groups(engine);
+    take_found(engine);
     while (take_up(engine)) continue;
     if (engine->options.split && !engine->failure[0]) serve_texts(engine);
   }
@@ -676,6 +690,17 @@ Status engine_use_groups(Engine *engine, int groups) {
   return STATUS_OK;
 }
 
+void engine_add_workers(Engine *engine, const Address *found, int count) {
+  Address *copy = count > 0 ? malloc((size_t)count * sizeof *copy) : NULL;
+  if (!copy) return; /* they will be found again */
+  memcpy(copy, found, (size_t)count * sizeof *copy);
+  pthread_mutex_lock(&engine->lock);
+  free(engine->found);
+  engine->found = copy;
+  engine->found_count = count;
+  pthread_mutex_unlock(&engine->lock);
+}
+
 /* ---- beginning and end */
 
 /* Sequences that a device has memory for, each as long as the longest. */
@@ -751,6 +776,7 @@ void engine_free(Engine *engine) {
   while (engine->queue) end_job(engine, take_first(engine), ENGINE_CANCELLED, NULL, NULL, 0);
   leader_stop(engine->leader);
   if (engine->wake >= 0) close(engine->wake);
+  free(engine->found);
   free(engine->running);
   pthread_cond_destroy(&engine->changed);
   pthread_mutex_destroy(&engine->lock);

@@ -91,6 +91,9 @@ void engine_cancel(Engine *engine, uint64_t ticket);
 /* Another bit rate as soon as nothing is under way; 0: by the speed of the links. BAD_VALUE lists those that the model has. */
 Status engine_use_groups(Engine *engine, int groups);
 
+/* Workers that were found since the start [count]: leader_add_workers, when the engine's thread comes to it. */
+void engine_add_workers(Engine *engine, const Address *found, int count);
+
 /* ---- what operators see */
 
 typedef enum EngineDeviceState { ENGINE_DEVICE_HERE, ENGINE_DEVICE_GONE, ENGINE_DEVICE_JOINING } EngineDeviceState;

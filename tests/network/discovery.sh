@@ -1,5 +1,5 @@
 #!/bin/bash
-# limit: 120
+# limit: 240
 # Workers that announce themselves and a leader that finds them, with an avahi-daemon on a bus of this test's own: those of this key alone, in
 # order of their names; one with another model is left out; none; no daemon. Skips where avahi-daemon or dbus-daemon cannot be started.
 . tests/network/helpers.sh
@@ -83,9 +83,34 @@ service=$!
 for ((i = 0; i < 200; i++)); do ! grep -q "listening on" "$work/err" || break; sleep 0.1; done
 [ "$(grep -c "found worker .*:${address[a]##*:}$" "$work/err")" = 1 ] || report "$name does not find worker a"
 err "listening on"
+# One that announces itself later joins; when it is lost, another one takes its number.
+states_become() { # STATES WHAT
+  local begun=$SECONDS
+  until curl -sS -m 10 --unix-socket "$work/http" http://localhost/v1/cluster 2>&1 | jq -rc '[.models[0].devices[].state] | join(" ")' >"$work/states" && [ "$(cat "$work/states")" = "$1" ]; do
+    ((SECONDS - begun <= 40 * ${TIME_SCALE:-1})) || { report "$2: the devices are \"$(cat "$work/states")\", expected \"$1\""; return; }
+    sleep 0.2
+  done
+}
+classify() { # WHAT
+  curl -sS -m 30 --unix-socket "$work/http" http://localhost/v1/images/classify -H 'Content-Type: image/x-portable-pixmap' --data-binary "@$work/1.ppm" >"$work/answer"
+  jq -e '.results[0].classes | length > 0' "$work/answer" >/dev/null || report "$1: $(head -c 300 "$work/answer")"
+  curl -sS --unix-socket "$work/http" http://localhost/v1/cluster | jq -e '[.models[0].devices[] | select(.state == "here") | .share > 0] | all' >/dev/null || report "$1: a device without tokens"
+}
+if command -v jq >/dev/null && command -v curl >/dev/null; then
+  states_become "here here here" "before"
+  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "late"
+  states_become "here here here here" "a worker that came later"
+  classify "with a worker that came later"
+  kill -KILL $(sessions_of late) "${listener[late]}"
+  states_become "here here here gone" "it died"
+  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "later"
+  states_become "here here here here" "another one in its place"
+  classify "with another one in its place"
+fi
 kill "$service"
 wait "$service" || report "$name ends with $?"
 until_free a b
+[ -z "${listener[late]:-}" ] || stop_worker late
 
 start_worker text 0.0.0.0:0 -c "$work/text" "${key[@]}" --announce --name "a text"
 announced text "a text"

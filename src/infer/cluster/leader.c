@@ -48,7 +48,7 @@ static Status check_setup(const NodeSetup *setup) {
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
-  size_t devices = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_max * weights_pixels(setup->weights));
+  size_t devices = (size_t)leader->membership.room, pixels = (size_t)(setup->batch_max * weights_pixels(setup->weights));
   bool memory = (request->message = malloc(devices * (WIRE_HEADER + PATCHES_HEAD) + request_max_bytes(setup, &all))) &&
                 (request->offset = calloc(devices, sizeof(size_t))) && (request->size = calloc(devices, sizeof(size_t))) &&
                 (request->results = calloc(devices, sizeof(uint8_t *))) && (request->arrived = calloc(devices, sizeof(bool))) &&
@@ -67,9 +67,9 @@ static Status allocate_answer(Leader *leader) {
                 (leader->logits = malloc(batch * (size_t)width * sizeof(real)));
   if (setup->split)
     memory = memory && (leader->queue.made = malloc((size_t)tokens * sizeof *leader->queue.made)) &&
-             (leader->decoding = calloc((size_t)leader->membership.count, sizeof *leader->decoding));
+             (leader->decoding = calloc((size_t)leader->membership.room, sizeof *leader->decoding));
   else
-    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.count * config->width) * sizeof(real)));
+    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.room * config->width) * sizeof(real)));
   if (setup->keep_codes) {
     size_t codes = batch * (size_t)((tokens + 1) * config_rate_groups(config, config_rates(config) - 1)) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
@@ -80,7 +80,7 @@ static Status allocate_answer(Leader *leader) {
 }
 
 static Status allocate_devices(Leader *leader) {
-  size_t devices = (size_t)leader->membership.count;
+  size_t devices = (size_t)leader->membership.room;
   bool memory =
       (leader->epoch.device_of = calloc(devices, sizeof(int))) && (leader->epoch.connections = calloc(devices, sizeof(Connection *))) &&
       (leader->epoch.layout = calloc(devices, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(devices, sizeof(uint8_t *))) &&
@@ -166,6 +166,7 @@ static Status connect_devices(Leader *leader) {
                       "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   leader->membership = (Membership){.count = leader->membership.count,
+                                    .room = leader->membership.room,
                                     .cluster = &leader->cluster,
                                     .weights = weights,
                                     .fingerprints = &leader->fingerprints,
@@ -207,6 +208,7 @@ static Status make(Leader **out, Leader wanted) {
   leader->epoch.complainer = leader->epoch.fault = -1;
   leader->membership.count = node_setup_count(setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->membership.count};
+  leader->membership.room = leader->cluster.grows ? WIRE_NODES : leader->membership.count;
   int devices = leader->cluster.local + leader->cluster.peer_count;
   Status status = STATUS_OK;
   if (devices != leader->membership.count)
@@ -541,6 +543,29 @@ void leader_use_groups(Leader *leader, int groups) {
   leader->options.adapt_rate = groups == 0;
   if (groups > 0) leader->groups = groups;
   rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
+}
+
+/* Whether the work can be divided among so many. */
+static bool can_divide(const Leader *leader, int nodes) {
+  const TokenSplit split = {.nodes = nodes};
+  const Partition partition = {.nodes = nodes};
+  NodeSetup setup = leader->setup;
+  setup.split = leader->given_split ? &split : NULL;
+  setup.partition = leader->given_split ? NULL : &partition;
+  return node_share_check(&setup) == STATUS_OK && (!leader->given || nodes <= leader->given->tokens);
+}
+
+void leader_add_workers(Leader *leader, const Address *found, int count) {
+  Membership *membership = &leader->membership;
+  char text[ADDRESS_TEXT];
+  hold(leader);
+  for (int i = 0; i < count && leader->cluster.grows; i++) {
+    const int before = membership->count;
+    if (before < membership->room && !can_divide(leader, before + 1)) membership->room = before;
+    if (!membership_add(membership, &found[i], found, count)) break;
+    if (membership->count > before) log_info("found worker %s", address_text(&found[i], text));
+  }
+  release(leader);
 }
 
 int leader_groups(const Leader *leader) { return leader->groups; }

@@ -38,6 +38,7 @@ typedef struct ClusterOptions {
   double wait;            /* seconds to wait for a busy worker */
   const char *checkpoint; /* directory or GGUF file, offered to workers that fetch it (checkpoint_offer.h); NULL: none is offered */
   bool discovered;        /* peers were found (discovery.h), not named: one that refuses, or has another model, is left out */
+  bool grows;             /* workers may be added after the start (leader_add_workers) */
   bool await_fetch;       /* the start waits for them, even if other devices could begin without */
   OnFailure on_failure;
   double request_timeout; /* time limit per request in seconds, reruns included; 0: none */
@@ -164,6 +165,11 @@ int leader_groups(const Leader *leader); /* of the rate that is wanted: another 
  * notices devices that have failed and takes back those that are reachable again, which it may wait for. Otherwise it does nothing. An
  * error: as of a request. While leader_is_deserted BUSY: no worker is back yet. */
 Status leader_watch(Leader *leader);
+
+/* Workers that were found since the start [count], of a leader with ClusterOptions.grows: those that are no devices yet become some, are
+ * called like lost ones, and take part from the epoch on that begins once they have answered; as many as the wire format and the strategy
+ * allow. One takes the number of a lost worker that was added before and is not found any more. */
+void leader_add_workers(Leader *leader, const Address *found, int count);
 
 /* After an error: no device is left, but a worker may come back. Then leader_watch may be called, and once it says OK everything else. */
 bool leader_is_deserted(const Leader *leader);

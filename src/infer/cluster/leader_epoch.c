@@ -45,19 +45,35 @@ static void number_nodes(Leader *leader) {
   }
 }
 
+/* The weight of a device's tokens; one that was added since the start has the mean. */
+static double given_weight(const Leader *leader, int m) {
+  const TokenSplit *split = leader->given_split;
+  const Partition *given = leader->given;
+  double sum = 0;
+  if (given) return m < given->nodes ? (double)given->counts[m] : (double)given->tokens / given->nodes;
+  for (int d = 0; d < split->nodes; d++) sum += split->weights[d];
+  return m < split->nodes ? split->weights[m] : sum / split->nodes;
+}
+
+/* All devices of the start take part, and no others. */
+static bool is_as_given(const Leader *leader) {
+  const int nodes = leader->given ? leader->given->nodes : leader->given_split->nodes;
+  return leader->epoch.nodes == nodes && leader->epoch.device_of[nodes - 1] == nodes - 1;
+}
+
 /* Tokens of each node: as given if all take part, else by the same rule over the remaining ones. */
 static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   const Partition *given = leader->given;
   double weights[WIRE_NODES];
   layout_even_counts(given->tokens, leader->epoch.nodes, counts);
-  if (leader->epoch.nodes == given->nodes) memcpy(counts, given->counts, (size_t)given->nodes * sizeof *counts);
+  if (is_as_given(leader)) memcpy(counts, given->counts, (size_t)given->nodes * sizeof *counts);
   int64_t min = given->counts[0], max = min;
   for (int d = 1; d < given->nodes; d++) {
     min = given->counts[d] < min ? given->counts[d] : min;
     max = given->counts[d] > max ? given->counts[d] : max;
   }
-  if (leader->epoch.nodes == given->nodes || max - min <= 1) return STATUS_OK;
-  for (int d = 0; d < leader->epoch.nodes; d++) weights[d] = (double)given->counts[leader->epoch.device_of[d]];
+  if (is_as_given(leader) || max - min <= 1) return STATUS_OK;
+  for (int d = 0; d < leader->epoch.nodes; d++) weights[d] = given_weight(leader, leader->epoch.device_of[d]);
   return layout_weighted_counts(given->tokens, leader->epoch.nodes, weights, counts);
 }
 
@@ -68,12 +84,11 @@ static Status share_tokens(Leader *leader) {
   setup->partition = NULL;
   setup->keep_codes = leader->options.codes && leader->epoch.nodes > 1;
   if (leader->given_split) {
-    const TokenSplit *given = leader->given_split;
     double max = 0;
-    for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, given->weights[leader->epoch.device_of[d]]);
+    for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, given_weight(leader, leader->epoch.device_of[d]));
     leader->split = (TokenSplit){.nodes = leader->epoch.nodes};
     for (int d = 0; d < leader->epoch.nodes; d++)
-      leader->split.weights[d] = leader->epoch.nodes == given->nodes ? given->weights[d] : given->weights[leader->epoch.device_of[d]] / max;
+      leader->split.weights[d] = given_weight(leader, leader->epoch.device_of[d]) / (is_as_given(leader) ? 1 : max);
     setup->split = &leader->split;
     return STATUS_OK;
   }

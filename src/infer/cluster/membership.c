@@ -171,6 +171,39 @@ void membership_drop(Membership *membership, int m, bool useless) {
   if (useless) put_off(device, useless_seconds, useless_max);
 }
 
+static bool is_address(const Address *address, const Address *other) {
+  return address->on_disk == other->on_disk && address->port == other->port && strcmp(address->name, other->name) == 0;
+}
+
+static bool is_known(const Membership *membership, const Address *address) {
+  for (int m = membership->cluster->local; m < membership->count; m++) {
+    const LeaderDevice *device = &membership->devices[m];
+    if (is_address(&device->address, address) || is_address(&device->reached, address)) return true;
+  }
+  return false;
+}
+
+/* A device whose place can be taken; count: none. */
+static int free_place(const Membership *membership, const Address *found, int count) {
+  for (int m = membership->cluster->local; m < membership->count; m++) {
+    const LeaderDevice *device = &membership->devices[m];
+    bool there = false;
+    for (int i = 0; i < count && !there; i++) there = is_address(&device->address, &found[i]);
+    if (device->added && device->state == DEVICE_LOST && !there) return m;
+  }
+  return membership->count;
+}
+
+bool membership_add(Membership *membership, const Address *address, const Address *found, int count) {
+  const int m = free_place(membership, found, count);
+  if (is_known(membership, address)) return true;
+  if (m == membership->room) return false;
+  membership->devices[m] = (LeaderDevice){.passed = -1, .node = -1, .address = *address, .added = true};
+  connection_init(&membership->devices[m].connection);
+  if (m == membership->count) membership->count++;
+  return true;
+}
+
 void membership_pardon(Membership *membership) {
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
@@ -405,7 +438,7 @@ static bool awaits_fetch(const Membership *membership) {
 
 Status membership_open(Membership *membership) {
   membership->began = clock_now();
-  membership->devices = calloc((size_t)membership->count, sizeof *membership->devices);
+  membership->devices = calloc((size_t)membership->room, sizeof *membership->devices);
   if (!membership->devices) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", membership->count);
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];

@@ -31,7 +31,8 @@ typedef struct LeaderDevice {
   bool reaped; /* it has ended */
   int ended;   /* its wait status */
   /* Of a worker: */
-  Address address;                  /* as given by the user */
+  Address address;                  /* as given by the user, or as found */
+  bool added;                       /* it was found after the start */
   Address numbers[ADDRESS_SOCKETS]; /* [number_count] that it resolves to, tried in turn */
   Address reached;                  /* the address that answered */
   int number_count, turn;
@@ -57,7 +58,8 @@ typedef struct LeaderDevice {
 
 typedef struct Membership {
   /* Set by the owner before membership_open: */
-  int count; /* local + peer_count */
+  int count; /* local + peer_count, and those that were added since */
+  int room;  /* most that there may be */
   const ClusterOptions *cluster;
   const Weights *weights;
   const Fingerprints *fingerprints;
@@ -66,7 +68,7 @@ typedef struct Membership {
   const volatile sig_atomic_t *stop; /* NULL: never */
   ConnectionSink sink;               /* of all connections; a connection's peer is the device's index */
   /* State: */
-  LeaderDevice *devices; /* [count] */
+  LeaderDevice *devices; /* [room] */
   uint8_t session[HELLO_SESSION];
   double began;              /* clock_now, when membership_open started */
   double next_ping;          /* clock_now */
@@ -87,6 +89,10 @@ void membership_close(Membership *membership, bool idle);
 /* Ends the connection to a device, and its process if it has one. A `useless` device, which answers but fails every time, is not called
  * again for a minute, the next time for two... up to an hour. */
 void membership_drop(Membership *membership, int device, bool useless);
+
+/* A worker that was found after the start, as a lost device, which is called at the next membership_poll. It takes the place of a lost one
+ * that was added, too, and is not among found [count]. False: there is no room. One that is known already is passed over. */
+bool membership_add(Membership *membership, const Address *address, const Address *found, int count);
 
 /* Workers that refused are called again as useless ones are: whoever looks after them may have mended that. */
 void membership_pardon(Membership *membership);

@@ -235,21 +235,15 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   PackedMatrix matrix = {.outputs = tensor->shape[param->transposed ? 1 : 0], .inputs = tensor->shape[param->transposed ? 0 : 1]};
   matrix.int8 = int8;
   matrix.bf16 = bf16 && !int8;
-  if (!matmul_packs(&matrix)) return STATUS_OK;
-  matrix.words = block_new(matmul_packed_bytes(&matrix));
-  if (matrix.words == NULL)
-    return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matmul_packed_bytes(&matrix) / 1e6);
+  matrix.bytes = matmul_packed_bytes(&matrix);
+  if (matrix.bytes == 0) return STATUS_OK;
+  matrix.words = block_new(matrix.bytes);
+  if (matrix.words == NULL) return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matrix.bytes / 1e6);
   matmul_pack(&matrix, int8 ? tensor->lowbit->numbers : tensor->value, param->transposed);
   param->packed = matrix;
+  set->packed_bytes += (int64_t)matrix.bytes;
   param->tensor.packed = &param->packed;
   return STATUS_OK;
-}
-
-int64_t param_packed_bytes(const ParamSet *set) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < set->count; i++)
-    if (set->list[i].packed.words != NULL) bytes += (int64_t)matmul_packed_bytes(&set->list[i].packed);
-  return bytes;
 }
 
 /* Normal numbers have a standard deviation of 0.02 and are cut at two deviations, as ViT, GPT-2 and Llama start. */
@@ -335,7 +329,7 @@ const char *param_not_finite(const ParamSet *set) {
 void param_release(ParamSet *set) {
   for (size_t i = 0; i < set->count; i++) {
     const PackedMatrix *packed = &set->list[i].packed;
-    if (packed->words != NULL) block_free(set, packed->words, matmul_packed_bytes(packed));
+    if (packed->words != NULL) block_free(set, packed->words, packed->bytes);
   }
   free_shadows(set);
   free_blocks(set);

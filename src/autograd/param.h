@@ -36,6 +36,7 @@ typedef struct ParamSet {
   bool reserved;     /* by param_reserve: the blocks are only address space */
   uint16_t *shadows; /* one block for Tensor.shadow; NULL: there are none */
   int64_t shadow_total;
+  int64_t packed_bytes; /* of the packed matrices, each in memory of its own */
 } ParamSet;
 
 /* Appends a description and returns its index (or -1 when out of memory, or when a dimension, their product or the name is out of range).
@@ -60,7 +61,6 @@ void param_refresh_shadows(ParamSet *set, bool frozen);
  * out. A matrix in int8 (Tensor.lowbit) is packed as it is. A parameter that is no matrix, has neither, or would not be faster is left as
  * it is. */
 Status param_pack(ParamSet *set, size_t index, bool bf16);
-int64_t param_packed_bytes(const ParamSet *set);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
 /* In place of zeroing, which writes and reads all gradients once more: param_empty_grads marks them empty, so that the first gradient of
  * each overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */

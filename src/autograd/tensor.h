@@ -1,7 +1,7 @@
 /* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
 #ifndef AUTOGRAD_TENSOR_H
 #define AUTOGRAD_TENSOR_H
-#include "autograd/kernels/matmul_packed.h"
+#include "autograd/kernels/matmul.h"
 #include "autograd/kernels/numbers.h"
 #include "autograd/lowbit.h"
 #include "autograd/narrow.h"

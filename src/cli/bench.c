@@ -188,7 +188,7 @@ Status bench_peak_measure(BenchPeak *peak) {
   void *room = block ? arena_alloc(arena, scratch) : NULL;
   Factors f = {.a = block, .b = block + MAX_NUMBERS, .c = block + (size_t)2 * MAX_NUMBERS, .scratch = room};
   for (f.numbers = 0; room && f.numbers < PEAK_NUMBERS; f.numbers++)
-    if (f.numbers == PEAK_BF16 ? matmul_bf16_is_native() : f.numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0)
+    if (f.numbers == PEAK_BF16 ? matmul_backend().bf16 : f.numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0)
       raise_products(&f, &peak->products[f.numbers]);
   arena_free(arena);
   return room ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
@@ -295,7 +295,7 @@ static void put(json_t *object, const char *name, double value) { json_object_se
 void bench_peak_json(const BenchPeak *peak, json_t *object) {
   json_object_set_new(object, "threads", json_integer(threads_count()));
   json_object_set_new(object, "kernels", json_string(kernels()->name));
-  json_object_set_new(object, "backend", json_string(matmul_backend_name()));
+  json_object_set_new(object, "backend", json_string(matmul_backend().name));
   json_object_set_new(object, "blas", json_string(matmul_core()));
   put(object, "peak_gflops_one_thread", peak->products[PEAK_F32].one);
   put(object, "peak_gflops", peak->products[PEAK_F32].all);

@@ -244,7 +244,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
-  int64_t bytes = param_packed_bytes(model_params(weights->model)) + lowbit_weights_all_bytes(weights->model);
+  int64_t bytes = model_params(weights->model)->packed_bytes + lowbit_weights_all_bytes(weights->model);
   KvShape full = {
       .blocks = config->blocks,
       .width = config->kv_heads * (config->width / config->heads),

@@ -334,7 +334,7 @@ static Status plan_make(Session *session, Plan *plan) {
 
 /* Code, libraries, threads with their buffers, and what the data's files say. */
 static double plan_program_bytes(const Session *session) {
-  double products = (double)PROGRAM_OF_THREAD * threads_count() + (matmul_backend() == MATMUL_ONEDNN ? PROGRAM_OF_ONEDNN : 0);
+  double products = (double)PROGRAM_OF_THREAD * threads_count() + (matmul_backend().onednn ? PROGRAM_OF_ONEDNN : 0);
   return session->program + PROGRAM_LATER + products;
 }
 

@@ -123,7 +123,7 @@ static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_E
 
 /* Size of one group's pack: 0 where there are too few rows, or the codewords are not searched in bytes. */
 static size_t pack_bytes(const Codebook *book, int64_t rows) {
-  const NearestPacked *packed = kernels_nearest_packed();
+  const NearestPacked *packed = kernels_native()->nearest_packed;
   return packed && !book->narrow && rows >= PACKED_MIN ? packed->pack_bytes(book->entries, book->width / book->groups) : 0;
 }
 
@@ -131,8 +131,8 @@ size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows) {
   size_t partial = (size_t)(MAX_SLOTS * book->groups) * sizeof(double), threads = (size_t)threads_count();
   size_t scores = threads * scores_of_thread(book) * sizeof(real), pack = pack_bytes(book, max_rows);
   if (pack == 0) return partial + scores;
-  size_t packed =
-      LINE + (size_t)book->groups * pack + threads * kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
+  size_t packed = LINE + (size_t)book->groups * pack +
+                  threads * kernels_native()->nearest_packed->search_bytes(book->entries, book->width / book->groups);
   return partial + (packed > scores ? packed : scores);
 }
 
@@ -153,7 +153,7 @@ static void pack_range(void *context, int64_t begin, int64_t end, int thread) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups, k = book->entries;
   for (int64_t g = begin; g < end; g++)
-    kernels_nearest_packed()->pack(k, d, book->codewords + g * k * d, book->half_norms + g * k, pack_of(job, g));
+    kernels_native()->nearest_packed->pack(k, d, book->codewords + g * k * d, book->half_norms + g * k, pack_of(job, g));
 }
 
 /* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
@@ -164,8 +164,8 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
   int32_t *codes = job->codes + first * book->groups + g;
   if (job->packs) {
     const double begun = matmul_count_begin();
-    kernels_nearest_packed()->search(pack_of(job, g), rows, x, book->width, codes, book->groups,
-                                     job->memory + (size_t)thread * job->search_bytes);
+    kernels_native()->nearest_packed->search(pack_of(job, g), rows, x, book->width, codes, book->groups,
+                                             job->memory + (size_t)thread * job->search_bytes);
     matmul_count_end(rows, k, d, begun);
     return;
   }
@@ -246,7 +246,7 @@ void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t 
   if (job.pack_bytes > 0) {
     job.packs = (char *)(((uintptr_t)job.scores + LINE - 1) / LINE * LINE);
     job.memory = job.packs + (size_t)book->groups * job.pack_bytes;
-    job.search_bytes = kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
+    job.search_bytes = kernels_native()->nearest_packed->search_bytes(book->entries, book->width / book->groups);
     threads_for(book->groups, 1, pack_range, &job);
   }
   threads_for(book->groups * job.slots, 1, assign_range, &job);

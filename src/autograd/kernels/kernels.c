@@ -2,6 +2,7 @@
  * kernels_*.c. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,22 +82,23 @@ const Kernels *kernels(void) {
   return table;
 }
 
+static NativeKernels native;
+
+static void find_native(void) {
+  const bool whole = kernels() == kernels_avx512(), bf16 = whole && has_bf16();
+  if (bf16) native.product_bf16 = product_bf16_native();
+  if (native.product_bf16 == NULL) native.product_bf16 = kernels()->product_bf16;
+  if (whole) native.product_packed = product_packed_native(false);
+  if (bf16) native.product_packed_bf16 = product_packed_native(true);
+  if (whole && has_vnni()) native.nearest_packed = nearest_packed_vnni();
+}
+
 /* Asked once: under a hypervisor CPUID alone takes as long as many products. */
-ProductBf16 *kernels_product_bf16(void) {
-  static _Atomic(ProductBf16 *) chosen;
-  ProductBf16 *product = atomic_load_explicit(&chosen, memory_order_relaxed);
-  if (product) return product;
-  ProductBf16 *native = kernels() == kernels_avx512() && has_bf16() ? product_bf16_native() : NULL;
-  product = native ? native : kernels()->product_bf16;
-  atomic_store_explicit(&chosen, product, memory_order_relaxed);
-  return product;
+const NativeKernels *kernels_native(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, find_native);
+  return &native;
 }
-
-ProductPacked *kernels_product_packed(bool bf16) {
-  return kernels() == kernels_avx512() && (!bf16 || has_bf16()) ? product_packed_native(bf16) : NULL;
-}
-
-const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }
 
 /* ---- whether it could be faster ---- */
 

@@ -4,6 +4,8 @@
  * Rows are contiguous; n is the row length; pointers need no alignment; outputs do not overlap inputs unless said. */
 #ifndef AUTOGRAD_KERNELS_H
 #define AUTOGRAD_KERNELS_H
+#include "autograd/kernels/nearest_packed.h"
+#include "autograd/kernels/product_packed.h"
 #include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/status.h"
@@ -95,7 +97,8 @@ typedef struct Kernels {
   void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
                   int64_t ldb, bool add, real *c, int64_t ldc);
 
-  /* The same of matrices in bf16, with sums in full and C in full. Where the processor multiplies bf16, kernels_product_bf16 is faster. */
+  /* The same of matrices in bf16, with sums in full and C in full. Where the processor multiplies bf16, that of kernels_native is faster.
+   */
   ProductBf16 *product_bf16;
 
   /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
@@ -166,9 +169,13 @@ typedef struct Kernels {
  * that table exists. */
 const Kernels *kernels(void);
 
-/* product_bf16 of this machine: with the processor's bf16 instructions, where the fastest table runs and they are there. Sums are then
- * rounded in another order. */
-ProductBf16 *kernels_product_bf16(void);
+/* Loops in instructions (bf16, VNNI) that only some processors of the fastest table have; chosen with that table, on the first call. */
+typedef struct NativeKernels {
+  ProductBf16 *product_bf16; /* sums are rounded in another order than the table's, which stands here where there is no other */
+  ProductPacked *product_packed, *product_packed_bf16; /* of floats, of bf16; or NULL */
+  const NearestPacked *nearest_packed;                 /* or NULL */
+} NativeKernels;
+const NativeKernels *kernels_native(void);
 
 /* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
 Status kernels_check(void);

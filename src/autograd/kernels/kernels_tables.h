@@ -3,14 +3,14 @@
 #ifndef AUTOGRAD_KERNELS_TABLES_H
 #define AUTOGRAD_KERNELS_TABLES_H
 #include "autograd/kernels/kernels.h"
-#include "autograd/kernels/nearest_packed.h"
-#include "autograd/kernels/product_packed.h"
 
 const Kernels *kernels_portable(void);
 const Kernels *kernels_avx2(void);
 const Kernels *kernels_avx512(void);
+
+/* Of NativeKernels; product_packed_native: of floats, or of bf16. */
 const NearestPacked *nearest_packed_vnni(void);
-ProductBf16 *product_bf16_native(void); /* kernels()->product_bf16 of processors with AVX-512's bf16 instructions */
+ProductBf16 *product_bf16_native(void);
 ProductPacked *product_packed_native(bool bf16);
 
 #endif

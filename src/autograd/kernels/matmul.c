@@ -1,9 +1,10 @@
-/* Matrix products through CBLAS or oneDNN, in float and bf16, and those too small for either. A product is cut along its larger output
- * dimension into one piece a thread (never along the inner dimension: no sum is split between threads); each piece is a single-threaded
- * call. Measured: BLAS threading one product by itself loses against this on attention shapes and costs a second pool that spins against
- * ours. */
+/* Matrix products through CBLAS or oneDNN, in float and bf16, those with packed weights, and those too small for a library. A product is
+ * cut along its larger output dimension into one piece a thread (never along the inner dimension: no sum is split between threads); each
+ * piece is a single-threaded call. Measured: BLAS threading one product by itself loses against this on attention shapes and costs a second
+ * pool that spins against ours. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/onednn.h"
 #include "base/clock.h"
 #include "base/threads.h"
@@ -74,6 +75,59 @@ void matmul_reset_count(void) {
   atomic_store_explicit(&counted_flops, 0, memory_order_relaxed);
 }
 
+/* ---- which library ---- */
+
+static const struct {
+  const char *name;
+  bool onednn, int8; /* int8: on any processor */
+} backends[] = {{"openblas", false, false}, {"onednn", true, false}, {"onednn-int8", true, true}};
+enum { OPENBLAS, ONEDNN, BACKENDS = sizeof backends / sizeof *backends };
+
+static _Atomic int chosen_backend = -1; /* a row of these; not yet */
+
+/* By the processor: with AVX-512 oneDNN was faster on every shape that was measured. A slower table of kernels that the environment asks
+ * for counts as an older processor. */
+static int fitting_backend(void) {
+  return !REAL_IS_DOUBLE && onednn_has_float() && strcmp(kernels()->name, "avx512") == 0 ? ONEDNN : OPENBLAS;
+}
+
+Status matmul_choose_backend(const char *name) {
+  const char *source = name ? "--backend" : "environment variable ASTRA_BACKEND";
+  if (name == NULL) name = getenv("ASTRA_BACKEND");
+  if (name == NULL) name = "auto";
+  int backend = strcmp(name, "auto") == 0 ? fitting_backend() : 0;
+  if (strcmp(name, "auto") != 0)
+    while (backend < BACKENDS && strcmp(name, backends[backend].name) != 0) backend++;
+  if (backend == BACKENDS)
+    return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas, onednn and onednn-int8", source, name);
+  if (backends[backend].int8 && onednn_has_float() && !onednn_has_int8())
+    return status_set(STATUS_BAD_USAGE, "%s: onednn-int8 needs a processor with VNNI or AMX; openblas, onednn and auto are accepted",
+                      source);
+  if (backends[backend].onednn && !onednn_has_float())
+    return status_set(STATUS_BAD_USAGE, "%s: oneDNN %s; openblas and auto are accepted", source,
+                      onednn_version() ? "needs a processor with AVX-512 here" : "was not found when this program was built");
+  atomic_store(&chosen_backend, backend);
+  return STATUS_OK;
+}
+
+static int backend_row(void) {
+  const int row = atomic_load_explicit(&chosen_backend, memory_order_relaxed);
+  if (row >= 0) return row;
+  if (matmul_choose_backend(NULL) != STATUS_OK) atomic_store(&chosen_backend, fitting_backend()); /* programs have asked before */
+  return atomic_load(&chosen_backend);
+}
+
+static bool onednn_is_chosen(void) { return backends[backend_row()].onednn; }
+static bool bf16_is_native(void) { return onednn_is_chosen() && onednn_has_bf16(); }
+
+MatmulBackend matmul_backend(void) {
+  const int row = backend_row();
+  return (MatmulBackend){.name = backends[row].name,
+                         .onednn = backends[row].onednn,
+                         .bf16 = bf16_is_native(),
+                         .int8 = backends[row].onednn && onednn_has_int8() && (backends[row].int8 || onednn_has_amx())};
+}
+
 /* ---- products ---- */
 
 /* C [m, n] = alpha op(A) op(B) + beta C, in full or, with alpha 1 and beta 0 or 1, of bf16 matrices. */
@@ -102,8 +156,8 @@ static const void *first_of(Numbers numbers) { return numbers.wide ? (const void
 /* False: this product is not for oneDNN, which depends only on its shape. */
 static bool run_in_onednn(const Product *p) {
   const bool narrow = p->a.narrow != NULL, large = (double)p->m * (double)p->n * (double)p->k >= ONEDNN_MIN;
-  if (narrow && !matmul_bf16_is_native()) return false;
-  if (!narrow && (matmul_backend() != MATMUL_ONEDNN || p->alpha != 1 || (p->beta != 0 && p->beta != 1) || !large)) return false;
+  if (narrow && !bf16_is_native()) return false;
+  if (!narrow && (!onednn_is_chosen() || p->alpha != 1 || (p->beta != 0 && p->beta != 1) || !large)) return false;
   return onednn_product(&(OnednnProduct){.transpose_a = p->transpose_a,
                                          .transpose_b = p->transpose_b,
                                          .add = p->beta == 1,
@@ -336,6 +390,179 @@ void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real
 
 int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N * NARROW_K; }
 
+/* ---- products with packed weights, divided into pieces of some rows by some strips, which threads take in order ---- */
+
+enum {
+  PACKED_ROWS = 256,    /* their part of A stays in the second-level cache beside a strip */
+  MIN_PACKED_ROWS = 48, /* rows that a strip is read for, where many threads share few strips */
+  PIECE_STRIPS = 4,     /* strips of a piece: its numbers are still in the cache when `after` gets them */
+  PIECES_A_THREAD = 2   /* at least, where there are as many */
+};
+
+static int64_t strips_of(int64_t outputs) { return (outputs + PACKED_STRIP - 1) / PACKED_STRIP; }
+static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) {
+  if (matrix->int8) return (inputs + LOWBIT_PIECE - 1) / LOWBIT_PIECE * (LOWBIT_PIECE / 4);
+  return matrix->bf16 ? inputs / 2 : inputs;
+}
+
+_Static_assert((int)PACKED_STRIP == (int)ONEDNN_STRIP && LOWBIT_PIECE % 64 == 0, "int8 strips are laid out as onednn.h asks");
+
+/* Tests it, since another version of oneDNN may not support strips of int8. */
+static bool strips_multiply(void) {
+  enum { SIZE = 64 };
+  static _Alignas(SIZE) const uint8_t zeros[SIZE * SIZE];
+  static _Thread_local int32_t result[SIZE * SIZE];
+  return onednn_product(&(OnednnProduct){.inputs = ONEDNN_INT8,
+                                         .output = ONEDNN_INT8,
+                                         .m = SIZE,
+                                         .n = SIZE,
+                                         .k = SIZE,
+                                         .lda = SIZE,
+                                         .ldc = SIZE,
+                                         .a = zeros,
+                                         .b = zeros,
+                                         .c = result});
+}
+
+/* The strips' products in floats or bf16. NULL: none, or oneDNN is faster, which multiplies bf16 with AMX. */
+static ProductPacked *product_of(const PackedMatrix *matrix) {
+  if (!matrix->bf16) return kernels_native()->product_packed;
+  return matrix->inputs % 2 == 0 && !onednn_has_amx() ? kernels_native()->product_packed_bf16 : NULL;
+}
+
+size_t matmul_packed_bytes(const PackedMatrix *matrix) {
+  const int64_t of_output = words_of(matrix, matrix->inputs) + (matrix->int8 ? 1 : 0); /* and its sum */
+  const bool faster = matrix->int8 ? matmul_backend().int8 && lowbit_kernels()->scale != NULL && strips_multiply()
+                                   : onednn_is_chosen() && product_of(matrix) != NULL;
+  return faster ? (size_t)(strips_of(matrix->outputs) * of_output * PACKED_STRIP) * sizeof *matrix->words : 0;
+}
+
+typedef struct Packing {
+  PackedMatrix *matrix;
+  const real *weight;
+  bool transposed;
+} Packing;
+
+static uint32_t word_of(const Packing *job, int64_t output, int64_t word) {
+  const PackedMatrix *matrix = job->matrix;
+  const int64_t step = job->transposed ? matrix->outputs : 1, start = output * (job->transposed ? 1 : matrix->inputs);
+  if (matrix->bf16) {
+    const real *pair = job->weight + start + 2 * word * step;
+    return (uint32_t)narrow_bfloat((float)pair[0]) | (uint32_t)narrow_bfloat((float)pair[step]) << 16;
+  }
+  const float number = (float)job->weight[start + word * step];
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+static void pack_strips(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Packing *job = context;
+  const int64_t words = words_of(job->matrix, job->matrix->inputs);
+  for (int64_t strip = begin; strip < end; strip++) {
+    uint32_t *to = job->matrix->words + strip * words * PACKED_STRIP;
+    for (int64_t word = 0; word < words; word++)
+      for (int64_t output = strip * PACKED_STRIP; output < (strip + 1) * PACKED_STRIP; output++)
+        *to++ = output < job->matrix->outputs ? word_of(job, output, word) : 0;
+  }
+}
+
+typedef struct BytesPacking {
+  PackedMatrix *matrix;
+  const int8_t *numbers;
+} BytesPacking;
+
+static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const BytesPacking *job = context;
+  const PackedMatrix *matrix = job->matrix;
+  const int64_t words = words_of(matrix, matrix->inputs), outputs = matrix->outputs, inputs = matrix->inputs;
+  for (int64_t output = begin * PACKED_STRIP; output < end * PACKED_STRIP; output++) {
+    uint32_t *to = matrix->words + output / PACKED_STRIP * words * PACKED_STRIP + output % PACKED_STRIP;
+    const int8_t *row = job->numbers + output * inputs;
+    int32_t sum = 0;
+    for (int64_t word = 0; word < words; word++, to += PACKED_STRIP) {
+      const int64_t left = output < outputs ? inputs - 4 * word : 0;
+      int8_t four[4] = {0};
+      if (left > 0) memcpy(four, row + 4 * word, (size_t)matmul_lesser(4, left));
+      memcpy(to, four, sizeof four);
+      sum += four[0] + four[1] + four[2] + four[3];
+    }
+    matrix->offset_sums[output] = lowbit_offset(LOWBIT_INT8) * sum;
+  }
+}
+
+void matmul_pack(PackedMatrix *matrix, const void *weight, bool transposed) {
+  const int64_t strips = strips_of(matrix->outputs);
+  if (!matrix->int8) {
+    matrix->product = product_of(matrix);
+    threads_for(strips, 1, pack_strips, &(Packing){matrix, weight, transposed});
+    return;
+  }
+  matrix->offset_sums = (int32_t *)matrix->words + strips * words_of(matrix, matrix->inputs) * PACKED_STRIP;
+  threads_for(strips, 1, pack_bytes, &(BytesPacking){matrix, weight});
+}
+
+typedef struct PackedJob {
+  const MatmulPacked *p;
+  int64_t strips, tile_rows;
+} PackedJob;
+
+static void run_strip(const PackedJob *job, int64_t row, int64_t rows, int64_t strip) {
+  const MatmulPacked *p = job->p;
+  const PackedMatrix *matrix = p->weight;
+  const int64_t column = strip * PACKED_STRIP, number = matrix->bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+  const int64_t first = (p->first_output / PACKED_STRIP + strip) * words_of(matrix, matrix->inputs) + words_of(matrix, p->first_input);
+  const Numbers c = numbers_from(p->c, row * p->outputs + column);
+  matrix->product(&(PackedStrip){.rows = rows,
+                                 .words = words_of(matrix, p->inputs),
+                                 .a = (const uint8_t *)p->x + row * p->inputs * number,
+                                 .row_bytes = p->inputs * number,
+                                 .b = matrix->words + first * PACKED_STRIP,
+                                 .bias = p->bias ? p->bias + column : NULL,
+                                 .add = p->add,
+                                 .wide = c.wide,
+                                 .narrow = c.narrow,
+                                 .ldc = p->outputs,
+                                 .columns = matmul_lesser(PACKED_STRIP, p->outputs - column)});
+}
+
+/* Items are strips of the first tile of rows, of the second, ... */
+static void run_items(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const PackedJob *job = context;
+  const MatmulPacked *p = job->p;
+  for (int64_t item = begin, count; item < end; item += count) {
+    const int64_t row = item / job->strips * job->tile_rows, strip = item % job->strips, column = strip * PACKED_STRIP;
+    const int64_t rows = matmul_lesser(job->tile_rows, p->rows - row);
+    count = matmul_lesser(PIECE_STRIPS, matmul_lesser(end - item, job->strips - strip));
+    const int64_t columns = matmul_lesser(count * PACKED_STRIP, p->outputs - column);
+    if (p->before) p->before(p->context, row, rows, column, columns);
+    for (int64_t i = 0; i < count; i++) run_strip(job, row, rows, strip + i);
+    if (p->after) p->after(p->context, row, rows, column, columns);
+  }
+}
+
+/* Even tiles; more than the cache needs where threads would otherwise have no strips. */
+static int64_t tile_rows(int64_t rows, int64_t strips) {
+  const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, max = (rows + MIN_PACKED_ROWS - 1) / MIN_PACKED_ROWS;
+  int64_t tiles = (rows + PACKED_ROWS - 1) / PACKED_ROWS;
+  if (tiles < wanted) tiles = matmul_lesser(wanted, max);
+  return (rows + tiles - 1) / tiles;
+}
+
+void matmul_packed(const MatmulPacked *p) {
+  if (p->rows <= 0 || p->outputs <= 0) return;
+  const double begun = matmul_count_begin();
+  PackedJob job = {.p = p, .strips = strips_of(p->outputs)};
+  job.tile_rows = tile_rows(p->rows, job.strips);
+  const int64_t items = job.strips * ((p->rows + job.tile_rows - 1) / job.tile_rows);
+  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_MIN;
+  threads_for(items, small ? items : 1, run_items, &job);
+  matmul_count_end(p->rows, p->outputs, p->inputs, begun);
+}
+
 /* ---- whether bf16 is worth it ---- */
 
 enum { PROBE = 512, PROBES = 5 };
@@ -354,7 +581,7 @@ static double time_probe(Numbers a, real *c) {
 
 bool matmul_bf16_is_faster(void) {
   const size_t count = (size_t)PROBE * PROBE;
-  if (!matmul_bf16_is_native()) return false;
+  if (!bf16_is_native()) return false;
   uint16_t *a = calloc(count, sizeof *a);
   real *wide = calloc(count, sizeof *wide), *c = malloc(count * sizeof *c);
   const bool faster = a && wide && c && 1.1 * time_probe(in_bf16(a), c) < time_probe(in_full(wide), c);
@@ -367,7 +594,7 @@ bool matmul_bf16_is_faster(void) {
 void matmul_small(int count, const MatmulSmall *product) {
   const double begun = matmul_count_begin();
   const bool vectors = kernels() != kernels_named("portable");
-  ProductBf16 *narrow = kernels_product_bf16();
+  ProductBf16 *narrow = kernels_native()->product_bf16;
   int64_t multiplied = 0;
   for (const MatmulSmall *p = product; p < product + count; p++) {
     if (!vectors)
@@ -382,58 +609,6 @@ void matmul_small(int count, const MatmulSmall *product) {
   matmul_count_end(multiplied, 1, 1, begun);
 }
 
-/* ---- which library ---- */
-
-static const struct {
-  const char *name;
-  MatmulBackend backend;
-  bool int8; /* on any processor */
-} backend_names[] = {{"openblas", MATMUL_OPENBLAS, false}, {"onednn", MATMUL_ONEDNN, false}, {"onednn-int8", MATMUL_ONEDNN, true}};
-enum { BACKENDS = sizeof backend_names / sizeof *backend_names };
-
-static _Atomic int chosen_backend = -1; /* a row of these; not yet */
-
-/* By the processor: with AVX-512 oneDNN was faster on every shape that was measured. A slower table of kernels that the environment asks
- * for counts as an older processor. */
-static int fitting_backend(void) {
-  return !REAL_IS_DOUBLE && onednn_has_float() && strcmp(kernels()->name, "avx512") == 0 ? MATMUL_ONEDNN : MATMUL_OPENBLAS;
-}
-
-Status matmul_choose_backend(const char *name) {
-  const char *source = name ? "--backend" : "environment variable ASTRA_BACKEND";
-  if (name == NULL) name = getenv("ASTRA_BACKEND");
-  if (name == NULL) name = "auto";
-  int backend = strcmp(name, "auto") == 0 ? fitting_backend() : 0;
-  if (strcmp(name, "auto") != 0)
-    while (backend < BACKENDS && strcmp(name, backend_names[backend].name) != 0) backend++;
-  if (backend == BACKENDS)
-    return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas, onednn and onednn-int8", source, name);
-  if (backend_names[backend].int8 && onednn_has_float() && !onednn_has_int8())
-    return status_set(STATUS_BAD_USAGE, "%s: onednn-int8 needs a processor with VNNI or AMX; openblas, onednn and auto are accepted",
-                      source);
-  if (backend_names[backend].backend == MATMUL_ONEDNN && !onednn_has_float())
-    return status_set(STATUS_BAD_USAGE, "%s: oneDNN %s; openblas and auto are accepted", source,
-                      onednn_version() ? "needs a processor with AVX-512 here" : "was not found when this program was built");
-  atomic_store(&chosen_backend, backend);
-  return STATUS_OK;
-}
-
-static int backend_row(void) {
-  const int row = atomic_load_explicit(&chosen_backend, memory_order_relaxed);
-  if (row >= 0) return row;
-  if (matmul_choose_backend(NULL) != STATUS_OK) atomic_store(&chosen_backend, fitting_backend()); /* programs have asked before */
-  return atomic_load(&chosen_backend);
-}
-
-MatmulBackend matmul_backend(void) { return backend_names[backend_row()].backend; }
-const char *matmul_backend_name(void) { return backend_names[backend_row()].name; }
-
-bool matmul_int8_in_onednn(void) {
-  return matmul_backend() == MATMUL_ONEDNN && onednn_has_int8() && (backend_names[backend_row()].int8 || onednn_has_amx());
-}
-
-bool matmul_bf16_is_native(void) { return matmul_backend() == MATMUL_ONEDNN && onednn_has_bf16(); }
-
 /* ---- what runs, and its start ---- */
 
 const char *matmul_core(void) { return openblas_get_corename(); }
@@ -443,7 +618,7 @@ void matmul_describe(char *text, size_t size) {
   const char *version = strchr(library, ' ');
   size_t length = version ? (size_t)(version - library) + 1 : 0;
   length += strcspn(library + length, " ");
-  const bool onednn = matmul_backend() == MATMUL_ONEDNN;
+  const bool onednn = onednn_is_chosen();
   snprintf(text, size, "kernels %s, %s%sBLAS kernels %s (%.*s)", kernels()->name, onednn ? onednn_version() : "", onednn ? ", " : "",
            matmul_core(), (int)length, library);
 }

@@ -2,7 +2,7 @@
  * each row by itself, so that the result of a row does not depend on the rows beside it. Counted as products (matmul.h). */
 #ifndef AUTOGRAD_MATMUL_LOWBIT_H
 #define AUTOGRAD_MATMUL_LOWBIT_H
-#include "autograd/kernels/matmul_packed.h"
+#include "autograd/kernels/matmul.h"
 #include "autograd/lowbit.h"
 #include <stdbool.h>
 

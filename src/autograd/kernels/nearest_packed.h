@@ -14,6 +14,8 @@
 /* A group's codewords as the search wants them, in memory of the caller aligned to 64 bytes. */
 typedef struct NearestPack NearestPack;
 
+/* kernels_native()->nearest_packed: NULL where the processor lacks the instructions (AVX-512 VNNI) or another table of kernels was chosen;
+ * and in double builds. */
 typedef struct NearestPacked {
   /* Bytes of the pack of k words of width d, and of the working memory of a search (each thread its own); multiples of 64. 0 where k and d
    * are outside of what is served. */
@@ -26,8 +28,5 @@ typedef struct NearestPacked {
    * depends only on d. Any numbers are accepted; rows that are not finite, or far larger than the codewords, are slow. */
   void (*search)(const NearestPack *pack, int64_t rows, const real *x, int64_t ldx, int32_t *codes, int64_t stride, void *memory);
 } NearestPacked;
-
-/* NULL where the processor lacks the instructions (AVX-512 VNNI) or another table of kernels was chosen; and in double builds. */
-const NearestPacked *kernels_nearest_packed(void);
 
 #endif

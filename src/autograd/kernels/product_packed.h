@@ -1,4 +1,4 @@
-/* Products of rows with one strip of a packed matrix (matmul_packed.h), in vectors of AVX-512. */
+/* Products of rows with one strip of a packed matrix (PackedMatrix in matmul.h), in vectors of AVX-512. */
 #ifndef AUTOGRAD_PRODUCT_PACKED_H
 #define AUTOGRAD_PRODUCT_PACKED_H
 #include "autograd/real.h"
@@ -20,9 +20,7 @@ typedef struct PackedStrip {
   int64_t ldc, columns;
 } PackedStrip;
 
+/* Of floats, or of bf16 with the processor's instructions for them (kernels_native). */
 typedef void ProductPacked(const PackedStrip *strip);
-
-/* Of floats, or of bf16 with the processor's instructions for them. NULL: there is none for this processor. */
-ProductPacked *kernels_product_packed(bool bf16);
 
 #endif

@@ -20,8 +20,8 @@ typedef struct Sample {
 } Sample;
 
 static const NearestPacked *packed(void) {
-  if (kernels_nearest_packed() == NULL) skip();
-  return kernels_nearest_packed();
+  if (kernels_native()->nearest_packed == NULL) skip();
+  return kernels_native()->nearest_packed;
 }
 
 static Sample sample_new(int64_t k, int64_t d) {

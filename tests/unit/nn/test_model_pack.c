@@ -1,7 +1,6 @@
 /* Models with packed weights compute what they compute with plain ones: all kinds, in full, in bf16 and in int8, also where a projection is
  * a part of a matrix that does not begin with a whole strip of packed outputs. */
 #include "autograd/kernels/matmul.h"
-#include "autograd/kernels/matmul_packed.h"
 #include "nn/lowbit_weights.h"
 #include "nn/model_internal.h"
 #include "unit/nn/small_decoder.h"
@@ -12,7 +11,7 @@ enum { TOKENS = 17, PATCHES = 16 };
 
 static void require_packing(bool bf16) {
   const PackedMatrix matrix = {.outputs = 64, .inputs = 64, .bf16 = bf16};
-  if (!REAL_IS_DOUBLE && matmul_choose_backend("onednn") == STATUS_OK && matmul_packs(&matrix)) return;
+  if (!REAL_IS_DOUBLE && matmul_choose_backend("onednn") == STATUS_OK && matmul_packed_bytes(&matrix) > 0) return;
   printf("skipped: this processor, build or backend multiplies plain weights%s\n", bf16 ? " in bf16" : "");
   skip();
 }
@@ -126,7 +125,8 @@ static void in_int8(void **state) {
   (void)state;
   static const int64_t widths[] = {128, 96};
   static real plain[TOKENS * 128], packed[TOKENS * 128];
-  if (matmul_choose_backend("onednn-int8") != STATUS_OK || !matmul_packs(&(PackedMatrix){.outputs = 64, .inputs = 64, .int8 = true})) {
+  if (matmul_choose_backend("onednn-int8") != STATUS_OK ||
+      matmul_packed_bytes(&(PackedMatrix){.outputs = 64, .inputs = 64, .int8 = true}) == 0) {
     printf("skipped: this processor, build or table of kernels multiplies int8 in its own kernels alone\n");
     skip();
   }

@@ -54,12 +54,11 @@ Arena *arena_new(size_t bytes) {
   arena->mapped = reserved + huge_page;
   arena->base = (uint8_t *)mapping + (huge_page - (uintptr_t)mapping % huge_page) % huge_page;
   arena->reserved = reserved;
-  arena_large_pages(arena); /* a wish: works without */
+  arena_huge_pages(arena, true); /* a wish: works without */
   return arena;
 }
 
-void arena_small_pages(Arena *arena) { madvise(arena->mapping, arena->mapped, MADV_NOHUGEPAGE); }
-void arena_large_pages(Arena *arena) { madvise(arena->mapping, arena->mapped, MADV_HUGEPAGE); }
+void arena_huge_pages(Arena *arena, bool huge) { madvise(arena->mapping, arena->mapped, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
 
 void arena_free(Arena *arena) {
   if (!arena) return;

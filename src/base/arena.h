@@ -8,6 +8,7 @@
  * Blocks are freed together, back to a mark. Under the address sanitizer each block is followed by a red zone. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct Arena Arena;
@@ -19,10 +20,9 @@ enum { ARENA_ALIGN = 64 }; /* every block starts on a cache line */
 Arena *arena_new(size_t bytes);
 void arena_free(Arena *arena); /* accepts NULL */
 
-/* For an arena whose blocks are hardly touched (planning): the system then gives 4 KiB where it would give 2 MiB. While no block is in use.
- */
-void arena_small_pages(Arena *arena);
-void arena_large_pages(Arena *arena); /* back to 2 MiB, as an arena begins */
+/* Whether the system may give 2 MiB where a block is touched (true at the start), or gives 4 KiB alone: for an arena whose blocks are
+ * hardly touched (planning). While no block is in use. */
+void arena_huge_pages(Arena *arena, bool huge);
 
 /* An uninitialised block of at least `bytes`, aligned to ARENA_ALIGN; NULL when the range is full. */
 void *arena_alloc(Arena *arena, size_t bytes);

@@ -18,13 +18,8 @@ static const char magic[] = "GGUF";
 
 /* ---- storage types */
 
-typedef struct DataType {
-  const char *name; /* NULL: no such type, or one that was given up */
-  int16_t numbers, bytes;
-} DataType;
-
-/* Those that are never read are here for their names and sizes. */
-static const DataType data_types[] = {
+/* Those that are never read are here for their names and sizes; no name: no such type, or one that was given up. */
+static const GgufFormat formats[] = {
     [0] = {"F32", 1, 4},         [1] = {"F16", 1, 2},         [2] = {"Q4_0", 32, 18},      [3] = {"Q4_1", 32, 20},
     [6] = {"Q5_0", 32, 22},      [7] = {"Q5_1", 32, 24},      [8] = {"Q8_0", 32, 34},      [9] = {"Q8_1", 32, 36},
     [10] = {"Q2_K", 256, 84},    [11] = {"Q3_K", 256, 110},   [12] = {"Q4_K", 256, 144},   [13] = {"Q5_K", 256, 176},
@@ -33,12 +28,7 @@ static const DataType data_types[] = {
     [22] = {"IQ2_S", 256, 82},   [23] = {"IQ4_XS", 256, 136}, [24] = {"I8", 1, 1},         [25] = {"I16", 1, 2},
     [26] = {"I32", 1, 4},        [27] = {"I64", 1, 8},        [28] = {"F64", 1, 8},        [29] = {"IQ1_M", 256, 56},
     [30] = {"BF16", 1, 2},       [34] = {"TQ1_0", 256, 54},   [35] = {"TQ2_0", 256, 66},   [39] = {"MXFP4", 32, 17}};
-enum { DATA_TYPES = sizeof data_types / sizeof *data_types };
-
-const char *gguf_type_name(uint32_t type) { return type < DATA_TYPES ? data_types[type].name : NULL; }
-/* numbers in a block; 1 where each stands alone */
-static int64_t gguf_type_block(uint32_t type) { return data_types[type].numbers; }
-size_t gguf_type_bytes(uint32_t type) { return (size_t)data_types[type].bytes; }
+enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* ---- walking */
 
@@ -179,17 +169,18 @@ static Status take_shape(Cursor *cursor, GgufTensor *tensor) {
 
 static Status take_storage(Cursor *cursor, GgufTensor *tensor) {
   TRY(take(cursor, &tensor->type, sizeof tensor->type, "its tensor descriptions"));
-  if (!gguf_type_name(tensor->type))
+  if (tensor->type >= FORMATS || formats[tensor->type].name == NULL)
     return status_set(STATUS_UNSUPPORTED,
                       "%s: tensor %s is stored as type %u, which is not known here; convert the file with llama-quantize, "
                       "to Q8_0 for example",
                       cursor->origin, tensor->name, tensor->type);
-  int64_t block = gguf_type_block(tensor->type);
-  if (tensor->shape[0] % block != 0)
-    return status_set(STATUS_BAD_FILE, "%s: tensor %s has rows of %lld numbers, no multiple of a %s block's %lld", cursor->origin,
-                      tensor->name, (long long)tensor->shape[0], gguf_type_name(tensor->type), (long long)block);
-  if (tensor->count / block > INT64_MAX / 2 / (int64_t)gguf_type_bytes(tensor->type)) return cut_short(cursor, tensor->name);
-  tensor->bytes = (size_t)(tensor->count / block) * gguf_type_bytes(tensor->type);
+  const GgufFormat *format = tensor->format = &formats[tensor->type];
+  if (tensor->shape[0] % format->numbers != 0)
+    return status_set(STATUS_BAD_FILE, "%s: tensor %s has rows of %lld numbers, no multiple of a %s block's %d", cursor->origin,
+                      tensor->name, (long long)tensor->shape[0], format->name, format->numbers);
+  const int64_t blocks = tensor->count / format->numbers;
+  if (blocks > INT64_MAX / 2 / format->bytes) return cut_short(cursor, tensor->name);
+  tensor->bytes = (size_t)blocks * (size_t)format->bytes;
   return STATUS_OK;
 }
 

@@ -56,9 +56,16 @@ enum {
 };
 enum { GGUF_DIMS = 4, GGUF_NAME = 65 };
 
+/* How a type stores numbers. Blocks lie along the first dimension of a tensor's shape. */
+typedef struct GgufFormat {
+  const char *name;       /* "Q4_K" */
+  int16_t numbers, bytes; /* of a block; 1 number where each stands alone */
+} GgufFormat;
+
 typedef struct GgufTensor {
   char name[GGUF_NAME];
-  uint32_t type;            /* GGUF_DATA_...: one that gguf_type_name knows */
+  uint32_t type;            /* GGUF_DATA_..., or another whose format is known */
+  const GgufFormat *format; /* of that type */
   int dims;                 /* 1 to GGUF_DIMS */
   int64_t shape[GGUF_DIMS]; /* the dimension of neighbours in memory first */
   int64_t count;
@@ -102,9 +109,5 @@ int64_t gguf_integer_at(const GgufEntry *array, uint64_t index); /* of integers 
 float gguf_float_at(const GgufEntry *array, uint64_t index);     /* of GGUF_F32 */
 
 bool gguf_text_is(GgufText text, const char *word);
-
-/* "Q4_K"; NULL: not known. Blocks lie along the first dimension of `shape`. */
-const char *gguf_type_name(uint32_t type);
-size_t gguf_type_bytes(uint32_t type); /* of a block */
 
 #endif

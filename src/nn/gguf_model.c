@@ -108,7 +108,7 @@ static Status read_rope(const GgufFile *file, ModelConfig *config) {
   if (!tensor) return STATUS_OK;
   if (tensor->type != GGUF_DATA_F32 || tensor->count != head / 2 || head > MAX_HEAD)
     return status_set(STATUS_BAD_FILE, "%s: tensor rope_freqs.weight has %lld numbers of type %s, expected %lld of F32", file->path,
-                      (long long)tensor->count, gguf_type_name(tensor->type), (long long)head / 2);
+                      (long long)tensor->count, tensor->format->name, (long long)head / 2);
   memcpy(factor, tensor->data, tensor->bytes);
   return find_llama3(file, head, factor, &config->rope);
 }
@@ -328,11 +328,11 @@ static Status check_type(const GgufFile *file, const GgufTensor *tensor, SafeDty
   if (lowbit_of(tensor->type) != LOWBIT_NONE && tensor->dims == 2) return STATUS_OK;
   if (lowbit_of(tensor->type) != LOWBIT_NONE)
     return status_set(STATUS_UNSUPPORTED, "%s: tensor %s of %d dimension(s) is stored as %s; only matrices may be", file->path,
-                      tensor->name, tensor->dims, gguf_type_name(tensor->type));
+                      tensor->name, tensor->dims, tensor->format->name);
   return status_set(STATUS_UNSUPPORTED,
                     "%s: tensor %s is stored as %s; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K: convert the file with "
                     "'llama-quantize --allow-requantize FILE.gguf NEW.gguf Q8_0' (or from the original model, which loses less)",
-                    file->path, tensor->name, gguf_type_name(tensor->type));
+                    file->path, tensor->name, tensor->format->name);
 }
 
 /* ---- tensors */
@@ -372,7 +372,7 @@ static void write_rows(const Source *source, const SafeTensor *tensor, uint8_t *
     for (int64_t at = 0; is_converted(type) && at < source->tensor->shape[0]; at += GGUF_BLOCK) {
       widen_block(type, from, value);
       block_to_q8(value, GGUF_BLOCK, block);
-      from += gguf_type_bytes(type), block += GGUF_BLOCK / LOWBIT_BLOCK;
+      from += source->tensor->format->bytes, block += GGUF_BLOCK / LOWBIT_BLOCK;
     }
   }
 }

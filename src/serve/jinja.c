@@ -389,7 +389,7 @@ Status jinja_parse(Jinja **template, const char *name, const char *text, size_t 
     jinja_free(fresh);
     return status_no_memory(name, "the template");
   }
-  arena_small_pages(fresh->arena);
+  arena_huge_pages(fresh->arena, false);
   size_t used = 0;
   for (size_t i = 0; i < size; i++) {
     if (text[i] != '\r')
@@ -469,7 +469,7 @@ Status jinja_render(const Jinja *template, const json_t *variables, const JinjaL
   run.scope = &run.globals;
   run.arena = arena_new(limits->memory);
   if (!run.arena) return status_no_memory(template->name, "the values of a template");
-  arena_small_pages(run.arena);
+  arena_huge_pages(run.arena, false);
   Status status = render_into(&run, variables);
   arena_free(run.arena);
   if (status != STATUS_OK) {

@@ -65,8 +65,8 @@ static Status plan_on_tape(Model *model, const TokenLayout *layout, double *byte
   Tape *tape = arena && block_arena ? tape_new(arena) : NULL;
   Status status = status_set(STATUS_NO_MEMORY, "no memory to plan a node");
   if (tape != NULL) {
-    arena_small_pages(arena);
-    arena_small_pages(block_arena);
+    arena_huge_pages(arena, false);
+    arena_huge_pages(block_arena, false);
     tape_segment_use(tape, block_arena);
     tape_record(tape, false);
     tape_plan(tape, true);
@@ -408,10 +408,10 @@ static Status fit(Session *session) {
 Status plan_fit(Session *session) {
   Arena *const arenas[] = {session->arena, session->block_arena};
   if (session->options.memory <= 0) return STATUS_OK;
-  for (int i = 0; i < 2; i++) arena_small_pages(arenas[i]); /* plans touch a little of what they count everywhere */
+  for (int i = 0; i < 2; i++) arena_huge_pages(arenas[i], false); /* plans touch a little of what they count everywhere */
   Status status = fit(session);
   for (int i = 0; i < 2; i++) arena_trim(arenas[i]);
-  for (int i = 0; i < 2 && session->use != SESSION_PLAN; i++) arena_large_pages(arenas[i]);
+  for (int i = 0; i < 2 && session->use != SESSION_PLAN; i++) arena_huge_pages(arenas[i], true);
   return status;
 }
 

@@ -495,7 +495,7 @@ static Status open_work(Session *session) {
   session->arena = arena_new(ARENA_BYTES);
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
-  if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
+  if (session->use == SESSION_PLAN) arena_huge_pages(session->arena, false);
   if (options->precision == PRECISION_AUTO) options->precision = matmul_bf16_is_faster() ? PRECISION_BF16 : PRECISION_FP32;
   if (options->precision != PRECISION_FP32) { /* weights are in memory by now; who changes them later refreshes their shadows */
     tape_use_bf16(session->tape, true);
@@ -506,7 +506,7 @@ static Status open_work(Session *session) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)
       return status_set(STATUS_NO_MEMORY, "no address space for the values of a block (--recompute, --memory)");
-    if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
+    if (session->use == SESSION_PLAN) arena_huge_pages(session->block_arena, false);
   }
   session_recompute(session, options->recompute);
   TRY(task_lay_plain(session, session->tokens));

@@ -11,7 +11,7 @@ static void check_inside(const GgufFile *file, const uint8_t *data, size_t size)
   for (size_t i = 0; i < file->tensor_count; i++) {
     const GgufTensor *tensor = &file->tensors[i];
     if (tensor->data < data || tensor->bytes > size || tensor->data + tensor->bytes > data + size) abort();
-    if (gguf_tensor(file, tensor->name) != tensor || !gguf_type_name(tensor->type)) abort();
+    if (gguf_tensor(file, tensor->name) != tensor || !tensor->format->name) abort();
   }
   for (size_t i = 0; i < file->entry_count; i++) {
     const GgufEntry *entry = &file->entries[i];

@@ -85,12 +85,24 @@ static void a_program_has_a_group_of_its_own(void **state) {
   assert_int_equal(shell(&p, "read id name letter parent group rest </proc/$$/stat; test $group = $$"), STATUS_OK);
 }
 
+static void a_program_beside_this_one_is_preferred(void **state) {
+  (void)state;
+  char self[4096] = "";
+  assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  char *own = process_beside(strrchr(self, '/') + 1), *other = process_beside("no-such-program");
+  assert_string_equal(own, self);
+  assert_string_equal(other, "no-such-program");
+  free(own);
+  free(other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(output_is_kept_and_errors_are_logged),
       cmocka_unit_test(a_failure_leaves_no_output),
       cmocka_unit_test(a_signal_is_passed_on),
       cmocka_unit_test(a_program_has_a_group_of_its_own),
+      cmocka_unit_test(a_program_beside_this_one_is_preferred),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,9 +81,9 @@ Status cli_parse(Option *options, int argc, char **argv) {
 
 Status cli_check_kernels(const char *backend) {
   char text[KERNELS_TEXT];
-  TRY(kernels_check());
+  TRY(kernels_check(matmul_core(), text, sizeof text));
   TRY(matmul_choose_backend(backend));
-  if (kernels_slowed(matmul_core(), text, sizeof text)) log_warning("%s", text);
+  if (text[0]) log_warning("%s", text);
   return STATUS_OK;
 }
 

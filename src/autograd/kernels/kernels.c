@@ -58,19 +58,6 @@ static const Kernels *fastest(void) {
   return NULL; /* not reached: the portable table always exists */
 }
 
-Status kernels_check(void) {
-  const char *wanted = getenv("ASTRA_KERNELS");
-  if (!wanted || kernels_named(wanted)) return STATUS_OK;
-  char accepted[64] = "";
-  for (int i = 0; i < NAMES; i++) {
-    if (!kernels_named(names_fastest_first[i])) continue;
-    if (accepted[0]) strcat(accepted, ", ");
-    strcat(accepted, names_fastest_first[i]);
-  }
-  return status_set(STATUS_BAD_USAGE, "environment variable ASTRA_KERNELS=%s: this machine and build have %s; unset it for the fastest",
-                    wanted, accepted);
-}
-
 const Kernels *kernels(void) {
   static _Atomic(const Kernels *) chosen;
   const Kernels *table = atomic_load_explicit(&chosen, memory_order_acquire);
@@ -100,7 +87,7 @@ const NativeKernels *kernels_native(void) {
   return &native;
 }
 
-/* ---- whether it could be faster ---- */
+/* ---- what the environment asks for, and whether it could be faster ---- */
 
 /* The vector instructions that OpenBLAS's kernels for x86-64 use; those not named here have 16 bytes a vector, or belong to other CPUs. */
 typedef enum VectorLevel { VECTOR_SSE, VECTOR_AVX, VECTOR_AVX2, VECTOR_AVX512 } VectorLevel;
@@ -116,17 +103,30 @@ static VectorLevel processor_level(void) {
   return avx512_if_supported() ? VECTOR_AVX512 : avx2_if_supported() ? VECTOR_AVX2 : has_avx() ? VECTOR_AVX : VECTOR_SSE;
 }
 
-bool kernels_slowed(const char *blas_core, char *text, size_t size) {
+static Status no_such_table(const char *wanted) {
+  char accepted[64] = "";
+  for (int i = 0; i < NAMES; i++) {
+    if (!kernels_named(names_fastest_first[i])) continue;
+    if (accepted[0]) strcat(accepted, ", ");
+    strcat(accepted, names_fastest_first[i]);
+  }
+  return status_set(STATUS_BAD_USAGE, "environment variable ASTRA_KERNELS=%s: this machine and build have %s; unset it for the fastest",
+                    wanted, accepted);
+}
+
+Status kernels_check(const char *blas_core, char *warning, size_t size) {
   const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
-  bool own_slow = own && kernels_named(own) && kernels_named(own) != fastest();
+  warning[0] = '\0';
+  if (own && !kernels_named(own)) return no_such_table(own);
+  bool own_slow = own && kernels_named(own) != fastest();
   VectorLevel forced = VECTOR_SSE;
   for (size_t i = 0; core && i < sizeof core_levels / sizeof *core_levels; i++)
     if (strcasecmp(core, core_levels[i].core) == 0) forced = core_levels[i].level;
   /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
   bool core_slow = core && strcasecmp(core, blas_core) == 0 && forced < processor_level();
-  if (!own_slow && !core_slow) return false;
-  snprintf(text, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
+  if (!own_slow && !core_slow) return STATUS_OK;
+  snprintf(warning, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
            level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",
            core_slow ? "OPENBLAS_CORETYPE=" : "", core_slow ? core : "", own_slow && core_slow ? "them" : "it");
-  return true;
+  return STATUS_OK;
 }

@@ -17,7 +17,7 @@ enum {
   NEAREST_MAX_WIDTH = 64,
   TRIANGLE_MAX_WIDTH = 64,
   NEARER_LANES = 64,
-  KERNELS_TEXT = 192 /* room for matmul_describe and kernels_slowed */
+  KERNELS_TEXT = 192 /* room for matmul_describe and kernels_check */
 };
 
 /* What an AdamW step does to every number (Loshchilov and Hutter, 2019; Adam when decay is 0):
@@ -177,12 +177,10 @@ typedef struct NativeKernels {
 } NativeKernels;
 const NativeKernels *kernels_native(void);
 
-/* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
-Status kernels_check(void);
-
-/* True when the environment (ASTRA_KERNELS, OPENBLAS_CORETYPE) forces slower kernels than this processor can run; `text` then says so.
- * blas_core: those that BLAS runs with (matmul_core). */
-bool kernels_slowed(const char *blas_core, char *text, size_t size);
+/* What programs ask at start. BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks. Otherwise `warning` [size]
+ * says where the environment (ASTRA_KERNELS, OPENBLAS_CORETYPE) forces slower kernels than this processor can run, and is "" where it does
+ * not. blas_core: the kernels that BLAS runs with (matmul_core). */
+Status kernels_check(const char *blas_core, char *warning, size_t size);
 
 /* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */
 const Kernels *kernels_named(const char *name);

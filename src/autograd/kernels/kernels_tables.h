@@ -1,5 +1,5 @@
-/* The tables that kernels.c chooses from, one a file. Each function returns NULL where its file was compiled to nothing: double builds,
- * other architectures. Whether the CPU can run a table is not their business. */
+/* The tables that kernels.c chooses from, one a file, for this folder alone. Each function returns NULL where its file was compiled to
+ * nothing: double builds, other architectures. Whether the CPU can run a table is not their business. */
 #ifndef AUTOGRAD_KERNELS_TABLES_H
 #define AUTOGRAD_KERNELS_TABLES_H
 #include "autograd/kernels/kernels.h"

@@ -4,6 +4,7 @@
  * pool that spins against ours. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/kernels_tables.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/onednn.h"
 #include "base/clock.h"
@@ -593,7 +594,7 @@ bool matmul_bf16_is_faster(void) {
 
 void matmul_small(int count, const MatmulSmall *product) {
   const double begun = matmul_count_begin();
-  const bool vectors = kernels() != kernels_named("portable");
+  const bool vectors = kernels() != kernels_portable();
   ProductBf16 *narrow = kernels_native()->product_bf16;
   int64_t multiplied = 0;
   for (const MatmulSmall *p = product; p < product + count; p++) {

@@ -100,6 +100,7 @@ static void check_all(void) {
 static void openblas_multiplies(void **state) {
   (void)state;
   assert_int_equal(matmul_choose_backend("openblas"), STATUS_OK);
+  assert_string_equal(matmul_backend().name, "openblas");
   assert_false(matmul_backend().bf16);
   check_all();
 }

@@ -105,6 +105,11 @@ static void test_initialise(void **state) {
   assert_memory_not_equal(value, set.list[3].tensor.value, 64); /* each parameter has numbers of its own */
   param_initialise(&again, &same);
   assert_memory_not_equal(value, again.list[0].tensor.value, 64); /* and the generator has moved on */
+  real kept = again.list[0].tensor.value[0];
+  param_initialise_one(&again.list[3], &same);
+  for (int i = 0; i < 37000; i++) assert_true(fabs((double)again.list[3].tensor.value[i]) <= 0.0400001);
+  assert_memory_not_equal(again.list[3].tensor.value, set.list[3].tensor.value, 64);
+  assert_true(again.list[0].tensor.value[0] == kept); /* of one alone */
   param_release(&set);
   param_release(&again);
 }

@@ -210,6 +210,19 @@ static size_t chain_backward_bytes(int depth, double *grad) {
   return bytes;
 }
 
+/* An array that was given back serves the next of its size, and no other. */
+static void borrowed_arrays_are_recycled(void **state) {
+  (void)state;
+  Fixture f;
+  fixture_open(&f, 3);
+  void *first = tape_borrow(f.tape, 4096), *second = tape_borrow(f.tape, 4096);
+  assert_true(first != NULL && second != NULL && first != second);
+  tape_give_back(f.tape, first, 4096);
+  assert_ptr_not_equal(tape_borrow(f.tape, 8192), first);
+  assert_ptr_equal(tape_borrow(f.tape, 4096), first);
+  fixture_close(&f);
+}
+
 static void gradients_are_recycled(void **state) {
   (void)state;
   double shallow, deep;
@@ -376,6 +389,7 @@ int main(void) {
       cmocka_unit_test(planning_counts_what_a_step_takes_and_touches_no_number),
       cmocka_unit_test(a_cleared_tape_repeats_itself_in_the_same_memory),
       cmocka_unit_test(gradients_are_recycled),
+      cmocka_unit_test(borrowed_arrays_are_recycled),
       cmocka_unit_test(a_gradient_that_is_passed_on_adds_up),
       cmocka_unit_test(what_the_loss_does_not_hang_on_gets_no_gradient),
       cmocka_unit_test(gradients_of_leaves_accumulate),

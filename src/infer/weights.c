@@ -105,7 +105,7 @@ static Status load_coding(Weights *weights, const char *directory) {
     const int64_t tables = (int64_t)weights->book_count * config_rate_groups(config, r);
     double bits = 0;
     TRY(rans_tables_new(&rate->coding, frequencies, tables, entries));
-    for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
+    for (int64_t i = 0; i < tables; i++) bits += code_frequencies_bits(NULL, frequencies + i * entries, entries);
     rate->frequencies = frequencies;
     rate->coded_share = bits / ((double)tables * pack_bits(entries));
     frequencies += tables * entries;

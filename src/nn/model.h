@@ -79,7 +79,7 @@ Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabL
  * of its configuration. BAD_VALUE lists those that the model has. */
 Status model_use_rate(Model *model, int groups);
 
-/* ---- The basis that tokens are quantised in (AstraConfig.rotation; vq/rotation.h) */
+/* ---- The basis that tokens are quantised in (AstraConfig.rotation; vq/basis.h) */
 
 /* metric M [W, W], W = config_site_width: what an error e of a row that is quantised costs is e^T M e.
  *   site x: M = Wk^T Wk + Wv^T Wv [D, D]: the squared error of keys and values.

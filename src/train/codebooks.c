@@ -9,11 +9,8 @@
 #include "base/progress.h"
 #include "train/ranks.h"
 #include "train/session.h"
-#include "vq/matrix.h"
+#include "vq/basis.h"
 #include "vq/pack.h"
-#include "vq/regression.h"
-#include "vq/residual_moments.h"
-#include "vq/rotation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TRAIN_CODEBOOKS_H
 #define TRAIN_CODEBOOKS_H
 #include "train/session.h"
-#include "vq/residual_moments.h"
+#include "vq/basis.h"
 
 /* Frequencies, checkpoint_frequencies, [blocks * sites][G, K] of each bit rate, for entropy coding (vq/pack.h): of the codes that the usage
  * of each site of the emulation has counted, or of the moving averages that training keeps. */

@@ -162,7 +162,7 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
     navq_count_sample(&site->navq, rows);
   else
     navq_sampler_init(&(*noise)->sampler, &site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
-                      navq_counters(&site->navq, first), scratch);
+                      first, scratch);
   return STATUS_OK;
 }
 

@@ -250,15 +250,13 @@ void navq_count_update(const Navq *navq, int64_t rows) {
 
 static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->width + 3) / 4; }
 
-uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
-
 /* Full factors so small that the calls of a product for each group would cost more than the work. */
 static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MAX_WIDTH; }
 
 size_t navq_sampler_scratch(const Navq *navq) { return (is_narrow(navq) ? (size_t)spread_size(navq) : 1) * sizeof(real); }
 
-void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch) {
-  *sampler = (NavqSampler){navq, scale, seed, counter, scratch};
+void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, int64_t first, void *scratch) {
+  *sampler = (NavqSampler){navq, scale, seed, first, scratch};
   real *columns = scratch;
   const int64_t d = group_width(navq);
   for (int64_t i = 0; is_narrow(navq) && i < navq->width; i++)
@@ -274,7 +272,7 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
     return;
   }
   for (int64_t r = 0; r < rows; r++) {
-    uint64_t counter = sampler->counter + (uint64_t)(first + r) * counters_per_row(navq);
+    uint64_t counter = (uint64_t)(sampler->first + first + r) * counters_per_row(navq);
     kernels()->normal(width, sampler->seed, counter, normal + r * width);
     if (is_narrow(navq)) {
       kernels()->triangles(navq->groups, d, scale, navq->mean, sampler->columns, normal + r * width, noise + r * width);
@@ -307,9 +305,9 @@ static void sample_range(void *context, int64_t begin, int64_t end, int thread) 
     navq_sampler_draw(&job->sampler, first, min(NAVQ_ROWS, job->rows - first), job->noise + first * width, job->normal + first * width);
 }
 
-void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch) {
+void navq_sample(const Navq *navq, double scale, uint64_t seed, int64_t first, int64_t rows, real *noise, void *scratch) {
   SampleJob job = {.rows = rows, .noise = noise, .normal = scratch};
-  navq_sampler_init(&job.sampler, navq, scale, seed, counter, job.normal + rows * navq->width);
+  navq_sampler_init(&job.sampler, navq, scale, seed, first, job.normal + rows * navq->width);
   threads_for((rows + NAVQ_ROWS - 1) / NAVQ_ROWS, 1, sample_range, &job);
 }
 

@@ -30,26 +30,26 @@ void navq_release(Navq *navq);
 size_t navq_scratch(const Navq *navq, int64_t rows);
 void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *scratch);
 
-/* Draws rows of scale xi: a function only of (seed, counter) and the factor. Row r uses the counters from counter + r ceil(W/4): `rows`
- * rows spend navq_counters(navq, rows) of them. Zero before the first update. */
+/* Draws rows of scale xi: each a function only of the seed, its number and the factor. Row r uses the counters from r ceil(W/4) on. Zero
+ * before the first update. */
 typedef struct NavqSampler {
   const Navq *navq;
   double scale;
-  uint64_t seed, counter;
+  uint64_t seed;
+  int64_t first;       /* row from which those drawn are counted */
   const real *columns; /* [G, W/G, W/G] the factors transposed, of narrow groups */
 } NavqSampler;
 
 /* scratch: navq_sampler_scratch bytes, aligned to 8, which must outlive the sampler. The moments must not change meanwhile. */
 size_t navq_sampler_scratch(const Navq *navq);
-void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch);
-/* noise [rows, W] of rows from `first` on, by one thread: the same numbers however rows are cut into calls, except for roundings where
- * `first` is not a multiple of NAVQ_ROWS. normal [rows, W] is scratch. */
+void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, int64_t first, void *scratch);
+/* noise [rows, W] of rows from `first` on behind the sampler's first, by one thread: the same numbers however rows are cut into calls,
+ * except for roundings where `first` is not a multiple of NAVQ_ROWS. normal [rows, W] is scratch. */
 enum { NAVQ_ROWS = 64 };
 void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, real *noise, real *normal);
 
-/* All rows from 0 on, over the pool: the same numbers whatever the thread count. scratch as in navq_update. */
-uint64_t navq_counters(const Navq *navq, int64_t rows);
-void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch);
+/* Rows [first, first + rows), over the pool: the same numbers whatever the thread count. scratch as in navq_update. */
+void navq_sample(const Navq *navq, double scale, uint64_t seed, int64_t first, int64_t rows, real *noise, void *scratch);
 
 /* For planning: counts the products of navq_update (without the factorisation, which is not part of every step) and of navq_sample. */
 void navq_count_update(const Navq *navq, int64_t rows);

@@ -210,14 +210,9 @@ Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *fre
 double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries) {
   double total = 0, bits = 0;
   for (int64_t k = 0; k < entries; k++) {
-    total += counts[k];
-    bits += counts[k] * (RANS_BITS - log2((double)frequencies[k]));
+    const double count = counts ? counts[k] : frequencies[k];
+    total += count;
+    bits += count * (RANS_BITS - log2((double)frequencies[k]));
   }
   return total > 0 ? bits / total : 0;
-}
-
-double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries) {
-  double bits = 0;
-  for (int64_t k = 0; k < entries; k++) bits += frequencies[k] * (RANS_BITS - log2((double)frequencies[k]));
-  return bits / RANS_TOTAL;
 }

@@ -57,10 +57,8 @@ bool code_frequencies_possible(int64_t entries);
 /* counts [K], not negative (all 0: equally often) -> frequencies [K], by largest remainders, the lowest code first among equals. */
 Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *frequencies);
 
-/* Mean bits per code for the counted distribution: sum of p log2(2^16 / frequency); 0 for no counts. */
+/* Mean bits per code for the counted distribution: sum of p log2(2^16 / frequency); 0 for no counts. counts NULL: for the distribution that
+ * the frequencies state, which is its entropy. */
 double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries);
-
-/* The same for the distribution that the frequencies state: its entropy. */
-double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries);
 
 #endif

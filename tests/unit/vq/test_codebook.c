@@ -72,6 +72,11 @@ static void narrow_case(const Case *c, NarrowKind kind) {
   codebook_refresh(&wide);
   assert_int_equal(codebook_init_narrow(&book, c->groups, c->entries, c->width, kind, narrow), STATUS_OK);
   assert_memory_equal(book.half_norms, wide.half_norms, (size_t)(c->groups * c->entries) * sizeof(real));
+  const int64_t d = c->width / c->groups, first = c->groups * c->entries / 2;
+  real *word = malloc((size_t)(numbers - first * d) * sizeof *word);
+  codebook_words(&book, first, c->groups * c->entries - first, word);
+  assert_memory_equal(word, words + first * d, (size_t)(numbers - first * d) * sizeof *word);
+  free(word);
   int32_t *codes[2] = {calloc((size_t)picks, sizeof **codes), calloc((size_t)picks, sizeof **codes)};
   real *out[2] = {malloc((size_t)(c->rows * c->width) * sizeof(real)), malloc((size_t)(c->rows * c->width) * sizeof(real))};
   double distortion[2];

@@ -323,6 +323,25 @@ static void same_for_any_thread_count(void **state) {
   free(x);
 }
 
+/* The workspace holds the codes of all samples, a mini-batch beside them, and for the start the samples that it draws from. */
+static void the_workspace_is_known(void **state) {
+  (void)state;
+  enum { GROUPS = 4, K = 64, W = 32, COUNT = 100000 };
+  Codebook book;
+  KmeansOptions options;
+  assert_int_equal(codebook_init(&book, GROUPS, K, W, NULL), STATUS_OK);
+  kmeans_defaults(&options);
+  options.start = KMEANS_RANDOM;
+  const size_t full = kmeans_bytes(&book, COUNT, &options), codes = (size_t)COUNT * GROUPS * sizeof(int32_t);
+  assert_true(full > codes && kmeans_bytes(&book, 2 * COUNT, &options) >= full + codes);
+  options.minibatch = 1000;
+  const size_t small = kmeans_bytes(&book, COUNT, &options);
+  assert_true(small > codes + 1000 * W * sizeof(real) && small < full);
+  options.start = KMEANS_GREEDY;
+  assert_true(kmeans_bytes(&book, COUNT, &options) >= small);
+  codebook_release(&book);
+}
+
 static void what_is_refused(void **state) {
   (void)state;
   real x[20] = {0};
@@ -369,6 +388,7 @@ int main(void) {
       cmocka_unit_test(minibatch_comes_close),
       cmocka_unit_test(more_samples_than_the_start_sees),
       cmocka_unit_test(same_for_any_thread_count),
+      cmocka_unit_test(the_workspace_is_known),
       cmocka_unit_test(what_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* Least squares: an exact linear relation is found; of a noisy one the rest is uncorrelated with what it is told from. */
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
-#include "vq/regression.h"
+#include "vq/basis.h"
 #include <stdlib.h>
 
 enum { N = 10, COUNT = 3000 };

@@ -2,8 +2,8 @@
 #include "autograd/kernels/matmul.h"
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
+#include "vq/basis.c" /* the distance of Gaussians by itself */
 #include "vq/kmeans.h"
-#include "vq/residual_moments.c" /* the distance of Gaussians by itself */
 
 /* C = Q D Q^T with Q a product of reflections: [n, n]. */
 static void turned(int64_t n, const double *diagonal, uint64_t stream, double *c) {

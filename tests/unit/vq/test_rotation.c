@@ -2,8 +2,8 @@
  * better than codes of the numbers as they are. */
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
+#include "vq/basis.h"
 #include "vq/kmeans.h"
-#include "vq/rotation.h"
 #include <stdlib.h>
 
 enum { N = 12, GROUPS = 3, COUNT = 6000 };

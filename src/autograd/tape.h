@@ -117,7 +117,7 @@ typedef struct TapeFault {
 } TapeFault;
 bool tape_find_not_finite(const Tape *tape, TapeFault *fault); /* false: all are finite */
 
-size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
+size_t tape_peak_bytes(const Tape *tape); /* peak arena bytes since tape_new */
 
 /* ---- profiling: how long each operation takes. Costs one branch per operation while no profiler is set. */
 

@@ -32,7 +32,7 @@ static void centre(const real *rows, int64_t count, int64_t n, const double *mea
 
 /* ---- The basis ---- */
 
-static const double least_share = 1e-3; /* of the largest eigenvalue of a metric */
+static const double MIN_SHARE = 1e-3; /* of the largest eigenvalue of a metric */
 
 /* Products of a piece of rows in reals, their sums in double. */
 static Status sample_covariance(const real *samples, int64_t count, int64_t n, double *mean, double *covariance) {
@@ -53,11 +53,11 @@ static Status sample_covariance(const real *samples, int64_t count, int64_t n, d
 /* Roots of a metric: R and R^-1. metric is overwritten. */
 static Status roots(int64_t n, double *metric, double *values, double *root, double *inverse) {
   TRY(eigen_symmetric(n, metric, values));
-  const double least = fmax(values[n - 1] * least_share, 1e-300);
+  const double min_value = fmax(values[n - 1] * MIN_SHARE, 1e-300);
   memset(root, 0, (size_t)(n * n) * sizeof *root);
   memset(inverse, 0, (size_t)(n * n) * sizeof *inverse);
   for (int64_t k = 0; k < n; k++) {
-    const double *vector = metric + k * n, side = sqrt(fmax(values[k], least));
+    const double *vector = metric + k * n, side = sqrt(fmax(values[k], min_value));
     for (int64_t i = 0; i < n; i++)
       for (int64_t j = 0; j < n; j++) {
         root[i * n + j] += side * vector[i] * vector[j];
@@ -74,13 +74,13 @@ static Status deal_out(int64_t n, int64_t groups, const double *values, int64_t 
   double *product = calloc((size_t)groups, sizeof *product); /* logarithms */
   int64_t *filled = calloc((size_t)groups, sizeof *filled);
   const bool memory = product != NULL && filled != NULL;
-  const double least = fmax(fmax(values[0], values[n - 1] * 1e-6), 1e-300);
+  const double min_value = fmax(fmax(values[0], values[n - 1] * 1e-6), 1e-300);
   for (int64_t k = n - 1; memory && k >= 0; k--) {
     int64_t best = -1;
     for (int64_t g = 0; g < groups; g++)
       if (filled[g] < size && (best < 0 || product[g] < product[best])) best = g;
     place[best * size + filled[best]++] = k;
-    product[best] += log(fmax(values[k], least) / least); /* never below 0: a place that is taken counts */
+    product[best] += log(fmax(values[k], min_value) / min_value); /* never below 0: a place that is taken counts */
   }
   free(product);
   free(filled);
@@ -160,7 +160,7 @@ Status rotation_apply(const Rotation *rotation, real *rows, int64_t count) {
 /* C = sum of (x - mean)(x - mean)^T / count, D = sum of (y - mean)(x - mean)^T / count, B = D (C + ridge I)^-1, with the eigenvectors of
  * C. */
 
-static const double ridge_share = 1e-4;
+static const double RIDGE_SHARE = 1e-4;
 
 typedef struct Regression {
   int64_t count, inputs, outputs;   /* P, W */
@@ -188,7 +188,7 @@ static Status solve(const Regression *r, const real *x, real *y, double *weight,
     accumulate(r, rows, r->ys, m, r->cross);
   }
   double ridge = 0;
-  for (int64_t i = 0; i < n; i++) ridge += ridge_share * r->covariance[i * n + i] / (double)n;
+  for (int64_t i = 0; i < n; i++) ridge += RIDGE_SHARE * r->covariance[i * n + i] / (double)n;
   TRY(eigen_symmetric(n, r->covariance, r->values)); /* rows: eigenvectors */
   memset(weight, 0, (size_t)(m * n) * sizeof *weight);
   for (int64_t i = 0; i < m; i++)

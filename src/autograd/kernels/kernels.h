@@ -27,7 +27,7 @@ typedef struct AdamwStep {
   uint64_t seed; /* of the draws with which narrow moments are rounded: another one for each step */
 } AdamwStep;
 
-/* Moments in 8 bits have a scale for each block of so many numbers; ADAMW_DRAWS numbers share one counter value of the generator. */
+/* Moments in 8 bits have a scale for each block of ADAMW_BLOCK numbers; ADAMW_DRAWS numbers share one counter value of the generator. */
 enum { ADAMW_BLOCK = 256, ADAMW_DRAWS = 8 };
 
 typedef void ProductBf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,

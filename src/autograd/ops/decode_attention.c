@@ -32,7 +32,7 @@ typedef struct Decode {
   int64_t rows;                                              /* of q */
   int64_t units, tiles, largest;                             /* remote tiles of all units; keys of the largest unit without remote rows */
   int64_t score_count;                                       /* of all units with remote rows */
-  int64_t remote;                                            /* the most of a sequence */
+  int64_t remote;                                            /* maximum of a sequence */
   Unit *unit;                                                /* [units] */
   real *scores;                                              /* of units with remote rows; of each thread [UNIT, H/KV, largest] */
   real *offset;                                              /* [rows, H]: q . bk, the same for all remote rows */

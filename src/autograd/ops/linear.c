@@ -101,23 +101,30 @@ static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, 
   }
 }
 
-static void lowbit_forward(Tape *tape, Linear *job) {
-  op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
-                                         .packed = job->weight->packed,
-                                         .first_output = job->first,
-                                         .outputs = job->out,
-                                         .first_input = job->first_in,
-                                         .inputs = job->in,
-                                         .rows = job->rows,
-                                         .x = job->x->value,
-                                         .x_bf16 = job->x->narrow,
-                                         .ldx = job->in,
-                                         .add = started(job),
-                                         .c = job->y->narrow ? NULL : job->z.wide,
-                                         .ldc = job->out,
-                                         .before = started(job) ? start_piece : NULL,
-                                         .after = job->activation != ACTIVATION_NONE || job->y->narrow ? end_piece : NULL,
-                                         .context = job});
+static void forward_lowbit(Tape *tape, Linear *job) {
+  const MatmulLowbit product = {.weight = job->weight->lowbit,
+                                .packed = job->weight->packed,
+                                .first_output = job->first,
+                                .outputs = job->out,
+                                .first_input = job->first_in,
+                                .inputs = job->in,
+                                .rows = job->rows,
+                                .x = job->x->value,
+                                .x_bf16 = job->x->narrow,
+                                .ldx = job->in,
+                                .add = started(job),
+                                .c = job->y->narrow ? NULL : job->z.wide,
+                                .ldc = job->out,
+                                .before = started(job) ? start_piece : NULL,
+                                .after = job->activation != ACTIVATION_NONE || job->y->narrow ? end_piece : NULL,
+                                .context = job};
+  const size_t mark = tape_scratch_begin(tape);
+  void *scratch = tape_alloc(tape, matmul_lowbit_scratch(&product));
+  if (tape_planning(tape))
+    matmul_count_only(product.rows, product.outputs, product.inputs);
+  else if (scratch != NULL)
+    matmul_lowbit(&product, scratch);
+  tape_scratch_end(tape, mark);
 }
 
 /* ---- weights that were packed: pieces in the same way ---- */
@@ -174,7 +181,7 @@ static void linear_forward(Tape *tape, void *record) {
   const PackedMatrix *packed = job->weight->packed;
   const bool whole = job->first % PACKED_STRIP == 0 && (!job->bf16 || (job->first_in % 2 == 0 && job->in % 2 == 0));
   if (job->weight->lowbit)
-    lowbit_forward(tape, job);
+    forward_lowbit(tape, job);
   else if (packed != NULL && packed->bf16 == job->bf16 && whole)
     forward_packed(tape, job);
   else if (job->bf16)

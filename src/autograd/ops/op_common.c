@@ -1,38 +1,28 @@
 /* What several operations have in common: products with weights of any width, and activation functions. */
 #include "autograd/ops/op_common.h"
 
-void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product) {
-  size_t mark = tape_scratch_begin(tape);
-  void *scratch = tape_alloc(tape, matmul_lowbit_scratch(product));
-  if (tape_planning(tape))
-    matmul_count_only(product->rows, product->outputs, product->inputs);
-  else if (scratch != NULL)
-    matmul_lowbit(product, scratch);
-  tape_scratch_end(tape, mark);
-}
-
 void op_matmul_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const Tensor *weight,
                       int64_t start, bool add, real *c, int64_t ldc) {
   const LowbitMatrix *lowbit = weight->lowbit;
   if (lowbit != NULL && !(transpose_b && n == lowbit->outputs && k == lowbit->inputs)) {
     tape_fail(tape, STATUS_UNSUPPORTED, "weights of 8 and 4 bits are for inference: no gradient goes through them");
-  } else if (lowbit != NULL) {
-    const MatmulLowbit product = {
-        .weight = lowbit, .outputs = n, .inputs = k, .rows = m, .x = a, .ldx = lda, .add = add, .c = c, .ldc = ldc};
-    op_matmul_lowbit(tape, &product);
-  } else if (weight->narrow_kind != NARROW_NONE) {
-    const size_t mark = tape_scratch_begin(tape);
-    real *scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
-    if (tape_planning(tape))
-      matmul_count_only(m, n, k);
-    else if (scratch != NULL)
-      matmul_narrow(transpose_b, m, n, k, a, lda, weight->narrow_kind, weight->narrow + start, tensor_width(weight), add, c, ldc, scratch);
-    tape_scratch_end(tape, mark);
-  } else if (tape_planning(tape)) {
-    matmul_count_only(m, n, k);
-  } else {
-    matmul(false, transpose_b, m, n, k, 1, a, lda, weight->value + start, tensor_width(weight), add ? 1 : 0, c, ldc);
+    return;
   }
+  const bool narrow = weight->narrow_kind != NARROW_NONE;
+  const MatmulLowbit product = {.weight = lowbit, .outputs = n, .inputs = k, .rows = m, .x = a, .ldx = lda, .add = add, .c = c, .ldc = ldc};
+  const size_t mark = tape_scratch_begin(tape);
+  void *scratch = NULL;
+  if (lowbit || narrow)
+    scratch = tape_alloc(tape, lowbit ? matmul_lowbit_scratch(&product) : (size_t)matmul_narrow_scratch() * sizeof(real));
+  if (tape_planning(tape))
+    matmul_count_only(m, n, k);
+  else if (!lowbit && !narrow)
+    matmul(false, transpose_b, m, n, k, 1, a, lda, weight->value + start, tensor_width(weight), add ? 1 : 0, c, ldc);
+  else if (scratch != NULL && lowbit)
+    matmul_lowbit(&product, scratch);
+  else if (scratch != NULL)
+    matmul_narrow(transpose_b, m, n, k, a, lda, weight->narrow_kind, weight->narrow + start, tensor_width(weight), add, c, ldc, scratch);
+  tape_scratch_end(tape, mark);
 }
 
 /* ---- activation functions, by pieces that stay in the first-level cache */

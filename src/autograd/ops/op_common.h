@@ -22,9 +22,6 @@ static inline Tensor *op_like(Tape *tape, const Tensor *x, int64_t width) {
   return tape_tensor(tape, x->dims, shape);
 }
 
-/* A product with a weight of 8 or 4 bits, its scratch from the tape; planned or done. */
-void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product);
-
 /* The same, in bf16 while the tape is narrow. */
 static inline Tensor *op_activation_like(Tape *tape, const Tensor *x, int64_t width) {
   int64_t shape[TENSOR_DIMS];
@@ -66,7 +63,7 @@ void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, i
 
 /* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
  * 16-bit; one of 8 or 4 bits only as a whole and transposed. While planning it is only counted. Over the pool; takes scratch from the tape
- * when the weight is in 16 bits. */
+ * when the weight is in 16 bits or fewer. */
 void op_matmul_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const Tensor *weight,
                       int64_t start, bool add, real *c, int64_t ldc);
 

@@ -31,9 +31,9 @@ void arena_trim(Arena *arena); /* gives free pages back to the system: they come
 
 size_t arena_mark(const Arena *arena);         /* bytes in use now */
 void arena_release(Arena *arena, size_t mark); /* back to a mark; 0 empties the arena */
-size_t arena_peak(const Arena *arena);         /* most bytes ever in use */
+size_t arena_peak(const Arena *arena);         /* maximum bytes ever in use */
 void arena_watch(Arena *arena);                /* begins a count of its own: */
-size_t arena_watched(const Arena *arena);      /* most bytes in use since then */
+size_t arena_watched(const Arena *arena);      /* maximum bytes in use since then */
 size_t arena_reserved(const Arena *arena);
 
 #endif

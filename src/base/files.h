@@ -9,8 +9,8 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* A read-only shared mapping of a regular file. Whoever writes into the file in place changes the bytes under the mapping; whoever makes it
- * shorter makes their use a SIGBUS. */
+/* A read-only shared mapping of a regular file. A process that writes into the file in place changes the bytes under the mapping; one that
+ * makes it shorter makes their use a SIGBUS. */
 typedef struct FileMap {
   const uint8_t *data;
   size_t size;
@@ -47,7 +47,7 @@ void files_abort(FileWriter *writer);
 Status files_write(const char *path, const void *data, size_t size);
 
 /* Removes from a directory what writers of this kind left there when they were killed: files of the name above that nobody has locked.
- * *count: how many; their bytes together. What cannot be looked at or removed is left without a word: nobody needs it gone. */
+ * *count: how many; their bytes together. Files that cannot be examined or removed are skipped silently. */
 int64_t files_clean(const char *path, int *count);
 
 Status files_make_dirs(const char *path); /* mkdir -p */

@@ -367,76 +367,75 @@ Status options_parse(Option *options, int argc, char **argv, const char **positi
 
 enum { HELP_COLUMN = 32 };
 
-static void show_flag(const Option *option, char *text, size_t room) {
-  if (*(const bool *)option->target) snprintf(text, room, "on");
-}
-
 /* A default that could not be given says that the program chooses. */
 static bool is_auto(const Option *option, double value) { return (option->min != 0 || option->max != 0) && value < option->min; }
 
-static void show_int(const Option *option, char *text, size_t room) {
-  int64_t value = *(const int64_t *)option->target;
-  if (is_auto(option, (double)value))
-    snprintf(text, room, "auto");
-  else
-    snprintf(text, room, "%" PRId64, value);
-}
-
-static void show_real(const Option *option, char *text, size_t room) {
-  double value = *(const double *)option->target;
-  if (is_auto(option, value))
-    snprintf(text, room, "auto");
-  else
-    snprintf(text, room, "%g", value);
-}
-
-static void show_string(const Option *option, char *text, size_t room) {
-  const char *value = *(const char *const *)option->target;
-  if (value) snprintf(text, room, "%s", value);
-}
-
-static void show_choice(const Option *option, char *text, size_t room) {
-  const char *choice = option->choices;
-  for (int left = *(const int *)option->target; left > 0 && *choice; left--) {
-    choice += strcspn(choice, "|");
-    choice += *choice == '|';
+/* What an option holds before the command line is read; "" where there is nothing to say. */
+static void show_default(const Option *option, char *text, size_t room) {
+  const void *target = option->target;
+  text[0] = 0;
+  switch (option->kind) {
+  case OPTION_FLAG:
+    if (*(const bool *)target) snprintf(text, room, "on");
+    break;
+  case OPTION_INT:
+  case OPTION_NUMBERS:
+    if (is_auto(option, (double)*(const int64_t *)target))
+      snprintf(text, room, "auto");
+    else
+      snprintf(text, room, "%" PRId64, *(const int64_t *)target);
+    break;
+  case OPTION_REAL:
+    if (is_auto(option, *(const double *)target))
+      snprintf(text, room, "auto");
+    else
+      snprintf(text, room, "%g", *(const double *)target);
+    break;
+  case OPTION_TEXT:
+    if (*(const char *const *)target) snprintf(text, room, "%s", *(const char *const *)target);
+    break;
+  case OPTION_CHOICE: {
+    const char *choice = option->choices;
+    for (int left = *(const int *)target; left > 0 && *choice; left--) {
+      choice += strcspn(choice, "|");
+      choice += *choice == '|';
+    }
+    snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+    break;
   }
-  snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+  case OPTION_RANGE: {
+    const int64_t *range = target;
+    if (range[0] == range[1])
+      snprintf(text, room, "%" PRId64, range[0]);
+    else
+      snprintf(text, room, "%" PRId64 "-%" PRId64, range[0], range[1]);
+    break;
+  }
+  case OPTION_TEXTS: {
+    const OptionTexts *texts = target;
+    if (texts->count) snprintf(text, room, "%s", texts->list[0]);
+    break;
+  }
+  case OPTION_RATE:
+  case OPTION_TIME:
+  case OPTION_SIZE: { /* by the largest unit of which there is at least one */
+    const double value = *(const double *)target;
+    const Unit *unit = kinds_of_units[option->kind].unit, *chosen = unit;
+    for (; unit->name; unit++)
+      if (value >= unit->size) chosen = unit;
+    if (value == 0 && option->kind == OPTION_TIME) chosen++; /* 0ms */
+    if (value >= 0) snprintf(text, room, "%g%s", value / chosen->size, chosen->name);
+    break;
+  }
+  case OPTION_GROUP:
+  case OPTION_REMOVED:
+    break;
+  }
 }
-
-static void show_range(const Option *option, char *text, size_t room) {
-  const int64_t *range = option->target;
-  if (range[0] == range[1])
-    snprintf(text, room, "%" PRId64, range[0]);
-  else
-    snprintf(text, room, "%" PRId64 "-%" PRId64, range[0], range[1]);
-}
-
-static void show_texts(const Option *option, char *text, size_t room) {
-  const OptionTexts *texts = option->target;
-  if (texts->count) snprintf(text, room, "%s", texts->list[0]);
-}
-
-/* By the largest unit of which there is at least one. */
-static void show_unit(const Option *option, char *text, size_t room) {
-  double value = *(const double *)option->target;
-  const Unit *unit = kinds_of_units[option->kind].unit, *chosen = unit;
-  for (; unit->name; unit++)
-    if (value >= unit->size) chosen = unit;
-  if (value == 0 && option->kind == OPTION_TIME) chosen++; /* 0ms */
-  if (value >= 0) snprintf(text, room, "%g%s", value / chosen->size, chosen->name);
-}
-
-typedef void ShowDefault(const Option *option, char *text, size_t room);
-static ShowDefault *const show_default[] = {
-    [OPTION_FLAG] = show_flag,     [OPTION_INT] = show_int,     [OPTION_REAL] = show_real,   [OPTION_TEXT] = show_string,
-    [OPTION_CHOICE] = show_choice, [OPTION_RANGE] = show_range, [OPTION_TEXTS] = show_texts, [OPTION_RATE] = show_unit,
-    [OPTION_TIME] = show_unit,     [OPTION_SIZE] = show_unit,   [OPTION_NUMBERS] = show_int,
-};
 
 static void print_option(const Option *option, FILE *stream) {
-  char left[160], value[64] = "", letter[8] = "    ";
-  show_default[option->kind](option, value, sizeof value);
+  char left[160], value[64], letter[8] = "    ";
+  show_default(option, value, sizeof value);
   if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
   const char *names = option->kind == OPTION_CHOICE ? option->choices : option->value;
   bool switched_on = option->kind == OPTION_FLAG && value[0];

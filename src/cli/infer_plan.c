@@ -625,19 +625,19 @@ static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup
 
 /* ---- the run */
 
-/* Each device has a way of its own into the network, of a rate of its own. */
+/* Each device has a connection of its own to the network, with a rate of its own. */
 static void take_ends(const PlanCommand *command, PlannerSetup *setup, const LinkEnd *ends, LinkOptions *links) {
   setup->ends = ends;
   links->bits_per_second = 0;
   if (!command->own_topology) links->topology = LINK_SWITCH;
 }
 
-/* The air has one rate for all: the slowest. */
+/* A shared medium has one rate for all: the slowest. */
 static void take_measured(const PlanCommand *command, PlannerSetup *setup, const PlanPeers *peers, LinkOptions *links) {
   const LinkEnd slowest = planner_slowest_link(peers->ends, peers->count);
-  bool air = links->topology == LINK_SHARED;
-  if (!air) take_ends(command, setup, peers->ends, links);
-  links->latency = air ? slowest.latency : 0;
+  bool shared = links->topology == LINK_SHARED;
+  if (!shared) take_ends(command, setup, peers->ends, links);
+  links->latency = shared ? slowest.latency : 0;
   if (air) links->bits_per_second = link_slower(slowest.out, slowest.in);
 }
 

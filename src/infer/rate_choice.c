@@ -2,12 +2,12 @@
 #include "infer/rate_choice.h"
 #include <math.h>
 
-enum { SLOW_ANSWERS = 3, PATIENCE = 8, PATIENCE_MAX = 1024, PROVEN = 64 };
+enum { SLOW_ANSWERS = 3, FAST_ANSWERS = 8, FAST_ANSWERS_MAX = 1024, PROVEN = 64 };
 static const double slow_share = 1, fast_share = 0.5; /* waiting / computing: above, fewer groups; below with more of them, these */
 static const double predicted_share = 1.1;
 
 void rate_choice_init(RateChoice *choice, const ModelConfig *config, int groups) {
-  *choice = (RateChoice){.rates = config_rates(config), .patience = PATIENCE, .since = -1};
+  *choice = (RateChoice){.rates = config_rates(config), .fast_needed = FAST_ANSWERS, .since = -1};
   for (int rate = 0; rate < choice->rates; rate++) {
     choice->groups[rate] = config_rate_groups(config, rate);
     if (choice->groups[rate] == groups) choice->used = rate;
@@ -28,14 +28,14 @@ int rate_choice_note(RateChoice *choice, double compute, double wait) {
   choice->share = choice->slow > 0 ? choice->share + share : 0;
   const double more = used + 1 < choice->rates ? (double)choice->groups[used + 1] / choice->groups[used] : INFINITY;
   choice->fast = share * more <= fast_share ? choice->fast + 1 : 0;
-  if (choice->since >= 0 && ++choice->since >= PROVEN) choice->since = -1, choice->patience = PATIENCE;
+  if (choice->since >= 0 && ++choice->since >= PROVEN) choice->since = -1, choice->fast_needed = FAST_ANSWERS;
   if (choice->slow >= SLOW_ANSWERS && used > 0) {
     const double mean = choice->share / choice->slow;
     int rate = used - 1;
     while (rate > 0 && mean * choice->groups[rate] / choice->groups[used] > slow_share) rate--;
-    if (choice->since >= 0 && choice->patience < PATIENCE_MAX) choice->patience *= 2; /* it was too much at once */
+    if (choice->since >= 0 && choice->fast_needed < FAST_ANSWERS_MAX) choice->fast_needed *= 2; /* it was too much at once */
     change(choice, rate);
-  } else if (choice->fast >= choice->patience) {
+  } else if (choice->fast >= choice->fast_needed) {
     change(choice, used + 1);
   }
   return choice->groups[choice->used];

@@ -10,7 +10,7 @@ typedef struct RateChoice {
   int groups[CONFIG_RATES], rates; /* ascending */
   int used;                        /* the rate in use */
   int slow, fast;                  /* answers in a row that ask for fewer groups; that allow more */
-  int patience;                    /* how many of the latter it takes */
+  int fast_needed;                 /* how many of the latter it takes */
   int since;                       /* answers since the last change to more groups; -1: none, or it has proven itself */
   double share;                    /* sum of waiting / computing over the answers of `slow` */
 } RateChoice;

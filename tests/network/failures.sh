@@ -84,7 +84,7 @@ for policy in rerun mask; do
   done
 done
 
-# One that is stopped for less than the leader's patience, and for longer than the others': its answer comes, and theirs lacks its tokens.
+# One that is stopped for less than the leader's idle timeout, and for longer than the others': its answer comes, and theirs lacks its tokens.
 start --samples $many --on-failure mask --timeout 2
 stopped=$(sessions_of a)
 kill -STOP $stopped

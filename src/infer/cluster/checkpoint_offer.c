@@ -130,7 +130,7 @@ static Status add_if_wanted(void *context, const char *name) {
   return status;
 }
 
-/* What a device or a user of the checkpoint reads; not the state of training, its metrics and pictures. */
+/* What a device or a user of the checkpoint reads; not the state of training, its metrics and charts. */
 static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
   static const char *const all[] = {"*.json",
                                     "*.jinja",

@@ -63,7 +63,7 @@ static void a_rate_that_was_too_much_is_tried_less_often(void **state) {
     before = groups;
   }
   assert_in_range(tries, 5, 12); /* after 8, 16, 32... answers */
-  /* Once it has proven itself, the patience is the first one again. */
+  /* Once it has proven itself, as few answers are needed as at first. */
   while (choice.used == 0) note(&choice, 0, 1);
   note(&choice, 0.9, 64);
   assert_int_equal(note(&choice, 3, 3), 1);

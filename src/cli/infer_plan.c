@@ -638,7 +638,7 @@ static void take_measured(const PlanCommand *command, PlannerSetup *setup, const
   bool shared = links->topology == LINK_SHARED;
   if (!shared) take_ends(command, setup, peers->ends, links);
   links->latency = shared ? slowest.latency : 0;
-  if (air) links->bits_per_second = link_slower(slowest.out, slowest.in);
+  if (shared) links->bits_per_second = link_slower(slowest.out, slowest.in);
 }
 
 /* This device as it is, and as many like it as the options want. */

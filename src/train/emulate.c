@@ -148,6 +148,11 @@ static void draw_noise(const QuantiseNoise *self, int64_t first, int64_t rows, r
   navq_sampler_draw(&((const Noise *)self)->sampler, first, rows, noise, scratch);
 }
 
+static double noise_scale(const Emulation *emulation) {
+  const double lambda = emulation->options.noise, batches = (double)emulation->options.noise_warmup;
+  return (double)emulation->step < batches ? lambda * (double)emulation->step / batches : lambda;
+}
+
 /* lambda xi for this site and step, or NULL, of rows from `first` on in the whole batch. */
 static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t first, int64_t rows, Noise **noise) {
   _Static_assert((int)QUANTISE_ROWS == (int)NAVQ_ROWS, "the same bits for any number of threads");
@@ -161,7 +166,7 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
   if (tape_planning(tape))
     navq_count_sample(&site->navq, rows);
   else
-    navq_sampler_init(&(*noise)->sampler, &site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
+    navq_sampler_init(&(*noise)->sampler, &site->navq, noise_scale(emulation), emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
                       first, scratch);
   return STATUS_OK;
 }

@@ -47,7 +47,8 @@ Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_tok
 Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer);
 
 typedef struct EmulateOptions {
-  double noise; /* lambda; 0: none */
+  double noise;         /* lambda; 0: none */
+  int64_t noise_warmup; /* batches over which it grows from 0 to lambda */
   NoiseCovariance covariance;
   QuantiseGradient gradient;
   EmaOptions ema;

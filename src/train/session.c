@@ -517,6 +517,7 @@ static Status open_work(Session *session) {
   rng_init(&session->mixup_rng, (uint64_t)options->seed, STREAM_MIXUP);
   if (config->astra.groups > 0) {
     EmulateOptions emulate = {.noise = options->noise,
+                              .noise_warmup = options->noise_warmup * options->accumulate,
                               .covariance = (NoiseCovariance)options->covariance,
                               .gradient = (QuantiseGradient)options->gradient,
                               .ema = {.decay = options->codebook_decay, .smoothing = 1e-5, .dead_below = options->dead_below},

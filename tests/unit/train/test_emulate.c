@@ -255,7 +255,7 @@ static void noise_is_for_training_only(void **state) {
   session_close(&session);
 }
 
-/* Its power is that of the tracked residuals, and lambda scales it. */
+/* Its power is that of the tracked residuals; lambda scales it, and so does its warm-up. */
 static void noise_has_the_tracked_moments(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
@@ -277,6 +277,10 @@ static void noise_has_the_tracked_moments(void **state) {
   double power = noise_when(&session, &batch, &layout, true, 1);
   if (fabs(power / expected - 1) > 0.15) fail_msg("noise of power %g, residuals of %g", power, expected);
   assert_float_equal(noise_when(&session, &batch, &layout, true, 3), 9 * power, 1e-3 * power);
+  session.emulation.options.noise_warmup = 4; /* after one step: a quarter of lambda */
+  assert_float_equal(noise_when(&session, &batch, &layout, true, 1), power / 16, 1e-3 * power);
+  session.emulation.options.noise_warmup = 1;
+  assert_float_equal(noise_when(&session, &batch, &layout, true, 1), power, 1e-6 * power);
   layout_release(&layout);
   session_close(&session);
 }

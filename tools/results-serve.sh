@@ -8,6 +8,8 @@
 #     drafts     --speculate draft and auto against off, one text at a time: a device that decodes and one that drafts, joined by 10 Mbit/s and 2 ms
 #     prefix     16 texts with a common beginning of 300 tokens against 16 without, on one device
 #     overhead   time to the first token of a stream, and of an image, against astra-infer's own
+#     llamacpp   one text and 16 at once against llama.cpp on the same GGUF file, one device; not by default: LLAMA_CPP is a folder in which
+#                `npm install node-llama-cpp` ran
 # Model: the shape of GPT-2 small with random weights (and 32 groups of 1,024 codewords), which do not change the speed of a step. Every device
 # has one thread on a core of its own; with `devices` leader and worker live in a network namespace each, and the link is the kernel's: a pair of
 # veth with a token bucket (tbf) on either side. Ways that are compared take turns. Needs two quiet cores, curl, jq, `make`, and for `devices` the
@@ -72,14 +74,15 @@ stop_all() {
 
 seed=0
 # requests COUNT TOKENS NEW COMMON: files of so many different texts, the first COMMON tokens the same
+pieces=4000
 requests() {
   seed=$((seed + 1))
-  awk -v count="$1" -v tokens="$2" -v new="$3" -v common="$4" -v seed="$seed" -v to="$work/request" 'BEGIN {
+  awk -v pieces="$pieces" -v count="$1" -v tokens="$2" -v new="$3" -v common="$4" -v seed="$seed" -v to="$work/request" 'BEGIN {
     srand(seed)
-    for (i = 0; i < common; i++) shared = shared int(4000 * rand()) ","
+    for (i = 0; i < common; i++) shared = shared 3 + int(pieces * rand()) ","
     for (r = 0; r < count; r++) {
       ids = shared
-      for (i = common; i < tokens; i++) ids = ids int(4000 * rand()) (i + 1 < tokens ? "," : "")
+      for (i = common; i < tokens; i++) ids = ids 3 + int(pieces * rand()) (i + 1 < tokens ? "," : "")
       printf "{\"model\": \"gpt2\", \"temperature\": 0, \"max_tokens\": %d, \"prompt\": [%s]}", new, ids >(to "-" r)
       close(to "-" r)
     }
@@ -301,6 +304,35 @@ section_prefix() {
   stop_all
 }
 
+# A Llama of GPT-2 small's width and depth with random weights; both sides read the same file, on one thread and one core.
+section_llamacpp() {
+  local turn type count model name pieces=500 modules=${LLAMA_CPP:?a folder in which npm install node-llama-cpp ran}
+  make --no-print-directory "$build/tests/infer/make_gguf" >/dev/null
+  mkdir -p "$work/shape"
+  echo '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "num_key_value_heads": 12, "vocab_size": 512, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2}' >"$work/shape/config.json"
+  "$bin/astra-train" --model "$work/shape" --init random --groups 0 --tokenizer tests/golden/stories260K --dataset text:datasets/enwiki-sample \
+    --context 64 --batch 1 --max-steps 1 --eval-samples 1 --quiet --out "$work/llama"
+  for type in F32 Q8_0; do
+    model=$work/llama.$type.gguf
+    "$build/tests/infer/make_gguf" "$work/llama" "$model" "$type"
+    serve "$type" taskset -c 0 -- --nodes 1 --speculate off
+    for ((turn = 0; turn <= turns; turn++)); do
+      for count in 1 "$texts"; do
+        name=$type-$([ "$count" = 1 ] && echo one || echo all)
+        requests "$count" "$prompt" "$([ "$turn" = 0 ] && echo 8 || echo "$new")" 0
+        read -r tokens seconds < <(ask "$type" "$count")
+        [ "$turn" = 0 ] && continue
+        note llamacpp "$name-service" "$turn" "$tokens" "$seconds"
+        read -r tokens seconds < <(taskset -c 0 node tests/bench/peers/llamacpp.mjs "$modules" "$model" "$count" "$prompt" "$new" 1 "$turn")
+        note llamacpp "$name-llamacpp" "$turn" "$tokens" "$seconds"
+      done
+    done
+    stop_all
+  done
+}
+
 # ---- the table
 
 # ratio LABEL SECTION OLD NEW AIM: tokens/s of NEW over those of OLD within each turn
@@ -337,7 +369,9 @@ excess() {
 value() { awk -F, -v section="$1" -v name="$2" '$1 == section && $2 == name {sum += $4; n++} END {print n ? sum / n : 0}' "$csv"; }
 
 table() {
-  echo "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1), $(nproc) cores; $(date +%F); weights $weights, prompts of $prompt, $new new tokens."
+  echo "Weights $weights, prompts of $prompt, $new new tokens. Machines:"
+  awk -F, '$2 ~ /^machine: / {name = $2; sub("machine: ", "", name); if (!(name in of)) order[++n] = name; of[name] = of[name] " " $1}
+    END {for (i = 1; i <= n; i++) print order[i] ":" of[order[i]] (i < n ? ";" : ".")}' "$csv"
   echo
   echo "| figure | tokens/s, first | tokens/s, second | ratio: median (range) | aim | met |"
   echo "|---|---|---|---|---|---|"
@@ -354,6 +388,10 @@ table() {
       drafts off "$name" "$([ "$name" = auto ] || echo 1.3)"
   done
   ratio "$texts prompts of 332 tokens on one device: 300 of them common ($(value prefix shared-300) shared) against none" prefix common-0 common-300 ""
+  for name in F32 Q8_0; do
+    ratio "llama.cpp on the same $name file, one core, prompts of $prompt: one text" llamacpp "$name-one-llamacpp" "$name-one-service" 1
+    ratio "the same, $texts texts at once" llamacpp "$name-all-llamacpp" "$name-all-service" 1
+  done
   echo
   echo "| time | runner, ms | service, ms | difference, ms: mean (range) of $turns medians | aim | met |"
   echo "|---|---|---|---|---|---|"
@@ -372,13 +410,14 @@ table() {
 sections=("$@")
 [ $# -gt 0 ] || sections=(devices batching bandwidth lookup drafts prefix overhead)
 for section in "${sections[@]}"; do
-  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, drafts, prefix, overhead" >&2; exit 2; }
+  [ "$(type -t "section_$section")" = function ] || { echo "results-serve: no section $section: devices, batching, bandwidth, lookup, drafts, prefix, overhead, llamacpp" >&2; exit 2; }
 done
 make_model
 [ -f "$csv" ] || echo "section,case,turn,tokens,seconds" >"$csv"
 for section in "${sections[@]}"; do
   grep -v "^$section," "$csv" >"$work/csv" || true
   cp "$work/csv" "$csv"
+  note "$section" "machine: $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1); $(nproc) cores; $(date +%F)" 0 0 0
   "section_$section"
 done
 table >"$work/table"

@@ -58,7 +58,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "one class token per device, or one in total"},
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
-      {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9}, /* unlisted, as above */
+      {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},
       {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal", .help = "covariance of that noise"},
       {OPTION_CHOICE, "vq-gradient", 0, &t->gradient, .choices = "ste|rotation|none", .help = "gradient estimator of the quantiser"},
       {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .min = 0, .max = 1,
@@ -74,7 +74,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
       {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random",
        .help = "initial centres; greedy: k-means++, best of 2 + ln K candidates each"},
-      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9, .help = "samples per iteration; 0: all"},
+      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9}, /* unlisted, as above */
       {OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &t->epochs, "N", .min = 0, .max = 1e6,
        .help = "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts, more if few"},

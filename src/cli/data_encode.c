@@ -226,7 +226,9 @@ static Status decode_input(const Encoding *request, Tokenizer *tokenizer, const 
 
 /* ---- the command lines ---- */
 
-static Status run_with(const Encoding *request, Status (*work)(const Encoding *, Tokenizer *, const char *, size_t)) {
+typedef Status Work(const Encoding *request, Tokenizer *tokenizer, const char *input, size_t size);
+
+static Status run_with(const Encoding *request, Work *work) {
   Tokenizer *tokenizer;
   char *input;
   size_t size = 0;
@@ -239,6 +241,19 @@ static Status run_with(const Encoding *request, Status (*work)(const Encoding *,
   if (status == STATUS_OK) status = work(request, tokenizer, input, size);
   free(input);
   tokenizer_close(tokenizer);
+  return status;
+}
+
+static Status run_command(Encoding *request, Work *work, Option *options, const char *usage, const char *about, int argc, char **argv) {
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, usage, about, stdout);
+    return STATUS_OK;
+  }
+  request->arguments = calloc((size_t)argc + 1, sizeof *request->arguments);
+  if (request->arguments == NULL) return status_no_memory(NULL, "the text or its tokens");
+  Status status = options_parse(options, argc, argv, request->arguments, &request->count);
+  if (status == STATUS_OK) status = run_with(request, work);
+  free(request->arguments);
   return status;
 }
 
@@ -266,19 +281,10 @@ static Status run_encode(int argc, char **argv) {
                       {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
-                 "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
-                 "line feed at its end if it has one; several arguments are joined by spaces.",
-                 stdout);
-    return STATUS_OK;
-  }
-  request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count)
-                                    : status_no_memory(NULL, "the text or its tokens");
-  if (status == STATUS_OK) status = run_with(&request, encode_input);
-  free(request.arguments);
-  return status;
+  return run_command(&request, encode_input, options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
+                     "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
+                     "line feed at its end if it has one; several arguments are joined by spaces.",
+                     argc, argv);
 }
 
 const CliCommand data_encode_command = {"encode", "convert text to token ids", run_encode};
@@ -297,19 +303,10 @@ static Status run_decode(int argc, char **argv) {
                       {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
-                 "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"
-                 "input. The bytes are those of the text alone, without a line feed behind them (but on a terminal).",
-                 stdout);
-    return STATUS_OK;
-  }
-  request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count)
-                                    : status_no_memory(NULL, "the text or its tokens");
-  if (status == STATUS_OK) status = run_with(&request, decode_input);
-  free(request.arguments);
-  return status;
+  return run_command(&request, decode_input, options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
+                     "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"
+                     "input. The bytes are those of the text alone, without a line feed behind them (but on a terminal).",
+                     argc, argv);
 }
 
 const CliCommand data_decode_command = {"decode", "convert token ids to text", run_decode};

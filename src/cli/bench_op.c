@@ -208,6 +208,8 @@ static Tensor *apply_rope(OpBench *b) {
 
 static Tensor *apply_cross_entropy(OpBench *b) { return op_cross_entropy(b->tape, &b->input[0], &(CrossEntropy){.labels = b->zeros}); }
 
+static Tensor *apply_row_error(OpBench *b) { return op_row_error(b->tape, &b->input[0], b->values[1], b->sizes.tokens, b->zeros); }
+
 static Tensor *apply_vocab_loss(OpBench *b) {
   Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
   return op_vocab_loss(b->tape, &b->input[0], table, &(VocabLoss){.labels = b->ids});
@@ -342,6 +344,7 @@ const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = t
                            {.name = "add", .apply = apply_add, .work = work_add},
                            {.name = "softmax", .run = run_softmax, .work = work_two_passes},
                            {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
+                           {.name = "row-error", .apply = apply_row_error, .is_loss = true, .work = work_norm},
                            {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
                            {.name = "token-embed", .apply = apply_token_embed, .work = work_norm},
                            {.name = "nearest", .run = run_nearest, .work = work_nearest},

@@ -244,9 +244,9 @@ static Status run_with(const Encoding *request, Work *work) {
   return status;
 }
 
-static Status run_command(Encoding *request, Work *work, Option *options, const char *usage, const char *about, int argc, char **argv) {
+static Status run_command(Encoding *request, Work *work, Option *options, const char *line, const char *help, int argc, char **argv) {
   if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, usage, about, stdout);
+    options_help(options, line, help, stdout);
     return STATUS_OK;
   }
   request->arguments = calloc((size_t)argc + 1, sizeof *request->arguments);

@@ -72,9 +72,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
       {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted: --help keeps to 100 lines */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
-      {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random",
-       .help = "initial centres; greedy: k-means++, best of 2 + ln K candidates each"},
-      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9}, /* unlisted, as above */
+      {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random"}, /* unlisted, as above */
+      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9},       /* unlisted, as above */
       {OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &t->epochs, "N", .min = 0, .max = 1e6,
        .help = "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts, more if few"},
@@ -117,6 +116,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "share of patches dropped in the first 80% of the steps (plain model)"},
       {OPTION_REAL, "distill", 0, &t->distill, "SHARE", .min = 0, .max = 1,
        .help = "share of the targets taken from an unquantised teacher's probabilities; 0: labels only"},
+      {OPTION_REAL, "distill-hidden", 0, &t->distill_hidden, "WEIGHT", .min = 0, .max = 1e6,
+       .help = "weight of the relative error of rows after each block against the teacher's"},
       {OPTION_TEXT, "teacher", 0, &t->teacher, "DIR", .help = "plain model to distil from (default: the weights the run starts from)"},
       {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = 1024,
        .help = "rank of low-rank adapters, trained alone; 0: train all weights"},

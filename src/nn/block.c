@@ -646,7 +646,7 @@ Tensor *block_encode_all(const BlockContext *context, const BlockParams *blocks,
   const bool decoding = context->cache != NULL && context->cache->rows > 0;
   const Exchange *exchange = exchange_of(context);
   /* Parts are for the time spent waiting for others: a node alone, training and a step of decoding have none. */
-  if (exchange != NULL && exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && !decoding) {
+  if (exchange != NULL && exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && context->outputs == NULL && !decoding) {
     const bool before = tape_narrow(tape, true); /* as in block_forward */
     x = encode_in_parts(context, blocks, rows, tape, x);
     tape_narrow(tape, before);
@@ -657,6 +657,7 @@ Tensor *block_encode_all(const BlockContext *context, const BlockParams *blocks,
     const bool segment = index < recomputed || !tape_recording(tape);
     Tensor *y = segment ? recompute_block(&whole, tape, x) : block_forward(context, whole.block, index, whole.rows, tape, x);
     x = block_checked(context, tape, index, y);
+    if (context->outputs != NULL && x != NULL && index < count - 1) context->outputs->take(context->outputs, tape, index, x);
   }
   return x;
 }

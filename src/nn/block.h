@@ -9,6 +9,12 @@
 #include "nn/exchange.h"
 #include "nn/kv_cache.h"
 
+/* Is told the output rows [B, S, D] of each block but the last, which computes the wanted rows alone. */
+typedef struct BlockOutputs BlockOutputs;
+struct BlockOutputs {
+  void (*take)(BlockOutputs *self, Tape *tape, int block, Tensor *x);
+};
+
 /* Cosines and sines of rotary positions (Su et al., 2021), computed once for a model, as Hugging Face lays them out for its half rotation.
  */
 typedef struct RopeTable {

@@ -15,11 +15,12 @@ typedef struct BlockContext {
   uint64_t drop_seed;
   int64_t drop_first;
   const TokenLayout *layout;
-  Exchange *exchange; /* NULL: no remote tokens */
-  Exchange *watch;    /* begin is called with each site's activations; NULL: not called */
-  int *not_finite;    /* takes the first place whose output is not finite (block_place); or NULL */
-  Tensor *known;      /* of a node: the embeddings of the remote tokens [B, remote, D] (AstraConfig.exact_first); NULL: not needed */
-  KvCache *cache;     /* takes keys and values of the rows; those that it has already are what a new row sees (decoding); NULL: none */
+  Exchange *exchange;    /* NULL: no remote tokens */
+  Exchange *watch;       /* begin is called with each site's activations; NULL: not called */
+  BlockOutputs *outputs; /* NULL: nobody is told */
+  int *not_finite;       /* takes the first place whose output is not finite (block_place); or NULL */
+  Tensor *known;         /* of a node: the embeddings of the remote tokens [B, remote, D] (AstraConfig.exact_first); NULL: not needed */
+  KvCache *cache;        /* takes keys and values of the rows; those that it has already are what a new row sees (decoding); NULL: none */
 } BlockContext;
 
 /* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the

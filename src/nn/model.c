@@ -429,6 +429,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .layout = layout,
                           .exchange = exchange,
                           .watch = model->watch,
+                          .outputs = input->outputs,
                           .not_finite = &model->not_finite,
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;

@@ -52,6 +52,7 @@ typedef struct ModelInput {
                        * the step. NULL for a ViT */
   int64_t batch;      /* B of ids */
   KvCache *cache;     /* of a decoder with B = 1: takes the rows' keys and values (kv_cache_start first); NULL: they are not kept */
+  BlockOutputs *outputs; /* NULL: nobody is told. Where something is told, blocks are not cut into parts */
 } ModelInput;
 
 /* All blocks and the final norm, of this process's rows:

@@ -92,11 +92,15 @@ Status micro_step(Session *session, const TaskBatch *batch, StepResult *result) 
   model_drop_path(session->model, session->options.drop_path, rng_next(&depth), batch->first);
   emulate_share(&session->emulation, batch->first, batch->whole);
   tape_record(tape, true);
+  session->teacher.states.error = NULL;
   *result = (StepResult){.units = batch->units};
   Tensor *task = session->task->head->loss(session, batch, layout, exchange, &score), *loss = task;
   Tensor *commitment = session_astra(session) ? session->emulation.carried[EMULATE_COMMITMENT] : NULL;
   if (task != NULL && commitment != NULL) /* loss = task + beta * commitment (paper equation 2) */
     loss = op_add_scaled(tape, task, commitment, session->config->astra.commitment_weight);
+  Tensor *hidden = session->teacher.states.error;
+  if (loss != NULL && hidden != NULL)
+    loss = op_add_scaled(tape, loss, hidden, session->options.distill_hidden / (double)(session->config->blocks - 1));
   if (loss != NULL && !tape_planning(tape)) {
     result->task = (double)task->value[0];
     result->commitment = commitment ? (double)commitment->value[0] : 0;

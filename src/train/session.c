@@ -302,6 +302,10 @@ static Status refuse_teacher(const char *path, const char *what, int64_t teacher
 static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
   const ModelConfig *config = session->config;
   if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
+  if (session->options.distill_hidden > 0 && teacher->width != config->width)
+    return refuse_teacher(path, "a width of", teacher->width, config->width);
+  if (session->options.distill_hidden > 0 && teacher->blocks != config->blocks)
+    return refuse_teacher(path, "blocks:", teacher->blocks, config->blocks);
   if (teacher->classes != config->classes) return refuse_teacher(path, "classes:", teacher->classes, config->classes);
   if (config_is_decoder(config)) {
     if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
@@ -314,15 +318,16 @@ static Status check_teacher(const Session *session, const ModelConfig *teacher, 
  * that a teacher, as a rule the plain model it starts from, gives for the same batch, augmentation included. The teacher computes on one
  * device, with every token in full precision, and does not learn; its weights stay mapped in their file. Temperature 1: its probabilities
  * are mixed into the targets (CrossEntropy.teaching), so that the loss has the same scale with and without it.
- * Opens session->teacher where options.distill > 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
+ * With options.distill_hidden rows after each block are compared with the teacher's, too (Romero et al., 2015, "FitNets").
+ * Opens session->teacher where one of both is above 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
  * names the option and what does not fit the run: kind of model, sizes of images, classes, vocabulary, context. */
 static Status teacher_open(Session *session) {
   const TrainOptions *options = &session->options;
   const char *path = options->teacher ? options->teacher : session->origin;
   ModelConfig config;
-  if (options->distill == 0 && options->teacher)
-    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
-  if (options->distill == 0 || !learning(session)) return STATUS_OK;
+  const bool wanted = options->distill > 0 || options->distill_hidden > 0;
+  if (!wanted && options->teacher) return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
+  if (!wanted || !learning(session)) return STATUS_OK;
   if (path == NULL || strcmp(path, "random") == 0 || strcmp(path, "mimetic") == 0)
     return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
   const bool described = options->teacher != NULL;

@@ -58,10 +58,11 @@ typedef struct TrainOptions {
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults_batch */
   /* regularisation and augmentation */
   double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
-  const char *augment; /* augment_policy_parse */
-  double erase;        /* probability of random erasing */
-  double distill;      /* share of the targets that comes from a teacher's probabilities (task.h); 0: none */
-  const char *teacher; /* a directory; NULL: the weights that the run starts from */
+  const char *augment;   /* augment_policy_parse */
+  double erase;          /* probability of random erasing */
+  double distill;        /* share of the targets that comes from a teacher's probabilities (task.h); 0: none */
+  double distill_hidden; /* weight of the relative squared error of rows after each block against a teacher's; 0: none */
+  const char *teacher;   /* a directory; NULL: the weights that the run starts from */
   /* adapters in place of all weights */
   int64_t lora_rank; /* 0: none */
   double lora_alpha; /* 0: twice the rank */
@@ -99,10 +100,20 @@ typedef struct TrainOptions {
 
 void session_defaults(TrainOptions *options); /* the paper's, where it gives them */
 
+/* A batch's rows after each block but the last: the teacher's, which the student's are compared with (options.distill_hidden > 0). */
+typedef struct TeacherStates {
+  BlockOutputs outputs; /* first: what is told is this struct's */
+  real **rows;          /* [blocks - 1] of [B, count, D], on the tape */
+  int64_t count;
+  int32_t *match; /* [S] the teacher's row of each of the student's */
+  Tensor *error;  /* sum over the blocks of the step under way; NULL: none yet */
+} TeacherStates;
+
 /* Of a run with distillation: a plain model that does not learn. */
 typedef struct Teacher {
   Model *model; /* NULL: there is none */
   CheckpointMapping *mapping;
+  TeacherStates states;
 } Teacher;
 
 struct Session {

@@ -128,9 +128,40 @@ static Tensor *last_rows(Tape *tape, Tensor *encoded, const TaskBatch *batch) {
 /* Whether this pass learns from a teacher: there is one, and the tape records. */
 static bool is_taught(const Session *session) { return session->teacher.model != NULL && tape_recording(session->tape); }
 
+/* Rows after a block: the teacher's are kept, while the tape does not record, and the student's compared with them. */
+static void take_rows(BlockOutputs *self, Tape *tape, int block, Tensor *x) {
+  TeacherStates *states = (TeacherStates *)self;
+  if (tape_recording(tape)) {
+    Tensor *error = op_row_error(tape, x, states->rows[block], states->count, states->match);
+    states->error = states->error ? op_add(tape, states->error, error) : error;
+  } else if (!tape_planning(tape)) {
+    tensor_read(x, 0, tensor_count(x), states->rows[block]);
+  }
+}
+
+/* Room for the teacher's rows of a batch, and which of them the student's, laid out as `layout` says, are compared with: of the same token,
+ * and of each class token. Returns who is to be told of both; NULL: nobody, or no memory, which fails the tape. */
+static BlockOutputs *follow_rows(Session *session, const TaskBatch *batch, const TokenLayout *layout) {
+  Tape *tape = session->tape;
+  const ModelConfig *config = session->config;
+  TeacherStates *states = &session->teacher.states;
+  const int32_t first = config_is_decoder(config) ? 0 : 1;
+  const int64_t blocks = config->blocks - 1;
+  if (session->options.distill_hidden == 0) return NULL;
+  *states = (TeacherStates){.outputs = {take_rows}, .count = first + batch->tokens};
+  states->rows = tape_alloc(tape, (size_t)(blocks + 1) * sizeof *states->rows);
+  states->match = tape_alloc(tape, (size_t)layout->rows * sizeof *states->match);
+  if (states->rows == NULL || states->match == NULL) return NULL;
+  for (int64_t block = 0; block < blocks; block++)
+    states->rows[block] = tape_alloc(tape, (size_t)(batch->count * states->count * config->width) * sizeof(real));
+  for (int64_t row = 0; row < layout->rows && !tape_planning(tape); row++)
+    states->match[row] = layout->row_token[row] < 0 ? 0 : first + layout->row_token[row];
+  return tape_status(tape) == STATUS_OK ? &states->outputs : NULL;
+}
+
 /* The teacher's rows: all of a text, the class token of an image. */
-static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pixels) {
-  ModelInput input = {.pixels = pixels, .ids = batch->ids, .batch = batch->count};
+static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pixels, BlockOutputs *outputs) {
+  ModelInput input = {.pixels = pixels, .ids = batch->ids, .batch = batch->count, .outputs = outputs};
   if (task_lay_plain(session, batch->tokens) != STATUS_OK) return NULL;
   return model_encode(session->teacher.model, session->tape, &input, &session->plain_layout, NULL,
                       batch->ids ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS);
@@ -138,10 +169,10 @@ static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pi
 
 /* The teacher's probabilities [B, classes] for the batch, whose pixels, if it has any, are `pixels` [B, C, H, W], into the target: on the
  * tape, not recorded. */
-static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixels, CrossEntropy *target) {
+static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixels, BlockOutputs *outputs, CrossEntropy *target) {
   Tape *tape = session->tape;
   tape_record(tape, false);
-  Tensor *encoded = teacher_rows(session, batch, pixels);
+  Tensor *encoded = teacher_rows(session, batch, pixels, outputs);
   if (batch->ids != NULL) encoded = last_rows(tape, encoded, batch);
   Tensor *logits = encoded ? model_classify(session->teacher.model, tape, encoded) : NULL;
   tape_record(tape, true);
@@ -183,7 +214,10 @@ static Tensor *image_loss(Session *session, const TaskBatch *batch, const TokenL
   ModelInput input = task_input(tape, batch, session->config);
   if (tape_recording(tape) && (session->options.mixup > 0 || session->options.cutmix > 0))
     input.pixels = mixup(session, tape, batch, input.pixels, &target);
-  if (is_taught(session)) teach_classes(session, batch, input.pixels, &target);
+  if (is_taught(session)) {
+    input.outputs = follow_rows(session, batch, layout);
+    teach_classes(session, batch, input.pixels, input.outputs, &target);
+  }
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
   return class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
 }
@@ -195,17 +229,24 @@ static Tensor *image_answer(Model *model, Tape *tape, const TaskBatch *batch, co
   return model_classify(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS));
 }
 
-static Tensor *text_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+static Tensor *classify_text(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange,
+                             BlockOutputs *outputs) {
   ModelInput input = task_input(tape, batch, model_config(model));
+  input.outputs = outputs;
   Tensor *rows = last_rows(tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL), batch);
-  *kept = NULL;
   return rows != NULL ? model_classify(model, tape, rows) : NULL;
+}
+
+static Tensor *text_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+  *kept = NULL;
+  return classify_text(model, tape, batch, layout, exchange, NULL);
 }
 
 static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   CrossEntropy target = {0};
-  if (is_taught(session)) teach_classes(session, batch, NULL, &target);
-  Tensor *kept, *logits = text_answer(session->model, session->tape, batch, layout, exchange, &kept);
+  BlockOutputs *outputs = is_taught(session) ? follow_rows(session, batch, layout) : NULL;
+  if (is_taught(session)) teach_classes(session, batch, NULL, outputs, &target);
+  Tensor *logits = classify_text(session->model, session->tape, batch, layout, exchange, outputs);
   return class_loss(session, batch, logits, &target, score);
 }
 
@@ -222,8 +263,9 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
                        .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real)),
                        .teaching = session->options.distill};
   if (is_taught(session)) { /* the teacher's rows [B, T, D'] and the table [V, D'] that makes logits of them */
+    input.outputs = follow_rows(session, batch, layout);
     tape_record(tape, false);
-    options.teacher = teacher_rows(session, batch, NULL);
+    options.teacher = teacher_rows(session, batch, NULL, input.outputs);
     options.teacher_table = model_token_table(session->teacher.model, tape);
     tape_record(tape, true);
     if (tape_status(tape) != STATUS_OK) return NULL;

@@ -16,7 +16,7 @@ expect "groups that do not divide" 1 "${tiny[@]}" --groups 5; err "5"; err "16"
 
 expect "all of them" 0 "${tiny[@]}"; silent err
 out "^machine: 2 threads"; out "^memory:  read"; out "^sizes:   24 rows of 16, 32 outputs"
-for op in linear linear-gelu attention layer-norm rms-norm gelu swiglu rope add cross-entropy vocab-loss token-embed quantise; do
+for op in linear linear-gelu attention layer-norm rms-norm gelu swiglu rope add cross-entropy row-error vocab-loss token-embed quantise; do
   out "^  $op  *forward  *[0-9]"; out "^  $op  *backward  *[0-9]"
 done
 for op in linear-row decode-attention softmax nearest lookup noise adamw; do
@@ -31,7 +31,7 @@ field '.operations[1] | (.gflop_per_second * .milliseconds / (4 * 24 * 16 * 32 /
 
 expect "in bf16" 0 "${tiny[@]}" --precision bf16 --json; silent err
 field '[.operations[] | select(.numbers == "bf16") | .name] | unique == ["attention", "gelu", "linear", "linear-gelu", "rope", "swiglu"]'
-field '.operations | length == 33'
+field '.operations | length == 35'
 
 [ $failed = 0 ] && echo "astra-bench op: every operation, forward and backward"
 exit $failed

@@ -1,4 +1,4 @@
-/* Cross-entropies: of given logits, and fused with the product that computes them. */
+/* Losses: cross-entropies of given logits, and fused with the product that computes them; rows against constant ones. */
 #include "autograd/ops/op_common.h"
 
 /* ---------------------------------------------------------------- of logits */
@@ -119,6 +119,90 @@ Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options
   *job = (Loss){logits, y, *options, probabilities, row_loss, rows, classes, counted};
   y->needs_grad = tape_recording(tape) && op_wants(logits);
   tape_apply(tape, &CROSS_ENTROPY, job, y);
+  return y;
+}
+
+/* ---------------------------------------------------------------- of rows against constant ones */
+
+/* Sums of each row are kept and added in order, so the result does not depend on the thread count. */
+typedef struct RowError {
+  Tensor *x, *y;
+  const real *target;
+  const int32_t *rows;
+  int64_t batch, count, target_rows, width;
+  double *error, *power; /* [batch count] */
+  double scale;          /* 1 / sum t^2 */
+} RowError;
+
+static const real *target_of(const RowError *job, int64_t row) {
+  return job->target + (row / job->count * job->target_rows + job->rows[row % job->count]) * job->width;
+}
+
+static void row_error_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  RowError *job = context;
+  for (int64_t row = begin; row < end; row++) {
+    const real *x = job->x->value + row * job->width, *t = target_of(job, row);
+    double error = 0;
+    for (int64_t i = 0; i < job->width; i++) error += ((double)x[i] - (double)t[i]) * ((double)x[i] - (double)t[i]);
+    job->error[row] = error;
+    job->power[row] = kernels()->sum_squares(job->width, t);
+  }
+}
+
+static void row_error_forward(Tape *tape, void *record) {
+  RowError *job = record;
+  if (tape_planning(tape)) return;
+  threads_for(job->batch * job->count, 16, row_error_body, job);
+  double error = 0, power = 0;
+  for (int64_t row = 0; row < job->batch * job->count; row++) error += job->error[row], power += job->power[row];
+  job->scale = power > 0 ? 1 / power : 0;
+  job->y->value[0] = (real)(error * job->scale);
+}
+
+typedef struct RowErrorBackward {
+  const RowError *job;
+  real *dx, scale;
+  bool add;
+} RowErrorBackward;
+
+static void row_error_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const RowErrorBackward *work = context;
+  const int64_t width = work->job->width;
+  for (int64_t row = begin; row < end; row++) {
+    const real *x = work->job->x->value + row * width, *t = target_of(work->job, row);
+    real *dx = work->dx + row * width;
+    for (int64_t i = 0; i < width; i++) dx[i] = (work->add ? dx[i] : 0) + work->scale * (x[i] - t[i]);
+  }
+}
+
+static void row_error_backward(Tape *tape, void *record) {
+  RowError *job = record;
+  RowErrorBackward work = {.job = job};
+  work.dx = tape_grad(tape, job->x, &work.add);
+  if (work.dx == NULL || tape_planning(tape)) return;
+  work.scale = (real)(2 * job->scale * (double)job->y->grad[0]);
+  threads_for(job->batch * job->count, 16, row_error_backward_body, &work);
+}
+
+static const OpKind ROW_ERROR = {"row_error", row_error_forward, row_error_backward};
+
+Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_rows, const int32_t *rows) {
+  OP_REQUIRE(x, target, rows);
+  OP_CHECK(x->dims == 3, "row_error: x has %d dimensions, not 3", x->dims);
+  x = op_widen(tape, x);
+  if (x == NULL) return NULL;
+  const int64_t count = x->shape[1];
+  for (int64_t s = 0; s < count && !tape_planning(tape); s++)
+    OP_CHECK(rows[s] >= 0 && rows[s] < target_rows, "row_error: row %d of %lld", (int)rows[s], (long long)target_rows);
+  Tensor *y = tape_tensor(tape, 1, (int64_t[]){1});
+  RowError *job = tape_alloc(tape, sizeof *job);
+  double *sums = tape_alloc(tape, (size_t)(2 * x->shape[0] * count) * sizeof *sums);
+  if (y == NULL || job == NULL || sums == NULL) return NULL;
+  *job = (RowError){x, y, target, rows, x->shape[0], count, target_rows, x->shape[2], sums, sums + x->shape[0] * count, 0};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &ROW_ERROR, job, y);
   return y;
 }
 

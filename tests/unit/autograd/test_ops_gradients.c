@@ -195,6 +195,25 @@ static void test_cross_entropy(void **state) {
   }
 }
 
+/* ---- rows against constant ones ---- */
+
+static Tensor *build_row_error(Fixture *fixture, const void *context, Tensor **second) {
+  static const int32_t rows[] = {3, 0, 3};
+  (void)second;
+  return op_row_error(fixture->tape, LEAF(0), context, 4, rows);
+}
+
+static void test_row_error(void **state) {
+  (void)state;
+  static real target[2 * 4 * 5];
+  for (int i = 0; i < 2 * 4 * 5; i++) target[i] = (real)(i % 7) / 3 - 1;
+  Fixture fixture;
+  fixture_open(&fixture, 12);
+  fixture_leaf(&fixture, true, 2, 3, 5, 0);
+  gradcheck(&fixture, "row_error", build_row_error, target);
+  fixture_close(&fixture);
+}
+
 /* ---- quantisation ---- */
 
 enum { Q_ROWS = 6, Q_WIDTH = 8, Q_GROUPS = 2, Q_ENTRIES = 5, Q_PART = Q_WIDTH / Q_GROUPS };
@@ -398,7 +417,7 @@ int main(void) {
       cmocka_unit_test(test_norms),
       cmocka_unit_test(test_patch_embed),
       cmocka_unit_test(test_rows_and_sums),
-      cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_row_error),
       cmocka_unit_test(test_quantise),
       cmocka_unit_test(test_quantise_frozen_is_real),
       cmocka_unit_test(test_quantise_none_is_zero),

@@ -104,6 +104,29 @@ static void test_patch_embed(void **state) {
   fixture_close(&fixture);
 }
 
+/* ---- rows against constant ones ---- */
+
+static void test_row_error(void **state) {
+  (void)state;
+  enum { B = 2, S = 3, T = 4, D = 5 };
+  static const int32_t rows[S] = {3, 0, 3}, outside[S] = {0, 4, 1};
+  static real target[B * T * D], nothing[B * T * D];
+  Fixture fixture;
+  fixture_open(&fixture, 5);
+  const real *x = fixture_leaf(&fixture, true, B, S, D, 0)->value;
+  double error = 0, power = 0;
+  for (int i = 0; i < B * T * D; i++) target[i] = (real)(i % 7) / 3 - 1;
+  for (int64_t i = 0; i < B * S * D; i++) {
+    const double t = (double)target[(i / D / S * T + rows[i / D % S]) * D + i % D];
+    error += ((double)x[i] - t) * ((double)x[i] - t);
+    power += t * t;
+  }
+  check_value("row_error", 0, op_row_error(fixture.tape, LEAF(0), target, T, rows)->value[0], error / power);
+  assert_true(op_row_error(fixture.tape, LEAF(0), nothing, T, rows)->value[0] == 0);
+  assert_null(op_row_error(fixture.tape, LEAF(0), target, T, outside));
+  fixture_close(&fixture);
+}
+
 /* ---- rows and sums ---- */
 
 static void test_rows_and_sums(void **state) {
@@ -383,7 +406,7 @@ static void test_attention_refuses(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),     cmocka_unit_test(test_patch_embed),
-      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path), cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_row_error), cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path), cmocka_unit_test(test_cross_entropy),
       cmocka_unit_test(test_quantise),      cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

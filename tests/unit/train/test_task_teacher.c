@@ -55,6 +55,37 @@ static void quantised_students_learn(void **state) {
   assert_true(first_gradient(&options, &result) > 1e-3);
 }
 
+/* The relative error of rows after each block: none of a plain student that is its teacher and of a device that has all tokens, some of four
+ * devices; it is added to the loss with its weight. */
+static double hidden_error(TrainOptions options, double weight) {
+  StepResult with, without;
+  options.distill = 0.5;
+  options.noise = 0;
+  first_gradient(&options, &without);
+  options.distill_hidden = weight;
+  first_gradient(&options, &with);
+  assert_float_equal(with.task, without.task, 1e-6 * without.task);
+  return (with.loss - without.loss) / weight;
+}
+
+static void rows_after_blocks_are_compared(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  const double four = hidden_error(options, 2);
+  assert_true(four > 1e-3 && four < 2);
+  assert_float_equal(hidden_error(options, 4), four, 1e-3 * four);
+  options.devices[0] = options.devices[1] = 1;
+  assert_float_equal(hidden_error(options, 2), 0, 1e-5);
+  options.groups = 0;
+  assert_float_equal(hidden_error(options, 2), 0, 1e-5);
+  tiny_text_files();
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions text = tiny_text_options(kind);
+    text.groups = 0;
+    assert_float_equal(hidden_error(text, 2), 0, 1e-5);
+  }
+}
+
 static void check_refused(const TrainOptions *options, const char *message) {
   Session session;
   assert_int_equal(session_open(&session, options, SESSION_TRAIN), STATUS_BAD_USAGE);
@@ -90,6 +121,7 @@ static void taught_runs_resume_bit_for_bit(void **state) {
   TrainOptions options = tiny_options();
   Session straight, first, second;
   options.distill = 0.5;
+  options.distill_hidden = 0.1;
   options.noise = 1;
   tiny_open(&straight, &options);
   tiny_steps(&straight, 4);
@@ -108,7 +140,7 @@ static void taught_runs_resume_bit_for_bit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(its_own_teacher_teaches_nothing), cmocka_unit_test(texts_have_teachers),
-                                     cmocka_unit_test(quantised_students_learn), cmocka_unit_test(teachers_that_do_not_fit_are_refused),
+                                     cmocka_unit_test(quantised_students_learn), cmocka_unit_test(rows_after_blocks_are_compared), cmocka_unit_test(teachers_that_do_not_fit_are_refused),
                                      cmocka_unit_test(taught_runs_resume_bit_for_bit)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

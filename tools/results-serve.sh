@@ -393,7 +393,7 @@ table() {
     ratio "the same, $texts texts at once" llamacpp "$name-all-llamacpp" "$name-all-service" 1
   done
   echo
-  echo "| time | runner, ms | service, ms | difference, ms: mean (range) of $turns medians | aim | met |"
+  echo "| time | runner, ms | service, ms | difference, ms: mean (range) of medians of the turns | aim | met |"
   echo "|---|---|---|---|---|---|"
   excess "first token of a stream, gpt2-mini, one device, passages of 1,000 characters" first 5
   excess "an image, vit-cifar-g8, two devices of this machine" image 1

@@ -82,6 +82,8 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   /* A matrix with its bias, or a token table, and as many gradients. */
   b->pool_numbers = 2 * (larger(s->outputs, s->vocabulary) * s->width + larger(s->outputs, s->width));
   b->pool = bench_random_numbers(b->pool_numbers, rng);
+  /* As small as a model's, so that logits are of size 1: softmax of larger ones has gradients below the normal numbers, which are slow. */
+  for (int64_t i = 0; b->pool != NULL && i < b->pool_numbers; i++) b->pool[i] /= (real)sqrt((double)s->width);
   b->cosine = bench_random_numbers(s->tokens * half, rng), b->sine = bench_random_numbers(s->tokens * half, rng);
   b->output = bench_random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
   b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);

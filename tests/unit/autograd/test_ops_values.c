@@ -405,9 +405,11 @@ static void test_attention_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),     cmocka_unit_test(test_patch_embed),
-      cmocka_unit_test(test_row_error), cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path), cmocka_unit_test(test_cross_entropy),
-      cmocka_unit_test(test_quantise),      cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_refuses),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),
+      cmocka_unit_test(test_patch_embed),   cmocka_unit_test(test_row_error),
+      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path),
+      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_quantise),
+      cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,8 +55,8 @@ static void quantised_students_learn(void **state) {
   assert_true(first_gradient(&options, &result) > 1e-3);
 }
 
-/* The relative error of rows after each block: none of a plain student that is its teacher and of a device that has all tokens, some of four
- * devices; it is added to the loss with its weight. */
+/* The relative error of rows after each block: none of a plain student that is its teacher and of a device that has all tokens, some of
+ * four devices; it is added to the loss with its weight. */
 static double hidden_error(TrainOptions options, double weight) {
   StepResult with, without;
   options.distill = 0.5;
@@ -139,8 +139,11 @@ static void taught_runs_resume_bit_for_bit(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(its_own_teacher_teaches_nothing), cmocka_unit_test(texts_have_teachers),
-                                     cmocka_unit_test(quantised_students_learn), cmocka_unit_test(rows_after_blocks_are_compared), cmocka_unit_test(teachers_that_do_not_fit_are_refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(its_own_teacher_teaches_nothing),
+                                     cmocka_unit_test(texts_have_teachers),
+                                     cmocka_unit_test(quantised_students_learn),
+                                     cmocka_unit_test(rows_after_blocks_are_compared),
+                                     cmocka_unit_test(teachers_that_do_not_fit_are_refused),
                                      cmocka_unit_test(taught_runs_resume_bit_for_bit)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

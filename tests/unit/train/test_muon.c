@@ -130,19 +130,21 @@ static void run_with_threads(int threads, int kind, real *values, size_t room) {
   threads_stop();
 }
 
-static void threads_do_not_change_a_bit_and_the_head_is_adams(void **state) {
+/* Products may round otherwise where threads cut them elsewhere: what is said of bits holds for the head alone. */
+static void threads_agree_and_the_head_is_adams(void **state) {
   (void)state;
   enum { ROOM = 4 * MAX_NUMBERS };
   static real one[ROOM], four[ROOM], adam[ROOM];
   run_with_threads(1, OPTIMIZER_MUON, one, ROOM);
   run_with_threads(4, OPTIMIZER_MUON, four, ROOM);
   run_with_threads(1, OPTIMIZER_ADAMW, adam, ROOM);
-  assert_memory_equal(one, four, sizeof one);
+  for (int i = 0; i < ROOM; i++) assert_true(fabs((double)(one[i] - four[i])) <= (REAL_IS_DOUBLE ? 1e-12 : 1e-5));
   ParamSet set;
   make_params(&set);
   for (int p = 0; p <= SHAPES; p++) {
     const size_t at = (size_t)(set.list[p].tensor.value - set.values), bytes = (size_t)tensor_count(&set.list[p].tensor) * sizeof(real);
     assert_int_equal(memcmp(one + at, adam + at, bytes) == 0, p == SHAPES);
+    if (p == SHAPES) assert_memory_equal(one + at, four + at, bytes);
   }
   param_release(&set);
 }
@@ -163,7 +165,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(direction_as_written),
       cmocka_unit_test(singular_values_are_near_one),
-      cmocka_unit_test(threads_do_not_change_a_bit_and_the_head_is_adams),
+      cmocka_unit_test(threads_agree_and_the_head_is_adams),
       cmocka_unit_test(narrow_moments_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,8 +72,10 @@ if grep -q 'BLAS kernels Prescott ' "$work/out" && [ "$fastest" != portable ]; t
 else
   slowed 0
 fi
-export OPENBLAS_CORETYPE=$core
-expect "those that OpenBLAS chooses" 0 "${tiny[@]}"; slowed 0
+if [ "$core" != Prescott ]; then # which an OpenBLAS older than the processor chooses, and a name in the environment is all that the warning knows
+  export OPENBLAS_CORETYPE=$core
+  expect "those that OpenBLAS chooses" 0 "${tiny[@]}"; slowed 0
+fi
 unset OPENBLAS_CORETYPE
 
 [ $failed = 0 ] && echo "astra-bench: command line and figures as expected"

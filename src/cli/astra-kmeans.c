@@ -254,13 +254,25 @@ static Status report_counted(const ModelConfig *config, const char *directory, c
 
 /* ---- The commands ---- */
 
-enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_COUNT = 8, FOR_ALL = 15, MAX_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
+enum {
+  FOR_INIT = 1,
+  FOR_EVAL = 2,
+  FOR_SHOW = 4,
+  FOR_COUNT = 8,
+  FOR_ALL = 15,
+  MAX_OPTIONS = 40,
+  USUAL_GROUPS = 32,
+  USUAL_SAMPLES = 256,
+  USUAL_ROUNDS = 3
+};
 
 typedef struct Kmeans {
   TrainCommand shared;
   Option table[TRAIN_OPTIONS_MAX];
   Option options[MAX_OPTIONS]; /* the command's own part of it */
   bool covariance;             /* of eval */
+  double entropy_weight;       /* of frequencies */
+  int64_t rounds;              /* of frequencies, where there is such a weight */
 } Kmeans;
 
 typedef struct Part {
@@ -314,6 +326,8 @@ static void select_options(Kmeans *kmeans, int command) {
   TrainOptions *train = &kmeans->shared.train;
   train_options_table(&kmeans->shared, kmeans->table);
   kmeans->covariance = false;
+  kmeans->entropy_weight = 0;
+  kmeans->rounds = USUAL_ROUNDS;
   train->groups = USUAL_GROUPS;
   train->eval_samples = USUAL_SAMPLES;
   Option *to = kmeans->options;
@@ -330,6 +344,13 @@ static void select_options(Kmeans *kmeans, int command) {
   if (command == FOR_EVAL)
     *to++ = (Option){OPTION_FLAG, "covariance", 0, &kmeans->covariance,
                      .help = "also report covariances of quantised tokens and residuals, and Gaussian distances"};
+  if (command == FOR_COUNT) {
+    *to++ = (Option){OPTION_GROUP, .help = "Fewer bits"};
+    *to++ = (Option){OPTION_REAL, "entropy-weight", 0, &kmeans->entropy_weight, "W", .min = 0, .max = CHECKPOINT_ENTROPY_WEIGHT_MAX};
+    to[-1].help = "choose codes by their bits, too: error + W x mean norm x bits; 0: the nearest";
+    *to++ = (Option){OPTION_INT, "rounds", 0, &kmeans->rounds, "N", .min = 1, .max = 1000};
+    to[-1].help = "with --entropy-weight: number of times that codes are chosen and counted again";
+  }
   *to = (Option){.kind = OPTION_GROUP};
 }
 
@@ -538,6 +559,16 @@ static Status count_bits(Session *session, TaskPart part, int64_t samples, const
   return status;
 }
 
+/* Codes are chosen from now on by these frequencies, too. */
+static void charge_sites(Session *session, const uint16_t *frequencies, double weight) {
+  for (int i = 0; i < session->emulation.rates * session->emulation.blocks * session->emulation.sites; i++) {
+    Codebook *book = &session->emulation.all[i].book;
+    codebook_refresh(book);
+    codebook_charge(book, frequencies, weight);
+    frequencies += book->groups * book->entries;
+  }
+}
+
 static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   (void)reports;
@@ -547,9 +578,15 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
       frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
   if (status == STATUS_OK) status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
+  for (int64_t round = 0; status == STATUS_OK && kmeans->entropy_weight > 0 && round < kmeans->rounds; round++) {
+    charge_sites(session, frequencies, kmeans->entropy_weight);
+    status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
+  }
+  if (status == STATUS_OK && kmeans->entropy_weight > 0) charge_sites(session, frequencies, kmeans->entropy_weight);
   double bits[CONFIG_RATES] = {0};
   if (status == STATUS_OK) status = count_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
-  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies);
+  if (status == STATUS_OK)
+    status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies, (real)kmeans->entropy_weight);
   if (status == STATUS_OK) status = report_rates(session->config, train->codebooks, bits, kmeans->shared.json, report_counted);
   free(frequencies);
   return status;

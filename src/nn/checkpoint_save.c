@@ -231,6 +231,7 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
 /* In a file of their own, since they can be counted for an existing checkpoint, whose weights need not be written again for that. */
 
 enum { DIMS = 2, TOTAL = 65536 };
+#define ENTROPY_WEIGHT "astra.entropy_weight"
 
 /* ---- reading */
 
@@ -250,6 +251,17 @@ static Status read_one(const SafeFile *file, const char *name, const int64_t *sh
                         file->path, name, (long long)g, (long long)sum, zero ? " and one is 0" : "", TOTAL);
   }
   for (int64_t i = 0; i < tensor->count; i++) out[i] = (uint16_t)wide[i];
+  return STATUS_OK;
+}
+
+static Status read_weight(const SafeFile *file, real *weight) {
+  const SafeTensor *tensor = safetensors_find(file, ENTROPY_WEIGHT);
+  *weight = 0;
+  if (tensor == NULL) return STATUS_OK;
+  if (tensor->count == 1) TRY(safetensors_to_real(tensor, weight));
+  if (tensor->count != 1 || !(*weight >= 0 && *weight <= CHECKPOINT_ENTROPY_WEIGHT_MAX))
+    return status_set(STATUS_BAD_FILE, "%s: tensor " ENTROPY_WEIGHT ": one number from 0 to %d is accepted", file->path,
+                      CHECKPOINT_ENTROPY_WEIGHT_MAX);
   return STATUS_OK;
 }
 
@@ -276,7 +288,7 @@ int64_t checkpoint_frequencies(const ModelConfig *config) {
   return groups * config_codebooks(config) * config->astra.codebook_size;
 }
 
-Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies) {
+Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies, real *weight) {
   if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
@@ -288,15 +300,16 @@ Status checkpoint_load_frequencies(const ModelConfig *config, const char *direct
   free(path);
   if (status != STATUS_OK) return status;
   status = read_all(&file, config, frequencies);
+  if (status == STATUS_OK) status = read_weight(&file, weight);
   safetensors_close(&file);
   return status;
 }
 
 /* ---- writing */
 
-static Status write_all(const ModelConfig *config, const char *path, const uint16_t *frequencies) {
+static Status write_all(const ModelConfig *config, const char *path, const uint16_t *frequencies, real weight) {
   int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
-  SafeItem *items = calloc((size_t)count, sizeof *items);
+  SafeItem *items = calloc((size_t)count + 1, sizeof *items);
   char(*names)[CODEBOOK_NAME] = calloc((size_t)count, sizeof *names);
   Status status = items && names ? STATUS_OK : status_no_memory(path, "frequencies of codes");
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
@@ -306,19 +319,22 @@ static Status write_all(const ModelConfig *config, const char *path, const uint1
     items[i].data = frequencies;
     frequencies += shape[0] * shape[1];
   }
-  if (status == STATUS_OK) status = safetensors_save(path, items, (size_t)count, (const char *const[]){"format", "pt", NULL});
+  if (status == STATUS_OK)
+    items[count] = (SafeItem){.name = ENTROPY_WEIGHT, .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 1, .shape = {1}, .data = &weight};
+  if (status == STATUS_OK)
+    status = safetensors_save(path, items, (size_t)count + (weight > 0), (const char *const[]){"format", "pt", NULL});
   free(items), free(names);
   return status;
 }
 
-Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies) {
+Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies, real weight) {
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
   if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   Status status = STATUS_OK;
   if (frequencies != NULL && codebooks_count(config) == 0)
     status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
   else if (frequencies != NULL)
-    status = write_all(config, path, frequencies);
+    status = write_all(config, path, frequencies, weight);
   else if (remove(path) != 0 && errno != ENOENT)
     status = status_set(STATUS_IO, "%s: cannot be removed: %s", path, strerror(errno));
   free(path);

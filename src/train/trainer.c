@@ -395,12 +395,12 @@ static Status keep_chat_template(const Session *session, const char *out) {
 /* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */
 static Status save_frequencies(const Session *session, const char *directory) {
   const AstraConfig *astra = &session->config->astra;
-  if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL);
+  if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL, 0);
   size_t numbers = (size_t)checkpoint_frequencies(session->config);
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
   Status status = frequencies ? codebooks_frequencies(session, true, frequencies)
                               : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
-  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies);
+  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies, 0);
   free(frequencies);
   return status;
 }

@@ -9,6 +9,7 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/nearest_packed.h"
 #include "base/threads.h"
+#include "vq/pack.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -89,6 +90,16 @@ static void refresh_range(void *context, int64_t begin, int64_t end, int thread)
   Codebook *book = context;
   int64_t d = book->width / book->groups;
   for (int64_t i = begin; i < end; i++) book->half_norms[i] = (real)(0.5 * kernels()->sum_squares(d, book->codewords + i * d));
+}
+
+void codebook_charge(Codebook *book, const uint16_t *frequencies, double weight) {
+  for (int64_t g = 0; g < book->groups; g++) {
+    const uint16_t *of = frequencies + g * book->entries;
+    real *half = book->half_norms + g * book->entries;
+    double mean = 0;
+    for (int64_t k = 0; k < book->entries; k++) mean += (double)of[k] / RANS_TOTAL * (double)half[k];
+    for (int64_t k = 0; k < book->entries; k++) half[k] += (real)(weight * mean * (RANS_BITS - log2((double)of[k])));
+  }
 }
 
 void codebook_refresh(Codebook *book) { threads_for(book->groups * book->entries, REFRESH_GRAIN, refresh_range, book); }

@@ -118,6 +118,16 @@ run "as text" 0 "$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes
 out "^entropy coding: 1[0-9.]* bits per token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
 run "those of the training serve as well" 0 "${eval[@]}" --checkpoint trained --entropy on
 holds "$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out") <= 20"
+expect "fewer bits" 0 frequencies --checkpoint counted --dataset "$data" --threads 1 --entropy-weight 0.1 --rounds 2 --json -q
+fewer=$(sed 's/.*"coded_bits_per_token":\([0-9.]*\).*/\1/' "$work/out")
+run "cheaper codes" 0 "${eval[@]}" --checkpoint counted --entropy on
+cheaper=$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out")
+holds "$fewer < $promised - 1 && 2 * $cheaper > $fewer - 1 && 2 * $cheaper < $fewer + 3 && $cheaper < $sent"
+run "the nearest codes, packed" 0 "${eval[@]}" --checkpoint counted --entropy off
+[ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "packed codes are chosen by their bits"
+cp trained/selftest.safetensors counted/
+run "self-test with cheaper codes" 0 "$bin/astra-infer" selftest --checkpoint counted
+expect "no such weight" 2 frequencies --checkpoint counted --dataset "$data" --entropy-weight -1; err "entropy-weight"
 head -c 300 first >counted/frequencies.safetensors
 run "a cut file" 1 "${eval[@]}" --checkpoint counted; err "counted/frequencies.safetensors"
 cp first counted/frequencies.safetensors

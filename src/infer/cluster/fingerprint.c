@@ -120,6 +120,7 @@ Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
   if (weights->frequencies) {
     const size_t numbers = (size_t)checkpoint_frequencies(weights->config);
     for (size_t i = 0; i < numbers; i++) add_number(&digest, weights->frequencies[i]);
+    if (weights->entropy_weight > 0) add_real(&digest, (double)weights->entropy_weight);
   }
   return end(&digest, &fingerprints->codebook);
 }

@@ -24,7 +24,7 @@ static void add_frequencies(SampleFixture *f, const int32_t *codes, int sets, in
     for (int64_t t = 0; t < tokens; t++) counts[codes[(i / GROUPS * tokens + t) * GROUPS + i % GROUPS]]++;
     assert_int_equal(code_frequencies_fit(counts, ENTRIES, frequencies + i * ENTRIES), STATUS_OK);
   }
-  assert_int_equal(checkpoint_save_frequencies(&f->sample.config, f->directory, frequencies), STATUS_OK);
+  assert_int_equal(checkpoint_save_frequencies(&f->sample.config, f->directory, frequencies, 0), STATUS_OK);
   weights_release(&f->weights);
   assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
   assert_non_null(f->weights.coding);

@@ -23,23 +23,25 @@ static void there_and_back(void **state) {
   for (int site = SITE_X; site <= SITE_KV; site++) {
     ModelConfig config;
     uint16_t numbers[MAX], back[MAX];
+    real weight;
     int count = BLOCKS * (site == SITE_KV ? 2 : 1) * GROUPS * ENTRIES;
     make_config(&config, (Site)site);
     fill(numbers, count);
-    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_NOT_FOUND);
-    assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
-    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_OK);
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_NOT_FOUND);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_OK);
     assert_memory_equal(numbers, back, (size_t)count * sizeof *numbers);
-    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL), STATUS_OK);
-    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL), STATUS_OK); /* none is there to remove */
-    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_NOT_FOUND);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL, 0), STATUS_OK);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL, 0), STATUS_OK); /* none is there to remove */
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_NOT_FOUND);
     config_release(&config);
   }
 }
 
 static void check_refused(const ModelConfig *config, const char *word) {
   uint16_t back[MAX];
-  assert_int_equal(checkpoint_load_frequencies(config, scratch, back), STATUS_BAD_FILE);
+  real weight;
+  assert_int_equal(checkpoint_load_frequencies(config, scratch, back, &weight), STATUS_BAD_FILE);
   if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
 }
 
@@ -50,10 +52,10 @@ static void wrong_numbers(void **state) {
   make_config(&config, SITE_X);
   fill(numbers, MAX);
   numbers[7]++;
-  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
   check_refused(&config, "sum to 65537");
   numbers[7] = 0, numbers[5] = (uint16_t)(numbers[5] + 100);
-  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
   check_refused(&config, "one is 0");
   config_release(&config);
 }
@@ -63,9 +65,10 @@ static void another_model(void **state) {
   (void)state;
   ModelConfig config;
   uint16_t numbers[MAX];
+  real weight;
   make_config(&config, SITE_X);
   fill(numbers, MAX);
-  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
   config.astra.codebook_size = ENTRIES - 1;
   check_refused(&config, "astra.layers.0.x.frequencies");
   config.astra.codebook_size = ENTRIES, config.astra.groups = 1;
@@ -75,8 +78,26 @@ static void another_model(void **state) {
   config.blocks = BLOCKS, config.astra.site = SITE_KV;
   check_refused(&config, "astra.layers.0.k.frequencies");
   config.astra.groups = 0;
-  assert_int_equal(checkpoint_load_frequencies(&config, scratch, numbers), STATUS_NOT_FOUND);
-  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_BAD_VALUE);
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, numbers, &weight), STATUS_NOT_FOUND);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_BAD_VALUE);
+  config_release(&config);
+}
+
+static void weights_of_bits(void **state) {
+  (void)state;
+  ModelConfig config;
+  uint16_t numbers[MAX], back[MAX];
+  real weight = 1;
+  make_config(&config, SITE_X);
+  fill(numbers, MAX);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_OK);
+  assert_true(weight == 0);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, (real)0.0625), STATUS_OK);
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_OK);
+  assert_true(weight == (real)0.0625);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 11), STATUS_OK);
+  check_refused(&config, "astra.entropy_weight");
   config_release(&config);
 }
 
@@ -89,16 +110,15 @@ static void a_damaged_file(void **state) {
   fputs("no tensors", file);
   fclose(file);
   uint16_t back[MAX];
-  assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_BAD_FILE);
+  real weight;
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, back, &weight), STATUS_BAD_FILE);
   config_release(&config);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(there_and_back),
-      cmocka_unit_test(wrong_numbers),
-      cmocka_unit_test(another_model),
-      cmocka_unit_test(a_damaged_file),
+      cmocka_unit_test(there_and_back),  cmocka_unit_test(wrong_numbers),  cmocka_unit_test(another_model),
+      cmocka_unit_test(weights_of_bits), cmocka_unit_test(a_damaged_file),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -3,6 +3,10 @@
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/codebook.h"
+#include "vq/pack.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Case {
   int64_t groups, entries, width, rows;
@@ -112,6 +116,55 @@ static void nearest(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) run_case(&cases[i]);
 }
 
+/* With frequencies that fall from code to code: the least of distance and cost, by plain loops in double; a weight of 0 changes nothing. */
+static void charged_case(const Case *c, double weight) {
+  Codebook book;
+  const int64_t d = c->width / c->groups;
+  real *words = points_normal(c->entries * c->width, 1), *x = points_normal(c->rows * c->width, 2);
+  uint16_t *frequencies = malloc((size_t)(c->groups * c->entries) * sizeof *frequencies);
+  double *counts = malloc((size_t)c->entries * sizeof *counts);
+  int32_t *codes = malloc((size_t)(c->rows * c->groups) * sizeof *codes);
+  assert_int_equal(codebook_init(&book, c->groups, c->entries, c->width, words), STATUS_OK);
+  for (int64_t g = 0; g < c->groups; g++) {
+    for (int64_t k = 0; k < c->entries; k++) counts[k] = pow(1 + (double)((k + g) % c->entries), -1.2);
+    assert_int_equal(code_frequencies_fit(counts, c->entries, frequencies + g * c->entries), STATUS_OK);
+  }
+  codebook_charge(&book, frequencies, weight);
+  void *scratch = malloc(codebook_assign_scratch(&book, c->rows));
+  double distortion, sum = 0;
+  codebook_assign(&book, x, c->rows, codes, &distortion, scratch);
+  for (int64_t g = 0; g < c->groups; g++) {
+    const real *of = words + g * c->entries * d;
+    const uint16_t *f = frequencies + g * c->entries;
+    double mean = 0;
+    for (int64_t k = 0; k < c->entries; k++)
+      for (int64_t i = 0; i < d; i++) mean += f[k] / 65536.0 * (double)of[k * d + i] * (double)of[k * d + i];
+    for (int64_t r = 0; r < c->rows; r++) {
+      const real *sample = x + r * c->width + g * d;
+      const int32_t code = codes[r * c->groups + g];
+      double min = INFINITY;
+      for (int64_t k = 0; k < c->entries; k++) min = fmin(min, squared(sample, of + k * d, d) + weight * mean * (16 - log2(f[k])));
+      CHECK_NEAR(squared(sample, of + code * d, d) + weight * mean * (16 - log2(f[code])), min,
+                 (REAL_IS_DOUBLE ? 1e-12 : 1e-5) * (double)d);
+      sum += squared(sample, of + code * d, d);
+    }
+  }
+  CHECK_NEAR(distortion, sum, 1e-9 * sum); /* the error alone */
+  if (weight == 0) check_nearest(&book, x, c->rows, codes, distortion);
+  codebook_refresh(&book);
+  codebook_assign(&book, x, c->rows, codes, &distortion, scratch);
+  check_nearest(&book, x, c->rows, codes, distortion);
+  free(scratch), free(codes), free(counts), free(frequencies);
+  codebook_release(&book);
+  free(words), free(x);
+}
+
+static void cheaper_codes(void **state) {
+  (void)state;
+  const Case cases[] = {{1, 2, 7, 1}, {3, 3, 9, 130}, {8, 16, 48, 257}, {1, 1000, 48, 200}, {2, 1024, 6, 97}, {5, 77, 5, 9000}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) charged_case(&cases[i], 0), charged_case(&cases[i], 0.05);
+}
+
 /* Two copies of each codeword, 700 apart, so that they fall into different tiles: the first copy must win. */
 static void ties_to_the_lowest(void **state) {
   (void)state;
@@ -218,13 +271,10 @@ static void what_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nearest),
-      cmocka_unit_test(sixteen_bits_choose_alike),
-      cmocka_unit_test(ties_to_the_lowest),
-      cmocka_unit_test(largest_codebook),
-      cmocka_unit_test(not_a_number),
-      cmocka_unit_test(what_is_refused),
-      cmocka_unit_test(same_for_any_thread_count),
+      cmocka_unit_test(nearest),          cmocka_unit_test(sixteen_bits_choose_alike),
+      cmocka_unit_test(cheaper_codes),    cmocka_unit_test(ties_to_the_lowest),
+      cmocka_unit_test(largest_codebook), cmocka_unit_test(not_a_number),
+      cmocka_unit_test(what_is_refused),  cmocka_unit_test(same_for_any_thread_count),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

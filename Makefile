@@ -79,6 +79,16 @@ else ifneq (,$(filter aarch64% arm64%,$(MACHINE)))
 %/lowbit_neon.o: FILE_FLAGS := -march=armv8.2-a+dotprod
 endif
 
+# The commit that results of experiments name; none outside of a git checkout. The file is written only where it has changed.
+COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
+$(BUILD)/commit: .FORCE
+	@mkdir -p $(@D)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
+.PHONY: .FORCE
+.FORCE:
+%/cli/bench_accuracy.o: FILE_FLAGS := -DASTRA_COMMIT='"$(COMMIT)"'
+$(BUILD)/float/cli/bench_accuracy.o $(BUILD)/double/cli/bench_accuracy.o: $(BUILD)/commit
+
 # MPI is built in where its compiler wrapper is, which may be installed later in this very run: it is asked when the first recipe needs
 # it, and what depends on it is compiled again after each look for packages.
 export PATH := $(PATH):/usr/lib64/openmpi/bin

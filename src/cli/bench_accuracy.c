@@ -20,6 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef ASTRA_COMMIT /* the Makefile says which */
+#define ASTRA_COMMIT ""
+#endif
+
 static const char USAGE[] = "astra-bench accuracy --table NAME [--quick] [options]";
 static const char ABOUT[] =
     "Trains, adapts and evaluates every row of an experiment with each seed, and writes CSV, table and chart. Run it again to go on.";
@@ -46,9 +50,12 @@ static const Evaluation EVALUATIONS[] = {{"astra-infer eval", "astra-infer", "ev
                                          {"astra-bench fpar", "astra-bench", "fpar", "checkpoint", .folder = true},
                                          {"astra-bench class-token", "astra-bench", "class-token", "checkpoint", .samples = false}};
 
+enum { COMMIT_MAX = 64 };
+
 typedef struct Run {
   double value; /* the figure; NAN: not there yet */
   double train_seconds, eval_seconds;
+  char commit[COMMIT_MAX]; /* of the programs that evaluated; "": not known */
 } Run;
 
 typedef struct Experiment {
@@ -501,8 +508,9 @@ static Status time_program(Arguments *a, const char *result, const char *log, do
   if (status == STATUS_OK) TRY(read_json(result, &root));
   if (root == NULL && part) root = json_object();
   if (root == NULL) return status;
-  Status noted = json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 ? write_json(status == STATUS_OK ? result : part, root)
-                                                                                     : status_no_memory(result, "its seconds");
+  bool whole = json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 &&
+               json_object_set_new(root, "bench_commit", json_string(ASTRA_COMMIT)) == 0;
+  Status noted = whole ? write_json(status == STATUS_OK ? result : part, root) : status_no_memory(result, "its seconds");
   json_decref(root);
   return noted == STATUS_OK ? status : noted;
 }
@@ -534,6 +542,8 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   TRY(read_json(job->eval_result, &root));
   run->value = e->scale * figure_at(root, e->row[row].figure);
   run->eval_seconds = figure_at(root, "bench_seconds");
+  const char *commit = json_string_value(json_object_get(root, "bench_commit"));
+  snprintf(run->commit, sizeof run->commit, "%s", commit ? commit : "");
   json_decref(root);
   if (isnan(run->value))
     return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->row[row].figure);
@@ -698,7 +708,9 @@ static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE 
   if (isnan(run->value)) return STATUS_OK;
   Status status = job_make(e, c, row, seed, &job);
   if (status == STATUS_OK) {
-    fprintf(out, "%s,%lld,", e->row[row].name, (long long)e->seeds[seed]);
+    fprintf(out, "%s,", e->row[row].name);
+    if (run->commit[0]) write_quoted(out, run->commit);
+    fprintf(out, ",%lld,", (long long)e->seeds[seed]);
     if (!isnan(e->row[row].x)) fprintf(out, "%.9g", e->row[row].x);
     fprintf(out, ",%s,%.9g,", e->row[row].figure, run->value);
     write_seconds(out, run->train_seconds);
@@ -714,7 +726,7 @@ static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE 
 }
 
 static Status write_csv(const Experiment *e, const AccuracyCommand *c, FILE *out) {
-  fputs("row,seed,x,figure,value,train_seconds,eval_seconds,quick,train_command,eval_command\n", out);
+  fputs("row,commit,seed,x,figure,value,train_seconds,eval_seconds,quick,train_command,eval_command\n", out);
   for (int row = 0; row < e->count; row++)
     for (int s = 0; s < e->seed_count; s++) TRY(write_row_csv(e, c, out, row, s));
   return STATUS_OK;

@@ -345,11 +345,11 @@ static void select_options(Kmeans *kmeans, int command) {
     *to++ = (Option){OPTION_FLAG, "covariance", 0, &kmeans->covariance,
                      .help = "also report covariances of quantised tokens and residuals, and Gaussian distances"};
   if (command == FOR_COUNT) {
-    *to++ = (Option){OPTION_GROUP, .help = "Fewer bits"};
+    *to++ = (Option){OPTION_GROUP, .help = "Entropy coding"};
     *to++ = (Option){OPTION_REAL, "entropy-weight", 0, &kmeans->entropy_weight, "W", .min = 0, .max = CHECKPOINT_ENTROPY_WEIGHT_MAX};
-    to[-1].help = "choose codes by their bits, too: error + W x mean norm x bits; 0: the nearest";
+    to[-1].help = "minimise error + W x mean squared norm x bits of the code; 0: nearest codeword";
     *to++ = (Option){OPTION_INT, "rounds", 0, &kmeans->rounds, "N", .min = 1, .max = 1000};
-    to[-1].help = "with --entropy-weight: number of times that codes are chosen and counted again";
+    to[-1].help = "with --entropy-weight: passes of assigning and counting codes";
   }
   *to = (Option){.kind = OPTION_GROUP};
 }
@@ -559,12 +559,12 @@ static Status count_bits(Session *session, TaskPart part, int64_t samples, const
   return status;
 }
 
-/* Codes are chosen from now on by these frequencies, too. */
-static void charge_sites(Session *session, const uint16_t *frequencies, double weight) {
+/* Entropy-constrained assignment by these frequencies at every site, in place of any before. */
+static void constrain_sites(Session *session, const uint16_t *frequencies, double weight) {
   for (int i = 0; i < session->emulation.rates * session->emulation.blocks * session->emulation.sites; i++) {
     Codebook *book = &session->emulation.all[i].book;
     codebook_refresh(book);
-    codebook_charge(book, frequencies, weight);
+    codebook_constrain(book, frequencies, weight);
     frequencies += book->groups * book->entries;
   }
 }
@@ -579,10 +579,10 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
   if (status == STATUS_OK) status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
   for (int64_t round = 0; status == STATUS_OK && kmeans->entropy_weight > 0 && round < kmeans->rounds; round++) {
-    charge_sites(session, frequencies, kmeans->entropy_weight);
+    constrain_sites(session, frequencies, kmeans->entropy_weight);
     status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
   }
-  if (status == STATUS_OK && kmeans->entropy_weight > 0) charge_sites(session, frequencies, kmeans->entropy_weight);
+  if (status == STATUS_OK && kmeans->entropy_weight > 0) constrain_sites(session, frequencies, kmeans->entropy_weight);
   double bits[CONFIG_RATES] = {0};
   if (status == STATUS_OK) status = count_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
   if (status == STATUS_OK)

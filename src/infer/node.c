@@ -624,7 +624,7 @@ static CodeExchangeSetup exchange_setup(const Node *node) {
   return (CodeExchangeSetup){.self = node->self,
                              .nodes = node->nodes,
                              .layout = &node->layout,
-                             .books = pays && setup->weights->charged ? setup->weights->charged : setup->weights->books,
+                             .books = pays && setup->weights->constrained ? setup->weights->constrained : setup->weights->books,
                              .blocks = (int)config->blocks - (whole ? 0 : config_first_coded(config)),
                              .first = whole ? 0 : config_first_coded(config),
                              .sites = whole ? config_whole_sites(config) : config_sites(config),

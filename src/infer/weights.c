@@ -89,15 +89,15 @@ static Status load_books(Weights *weights, const char *directory) {
 }
 
 /* Codewords are borrowed from the others. */
-static Status charge_books(const Weights *weights, WeightsRate *rate) {
-  rate->charged = calloc((size_t)weights->book_count, sizeof *rate->charged);
-  if (!rate->charged) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
+static Status constrain_books(const Weights *weights, WeightsRate *rate) {
+  rate->constrained = calloc((size_t)weights->book_count, sizeof *rate->constrained);
+  if (!rate->constrained) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
   for (int i = 0; i < weights->book_count; i++) {
     const Codebook *book = &rate->books[i];
-    Codebook *charged = &rate->charged[i];
-    TRY(book->narrow ? codebook_init_narrow(charged, book->groups, book->entries, book->width, book->kind, book->narrow)
-                     : codebook_init(charged, book->groups, book->entries, book->width, book->codewords));
-    codebook_charge(charged, rate->frequencies + i * book->groups * book->entries, (double)weights->entropy_weight);
+    Codebook *constrained = &rate->constrained[i];
+    TRY(book->narrow ? codebook_init_narrow(constrained, book->groups, book->entries, book->width, book->kind, book->narrow)
+                     : codebook_init(constrained, book->groups, book->entries, book->width, book->codewords));
+    codebook_constrain(constrained, rate->frequencies + i * book->groups * book->entries, (double)weights->entropy_weight);
   }
   return STATUS_OK;
 }
@@ -122,7 +122,7 @@ static Status load_coding(Weights *weights, const char *directory) {
     for (int64_t i = 0; i < tables; i++) bits += code_frequencies_bits(NULL, frequencies + i * entries, entries);
     rate->frequencies = frequencies;
     rate->coded_share = bits / ((double)tables * pack_bits(entries));
-    if (weights->entropy_weight > 0) TRY(charge_books(weights, rate));
+    if (weights->entropy_weight > 0) TRY(constrain_books(weights, rate));
     frequencies += tables * entries;
   }
   return STATUS_OK;
@@ -131,7 +131,7 @@ static Status load_coding(Weights *weights, const char *directory) {
 static void take_rate(Weights *weights) {
   const WeightsRate *rate = &weights->rate[config_rate(weights->config)];
   weights->books = rate->books;
-  weights->charged = rate->charged;
+  weights->constrained = rate->constrained;
   weights->coding = rate->coding;
   weights->coded_share = rate->coded_share;
   weights->keys = rate->keys;
@@ -221,9 +221,9 @@ void weights_release(Weights *weights) {
     const WeightsRate *rate = &weights->rate[r];
     kv_tables_free(rate->keys);
     for (int i = 0; rate->books && i < weights->book_count; i++) codebook_release(&rate->books[i]);
-    for (int i = 0; rate->charged && i < weights->book_count; i++) codebook_release(&rate->charged[i]);
+    for (int i = 0; rate->constrained && i < weights->book_count; i++) codebook_release(&rate->constrained[i]);
     free(rate->books);
-    free(rate->charged);
+    free(rate->constrained);
     rans_tables_free(rate->coding);
   }
   free(weights->frequencies);

@@ -12,7 +12,7 @@
 /* What belongs to one bit rate (config_rates). */
 typedef struct WeightsRate {
   Codebook *books;       /* [blocks * sites]; NULL for a plain model */
-  Codebook *charged;     /* the same, whose codes are chosen by their bits, too, for entropy coding; NULL: no entropy_weight */
+  Codebook *constrained; /* the same with entropy-constrained assignment, for entropy coding; NULL: no entropy_weight */
   uint16_t *frequencies; /* [blocks * sites][G, K] of codes, borrowed; NULL: the checkpoint has none */
   RansTable *coding;     /* [blocks * sites * G]; NULL: none */
   double coded_share;    /* entropy-coded bits per packed bit by these frequencies; 1 without them */
@@ -29,9 +29,9 @@ typedef struct Weights {
   int book_count; /* blocks * sites */
   WeightsRate rate[CONFIG_RATES];
   uint16_t *frequencies; /* of all rates */
-  real entropy_weight;   /* with which they were counted (codebook_charge); 0: without */
+  real entropy_weight;   /* with which they were counted (codebook_constrain); 0: without */
   Codebook *books;       /* these five are those of the rate in use (weights_use_rate) */
-  Codebook *charged;
+  Codebook *constrained;
   RansTable *coding;
   double coded_share;
   KvTables *keys;

@@ -67,8 +67,8 @@ Status checkpoint_save_adapters(Model *model, const char *directory, const real 
 /* Code frequencies (vq/pack.h): for each rate, block and site [G, K], checkpoint_frequencies in all, in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
- * file; NULL removes it. weight: with which codes were chosen when they were counted (codebook_charge), 0 where by distance alone; tensor
- * "astra.entropy_weight", F32 [1], not there for 0. */
+ * file; NULL removes it. weight: with which codes were chosen when they were counted (codebook_constrain), 0 where by distance alone;
+ * tensor "astra.entropy_weight", F32 [1], not there for 0. */
 enum { CHECKPOINT_ENTROPY_WEIGHT_MAX = 10 };
 #define CHECKPOINT_FREQUENCIES "frequencies.safetensors"
 int64_t checkpoint_frequencies(const ModelConfig *config);

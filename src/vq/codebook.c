@@ -92,7 +92,7 @@ static void refresh_range(void *context, int64_t begin, int64_t end, int thread)
   for (int64_t i = begin; i < end; i++) book->half_norms[i] = (real)(0.5 * kernels()->sum_squares(d, book->codewords + i * d));
 }
 
-void codebook_charge(Codebook *book, const uint16_t *frequencies, double weight) {
+void codebook_constrain(Codebook *book, const uint16_t *frequencies, double weight) {
   for (int64_t g = 0; g < book->groups; g++) {
     const uint16_t *of = frequencies + g * book->entries;
     real *half = book->half_norms + g * book->entries;

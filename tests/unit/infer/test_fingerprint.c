@@ -87,6 +87,35 @@ static void every_number_of_a_large_tensor_counts(void **state) {
   config_release(&config);
 }
 
+/* Whoever entropy-codes must have the same frequencies, and choose codes with the same weight. */
+static void frequencies_and_their_weight_count(void **state) {
+  (void)state;
+  ModelConfig config;
+  SampleCluster cluster;
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  open_cluster(&cluster, &config, 1);
+  Weights weights = weights_of(&cluster);
+  const int64_t count = weights.book_count * 4 * 50;
+  weights.frequencies = calloc((size_t)count, sizeof *weights.frequencies);
+  assert_non_null(weights.frequencies);
+  Fingerprints numbers[5];
+  numbers[0] = of(&cluster);
+  assert_int_equal(fingerprint_weights(&weights, &numbers[1]), STATUS_OK);
+  weights.frequencies[count - 1] = 1;
+  assert_int_equal(fingerprint_weights(&weights, &numbers[2]), STATUS_OK);
+  weights.entropy_weight = (real)0.04;
+  assert_int_equal(fingerprint_weights(&weights, &numbers[3]), STATUS_OK);
+  weights.entropy_weight = (real)0.06;
+  assert_int_equal(fingerprint_weights(&weights, &numbers[4]), STATUS_OK);
+  for (int i = 0; i < 5; i++) {
+    assert_true(numbers[i].model == numbers[0].model);
+    for (int j = i + 1; j < 5; j++) assert_true(numbers[i].codebook != numbers[j].codebook);
+  }
+  free(weights.frequencies);
+  sample_close(&cluster);
+  config_release(&config);
+}
+
 static void partitions_differ(void **state) {
   (void)state;
   const int64_t even[2] = {3, 3}, uneven[2] = {4, 2};
@@ -121,8 +150,11 @@ static void both_values_are_named(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers), cmocka_unit_test(every_weight_and_codeword_counts),
-                                     cmocka_unit_test(every_number_of_a_large_tensor_counts), cmocka_unit_test(partitions_differ),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers),
+                                     cmocka_unit_test(every_weight_and_codeword_counts),
+                                     cmocka_unit_test(every_number_of_a_large_tensor_counts),
+                                     cmocka_unit_test(frequencies_and_their_weight_count),
+                                     cmocka_unit_test(partitions_differ),
                                      cmocka_unit_test(both_values_are_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

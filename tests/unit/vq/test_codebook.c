@@ -117,7 +117,7 @@ static void nearest(void **state) {
 }
 
 /* With frequencies that fall from code to code: the least of distance and cost, by plain loops in double; a weight of 0 changes nothing. */
-static void charged_case(const Case *c, double weight) {
+static void constrained_case(const Case *c, double weight) {
   Codebook book;
   const int64_t d = c->width / c->groups;
   real *words = points_normal(c->entries * c->width, 1), *x = points_normal(c->rows * c->width, 2);
@@ -129,7 +129,7 @@ static void charged_case(const Case *c, double weight) {
     for (int64_t k = 0; k < c->entries; k++) counts[k] = pow(1 + (double)((k + g) % c->entries), -1.2);
     assert_int_equal(code_frequencies_fit(counts, c->entries, frequencies + g * c->entries), STATUS_OK);
   }
-  codebook_charge(&book, frequencies, weight);
+  codebook_constrain(&book, frequencies, weight);
   void *scratch = malloc(codebook_assign_scratch(&book, c->rows));
   double distortion, sum = 0;
   codebook_assign(&book, x, c->rows, codes, &distortion, scratch);
@@ -162,7 +162,7 @@ static void charged_case(const Case *c, double weight) {
 static void cheaper_codes(void **state) {
   (void)state;
   const Case cases[] = {{1, 2, 7, 1}, {3, 3, 9, 130}, {8, 16, 48, 257}, {1, 1000, 48, 200}, {2, 1024, 6, 97}, {5, 77, 5, 9000}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) charged_case(&cases[i], 0), charged_case(&cases[i], 0.05);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) constrained_case(&cases[i], 0), constrained_case(&cases[i], 0.05);
 }
 
 /* Two copies of each codeword, 700 apart, so that they fall into different tiles: the first copy must win. */

@@ -20,10 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef ASTRA_COMMIT /* the Makefile says which */
-#define ASTRA_COMMIT ""
-#endif
-
 static const char USAGE[] = "astra-bench accuracy --table NAME [--quick] [options]";
 static const char ABOUT[] =
     "Trains, adapts and evaluates every row of an experiment with each seed, and writes CSV, table and chart. Run it again to go on.";

@@ -102,7 +102,7 @@ void session_defaults(TrainOptions *options); /* the paper's, where it gives the
 
 /* A batch's rows after each block but the last: the teacher's, which the student's are compared with (options.distill_hidden > 0). */
 typedef struct TeacherStates {
-  BlockOutputs outputs; /* first: what is told is this struct's */
+  BlockOutputs outputs; /* first, so that take_rows finds this struct */
   real **rows;          /* [blocks - 1] of [B, count, D], on the tape */
   int64_t count;
   int32_t *match; /* [S] the teacher's row of each of the student's */

@@ -140,7 +140,7 @@ static void take_rows(BlockOutputs *self, Tape *tape, int block, Tensor *x) {
 }
 
 /* Room for the teacher's rows of a batch, and which of them the student's, laid out as `layout` says, are compared with: of the same token,
- * and of each class token. Returns who is to be told of both; NULL: nobody, or no memory, which fails the tape. */
+ * and of each class token. Returns the receiver of both passes' rows; NULL: none is wanted, or no memory, which fails the tape. */
 static BlockOutputs *follow_rows(Session *session, const TaskBatch *batch, const TokenLayout *layout) {
   Tape *tape = session->tape;
   const ModelConfig *config = session->config;

@@ -124,7 +124,9 @@ expect "the experiment" 0 --table ./small.json --out run
 out "^| plain | - | [0-9.]* ± [0-9.]* | - | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-][0-9.]* ± [0-9.]* | [+-][0-9.]* to [+-][0-9.]* | 88.50 | -1.50 | 2 |$"
 cmp -s "$work/out" run/results.md || report "results.md is not what was printed"
 [ "$(wc -l <run/results.csv)" = 7 ] || report "not a CSV row a run"
-[ "$(cut -d, -f2 run/results.csv | tr -d '"' | sort -u | grep -cvx -e commit -e "[0-9a-f]*\(-dirty\)\?")" = 0 ] || report "a commit is none"
+commit=$(cat "$bin/../commit")
+[ "$(cut -d, -f2 run/results.csv | sort -u | tr '\n' ' ')" = "$(printf '%s\n' ${commit:+"\"$commit\""} commit | sort | tr '\n' ' ')" ] || [ -z "$commit" ] ||
+  report "another commit than that of the programs"
 for seed in 3 5; do
   holds "$(awk -F, 'NR > 1 { n += $2; right += $3 } END { print right / n }' run/seed-$seed/plain.samples.csv) == $(jq .top1 run/seed-$seed/plain.eval.json)"
   grep -q "^plain,[^,]*,$seed,,top1,$(jq '100 * .top1' run/seed-$seed/plain.eval.json)," run/results.csv || report "another figure than the evaluation's, seed $seed"

@@ -134,10 +134,12 @@ static void run_with_threads(int threads, int kind, real *values, size_t room) {
 static void threads_agree_and_the_head_is_adams(void **state) {
   (void)state;
   enum { ROOM = 4 * MAX_NUMBERS };
-  static real one[ROOM], four[ROOM], adam[ROOM];
+  static real one[ROOM], four[ROOM], again[ROOM], adam[ROOM];
   run_with_threads(1, OPTIMIZER_MUON, one, ROOM);
   run_with_threads(4, OPTIMIZER_MUON, four, ROOM);
+  run_with_threads(4, OPTIMIZER_MUON, again, ROOM);
   run_with_threads(1, OPTIMIZER_ADAMW, adam, ROOM);
+  assert_memory_equal(four, again, sizeof four); /* as many threads: the same bits */
   for (int i = 0; i < ROOM; i++) assert_true(fabs((double)(one[i] - four[i])) <= (REAL_IS_DOUBLE ? 1e-12 : 1e-5));
   ParamSet set;
   make_params(&set);

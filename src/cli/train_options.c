@@ -59,7 +59,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
       {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},
-      {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal", .help = "covariance of that noise"},
+      {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal|joint|restored", .help = "covariance of that noise"},
       {OPTION_CHOICE, "vq-gradient", 0, &t->gradient, .choices = "ste|rotation|none", .help = "gradient estimator of the quantiser"},
       {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .min = 0, .max = 1,
        .help = "decay of the codebooks' moving averages"},

@@ -242,8 +242,7 @@ static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
   for (int index = 0; index < emulation->rates * emulation->blocks * emulation->sites; index++) {
     const Codebook *book = &emulation->all[index].book;
     double words = (double)(book->entries * book->width), codes = (double)(book->entries * book->groups);
-    double part = kind == NOISE_FULL ? (double)(book->width / book->groups) : 1;
-    numbers += 2 * words + 2 * codes + (1 + 2 * part) * (double)book->width;
+    numbers += 2 * words + 2 * codes + (double)(book->width + 2 * noise_spread(book->groups, book->width, kind));
   }
   return numbers * sizeof(real);
 }

@@ -325,7 +325,7 @@ static void add_moment(Table *table, const Optimizer *optimizer, const Optimizer
 
 static void add_site(Table *table, EmulateSite *site, int index) {
   int64_t codes = site->book.groups * site->book.entries, words = site->book.entries * site->book.width;
-  int64_t part = site->book.width / site->book.groups, moments = site->navq.kind == NOISE_FULL ? site->book.width * part : site->book.width;
+  int64_t moments = noise_spread(site->book.groups, site->book.width, site->navq.kind);
   char name[STATE_NAME];
 #define SITE_ENTRY(count, data, label)                                                                                                     \
   snprintf(name, sizeof name, "site.%d.%s", index, label);                                                                                 \

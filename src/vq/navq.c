@@ -2,6 +2,7 @@
  *
  * The moments of a batch are taken about the batch's own mean (two passes over the residual, no cancellation) and averaged over time. */
 #include "vq/navq.h"
+#include "autograd/kernels/eigen.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/real.h"
@@ -78,13 +79,19 @@ enum {
 
 static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t group_width(const Navq *navq) { return navq->width / navq->groups; }
-static int64_t spread_size(const Navq *navq) { return navq->kind == NOISE_FULL ? navq->width * group_width(navq) : navq->width; }
+static int64_t spread_size(const Navq *navq) { return noise_spread(navq->groups, navq->width, navq->kind); }
+
+int64_t noise_spread(int64_t groups, int64_t width, NoiseCovariance kind) {
+  if (kind == NOISE_DIAGONAL) return width;
+  return kind == NOISE_FULL ? width * (width / groups) : width * width;
+}
 
 Status navq_init(Navq *navq, int64_t groups, int64_t width, NoiseCovariance kind) {
   memset(navq, 0, sizeof *navq);
   if (groups < 1 || width < 1 || width % groups != 0)
     return status_set(STATUS_BAD_VALUE, "noise: %" PRId64 " groups do not divide the width %" PRId64, groups, width);
-  *navq = (Navq){.groups = groups, .width = width, .kind = kind, .decay = 0.99, .refresh = 16};
+  const bool all = kind == NOISE_JOINT || kind == NOISE_RESTORED;
+  *navq = (Navq){.groups = all ? 1 : groups, .width = width, .kind = kind, .decay = 0.99, .refresh = 16};
   size_t spread = (size_t)spread_size(navq);
   navq->mean = calloc((size_t)width, sizeof *navq->mean);
   navq->covariance = calloc(spread, sizeof *navq->covariance);
@@ -104,7 +111,7 @@ void navq_release(Navq *navq) {
 }
 
 size_t navq_scratch(const Navq *navq, int64_t rows) {
-  return (size_t)(rows * navq->width + (navq->kind == NOISE_FULL ? spread_size(navq) : 0)) * sizeof(real);
+  return (size_t)(rows * navq->width + (navq->kind != NOISE_DIAGONAL ? spread_size(navq) : 0)) * sizeof(real);
 }
 
 /* ---- factor ---- */
@@ -116,14 +123,21 @@ static void factor_diagonal(int64_t d, int64_t stride, const real *variance, rea
   }
 }
 
+/* Sigma [G, W/G, W/G], or what noise can have of it. */
+typedef struct FactorJob {
+  const Navq *navq;
+  const real *covariance;
+} FactorJob;
+
 /* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; where no ridge helps
  * (the matrix is not finite, or far from positive) only the deviations are left. */
 static void factor_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Navq *navq = context;
+  const FactorJob *job = context;
+  const Navq *navq = job->navq;
   int64_t d = group_width(navq);
   for (int64_t g = begin; g < end; g++) {
-    const real *covariance = navq->covariance + g * d * d;
+    const real *covariance = job->covariance + g * d * d;
     real *factor = navq->factor + g * d * d;
     bool done = false;
     double trace = 0;
@@ -139,12 +153,34 @@ static void factor_range(void *context, int64_t begin, int64_t end, int thread) 
   }
 }
 
-/* The factor of the current moments. */
+/* to [n, n] = from without its negative eigenvalues. False without memory, or where a number is not finite. */
+static bool positive_part(int64_t n, const real *from, real *to) {
+  double *vectors = malloc((size_t)((n + 1) * n) * sizeof *vectors), *values = vectors + n * n;
+  if (vectors == NULL) return false;
+  for (int64_t i = 0; i < n * n; i++) vectors[i] = (double)from[i];
+  const bool found = eigen_symmetric(n, vectors, values) == STATUS_OK;
+  memset(to, 0, (size_t)(n * n) * sizeof *to);
+  for (int64_t k = 0; found && k < n; k++) /* of rising values: the positive ones come last */
+    for (int64_t i = 0; values[k] > 0 && i < n; i++)
+      for (int64_t j = 0; j < n; j++) to[i * n + j] += (real)(values[k] * vectors[k * n + i] * vectors[k * n + j]);
+  free(vectors);
+  return found;
+}
+
+/* The factor of the current moments. Of Cov X - Cov X^ as it is where its positive part cannot be had. */
 static void factorise(Navq *navq) {
-  if (navq->kind == NOISE_FULL)
-    threads_for(navq->groups, 1, factor_range, navq);
-  else
+  FactorJob job = {navq, navq->covariance};
+  real *part = NULL;
+  if (navq->kind == NOISE_DIAGONAL) {
     factor_diagonal(navq->width, 1, navq->covariance, navq->factor, 1);
+    return;
+  }
+  if (navq->kind == NOISE_RESTORED) {
+    part = malloc((size_t)spread_size(navq) * sizeof *part);
+    if (part && positive_part(navq->width, navq->covariance, part)) job.covariance = part;
+  }
+  threads_for(navq->groups, 1, factor_range, &job);
+  free(part);
 }
 
 /* ---- moments ---- */
@@ -205,11 +241,13 @@ static void centre_range(void *context, int64_t begin, int64_t end, int thread) 
 typedef void Product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                      const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 
-/* batch_g = R_g^T R_g / rows */
+/* batch_g = R_g^T R_g / rows. Restored: Cov X - Cov X^ = (R^T X + X^^T R) / rows, since R is about its mean. */
 static void group_covariance(const MomentJob *job, int64_t g, Product *product) {
   int64_t d = group_width(job->navq), width = job->navq->width;
-  const real *residual = job->residual + g * d;
-  product(true, false, d, d, job->rows, (real)(1.0 / (double)job->rows), residual, width, residual, width, 0, job->batch + g * d * d, d);
+  const bool restored = job->navq->kind == NOISE_RESTORED;
+  const real *residual = job->residual + g * d, share = (real)(1.0 / (double)job->rows);
+  product(true, false, d, d, job->rows, share, residual, width, restored ? job->x : residual, width, 0, job->batch + g * d * d, d);
+  if (restored) product(true, false, d, d, job->rows, share, job->q, width, residual, width, 1, job->batch, d);
 }
 
 static void covariance_range(void *context, int64_t begin, int64_t end, int thread) {
@@ -230,7 +268,7 @@ void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *s
   job.batch = job.residual + rows * navq->width;
   job.gain = navq->updates == 0 ? 1 : 1 - navq->decay;
   threads_for((navq->width + COLUMNS - 1) / COLUMNS, 1, centre_range, &job);
-  if (navq->kind == NOISE_FULL) {
+  if (navq->kind != NOISE_DIAGONAL) {
     if (navq->groups >= SHARED_GROUPS)
       threads_for(navq->groups, 1, covariance_range, &job);
     else
@@ -243,7 +281,8 @@ void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *s
 
 void navq_count_update(const Navq *navq, int64_t rows) {
   int64_t d = group_width(navq);
-  for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++) matmul_count_only(d, d, rows);
+  for (int64_t g = 0; navq->kind != NOISE_DIAGONAL && g < navq->groups; g++) matmul_count_only(d, d, rows);
+  if (navq->kind == NOISE_RESTORED) matmul_count_only(d, d, rows);
 }
 
 /* ---- samples ---- */
@@ -251,7 +290,7 @@ void navq_count_update(const Navq *navq, int64_t rows) {
 static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->width + 3) / 4; }
 
 /* Full factors so small that the calls of a product for each group would cost more than the work. */
-static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MAX_WIDTH; }
+static bool is_narrow(const Navq *navq) { return navq->kind != NOISE_DIAGONAL && group_width(navq) <= TRIANGLE_MAX_WIDTH; }
 
 size_t navq_sampler_scratch(const Navq *navq) { return (is_narrow(navq) ? (size_t)spread_size(navq) : 1) * sizeof(real); }
 
@@ -279,7 +318,7 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
       continue;
     }
     for (int64_t j = 0; j < width; j++) noise[r * width + j] = scale * navq->mean[j];
-    if (navq->kind == NOISE_FULL) continue;
+    if (navq->kind != NOISE_DIAGONAL) continue;
     for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
   }
   if (navq->kind != NOISE_FULL || is_narrow(navq)) return;
@@ -314,7 +353,7 @@ void navq_sample(const Navq *navq, double scale, uint64_t seed, int64_t first, i
 void navq_count_sample(const Navq *navq, int64_t rows) {
   int64_t d = group_width(navq);
   if (is_narrow(navq)) return;
-  for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++)
+  for (int64_t g = 0; navq->kind != NOISE_DIAGONAL && g < navq->groups; g++)
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
       int64_t to = min(d, from + SAMPLE_COLUMNS);
       matmul_count_only(rows, to - from, to);
@@ -323,13 +362,13 @@ void navq_count_sample(const Navq *navq, int64_t rows) {
 
 /* ---- Sums of several processes ---- */
 
-int64_t residual_sums_count(const Navq *navq) { return navq->width + spread_size(navq); }
+int64_t residual_sums_count(const Navq *navq) { return navq->width + spread_size(navq) + (navq->kind == NOISE_RESTORED ? navq->width : 0); }
 
 typedef struct TakeJob {
   const Navq *navq;
   const real *x, *q; /* [rows, W] */
   int64_t rows;
-  real *residual, *sums; /* [rows, W] about p; [W], followed by the squares */
+  real *residual, *sums; /* [rows, W] about p; S1 [W], S2, S3 [W] */
 } TakeJob;
 
 static void take_columns(void *context, int64_t begin, int64_t end, int thread) {
@@ -338,7 +377,7 @@ static void take_columns(void *context, int64_t begin, int64_t end, int thread) 
   int64_t width = job->navq->width;
   for (int64_t from = begin; from < end; from += COLUMNS) {
     int64_t columns = end - from < COLUMNS ? end - from : COLUMNS;
-    double sum[COLUMNS] = {0}, squares[COLUMNS] = {0};
+    double sum[COLUMNS] = {0}, squares[COLUMNS] = {0}, quantised[COLUMNS] = {0};
     for (int64_t r = 0; r < job->rows; r++)
       for (int64_t j = 0; j < columns; j++) {
         int64_t i = r * width + from + j;
@@ -346,10 +385,12 @@ static void take_columns(void *context, int64_t begin, int64_t end, int thread) 
         job->residual[i] = value;
         sum[j] += (double)value;
         squares[j] += (double)value * (double)value;
+        quantised[j] += (double)job->q[i];
       }
     for (int64_t j = 0; j < columns; j++) {
       job->sums[from + j] = (real)sum[j];
       if (job->navq->kind == NOISE_DIAGONAL) job->sums[width + from + j] = (real)squares[j];
+      if (job->navq->kind == NOISE_RESTORED) job->sums[width + width * width + from + j] = (real)quantised[j];
     }
   }
 }
@@ -358,9 +399,12 @@ static void take_products(void *context, int64_t begin, int64_t end, int thread)
   (void)thread;
   const TakeJob *job = context;
   int64_t d = group_width(job->navq), width = job->navq->width;
+  const bool restored = job->navq->kind == NOISE_RESTORED;
   for (int64_t g = begin; g < end; g++) {
     const real *residual = job->residual + g * d;
-    matmul_single(true, false, d, d, job->rows, 1, residual, width, residual, width, 0, job->sums + width + g * d * d, d);
+    real *squares = job->sums + width + g * d * d;
+    matmul_single(true, false, d, d, job->rows, 1, residual, width, restored ? job->x : residual, width, 0, squares, d);
+    if (restored) matmul_single(true, false, d, d, job->rows, 1, job->q, width, residual, width, 1, squares, d);
   }
 }
 
@@ -369,7 +413,7 @@ void residual_sums_take(const Navq *navq, const real *x, const real *q, int64_t 
   memset(sums, 0, (size_t)residual_sums_count(navq) * sizeof *sums);
   if (rows <= 0) return;
   threads_for(navq->width, COLUMNS, take_columns, &job);
-  if (navq->kind == NOISE_FULL) threads_for(navq->groups, 1, take_products, &job);
+  if (navq->kind != NOISE_DIAGONAL) threads_for(navq->groups, 1, take_products, &job);
 }
 
 typedef struct ApplyJob {
@@ -379,14 +423,23 @@ typedef struct ApplyJob {
   double rows, gain;
 } ApplyJob;
 
+/* What S2 / n has too much since the sums were not about the batch's means. */
+static double excess(const ApplyJob *job, int64_t row, int64_t column) {
+  const Navq *navq = job->navq;
+  const double mean = (double)job->mean[row], other = (double)job->mean[column];
+  if (navq->kind != NOISE_RESTORED) return mean * other;
+  const real *quantised = job->squares + spread_size(navq);
+  return mean * ((double)quantised[column] / job->rows + other + (double)navq->mean[column]) + (double)quantised[row] / job->rows * other;
+}
+
 static void apply_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const ApplyJob *job = context;
   Navq *navq = job->navq;
   int64_t d = group_width(navq);
   for (int64_t i = begin; i < end; i++) {
-    int64_t row = navq->kind == NOISE_FULL ? i / d : i, column = navq->kind == NOISE_FULL ? i / (d * d) * d + i % d : i;
-    double spread = (double)job->squares[i] / job->rows - (double)job->mean[row] * (double)job->mean[column];
+    int64_t row = navq->kind != NOISE_DIAGONAL ? i / d : i, column = navq->kind != NOISE_DIAGONAL ? i / (d * d) * d + i % d : i;
+    double spread = (double)job->squares[i] / job->rows - excess(job, row, column);
     navq->covariance[i] = (real)((1 - job->gain) * (double)navq->covariance[i] + job->gain * spread);
   }
 }

@@ -1,6 +1,6 @@
 /* Noise-augmented quantisation (paper section 3.3): in training X~ = X^ + lambda xi, xi ~ N(mu, Sigma), where mu and Sigma are the moving
- * mean and covariance of the residual X - X^, per group: full [W/G, W/G] or diagonal. Sampling multiplies standard normal numbers with the
- * Cholesky factor of Sigma (+ a small ridge), refreshed every `refresh` updates. */
+ * mean and covariance of the residual X - X^. Sampling multiplies standard normal numbers with the Cholesky factor of Sigma (+ a small
+ * ridge), refreshed every `refresh` updates. */
 #ifndef VQ_NAVQ_H
 #define VQ_NAVQ_H
 #include "autograd/real.h"
@@ -9,10 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum NoiseCovariance { NOISE_FULL, NOISE_DIAGONAL } NoiseCovariance;
+typedef enum NoiseCovariance {
+  NOISE_FULL,     /* of each group's numbers [W/G, W/G] (the paper's) */
+  NOISE_DIAGONAL, /* variances alone */
+  NOISE_JOINT,    /* of all numbers [W, W] */
+  NOISE_RESTORED, /* Sigma = Cov X - Cov X^ [W, W], of which noise has the positive part: it brings Cov X~ as close to Cov X as noise can */
+} NoiseCovariance;
+
+/* Numbers of Sigma. */
+int64_t noise_spread(int64_t groups, int64_t width, NoiseCovariance kind);
 
 typedef struct Navq {
-  int64_t groups, width; /* G, W */
+  int64_t groups, width; /* G, and 1 where Sigma is of all numbers; W */
   NoiseCovariance kind;
   double decay; /* of the moving moments */
   int refresh;  /* updates between two factorisations */
@@ -61,9 +69,12 @@ void navq_count_sample(const Navq *navq, int64_t rows);
  *   S1 = sum (x - q - p), S2_g = sum (x_g - q_g - p_g)(x_g - q_g - p_g)^T (or its diagonal),  p = navq->mean
  *   mean = p + S1 / n, covariance = S2 / n - (S1 / n)(S1 / n)^T
  *
- * p is the moving mean, close to that of the batch, so the subtraction loses little precision. */
+ * p is the moving mean, close to that of the batch, so the subtraction loses little precision. NOISE_RESTORED, with the means m of the
+ * batch:
+ *
+ *   S2 = sum (x - q - p) x^T + q (x - q - p)^T,  S3 = sum q,  Cov x - Cov q = S2 / n - (S1 / n) m_x^T - m_q (S1 / n)^T */
 
-int64_t residual_sums_count(const Navq *navq); /* numbers of a share's sums: W + those of the covariance */
+int64_t residual_sums_count(const Navq *navq); /* numbers of a share's sums: W + those of the covariance, + W for S3 */
 
 /* sums [residual_sums_count] of x - q, [rows, W] each; zero for no rows. scratch: navq_scratch(navq, rows). */
 void residual_sums_take(const Navq *navq, const real *x, const real *q, int64_t rows, real *sums, void *scratch);

@@ -24,7 +24,7 @@ static void plain_moments(const real *x, const real *q, int64_t rows, int64_t wi
 
 static void check_moments(int64_t groups, NoiseCovariance kind) {
   enum { W = 12, ROWS = 90, STEPS = 3 };
-  int64_t d = W / groups;
+  const int64_t d = kind == NOISE_JOINT ? W : W / groups;
   Navq navq;
   assert_int_equal(navq_init(&navq, groups, W, kind), STATUS_OK);
   navq.decay = 0.75;
@@ -44,7 +44,7 @@ static void check_moments(int64_t groups, NoiseCovariance kind) {
   for (int i = 0; i < W; i++) CHECK_NEAR(navq.mean[i], mean[i], TOLERANCE * 4);
   for (int64_t i = 0; i < W; i++)
     for (int64_t j = i / d * d; j < i / d * d + d; j++) {
-      if (kind == NOISE_FULL)
+      if (kind != NOISE_DIAGONAL)
         CHECK_NEAR(navq.covariance[i * d + j % d], covariance[i * W + j], TOLERANCE * 4);
       else if (i == j)
         CHECK_NEAR(navq.covariance[i], covariance[i * W + i], TOLERANCE * 4);
@@ -60,7 +60,56 @@ static void moments(void **state) {
     if (12 % groups != 0) continue;
     check_moments(groups, NOISE_FULL);
     check_moments(groups, NOISE_DIAGONAL);
+    check_moments(groups, NOISE_JOINT);
   }
+}
+
+/* Restored: Cov X - Cov X^ by plain loops, of quantised rows that the residual depends on. */
+static void restored_covariance(void **state) {
+  (void)state;
+  enum { W = 12, ROWS = 90, STEPS = 3 };
+  Navq navq;
+  assert_int_equal(navq_init(&navq, 4, W, NOISE_RESTORED), STATUS_OK);
+  navq.decay = 0.75;
+  void *scratch = malloc(navq_scratch(&navq, ROWS));
+  double covariance[W * W] = {0}, mean[W], of_x[W * W], of_q[W * W];
+  real zero[ROWS * W] = {0};
+  for (int step = 0; step < STEPS; step++) {
+    real *x = points_normal(ROWS * W, 10 + (uint64_t)step), *q = points_normal(ROWS * W, 20 + (uint64_t)step);
+    for (int i = 0; i < ROWS * W; i++) x[i] += (real)(i % W), q[i] = (real)0.5 * (q[i] + x[i]);
+    navq_update(&navq, x, q, ROWS, scratch);
+    plain_moments(x, zero, ROWS, W, mean, of_x);
+    plain_moments(q, zero, ROWS, W, mean, of_q);
+    for (int i = 0; i < W * W; i++) covariance[i] += (step == 0 ? 1 : 0.25) * (of_x[i] - of_q[i] - covariance[i]);
+    free(x);
+    free(q);
+  }
+  for (int i = 0; i < W * W; i++) CHECK_NEAR(navq.covariance[i], covariance[i], TOLERANCE * 40);
+  free(scratch);
+  navq_release(&navq);
+}
+
+/* Numbers 0 to 7 of X^ lack variance, 8 to 11 have too much: the factor's product is the first part alone. */
+static void restored_noise_is_the_positive_part(void **state) {
+  (void)state;
+  enum { W = 12, ROWS = 4000, LACKING = 8 };
+  Navq navq;
+  assert_int_equal(navq_init(&navq, 4, W, NOISE_RESTORED), STATUS_OK);
+  real *x = points_normal(ROWS * W, 1), *q = malloc(ROWS * W * sizeof *q);
+  for (int i = 0; i < ROWS * W; i++) q[i] = x[i] * (real)(i % W < LACKING ? 0.5 : 2);
+  void *scratch = malloc(navq_scratch(&navq, ROWS));
+  navq_update(&navq, x, q, ROWS, scratch);
+  for (int i = 0; i < W; i++)
+    for (int j = 0; j < W; j++) {
+      double product = 0;
+      for (int k = 0; k < W; k++) product += (double)navq.factor[i * W + k] * (double)navq.factor[j * W + k];
+      CHECK_NEAR(product, i == j && i < LACKING ? 0.75 : 0, 0.08);
+    }
+  for (int i = LACKING; i < W; i++) assert_true((double)navq.covariance[i * W + i] < -2.5);
+  free(x);
+  free(q);
+  free(scratch);
+  navq_release(&navq);
 }
 
 /* Residuals with strong correlations: x - q = A z + b, [rows, W]. */
@@ -79,7 +128,7 @@ static real *correlated(int64_t rows, int64_t width, uint64_t stream) {
 /* 40,000 samples: the deviation of an estimated covariance is about sqrt((s_ii s_jj + s_ij^2) / rows); six of them are allowed. */
 static void check_samples(int64_t groups, NoiseCovariance kind, double scale) {
   enum { W = 16, FIT = 4000, ROWS = 40000 };
-  int64_t d = W / groups;
+  const int64_t d = kind == NOISE_JOINT ? W : W / groups;
   Navq navq;
   assert_int_equal(navq_init(&navq, groups, W, kind), STATUS_OK);
   real *x = correlated(FIT, W, 30), *q = calloc(FIT * W, sizeof *q), *noise = malloc(ROWS * W * sizeof *noise),
@@ -91,14 +140,14 @@ static void check_samples(int64_t groups, NoiseCovariance kind, double scale) {
   plain_moments(noise, zero, ROWS, W, mean, covariance);
   double deviation[W];
   for (int64_t i = 0; i < W; i++) {
-    double variance = kind == NOISE_FULL ? (double)navq.covariance[i * d + i % d] : (double)navq.covariance[i];
+    double variance = kind != NOISE_DIAGONAL ? (double)navq.covariance[i * d + i % d] : (double)navq.covariance[i];
     deviation[i] = scale * sqrt(variance);
     CHECK_NEAR(mean[i], scale * (double)navq.mean[i], 6 * deviation[i] / sqrt(ROWS));
   }
   for (int64_t i = 0; i < W; i++)
     for (int64_t j = 0; j < W; j++) {
       double wanted = i == j ? deviation[i] * deviation[i] : 0;
-      if (kind == NOISE_FULL && i / d == j / d) wanted = scale * scale * (double)navq.covariance[i * d + j % d];
+      if (kind != NOISE_DIAGONAL && i / d == j / d) wanted = scale * scale * (double)navq.covariance[i * d + j % d];
       CHECK_NEAR(covariance[i * W + j], wanted, 6 * sqrt(2.0 / ROWS) * deviation[i] * deviation[j] + 1e-5);
     }
   free(x);
@@ -113,6 +162,7 @@ static void samples_have_the_moments(void **state) {
   (void)state;
   check_samples(1, NOISE_FULL, 1);
   check_samples(4, NOISE_FULL, 0.3);
+  check_samples(4, NOISE_JOINT, 1);
   check_samples(16, NOISE_FULL, 1);
   check_samples(1, NOISE_DIAGONAL, 1);
   check_samples(4, NOISE_DIAGONAL, 0.3);
@@ -244,8 +294,14 @@ static void what_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(moments),         cmocka_unit_test(samples_have_the_moments), cmocka_unit_test(rows_by_number),
-      cmocka_unit_test(refresh),         cmocka_unit_test(degenerate_covariance),    cmocka_unit_test(same_for_any_thread_count),
+      cmocka_unit_test(moments),
+      cmocka_unit_test(restored_covariance),
+      cmocka_unit_test(restored_noise_is_the_positive_part),
+      cmocka_unit_test(samples_have_the_moments),
+      cmocka_unit_test(rows_by_number),
+      cmocka_unit_test(refresh),
+      cmocka_unit_test(degenerate_covariance),
+      cmocka_unit_test(same_for_any_thread_count),
       cmocka_unit_test(what_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@ static void check_noise(int64_t groups, NoiseCovariance kind) {
   assert_int_equal(navq_init(&whole, groups, W, kind), STATUS_OK);
   assert_int_equal(navq_init(&parts, groups, W, kind), STATUS_OK);
   void *scratch = malloc(navq_scratch(&whole, ROWS));
-  int64_t count = residual_sums_count(&parts), spread = count - W;
+  const int64_t count = residual_sums_count(&parts), spread = noise_spread(groups, W, kind);
   real *sums = malloc((size_t)count * sizeof *sums), *all = malloc((size_t)count * sizeof *all);
   for (int step = 0; step < STEPS; step++) {
     real *x = points_normal(ROWS * W, 10 + (uint64_t)step), *q = points_normal(ROWS * W, 20 + (uint64_t)step);
@@ -48,6 +48,8 @@ static void noise_of_shares(void **state) {
   for (int64_t groups = 1; groups <= 4; groups *= 2) {
     check_noise(groups, NOISE_FULL);
     check_noise(groups, NOISE_DIAGONAL);
+    check_noise(groups, NOISE_JOINT);
+    check_noise(groups, NOISE_RESTORED);
   }
 }
 

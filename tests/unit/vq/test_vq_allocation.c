@@ -58,6 +58,7 @@ static void nothing_is_allocated_in_a_step(void **state) {
   for (int64_t groups = 1; groups <= 8; groups += 7) {
     check_steps(groups, NOISE_FULL);
     check_steps(groups, NOISE_DIAGONAL);
+    check_steps(groups, NOISE_JOINT);
   }
   threads_stop();
 }

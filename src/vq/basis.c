@@ -104,7 +104,8 @@ static Status fit_rotation(Rotation *rotation, const real *samples, int64_t coun
   TRY(roots(n, work, values, root, inverse));
   matrix_multiply(n, n, root, covariance, work);
   matrix_multiply(n, n, work, root, seen);
-  const double scale = sqrt(trace(n, covariance) / fmax(trace(n, seen), 1e-300));
+  const double variance = trace(n, covariance), measured = trace(n, seen);
+  const double scale = variance > 0 && measured > 0 ? sqrt(variance / measured) : 1; /* samples may all be alike */
   TRY(eigen_symmetric(n, seen, values));
   TRY(deal_out(n, groups, values, place));
   for (int64_t k = 0; k < n; k++)

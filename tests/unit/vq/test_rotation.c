@@ -146,6 +146,10 @@ static void degenerate_samples_have_one(void **state) {
   back(&rotation, y, again);
   for (int i = 0; i < N; i++) CHECK_NEAR(again[i], x[i], 2e-3);
   rotation_release(&rotation);
+  for (int row = 1; row < COUNT; row++) memcpy(x + row * N, x, N * sizeof *x); /* all alike */
+  assert_int_equal(rotation_fit(&rotation, x, COUNT, N, metric, GROUPS), STATUS_OK);
+  for (int i = 0; i < N * N; i++) assert_true(isfinite(rotation.to[i]) && isfinite(rotation.from[i]));
+  rotation_release(&rotation);
   x[5] = (real)NAN;
   assert_int_equal(rotation_fit(&rotation, x, COUNT, N, metric, GROUPS), STATUS_NUMERIC);
   rotation_release(&rotation);

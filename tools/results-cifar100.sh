@@ -18,7 +18,7 @@ for g in "$@"; do
   if [ -f "$run/training/state.safetensors" ]; then
     "$bin/astra-train" --resume "$run"
   else
-    "$bin/astra-train" --model vit-cifar --init checkpoints/vit-cifar --dataset cifar100 --data-dir "$data" --groups "$g" --devices 4 \
+    "$bin/astra-train" --model vit-cifar --init checkpoints/vit-cifar --dataset cifar100 --data-dir "$data" --recipe paper --groups "$g" --devices 4 \
       --epochs 2 --batch 128 --learning-rate 1e-3 --warmup 50 --weight-decay 0.05 --label-smoothing 0.1 --mixup 0.2 --crop-min 0.5 \
       --kmeans-samples 65536 --log-every 50 --dtype "${DTYPE:-f32}" --threads "${THREADS:-0}" --seed "${SEED:-42}" --out "$run"
   fi

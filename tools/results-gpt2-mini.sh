@@ -18,7 +18,7 @@ for g in "$@"; do
   if [ -f "$run/training/state.safetensors" ]; then
     "$bin/astra-train" --resume "$run"
   else
-    "$bin/astra-train" --model "${init:-checkpoints/gpt2-mini}" --dataset "text:$text" --groups "$g" --devices 4 --max-steps 300 --batch 8 \
+    "$bin/astra-train" --model "${init:-checkpoints/gpt2-mini}" --dataset "text:$text" --recipe paper --groups "$g" --devices 4 --max-steps 300 --batch 8 \
       --learning-rate 1e-3 --warmup 50 --weight-decay 0.1 --beta2 0.99 --eval-samples 128 --checkpoint-every 100 \
       --dtype "${DTYPE:-f32}" --threads "${THREADS:-0}" --out "$run"
   fi

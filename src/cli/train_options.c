@@ -13,6 +13,7 @@ enum { OPTIONS_FILE_MAX = 1 << 16 };
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (TrainCommand){.memory = -1};
   session_defaults(&command->train);
+  command->train.recipe = RECIPE_TUNED;
   TrainOptions *t = &command->train;
   OptimizerOptions *o = &t->optimizer;
   Option list[] = {
@@ -44,6 +45,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "token counts per device; auto: even for images, dirichlet for texts"},
       {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto",
        .help = "quantised tensor: block input or keys and values; auto: kv for Llama"},
+      {OPTION_CHOICE, "recipe", 0, &t->recipe, .choices = "tuned|paper",
+       .help = "tuned: --prediction --distill 0.5 for pretrained models at site x; paper: neither"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
       {OPTION_FLAG, "prediction", 0, &t->prediction,
        .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
@@ -94,7 +97,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "linear warm-up steps, then cosine decay; auto: a tenth of the run, at most 100"},
       {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .min = 0, .max = 1, .help = "final learning rate as a share of the peak"},
       {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .min = 0, .max = 10, .help = "decoupled weight decay (AdamW); 0: Adam"},
-      {OPTION_REAL, "beta1", 0, &o->beta1, "B", .min = 0, .max = 0.999999, .help = "decay of Adam's first moment"},
+      {OPTION_REAL, "beta1", 0, &o->beta1, "B", .min = 0, .max = 0.999999}, /* unlisted, as above */
       {OPTION_REAL, "beta2", 0, &o->beta2, "B", .min = 0, .max = 0.999999, .help = "decay of Adam's second moment"},
       {OPTION_REAL, "epsilon", 0, &o->eps, "E", .min = 1e-30, .max = 1},
       {OPTION_CHOICE, "optimizer-bits", 0, &o->moments, .choices = "32|16|8",
@@ -115,7 +118,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .min = 0, .max = 0.95,
        .help = "share of patches dropped in the first 80% of the steps (plain model)"},
       {OPTION_REAL, "distill", 0, &t->distill, "SHARE", .min = 0, .max = 1,
-       .help = "share of the targets taken from an unquantised teacher's probabilities; 0: labels only"},
+       .help = "share of the targets taken from a plain teacher's probabilities; auto: see --recipe"},
       {OPTION_REAL, "distill-hidden", 0, &t->distill_hidden, "WEIGHT", .min = 0, .max = 1e6,
        .help = "weight of the relative error of rows after each block against the teacher's"},
       {OPTION_TEXT, "teacher", 0, &t->teacher, "DIR", .help = "plain model to distil from (default: the weights the run starts from)"},
@@ -238,6 +241,7 @@ static char *options_text(const TrainOptions *options, int argc, char **argv, in
   FILE *stream = open_memstream(&text, size);
   if (stream == NULL) return NULL;
   for (int i = 1; i < argc; i++) fprintf(stream, "%s\n", argv[i]);
+  fprintf(stream, "--recipe\n%s\n", options->recipe == RECIPE_TUNED ? "tuned" : "paper");
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
@@ -344,6 +348,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
+  if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER; /* there was no other when it began */
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;

@@ -141,7 +141,7 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
 
 /* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
  * the preprocessor_config.json beside the weights, where these are and are for such a model: a preset of the same name may differ. */
-static Status start_weights_adopt(const Session *session, ModelConfig *config) {
+static Status start_weights_adopt(Session *session, ModelConfig *config) {
   ModelConfig theirs;
   const char *path = session->origin;
   if (path == NULL || from_scratch(session)) return STATUS_OK;
@@ -151,6 +151,8 @@ static Status start_weights_adopt(const Session *session, ModelConfig *config) {
   Status status = own != NULL && images != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
+    session->own_teacher = theirs.kind == config->kind && theirs.classes == config->classes && theirs.vocabulary == config->vocabulary &&
+                           theirs.image == config->image;
     config_release(&theirs);
   }
   free(folder);
@@ -180,6 +182,8 @@ static Status start_weights_load(Session *session) {
  * Invariant: after run_defaults_length no option is automatic any more. */
 
 enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
+
+static const double DISTILL_TUNED = 0.5; /* share of the targets */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -333,7 +337,7 @@ static Status teacher_open(Session *session) {
   const bool described = options->teacher != NULL;
   TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
   Teacher *teacher = &session->teacher;
-  config.astra.groups = 0;
+  config.astra.groups = config.astra.rate_count = 0;
   Status status = check_teacher(session, &config, path);
   if (status == STATUS_OK) status = model_new(&teacher->model, &config);
   config_release(&config);
@@ -361,6 +365,8 @@ void session_defaults(TrainOptions *options) {
                             .map = SESSION_MAP_AUTO,
                             .site = SESSION_SITE_AUTO,
                             .noise = 1,
+                            .recipe = RECIPE_PAPER,
+                            .distill = SESSION_AUTO,
                             .commitment_weight = 0.0005,
                             .concentration = 4,
                             .codebook_decay = 0.99,
@@ -468,11 +474,6 @@ static Status read_config(Session *session, ModelConfig *config) {
   if (options->groups > 0 && (options->devices[1] > session->tokens || options->devices[1] > SESSION_DEVICES))
     return status_set(STATUS_BAD_USAGE, "--devices %lld: a sample has %lld tokens, and at most %d devices are accepted",
                       (long long)options->devices[1], (long long)session->tokens, SESSION_DEVICES);
-  config->astra.rotation = options->rotation || options->prediction;
-  config->astra.prediction = options->prediction;
-  const bool more = options->prediction && !options->plain_prediction;
-  config->astra.exact_first = more && config_is_decoder(config) && config->blocks > 1;
-  config->astra.position_mean = more && !config_is_decoder(config);
   if (options->prediction && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised: it needs --groups");
   if (options->rotation && options->groups == 0)
@@ -481,6 +482,26 @@ static Status read_config(Session *session, ModelConfig *config) {
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,
                       "--token-loss and --eval-token-loss are of tokens between devices: a plain model (--groups 0) has none");
+  return STATUS_OK;
+}
+
+/* What the options leave to the recipe, after start_weights_adopt; and what of the configuration follows from it. */
+static Status choose_recipe(Session *session, ModelConfig *config) {
+  TrainOptions *options = &session->options;
+  const bool tuned = options->recipe == RECIPE_TUNED && learning(session) && options->groups > 0 && options->codebooks == NULL &&
+                     !from_scratch(session) && options->lora_rank == 0 && config->astra.site == SITE_X;
+  const bool predicts = tuned && !options->rotation && !options->prediction;
+  const bool distils = tuned && options->distill < 0 && session->own_teacher;
+  if (predicts) options->prediction = true;
+  if (options->distill < 0) options->distill = distils ? DISTILL_TUNED : 0;
+  if (predicts || distils)
+    say(session, "%s%s%s (--recipe tuned)", predicts ? "predictions" : "", predicts && distils ? " and " : "",
+        distils ? "distillation" : "");
+  config->astra.rotation = options->rotation || options->prediction;
+  config->astra.prediction = options->prediction;
+  const bool more = options->prediction && !options->plain_prediction;
+  config->astra.exact_first = more && config_is_decoder(config) && config->blocks > 1;
+  config->astra.position_mean = more && !config_is_decoder(config);
   return config_check(config);
 }
 
@@ -546,6 +567,7 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(read_config(session, config));
   TRY(start_weights_find(session));
   TRY(start_weights_adopt(session, config));
+  TRY(choose_recipe(session, config));
   TRY(model_new(&session->model, config));
   session->config = model_config(session->model);
   TRY(map_options_set(session));

@@ -26,6 +26,11 @@ enum {
 
 /* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
  * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
+/* How a plain model is adapted for devices. RECIPE_TUNED: with predictions, and distillation from its own weights, where the options leave
+ * both open and the model is pretrained, its tokens are quantised at site x and all its weights learn (docs/results/cifar100.md says what
+ * each brings). RECIPE_PAPER: as in the paper. */
+typedef enum Recipe { RECIPE_TUNED, RECIPE_PAPER } Recipe;
+
 typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
 
 /* What products with weights and the activations between them are computed in. AUTO: bf16 where it is measured to be faster. */
@@ -60,7 +65,7 @@ typedef struct TrainOptions {
   double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
   const char *augment;   /* augment_policy_parse */
   double erase;          /* probability of random erasing */
-  double distill;        /* share of the targets that comes from a teacher's probabilities (task.h); 0: none */
+  double distill;        /* share of the targets that comes from a teacher's probabilities (task.h); 0: none, SESSION_AUTO: by recipe */
   double distill_hidden; /* weight of the relative squared error of rows after each block against a teacher's; 0: none */
   const char *teacher;   /* a directory; NULL: the weights that the run starts from */
   /* adapters in place of all weights */
@@ -77,7 +82,8 @@ typedef struct TrainOptions {
   int64_t noise_warmup; /* steps */
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
-  bool rotation, prediction;             /* AstraConfig */
+  int recipe;                            /* Recipe */
+  bool rotation, prediction;             /* AstraConfig; both off: by recipe */
   bool plain_prediction;                 /* as earlier checkpoints: neither AstraConfig.exact_first nor position_mean */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
@@ -131,6 +137,7 @@ struct Session {
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
+  bool own_teacher;          /* the origin's outputs are those of the run: it can teach */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   uint32_t *confusion;       /* [classes of the label, of the answer] of the last validation; NULL: none is counted (metrics.h) */
   Teacher teacher;

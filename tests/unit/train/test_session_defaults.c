@@ -43,6 +43,38 @@ static void the_rate_follows_from_the_weights(void **state) {
   session_close(&session);
 }
 
+static void check_recipe(const TrainOptions *options, bool predicts, double distill) {
+  for (SessionUse use = SESSION_TRAIN; use <= SESSION_PLAN; use += SESSION_PLAN - SESSION_TRAIN) {
+    Session session;
+    tiny_check(session_open(&session, options, use));
+    assert_int_equal(session.config->astra.prediction, predicts);
+    assert_int_equal(session.config->astra.rotation, predicts || options->rotation);
+    assert_true(session.options.distill == distill && (session.teacher.model != NULL) == (distill > 0));
+    session_close(&session);
+  }
+}
+
+/* Predictions and distillation for pretrained models that are adapted for devices; what is given stands. */
+static void the_recipe_is_for_pretrained_models(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  check_recipe(&options, false, 0); /* the paper's */
+  options.recipe = RECIPE_TUNED;
+  check_recipe(&options, true, 0.5);
+  options.distill = 0;
+  check_recipe(&options, true, 0);
+  options.rotation = true;
+  check_recipe(&options, false, 0);
+  options = tiny_options(), options.recipe = RECIPE_TUNED, options.init = "random";
+  check_recipe(&options, false, 0);
+  options.init = NULL, options.groups = 0;
+  check_recipe(&options, false, 0);
+  options.groups = 4, options.site = SITE_KV;
+  check_recipe(&options, false, 0);
+  options.site = SESSION_SITE_AUTO, options.lora_rank = 2;
+  check_recipe(&options, false, 0);
+}
+
 /* At no length is the rate still rising at the end, nor does it stay below its peak. */
 static void the_warmup_is_a_tenth_of_any_run(void **state) {
   (void)state;
@@ -120,6 +152,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(token_losses_are_read),
                                      cmocka_unit_test(little_data_gets_enough_steps),
                                      cmocka_unit_test(the_rate_follows_from_the_weights),
+                                     cmocka_unit_test(the_recipe_is_for_pretrained_models),
                                      cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
                                      cmocka_unit_test(what_is_given_stands),
                                      cmocka_unit_test(earlier_runs_keep_their_defaults)};

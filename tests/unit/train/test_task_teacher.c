@@ -53,6 +53,8 @@ static void quantised_students_learn(void **state) {
   StepResult result;
   options.distill = 1;
   assert_true(first_gradient(&options, &result) > 1e-3);
+  options.rates[1] = 2, options.rates[2] = 4; /* of several bit rates */
+  assert_true(first_gradient(&options, &result) > 1e-3);
 }
 
 /* The relative error of rows after each block: none of a plain student that is its teacher and of a device that has all tokens, some of

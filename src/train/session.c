@@ -139,6 +139,14 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->resample = theirs->resample;
 }
 
+/* Whether a model's outputs mean the same: as many classes, of the same names where both have names, or the same vocabulary. */
+static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
+  if (a->kind != b->kind || a->classes != b->classes || a->vocabulary != b->vocabulary || a->image != b->image) return false;
+  for (int64_t i = 0; a->labels && b->labels && i < a->classes; i++)
+    if (strcmp(a->labels[i], b->labels[i]) != 0) return false;
+  return true;
+}
+
 /* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
  * the preprocessor_config.json beside the weights, where these are and are for such a model: a preset of the same name may differ. */
 static Status start_weights_adopt(Session *session, ModelConfig *config) {
@@ -151,8 +159,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   Status status = own != NULL && images != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
-    session->own_teacher = theirs.kind == config->kind && theirs.classes == config->classes && theirs.vocabulary == config->vocabulary &&
-                           theirs.image == config->image;
+    session->own_teacher = same_outputs(&theirs, config);
     config_release(&theirs);
   }
   free(folder);
@@ -491,7 +498,7 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   const bool tuned = options->recipe == RECIPE_TUNED && learning(session) && options->groups > 0 && options->codebooks == NULL &&
                      !from_scratch(session) && options->lora_rank == 0 && config->astra.site == SITE_X;
   const bool predicts = tuned && !options->rotation && !options->prediction;
-  const bool distils = tuned && options->distill < 0 && session->own_teacher;
+  const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
   if (predicts) options->prediction = true;
   if (options->distill < 0) options->distill = distils ? DISTILL_TUNED : 0;
   if (predicts || distils)

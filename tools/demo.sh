@@ -1,5 +1,5 @@
 #!/bin/bash
-# The whole path in about a minute: runs the bundled checkpoints that need no training, vit-cifar-g8 and gpt2-mini-g8, on four processes; then
+# The whole path in about a minute and a half: runs the bundled checkpoints that need no training, vit-cifar-g8 and gpt2-mini-g8, on four processes; then
 # fine-tunes the bundled vit-cifar for four devices on the bundled pictures, classifies eight pictures on four processes, and proves that the
 # processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on from the beginning of a sentence. `make demo` builds first and calls this.
 #   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar and checkpoints/gpt2-mini
@@ -20,7 +20,7 @@ nodes=4
 # interrupted after seconds_most, as Ctrl-C would, and leaves its checkpoint all the same.
 seconds_most=60
 picture_training=(--model vit-cifar --init "$pictures_from" --dataset cifar100-sample --data-dir datasets
-  --groups 8 --devices "$nodes" --max-steps 48 --batch 64 --learning-rate 2e-4 --warmup 8
+  --groups 8 --devices "$nodes" --max-steps 32 --batch 64 --learning-rate 2e-4 --warmup 8
   --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$out" --overwrite)
 text_training=(--model "$text_from" --dataset text:datasets/enwiki-sample --context 256
   --groups 8 --devices "$nodes" --max-steps 24 --batch 8 --learning-rate 3e-4 --warmup 4

@@ -33,6 +33,7 @@ typedef struct Row {
   int baseline;                    /* row that differences are taken from; -1: none */
   json_t *train, *eval;            /* settings of this row alone, or NULL; without train it evaluates what it goes on from */
   double x, paper;                 /* NAN: none */
+  bool wanted;                     /* it is run; the others show what an earlier command made */
 } Row;
 
 /* What evaluates a model: a program's command, the option that takes the model, and what it writes beside its JSON. */
@@ -69,7 +70,7 @@ typedef struct Experiment {
 } Experiment;
 
 typedef struct AccuracyCommand {
-  const char *table, *out, *data_dir, *seeds;
+  const char *table, *out, *data_dir, *seeds, *rows;
   int64_t threads;
   bool quick, dry_run, json;
   char *folder; /* of the results */
@@ -550,6 +551,20 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   return STATUS_OK;
 }
 
+/* What an earlier command with these settings left of a row that is not wanted now, or nothing. */
+static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+  Job job;
+  json_t *before = NULL;
+  Status status = job_make(e, c, row, seed, &job);
+  bool whole = status == STATUS_OK && files_exists(job.commands) && files_exists(job.eval_result);
+  if (whole && job.train.count) whole = files_exists(job.train_result);
+  if (whole) status = read_json(job.commands, &before);
+  if (json_equal(before, job.lines)) status = read_results(e, &job, row, run);
+  json_decref(before);
+  job_free(&job);
+  return status;
+}
+
 static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
   Job job;
   char *folder = NULL;
@@ -752,6 +767,7 @@ static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *o
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
     const Row *row = &e->row[i];
+    if (m.count == 0) continue;
     fprintf(out, "| %s |", row->name);
     isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
     write_mean(out, m, false);
@@ -818,6 +834,7 @@ static Status print_json(const Experiment *e, const AccuracyCommand *c) {
   json_t *rows = json_array();
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
+    if (m.count == 0) continue;
     json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
                             json_build_number(m.deviation));
     if (e->has_baselines) {
@@ -855,6 +872,32 @@ static Status choose_seeds(Experiment *e, const AccuracyCommand *c) {
   }
 }
 
+/* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */
+static void want(Experiment *e, int row) {
+  if (row < 0 || e->row[row].wanted) return;
+  e->row[row].wanted = true;
+  want(e, find_row(e, e->row[row].from));
+  want(e, e->row[row].of);
+  want(e, e->row[row].baseline);
+}
+
+static Status choose_rows(Experiment *e, const AccuracyCommand *c) {
+  char name[NAME_MAX_LENGTH + 1];
+  if (c->rows == NULL) {
+    for (int row = 0; row < e->count; row++) e->row[row].wanted = true;
+    return STATUS_OK;
+  }
+  for (const char *at = c->rows;; at++) {
+    size_t length = strcspn(at, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, at);
+    int row = length <= NAME_MAX_LENGTH ? find_row(e, name) : -1;
+    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; its file and --dry-run name them", name);
+    want(e, row);
+    at += length;
+    if (*at == '\0') return STATUS_OK;
+  }
+}
+
 static Status choose_folder(AccuracyCommand *c) {
   const char *base = strrchr(c->table, '/');
   char name[2 * NAME_MAX_LENGTH];
@@ -869,7 +912,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count; row++) {
       Job job;
-      if (e->row[row].of >= 0) continue;
+      if (e->row[row].of >= 0 || !e->row[row].wanted) continue;
       Status status = job_make(e, c, row, s, &job);
       if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
       if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));
@@ -884,7 +927,11 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   char *chart = files_join(c->folder, "results.png");
   Status status = chart ? STATUS_OK : status_no_memory(NULL, "a path");
   for (int s = 0; s < e->seed_count; s++)
+    for (int row = 0; row < e->count && status == STATUS_OK; row++)
+      if (!e->row[row].wanted) status = read_earlier(e, c, row, s, &e->run[row][s]);
+  for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
+      if (!e->row[row].wanted) continue;
       status = run_job(e, c, row, s, &e->run[row][s]);
       if (status == STATUS_OK) status = write_beside(e, c, "results.csv", write_csv);
       if (status == STATUS_OK) status = write_beside(e, c, "results.md", write_table);
@@ -904,6 +951,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "experiment that comes with the programs, or a file of your own"},
       {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
+      {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "these rows alone, with those that they need: G=8,G=1 (default: all)"},
       {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
@@ -925,6 +973,7 @@ static Status run_accuracy(int argc, char **argv) {
     for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
   Status status = read_experiment(e, c.table);
   if (status == STATUS_OK) status = choose_seeds(e, &c);
+  if (status == STATUS_OK) status = choose_rows(e, &c);
   if (status == STATUS_OK) status = choose_folder(&c);
   if (status == STATUS_OK) status = c.dry_run ? print_plan(e, &c) : run_all(e, &c);
   if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", c.folder);

@@ -157,6 +157,18 @@ jq -e '.rows[1] | .difference_low < .difference_high' "$work/out" >/dev/null || 
 expect "two alike" 0 --table ./small.json --out run --json
 [ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 
+# Chosen rows come with those that they need, and with what was made before.
+expect "a row that is none" 2 --table ./own.json --out chosen --rows G=4,none; err '"none" is no row'
+expect "the command of one row" 0 --table ./own.json --dry-run --rows plain --seeds 3
+[ "$(wc -l <"$work/out")" = 2 ] || report "more than the commands of one row"
+expect "one row" 0 --table ./own.json --out chosen --rows plain --seeds 3 --json
+jq -e '[.rows[].row] == ["plain"]' <"$work/out" >/dev/null || report "other rows than that"
+expect "rows that others need" 0 --table ./own.json --out chosen --rows G=4-raster --seeds 3 --json
+jq -e '[.rows[].row] == ["plain", "G=4", "G=4-raster"]' <"$work/out" >/dev/null || report "not the rows that it needs"
+expect "what was made before" 0 --table ./own.json --out chosen --rows plain --seeds 3 --json
+jq -e '[.rows[].row] == ["plain", "G=4", "bytes", "G=4-raster"]' <"$work/out" >/dev/null || report "not the rows that were made before"
+[ "$(grep -c "^| " chosen/results.md)" = 5 ] && [ "$(wc -l <chosen/results.csv)" = 5 ] || report "rows without figures, or not all"
+
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json

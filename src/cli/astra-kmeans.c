@@ -1,5 +1,6 @@
-/* astra-kmeans: codebooks alone. init makes them from a pretrained model's embeddings, eval evaluates them on the test part, frequencies
- * counts their codes, show describes them. `astra-train --codebooks DIR` starts from what init leaves. */
+/* astra-kmeans: codebooks. init makes them from a pretrained model's embeddings, eval evaluates them on the test part, frequencies counts
+ * their codes, show describes them. `astra-train --codebooks DIR` starts from what init leaves; with predictions that is a whole
+ * checkpoint. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/real.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include "train/ranks.h"
 #include "train/session.h"
 #include "train/task.h"
+#include "train/trainer.h"
 #include "vq/pack.h"
 #include <jansson.h>
 #include <math.h>
@@ -288,6 +290,8 @@ static const Part PARTS[] = {
     {FOR_INIT, NULL, "groups", "groups per codebook, 1 or more; 1,2,4,8: codebooks of each", NULL},
     {FOR_INIT, NULL, "codebook-size", NULL, NULL},
     {FOR_INIT, NULL, "site", NULL, NULL},
+    {FOR_INIT, NULL, "rotation", "quantise in a basis of independent, equally hard groups; writes a whole checkpoint", NULL},
+    {FOR_INIT, NULL, "prediction", "quantise what the block before does not tell; writes a whole checkpoint, for astra-infer", NULL},
     {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
     {FOR_INIT, NULL, "overwrite", "replace existing codebooks in --out", NULL},
     {FOR_INIT, NULL, "dtype", "data type of the codewords", NULL},
@@ -383,12 +387,63 @@ static Status parse(Kmeans *kmeans, int argc, char **argv) {
   return status;
 }
 
+/* ---------------------------------------------------------------- counting codes */
+
+static Status count_batch(Session *session, const TaskBatch *batch) {
+  int devices = session->config->astra.devices;
+  TaskScore score = {0};
+  if (devices > batch->tokens) devices = (int)batch->tokens;
+  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
+  emulate_begin_step(&session->emulation, false);
+  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  return status;
+}
+
+static Status count_rate(Session *session, TaskPart part, int64_t samples) {
+  int64_t available = session->data.count[part], done = 0;
+  if (samples <= 0 || samples > available) samples = available;
+  session->emulation.look = 0;
+  TRY(session->task->source->seek(session, part, 0, 0));
+  while (done < samples) {
+    TaskBatch batch;
+    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
+    TRY(session->task->source->next(session, part, &batch));
+    if (batch.count > samples - done) batch.count = (int)(samples - done);
+    TRY(count_batch(session, &batch));
+    done += batch.count;
+  }
+  return STATUS_OK;
+}
+
+/* The codes of the first `samples` images, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
+ * places tokens: into the usage of each site, which is cleared first. */
+static Status count_part(Session *session, TaskPart part, int64_t samples) {
+  tape_record(session->tape, false);
+  emulate_clear_usage(&session->emulation);
+  for (int rate = 0; rate < session->emulation.rates; rate++) {
+    TRY(session_use_rate(session, rate));
+    TRY(count_rate(session, part, samples));
+  }
+  return STATUS_OK;
+}
+
 /* ---------------------------------------------------------------- init */
+
+/* Codebooks alone, or, as a basis and predictions belong to the model, all of it. */
+static Status save_made(Session *session, const char *out) {
+  if (!session->config->astra.rotation)
+    return checkpoint_save_codebooks(session->config, out, session->emulation.codewords, (SafeDtype)session->options.dtype);
+  TRY(count_part(session, TASK_TRAIN, USUAL_SAMPLES));
+  return trainer_export(session, false);
+}
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TRAIN], session->origin);
-  TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
+  if (session->config->astra.rotation) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
+  TRY(out_directory_try(train->out, NULL, session->config->astra.rotation ? "model.safetensors" : "codebooks.safetensors"));
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
@@ -396,7 +451,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
-  TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));
+  TRY(save_made(session, train->out));
   return report_evaluated(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
 }
 
@@ -432,7 +487,7 @@ static Status run_init(int argc, char **argv) {
   TRY(train_options_need_model(train, "astra-kmeans init"));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
-  TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */
+  if (!train->rotation && !train->prediction) TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */
   if (!kmeans.shared.overwrite) TRY(out_directory_free(train->out, OUT_CHECKPOINT, NULL));
   return with_session(&kmeans, make_codebooks);
 }
@@ -488,46 +543,6 @@ static Status run_show(int argc, char **argv) {
 }
 
 /* ---------------------------------------------------------------- frequencies */
-
-static Status count_batch(Session *session, const TaskBatch *batch) {
-  int devices = session->config->astra.devices;
-  TaskScore score = {0};
-  if (devices > batch->tokens) devices = (int)batch->tokens;
-  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
-  emulate_begin_step(&session->emulation, false);
-  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
-  Status status = tape_status(session->tape);
-  tape_clear(session->tape);
-  return status;
-}
-
-static Status count_rate(Session *session, TaskPart part, int64_t samples) {
-  int64_t available = session->data.count[part], done = 0;
-  if (samples <= 0 || samples > available) samples = available;
-  session->emulation.look = 0;
-  TRY(session->task->source->seek(session, part, 0, 0));
-  while (done < samples) {
-    TaskBatch batch;
-    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
-    TRY(session->task->source->next(session, part, &batch));
-    if (batch.count > samples - done) batch.count = (int)(samples - done);
-    TRY(count_batch(session, &batch));
-    done += batch.count;
-  }
-  return STATUS_OK;
-}
-
-/* The codes of the first `samples` images, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
- * places tokens: into the usage of each site, which is cleared first. */
-static Status count_part(Session *session, TaskPart part, int64_t samples) {
-  tape_record(session->tape, false);
-  emulate_clear_usage(&session->emulation);
-  for (int rate = 0; rate < session->emulation.rates; rate++) {
-    TRY(session_use_rate(session, rate));
-    TRY(count_rate(session, part, samples));
-  }
-  return STATUS_OK;
-}
 
 static Status count_frequencies(Session *session, TaskPart part, int64_t samples, uint16_t *frequencies) {
   int64_t entries = session->config->astra.codebook_size;

@@ -210,23 +210,10 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Adapters go on from the weights that they began with, which an export into their place would replace: BAD_USAGE where OUT is the
- * directory that `base` is or that the file `base` lies in, by whatever name. What is no path ("random") is apart from everything. */
-static Status check_apart(const char *out, const char *base) {
-  char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
-  char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
-  bool same = target != NULL && ((named != NULL && files_same(out, named)) || (linked != NULL && files_same(out, linked)));
-  free(target);
-  free(named);
-  free(linked);
-  if (!same) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory", out);
-}
-
 /* Before anything is computed that would then have no place. */
 static Status check_out(const Session *session) {
   const char *out = session->options.out;
-  if (session->options.lora_rank > 0) TRY(check_apart(out, session->origin));
+  if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
   Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, out) : STATUS_OK;
   if (status != STATUS_OK) return status_wrap(status, "--out");
   return out_directory_try(out, "training", "state.safetensors");

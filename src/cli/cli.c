@@ -190,6 +190,17 @@ Status out_directory_try(const char *out, const char *folder, const char *name) 
   return status == STATUS_OK ? status : status_wrap(status, "--out %s", out);
 }
 
+Status out_directory_apart(const char *out, const char *base, const char *why) {
+  char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
+  char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
+  bool same = target != NULL && ((named != NULL && files_same(out, named)) || (linked != NULL && files_same(out, linked)));
+  free(target);
+  free(named);
+  free(linked);
+  if (!same) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that %s; give another directory", out, why);
+}
+
 void out_directory_leave(const char *out, const char *folder) {
   char *place = inside(out, folder);
   if (place != NULL && rmdir(place) == 0 && folder != NULL) rmdir(out);

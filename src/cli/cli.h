@@ -73,6 +73,10 @@ Status out_directory_free(const char *out, OutKind kind, const char *also);
  * it is, but for files that it was killed while writing (files_clean). Errors begin with "--out OUT". */
 Status out_directory_try(const char *out, const char *folder, const char *name);
 
+/* Of what goes on from weights that an export into their place would replace: BAD_USAGE where OUT is the directory that `base` is or that
+ * the file `base` lies in, by whatever name. What is no path ("random") is apart from everything. why: "--lora keeps as they are". */
+Status out_directory_apart(const char *out, const char *base, const char *why);
+
 /* Takes back what out_directory_try made, where nothing came into it. */
 void out_directory_leave(const char *out, const char *folder);
 

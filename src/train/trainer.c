@@ -392,21 +392,20 @@ static Status keep_chat_template(const Session *session, const char *out) {
   return status;
 }
 
-/* Frequencies of the moving averages, beside the checkpoint in `directory`; none where a codebook is too large. */
-static Status save_frequencies(const Session *session, const char *directory) {
+/* Beside the checkpoint in `directory`; none where a codebook is too large. */
+static Status save_frequencies(const Session *session, bool averaged, const char *directory) {
   const AstraConfig *astra = &session->config->astra;
   if (!code_frequencies_possible(astra->codebook_size)) return checkpoint_save_frequencies(session->config, directory, NULL, 0);
   size_t numbers = (size_t)checkpoint_frequencies(session->config);
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
-  Status status = frequencies ? codebooks_frequencies(session, true, frequencies)
+  Status status = frequencies ? codebooks_frequencies(session, averaged, frequencies)
                               : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
   if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, directory, frequencies, 0);
   free(frequencies);
   return status;
 }
 
-/* Config, weights (averaged ones if kept), tokenizer, codebooks and self-test into options.out. */
-static Status write_exports(Session *session) {
+Status trainer_export(Session *session, bool averaged) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
@@ -423,7 +422,7 @@ static Status write_exports(Session *session) {
     TRY(tokenizer_save(session->tokenizer, out));
     TRY(keep_chat_template(session, out));
   }
-  if (codewords != NULL) TRY(save_frequencies(session, out));
+  if (codewords != NULL) TRY(save_frequencies(session, averaged, out));
   trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
   return selftest_writer_run(session, out);
@@ -435,7 +434,7 @@ static Status write_checkpoint(Session *session) {
   char fault[1024];
   const Status state = state_save(session, session->options.out);
   snprintf(fault, sizeof fault, "%s", state == STATUS_OK ? "" : status_message());
-  const Status exported = write_exports(session);
+  const Status exported = trainer_export(session, true);
   if (state != STATUS_OK) return status_set(state, "%s", fault);
   if (exported == STATUS_OK) return STATUS_OK;
   return status_wrap(exported, "the state after step %lld is saved, and `astra-train --resume %s` writes the rest",

@@ -17,4 +17,9 @@ typedef struct TrainResult {
  * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */
 Status trainer_run(Session *session, TrainResult *result);
 
+/* Config, weights (averaged ones if kept), tokenizer, codebooks, frequencies of codes and self-test into options.out: all that a checkpoint
+ * has but the state to go on from. averaged: frequencies of the moving averages, or of the codes that the usage of each site has counted.
+ * Errors of the files, and NUMERIC (checkpoint_save). */
+Status trainer_export(Session *session, bool averaged);
+
 #endif

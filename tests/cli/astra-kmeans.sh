@@ -1,6 +1,7 @@
 #!/bin/bash
-# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them, counts codes.
-# Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
+# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them, counts codes;
+# makes a checkpoint without training.
+# Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 120
 . tests/cli/helpers.sh astra-kmeans
 column() { awk -v row="$1" -v column="$2" '$1 == row { print $column }' "$work/out" | tr -d %; } # of the table in $work/out
 
@@ -84,6 +85,21 @@ expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained 
 expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
 expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; err "trained holds a checkpoint"
 ! grep -q k-means "$work/err" || report "clustered for a directory that holds a checkpoint"
+
+# ---- a whole checkpoint without training
+expect "predictions" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; out "4 groups x 32 codewords x 8 numbers"; err "k-means of block 1"
+[ -e ready/model.safetensors ] && [ -e ready/frequencies.safetensors ] && [ ! -e ready/codebooks.safetensors ] || report "not a checkpoint"
+jq -e .astra.prediction ready/config.json >/dev/null || report "the configuration has no predictions"
+run "its self-test" 0 "$bin/astra-infer" selftest --checkpoint ready; out "^passed"
+run "its evaluation" 0 "$bin/astra-infer" eval --checkpoint ready --dataset "$data" --nodes 2 --samples 8 --json; jq -e .top1 <"$work/out" >/dev/null || report "no accuracy"
+expect "its codebooks" 0 eval --codebooks ready --dataset "$data" -q; out "^mean "
+run "training from it" 0 "$bin/astra-train" --model ready --dataset "$data" --batch 16 -g 4 -k 32 --codebooks ready --max-steps 1 --eval-samples 8 --out continued
+! grep -q k-means "$work/err" || report "the training ran K-means"
+jq -e .astra.prediction continued/config.json >/dev/null || report "the predictions are gone"
+expect "predictions again" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; err "--overwrite"
+expect "into its own weights" 2 init --model ready --dataset "$data" -g 4 -k 32 --prediction --out ready --overwrite; err "it starts from"
+expect "rotation" 0 init "${tiny[@]}" -g 4 -k 32 --rotation --out turned -q; jq -e '.astra.rotation and (.astra.prediction | not)' turned/config.json >/dev/null || report "no rotation"
+
 mkdir sharded && cp trained/*.json sharded/ && cp trained/model.safetensors sharded/model-00001-of-00001.safetensors
 echo '{"weight_map": {"classifier.bias": "model-00001-of-00001.safetensors"}}' >sharded/model.safetensors.index.json
 cp sharded/config.json before
@@ -146,6 +162,8 @@ story=(--model "$root/tests/golden/stories260K" --dataset text:text.txt --contex
 expect "init on text" 0 init "${story[@]}" -g 4 -k 16 --out books-kv; out "^books-kv: 10 codebooks of 4 groups x 16 codewords x 8 numbers"; out "^0.k "; out "^4.v "
 expect "eval on text" 0 eval --codebooks books-kv "${story[@]}"; out "^mean "
 expect "init at the other site" 0 init "${story[@]}" -g 4 -k 16 --site x --out books-x; out "^books-x: 5 codebooks of 4 groups x 16 codewords x 16 numbers"
+expect "predictions of text" 0 init "${story[@]}" -g 4 -k 16 --site x --prediction --out ready-x
+run "the self-test of text" 0 "$bin/astra-infer" selftest --checkpoint ready-x; out "^passed"
 run "training from them" 0 "$bin/astra-train" "${story[@]}" -g 4 -k 16 --site x --codebooks books-x --max-steps 1 --out story
 expect "init of a language model on pictures" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
 

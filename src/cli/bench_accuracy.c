@@ -788,23 +788,35 @@ static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *o
   return STATUS_OK;
 }
 
-/* Rows that have an x, as a line beside the paper's. */
+/* What a figure has become since the baseline's: in its unit, or, as of perplexities, which have none, in percent. */
+static double change(const Experiment *e, double value, double baseline) {
+  return e->unit[0] ? value - baseline : 100 * (value / baseline - 1);
+}
+
+/* Rows that have an x, as a line beside the paper's. Its models are others: where both have a baseline, the change since is drawn. */
 static Status write_chart(const Experiment *e, const char *path) {
   double x[ROWS_MAX], ours[ROWS_MAX], paper[ROWS_MAX];
   size_t n = 0, of_paper = 0;
   double low = INFINITY, high = 0;
+  const Mean base = e->baseline < 0 ? (Mean){0} : mean_of(e, e->baseline, -1);
+  const bool changes = base.count > 0 && !isnan(e->row[e->baseline].paper);
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
     if (isnan(e->row[i].x) || m.count == 0) continue;
     x[n] = e->row[i].x, ours[n] = m.mean, paper[n] = e->row[i].paper;
+    if (changes) ours[n] = change(e, base.mean + mean_of(e, i, e->baseline).mean, base.mean);
+    if (changes) paper[n] = change(e, paper[n], e->row[e->baseline].paper);
     low = fmin(low, x[n]), high = fmax(high, x[n]);
     of_paper += !isnan(paper[n++]);
   }
   if (n < 2) return STATUS_OK;
   const PlotSeries series[] = {{.name = "ours", .x = x, .y = ours, .count = n, .points = true},
                                {.name = "paper", .x = x, .y = paper, .count = n, .points = true, .style = PLOT_DASHED}};
-  char label[64];
-  snprintf(label, sizeof label, "%s %s", e->figure, e->unit);
+  char label[2 * NAME_MAX_LENGTH];
+  if (changes)
+    snprintf(label, sizeof label, "%s, %s against %s", e->figure, e->unit[0] ? e->unit : "%", e->row[e->baseline].name);
+  else
+    snprintf(label, sizeof label, "%s %s", e->figure, e->unit);
   const PlotPanel panel = {.title = "",
                            .x_label = e->x_label,
                            .y_label = label,

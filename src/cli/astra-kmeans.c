@@ -448,10 +448,10 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
   Status status = codebooks_fit(session, reports);
+  if (status == STATUS_OK) status = save_made(session, train->out);
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
-  TRY(save_made(session, train->out));
   return report_evaluated(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
 }
 

@@ -793,6 +793,18 @@ static double change(const Experiment *e, double value, double baseline) {
   return e->unit[0] ? value - baseline : 100 * (value / baseline - 1);
 }
 
+/* Moves the point behind the first n to its place among them, so that x rises. */
+static void place_by_x(double *x, double *ours, double *paper, size_t n) {
+  for (size_t i = n; i > 0 && x[i - 1] > x[i]; i--) {
+    double *const columns[] = {x, ours, paper};
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+      double later = columns[c][i - 1];
+      columns[c][i - 1] = columns[c][i];
+      columns[c][i] = later;
+    }
+  }
+}
+
 /* Rows that have an x, as a line beside the paper's. Its models are others: where both have a baseline, the change since is drawn. */
 static Status write_chart(const Experiment *e, const char *path) {
   double x[ROWS_MAX], ours[ROWS_MAX], paper[ROWS_MAX];
@@ -807,7 +819,8 @@ static Status write_chart(const Experiment *e, const char *path) {
     if (changes) ours[n] = change(e, base.mean + mean_of(e, i, e->baseline).mean, base.mean);
     if (changes) paper[n] = change(e, paper[n], e->row[e->baseline].paper);
     low = fmin(low, x[n]), high = fmax(high, x[n]);
-    of_paper += !isnan(paper[n++]);
+    of_paper += !isnan(paper[n]);
+    place_by_x(x, ours, paper, n++);
   }
   if (n < 2) return STATUS_OK;
   const PlotSeries series[] = {{.name = "ours", .x = x, .y = ours, .count = n, .points = true},

@@ -5,12 +5,11 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/printable.h"
 #include "base/process.h"
 #include "base/rng.h"
 #include "cli/bench.h"
+#include "cli/bench_experiment.h"
 #include "cli/cli.h"
-#include "data/data_paths.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
 #include <ctype.h>
@@ -24,50 +23,7 @@ static const char USAGE[] = "astra-bench accuracy --table NAME [--quick] [option
 static const char ABOUT[] =
     "Trains, adapts and evaluates every row of an experiment with each seed, and writes CSV, table and chart. Run it again to go on.";
 
-enum { ROWS_MAX = 64, SEEDS_MAX = 32, ARGUMENTS_MAX = 128, FILE_LIMIT = 1 << 20, NAME_MAX_LENGTH = 60 };
-
-typedef struct Row {
-  const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */
-  const char *figure;              /* what is read from the evaluation's JSON: the experiment's, or its own */
-  int of;                          /* earlier row whose evaluation it reads another figure of; -1: it has its own */
-  int baseline;                    /* row that differences are taken from; -1: none */
-  json_t *train, *eval;            /* settings of this row alone, or NULL; without train it evaluates what it goes on from */
-  double x, paper;                 /* NAN: none */
-  bool wanted;                     /* it is run; the others show what an earlier command made */
-} Row;
-
-/* What evaluates a model: a program's command, the option that takes the model, and what it writes beside its JSON. */
-typedef struct Evaluation {
-  const char *name, *program, *command, *model;
-  bool samples, folder; /* --per-sample FILE, --out DIR */
-} Evaluation;
-
-static const Evaluation EVALUATIONS[] = {{"astra-infer eval", "astra-infer", "eval", "checkpoint", .samples = true},
-                                         {"astra-kmeans eval", "astra-kmeans", "eval", "codebooks", .samples = false},
-                                         {"astra-bench fpar", "astra-bench", "fpar", "checkpoint", .folder = true},
-                                         {"astra-bench class-token", "astra-bench", "class-token", "checkpoint", .samples = false}};
-
-enum { COMMIT_MAX = 64 };
-
-typedef struct Run {
-  double value; /* the figure; NAN: not there yet */
-  double train_seconds, eval_seconds;
-  char commit[COMMIT_MAX]; /* of the programs that evaluated; "": not known */
-} Run;
-
-typedef struct Experiment {
-  json_t *root;
-  const char *title, *about, *paper, *figure, *unit, *x_label;
-  const Evaluation *evaluation;
-  double scale;
-  int baseline;       /* of rows that name no other; -1: none */
-  bool has_baselines; /* of any row */
-  int64_t seeds[SEEDS_MAX];
-  int seed_count;
-  Row row[ROWS_MAX];
-  int count;
-  Run run[ROWS_MAX][SEEDS_MAX];
-} Experiment;
+enum { ARGUMENTS_MAX = 128 };
 
 typedef struct AccuracyCommand {
   const char *table, *out, *data_dir, *seeds, *rows;
@@ -75,152 +31,6 @@ typedef struct AccuracyCommand {
   bool quick, dry_run, json;
   char *folder; /* of the results */
 } AccuracyCommand;
-
-/* ---------------------------------------------------------------- the experiment's file */
-
-static Status bad_file(const char *path, const char *what) {
-  return status_set(STATUS_BAD_FILE, "%s: %s; see docs/FORMATS.md, \"Experiments\"", path, what);
-}
-
-/* The first `length` characters. Names are folders, too. */
-static bool is_name_part(const char *name, size_t length) {
-  if (length == 0 || name[0] == '.' || length > NAME_MAX_LENGTH) return false;
-  for (size_t i = 0; i < length; i++)
-    if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("._=-+", name[i]) == NULL)) return false;
-  return true;
-}
-
-static bool is_name(const char *name) { return is_name_part(name, strlen(name)); }
-
-/* Whether it holds nothing that a terminal obeys: it is printed as it is. */
-static bool is_printable(const char *text) {
-  char *blanked = strdup(text);
-  bool fine = blanked && !printable_blank(blanked, strlen(blanked));
-  free(blanked);
-  return fine;
-}
-
-static int find_row(const Experiment *e, const char *name) {
-  for (int i = 0; i < e->count; i++)
-    if (name && strcmp(e->row[i].name, name) == 0) return i;
-  return -1;
-}
-
-static Status bad_settings(const char *path) { return bad_file(path, "settings are options and their values: numbers, texts, true"); }
-
-static bool are_settings(const json_t *settings) {
-  const char *key;
-  json_t *value;
-  if (settings == NULL) return true;
-  if (!json_is_object(settings)) return false;
-  json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
-    if (!is_name(key) || !(json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value))) return false;
-    if (json_is_string(value) && !is_printable(json_string_value(value))) return false;
-  }
-  return true;
-}
-
-static Status read_row(Experiment *e, const char *path, json_t *object) {
-  Row *row = &e->row[e->count];
-  json_error_t error;
-  json_t *x = NULL, *paper = NULL;
-  const char *of = NULL, *baseline = NULL;
-  *row = (Row){.figure = e->figure, .x = NAN, .paper = NAN};
-  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from",
-                     &row->from, "model", &row->model, "of", &of, "figure", &row->figure, "baseline", &baseline, "train", &row->train,
-                     "eval", &row->eval, "x", &x, "paper", &paper, "note", &(const char *){NULL}) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
-  if (!is_name(row->name) || find_row(e, row->name) >= 0)
-    return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
-  if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
-  if (row->model && !is_printable(row->model)) return bad_file(path, "a model with control characters");
-  if (row->from && find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
-  row->of = find_row(e, of);
-  if (of && (row->of < 0 || e->row[row->of].of >= 0))
-    return bad_file(path, "\"of\" must name an earlier row with an evaluation of its own");
-  if (of && (row->from || row->model || row->train || row->eval))
-    return bad_file(path, "a row with \"of\" has no model or settings of its own: it reads another \"figure\"");
-  row->baseline = find_row(e, baseline);
-  if (baseline && row->baseline < 0) return bad_file(path, "a row's \"baseline\" must name an earlier row");
-  if (!is_name(row->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
-  if (!are_settings(row->train) || !are_settings(row->eval)) return bad_settings(path);
-  if (row->train == NULL && row->from == NULL && row->model == NULL && of == NULL)
-    return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
-  if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
-  if (x) row->x = json_number_value(x);
-  if (paper) row->paper = json_number_value(paper);
-  e->count++;
-  return STATUS_OK;
-}
-
-/* Among those that are there so far. */
-static bool has_seed(const Experiment *e, int64_t seed) {
-  for (int s = 0; s < e->seed_count; s++)
-    if (e->seeds[s] == seed) return true;
-  return false;
-}
-
-static Status understand(Experiment *e, const char *path) {
-  json_error_t error;
-  json_t *rows, *seeds, *train = NULL, *eval = NULL, *quick = NULL;
-  const char *baseline = NULL, *evaluation = EVALUATIONS[0].name;
-  e->scale = 1;
-  e->unit = e->about = e->paper = "";
-  e->x_label = "x";
-  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title",
-                     &e->title, "about", &e->about, "paper", &e->paper, "evaluation", &evaluation, "figure", &e->figure, "scale", &e->scale,
-                     "unit", &e->unit, "x_label", &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval,
-                     "quick", &quick, "rows", &rows) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
-  json_t *quick_train = NULL, *quick_eval = NULL;
-  if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
-  if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
-  for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
-    if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
-  if (e->evaluation == NULL)
-    return bad_file(path, "\"evaluation\" is astra-infer eval, astra-kmeans eval, astra-bench fpar or astra-bench class-token");
-  const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");
-  if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
-    return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
-  for (e->seed_count = 0; (size_t)e->seed_count < json_array_size(seeds); e->seed_count++) {
-    const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
-    if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
-    e->seeds[e->seed_count] = json_integer_value(seed);
-    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
-  }
-  if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
-    return bad_file(path, "1 to 64 rows are accepted");
-  for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
-  e->baseline = find_row(e, baseline);
-  for (int i = 0; i < e->count; i++) {
-    if (e->row[i].baseline < 0) e->row[i].baseline = e->baseline;
-    if (e->row[i].baseline == i) e->row[i].baseline = -1;
-    e->has_baselines = e->has_baselines || e->row[i].baseline >= 0;
-  }
-  return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
-}
-
-static Status read_experiment(Experiment *e, const char *name) {
-  char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
-  size_t size;
-  json_error_t error;
-  if (is_name(name) && !strchr(name, '.')) {
-    snprintf(relative, sizeof relative, "%s.json", name);
-    TRY(data_paths_find("experiments", relative, NULL, &path));
-  } else if ((path = strdup(name)) == NULL) {
-    return status_no_memory(NULL, "a path");
-  }
-  Status status = files_read(path, FILE_LIMIT, &text, &size);
-  if (status == STATUS_OK && (e->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error)) == NULL)
-    status = status_set(STATUS_BAD_FILE, "%s: line %d: %s", path, error.line, error.text);
-  if (status == STATUS_OK) status = understand(e, path);
-  free(text);
-  free(path);
-  return status;
-}
 
 /* ---------------------------------------------------------------- command lines */
 
@@ -274,8 +84,8 @@ static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, c
       fputs(c->data_dir, out);
     else if (strncmp(at, "{data}", 6) == 0)
       status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
-    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < end && is_name_part(at + 5, name - 5) &&
-             is_name_part(at + name + 1, end - name - 1) && (end == length || isdigit((unsigned char)at[end + 1])))
+    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < end && experiment_is_name(at + 5, name - 5) &&
+             experiment_is_name(at + name + 1, end - name - 1) && (end == length || isdigit((unsigned char)at[end + 1])))
       fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - c->folder) + 1 : 0, c->folder, (int)(name - 5), at + 5, suffix_of(c),
               end == length ? (long long)seed : strtoll(at + end + 1, &behind, 10), (int)(end - name - 1), at + name + 1);
     else
@@ -333,7 +143,7 @@ static char *place(const Experiment *e, const AccuracyCommand *c, int row, int s
 /* Where the model of a row lies, a fresh string: what it was trained to, or what it takes over untrained. */
 static Status model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed, char **model) {
   const Row *r = &e->row[row];
-  if (!r->train && r->from) return model_of(e, c, find_row(e, r->from), seed, model);
+  if (!r->train && r->from) return model_of(e, c, experiment_find_row(e, r->from), seed, model);
   if (!r->train) return expand(c, r->model, e->seeds[seed], model);
   *model = place(e, c, row, seed, "");
   return *model ? STATUS_OK : status_no_memory(NULL, "a path");
@@ -343,7 +153,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
   const Row *r = &e->row[row];
   char *program = process_beside("astra-train"), *out = place(e, c, row, seed, ""), *from = NULL, number[32];
   if (r->from)
-    a->status = model_of(e, c, find_row(e, r->from), seed, &from);
+    a->status = model_of(e, c, experiment_find_row(e, r->from), seed, &from);
   else if (r->model)
     a->status = expand(c, r->model, e->seeds[seed], &from);
   json_t *settings = merged_settings(e, c, "train", r->train);
@@ -444,7 +254,7 @@ static Status read_json(const char *path, json_t **root) {
   char *text;
   size_t size;
   json_error_t error;
-  TRY(files_read(path, FILE_LIMIT, &text, &size));
+  TRY(files_read(path, EXPERIMENT_FILE_LIMIT, &text, &size));
   *root = json_loadb(text, size, 0, &error);
   free(text);
   return *root ? STATUS_OK : status_set(STATUS_BAD_FILE, "%s: %s; remove it to run this row again", path, error.text);
@@ -551,7 +361,7 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   return STATUS_OK;
 }
 
-/* What an earlier command with these settings left of a row that is not wanted now, or nothing. */
+/* What an earlier command with these settings left of a row that is not selected, or nothing. */
 static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
   Job job;
   json_t *before = NULL;
@@ -880,49 +690,6 @@ static Status print_json(const Experiment *e, const AccuracyCommand *c) {
 
 /* ---------------------------------------------------------------- the command */
 
-static Status choose_seeds(Experiment *e, const AccuracyCommand *c) {
-  if (c->quick && c->seeds == NULL) e->seed_count = 1;
-  if (c->seeds == NULL) return STATUS_OK;
-  const char *at = c->seeds;
-  for (e->seed_count = 0;; at++) {
-    char *end;
-    errno = 0;
-    long long seed = strtoll(at, &end, 10);
-    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
-      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", c->seeds,
-                        SEEDS_MAX);
-    e->seeds[e->seed_count++] = seed;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
-  }
-}
-
-/* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */
-static void want(Experiment *e, int row) {
-  if (row < 0 || e->row[row].wanted) return;
-  e->row[row].wanted = true;
-  want(e, find_row(e, e->row[row].from));
-  want(e, e->row[row].of);
-  want(e, e->row[row].baseline);
-}
-
-static Status choose_rows(Experiment *e, const AccuracyCommand *c) {
-  char name[NAME_MAX_LENGTH + 1];
-  if (c->rows == NULL) {
-    for (int row = 0; row < e->count; row++) e->row[row].wanted = true;
-    return STATUS_OK;
-  }
-  for (const char *at = c->rows;; at++) {
-    size_t length = strcspn(at, ",");
-    snprintf(name, sizeof name, "%.*s", (int)length, at);
-    int row = length <= NAME_MAX_LENGTH ? find_row(e, name) : -1;
-    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; its file and --dry-run name them", name);
-    want(e, row);
-    at += length;
-    if (*at == '\0') return STATUS_OK;
-  }
-}
-
 static Status choose_folder(AccuracyCommand *c) {
   const char *base = strrchr(c->table, '/');
   char name[2 * NAME_MAX_LENGTH];
@@ -937,7 +704,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count; row++) {
       Job job;
-      if (e->row[row].of >= 0 || !e->row[row].wanted) continue;
+      if (e->row[row].of >= 0 || !e->row[row].selected) continue;
       Status status = job_make(e, c, row, s, &job);
       if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
       if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));
@@ -953,10 +720,10 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   Status status = chart ? STATUS_OK : status_no_memory(NULL, "a path");
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++)
-      if (!e->row[row].wanted) status = read_earlier(e, c, row, s, &e->run[row][s]);
+      if (!e->row[row].selected) status = read_earlier(e, c, row, s, &e->run[row][s]);
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
-      if (!e->row[row].wanted) continue;
+      if (!e->row[row].selected) continue;
       status = run_job(e, c, row, s, &e->run[row][s]);
       if (status == STATUS_OK) status = write_beside(e, c, "results.csv", write_csv);
       if (status == STATUS_OK) status = write_beside(e, c, "results.md", write_table);
@@ -976,7 +743,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "experiment that comes with the programs, or a file of your own"},
       {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
-      {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "these rows alone, with those that they need: G=8,G=1 (default: all)"},
+      {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
       {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
@@ -994,11 +761,9 @@ static Status run_accuracy(int argc, char **argv) {
     return status_set(STATUS_BAD_USAGE, "--table NAME is missing: an experiment, as in --table cifar100-groups, or a file");
   Experiment *e = calloc(1, sizeof *e);
   if (e == NULL) return status_no_memory(NULL, "an experiment");
-  for (int i = 0; i < ROWS_MAX; i++)
-    for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
-  Status status = read_experiment(e, c.table);
-  if (status == STATUS_OK) status = choose_seeds(e, &c);
-  if (status == STATUS_OK) status = choose_rows(e, &c);
+  Status status = experiment_read(e, c.table);
+  if (status == STATUS_OK) status = experiment_choose_seeds(e, c.seeds, c.quick);
+  if (status == STATUS_OK) status = experiment_choose_rows(e, c.rows);
   if (status == STATUS_OK) status = choose_folder(&c);
   if (status == STATUS_OK) status = c.dry_run ? print_plan(e, &c) : run_all(e, &c);
   if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", c.folder);

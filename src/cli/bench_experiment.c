@@ -1,0 +1,207 @@
+/* See bench_experiment.h. */
+#include "cli/bench_experiment.h"
+#include "base/files.h"
+#include "base/printable.h"
+#include "data/data_paths.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const Evaluation EVALUATIONS[] = {{"astra-infer eval", "astra-infer", "eval", "checkpoint", .samples = true},
+                                         {"astra-kmeans eval", "astra-kmeans", "eval", "codebooks", .samples = false},
+                                         {"astra-bench fpar", "astra-bench", "fpar", "checkpoint", .folder = true},
+                                         {"astra-bench class-token", "astra-bench", "class-token", "checkpoint", .samples = false}};
+
+/* ---------------------------------------------------------------- reading */
+
+static Status bad_file(const char *path, const char *what) {
+  return status_set(STATUS_BAD_FILE, "%s: %s; see docs/FORMATS.md, \"Experiments\"", path, what);
+}
+
+bool experiment_is_name(const char *name, size_t length) {
+  if (length == 0 || name[0] == '.' || length > NAME_MAX_LENGTH) return false;
+  for (size_t i = 0; i < length; i++)
+    if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("._=-+", name[i]) == NULL)) return false;
+  return true;
+}
+
+static bool is_name(const char *name) { return experiment_is_name(name, strlen(name)); }
+
+/* Whether it holds nothing that a terminal obeys: it is printed as it is. */
+static bool is_printable(const char *text) {
+  char *blanked = strdup(text);
+  bool fine = blanked && !printable_blank(blanked, strlen(blanked));
+  free(blanked);
+  return fine;
+}
+
+int experiment_find_row(const Experiment *e, const char *name) {
+  for (int i = 0; i < e->count; i++)
+    if (name && strcmp(e->row[i].name, name) == 0) return i;
+  return -1;
+}
+
+static Status bad_settings(const char *path) { return bad_file(path, "settings are options and their values: numbers, texts, true"); }
+
+static bool are_settings(const json_t *settings) {
+  const char *key;
+  json_t *value;
+  if (settings == NULL) return true;
+  if (!json_is_object(settings)) return false;
+  json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
+    if (!is_name(key) || !(json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value))) return false;
+    if (json_is_string(value) && !is_printable(json_string_value(value))) return false;
+  }
+  return true;
+}
+
+static Status read_row(Experiment *e, const char *path, json_t *object) {
+  Row *row = &e->row[e->count];
+  json_error_t error;
+  json_t *x = NULL, *paper = NULL;
+  const char *of = NULL, *baseline = NULL;
+  *row = (Row){.figure = e->figure, .x = NAN, .paper = NAN};
+  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from",
+                     &row->from, "model", &row->model, "of", &of, "figure", &row->figure, "baseline", &baseline, "train", &row->train,
+                     "eval", &row->eval, "x", &x, "paper", &paper, "note", &(const char *){NULL}) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
+  if (!is_name(row->name) || experiment_find_row(e, row->name) >= 0)
+    return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
+  if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
+  if (row->model && !is_printable(row->model)) return bad_file(path, "a model with control characters");
+  if (row->from && experiment_find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
+  row->of = experiment_find_row(e, of);
+  if (of && (row->of < 0 || e->row[row->of].of >= 0))
+    return bad_file(path, "\"of\" must name an earlier row with an evaluation of its own");
+  if (of && (row->from || row->model || row->train || row->eval))
+    return bad_file(path, "a row with \"of\" has no model or settings of its own: it reads another \"figure\"");
+  row->baseline = experiment_find_row(e, baseline);
+  if (baseline && row->baseline < 0) return bad_file(path, "a row's \"baseline\" must name an earlier row");
+  if (!is_name(row->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
+  if (!are_settings(row->train) || !are_settings(row->eval)) return bad_settings(path);
+  if (row->train == NULL && row->from == NULL && row->model == NULL && of == NULL)
+    return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
+  if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
+  if (x) row->x = json_number_value(x);
+  if (paper) row->paper = json_number_value(paper);
+  e->count++;
+  return STATUS_OK;
+}
+
+/* Among those that are there so far. */
+static bool has_seed(const Experiment *e, int64_t seed) {
+  for (int s = 0; s < e->seed_count; s++)
+    if (e->seeds[s] == seed) return true;
+  return false;
+}
+
+static Status understand(Experiment *e, const char *path) {
+  json_error_t error;
+  json_t *rows, *seeds, *train = NULL, *eval = NULL, *quick = NULL;
+  const char *baseline = NULL, *evaluation = EVALUATIONS[0].name;
+  e->scale = 1;
+  e->unit = e->about = e->paper = "";
+  e->x_label = "x";
+  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title",
+                     &e->title, "about", &e->about, "paper", &e->paper, "evaluation", &evaluation, "figure", &e->figure, "scale", &e->scale,
+                     "unit", &e->unit, "x_label", &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval,
+                     "quick", &quick, "rows", &rows) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
+  json_t *quick_train = NULL, *quick_eval = NULL;
+  if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
+  if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
+  for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
+    if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
+  if (e->evaluation == NULL)
+    return bad_file(path, "\"evaluation\" is astra-infer eval, astra-kmeans eval, astra-bench fpar or astra-bench class-token");
+  const char *const texts[] = {e->title, e->about, e->paper, e->unit, e->x_label};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (!is_printable(texts[i])) return bad_file(path, "a text with control characters");
+  if (!json_is_array(seeds) || json_array_size(seeds) == 0 || json_array_size(seeds) > SEEDS_MAX)
+    return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+  for (e->seed_count = 0; (size_t)e->seed_count < json_array_size(seeds); e->seed_count++) {
+    const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
+    if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
+    e->seeds[e->seed_count] = json_integer_value(seed);
+    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
+  }
+  if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
+    return bad_file(path, "1 to 64 rows are accepted");
+  for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
+  e->baseline = experiment_find_row(e, baseline);
+  for (int i = 0; i < e->count; i++) {
+    if (e->row[i].baseline < 0) e->row[i].baseline = e->baseline;
+    if (e->row[i].baseline == i) e->row[i].baseline = -1;
+    e->has_baselines = e->has_baselines || e->row[i].baseline >= 0;
+  }
+  return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
+}
+
+Status experiment_read(Experiment *e, const char *name) {
+  char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
+  size_t size;
+  json_error_t error;
+  for (int i = 0; i < ROWS_MAX; i++)
+    for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
+  if (is_name(name) && !strchr(name, '.')) {
+    snprintf(relative, sizeof relative, "%s.json", name);
+    TRY(data_paths_find("experiments", relative, NULL, &path));
+  } else if ((path = strdup(name)) == NULL) {
+    return status_no_memory(NULL, "a path");
+  }
+  Status status = files_read(path, EXPERIMENT_FILE_LIMIT, &text, &size);
+  if (status == STATUS_OK && (e->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error)) == NULL)
+    status = status_set(STATUS_BAD_FILE, "%s: line %d: %s", path, error.line, error.text);
+  if (status == STATUS_OK) status = understand(e, path);
+  free(text);
+  free(path);
+  return status;
+}
+
+/* ---------------------------------------------------------------- choosing */
+
+Status experiment_choose_seeds(Experiment *e, const char *seeds, bool quick) {
+  if (quick && seeds == NULL) e->seed_count = 1;
+  if (seeds == NULL) return STATUS_OK;
+  const char *at = seeds;
+  for (e->seed_count = 0;; at++) {
+    char *end;
+    errno = 0;
+    long long seed = strtoll(at, &end, 10);
+    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
+      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
+    e->seeds[e->seed_count++] = seed;
+    at = end;
+    if (*at == '\0') return STATUS_OK;
+  }
+}
+
+/* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */
+static void select_row(Experiment *e, int row) {
+  if (row < 0 || e->row[row].selected) return;
+  e->row[row].selected = true;
+  select_row(e, experiment_find_row(e, e->row[row].from));
+  select_row(e, e->row[row].of);
+  select_row(e, e->row[row].baseline);
+}
+
+Status experiment_choose_rows(Experiment *e, const char *rows) {
+  char name[NAME_MAX_LENGTH + 1];
+  if (rows == NULL) {
+    for (int row = 0; row < e->count; row++) e->row[row].selected = true;
+    return STATUS_OK;
+  }
+  for (const char *at = rows;; at++) {
+    size_t length = strcspn(at, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, at);
+    int row = length <= NAME_MAX_LENGTH ? experiment_find_row(e, name) : -1;
+    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; its file and --dry-run name them", name);
+    select_row(e, row);
+    at += length;
+    if (*at == '\0') return STATUS_OK;
+  }
+}

@@ -1,0 +1,67 @@
+/* An experiment as its file describes it (docs/FORMATS.md, "Experiments"): rows, seeds, settings, and room for the figures of its runs. */
+#ifndef CLI_BENCH_EXPERIMENT_H
+#define CLI_BENCH_EXPERIMENT_H
+#include "base/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROWS_MAX = 64, SEEDS_MAX = 32, NAME_MAX_LENGTH = 60 };
+#define EXPERIMENT_FILE_LIMIT ((size_t)1 << 20) /* bytes of its file, and of what its programs print */
+
+typedef struct Row {
+  const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */
+  const char *figure;              /* what is read from the evaluation's JSON: the experiment's, or its own */
+  int of;                          /* earlier row whose evaluation it reads another figure of; -1: it has its own */
+  int baseline;                    /* row that differences are taken from; -1: none */
+  json_t *train, *eval;            /* settings of this row alone, or NULL; without train it evaluates what it goes on from */
+  double x, paper;                 /* NAN: none */
+  bool selected;                   /* it is run; of the others the results have what an earlier command made */
+} Row;
+
+/* What evaluates a model: a program's command, the option that takes the model, and what it writes beside its JSON. */
+typedef struct Evaluation {
+  const char *name, *program, *command, *model;
+  bool samples, folder; /* --per-sample FILE, --out DIR */
+} Evaluation;
+
+enum { COMMIT_MAX = 64 };
+
+typedef struct Run {
+  double value; /* the figure; NAN: not there yet */
+  double train_seconds, eval_seconds;
+  char commit[COMMIT_MAX]; /* of the programs that evaluated; "": not known */
+} Run;
+
+typedef struct Experiment {
+  json_t *root;
+  const char *title, *about, *paper, *figure, *unit, *x_label;
+  const Evaluation *evaluation;
+  double scale;
+  int baseline;       /* of rows that name no other; -1: none */
+  bool has_baselines; /* of any row */
+  int64_t seeds[SEEDS_MAX];
+  int seed_count;
+  Row row[ROWS_MAX];
+  int count;
+  Run run[ROWS_MAX][SEEDS_MAX];
+} Experiment;
+
+/* Into an empty experiment (all zero), whose runs are NAN. name: one that comes with the programs, or a file's path. NOT_FOUND, or BAD_FILE
+ * that names the file and what is wrong. root is the caller's to json_decref, also then: all texts are its. */
+Status experiment_read(Experiment *e, const char *name);
+
+/* seeds: "1,2,3" in place of the file's, or NULL; quick: one of the file's. BAD_USAGE names --seeds. */
+Status experiment_choose_seeds(Experiment *e, const char *seeds, bool quick);
+
+/* Selects the rows of "A,B" and those they depend on, or all (NULL). BAD_USAGE names --rows. */
+Status experiment_choose_rows(Experiment *e, const char *rows);
+
+/* Index of the row of that name, or -1 (also for NULL). */
+int experiment_find_row(const Experiment *e, const char *name);
+
+/* Whether the first `length` characters are a name: of letters, digits and ._=-+, not too long. Names are folders, too. */
+bool experiment_is_name(const char *name, size_t length);
+
+#endif

@@ -1,5 +1,5 @@
 /* astra-kmeans: codebooks. init makes them from a pretrained model's embeddings, eval evaluates them on the test part, frequencies counts
- * their codes, show describes them. `astra-train --codebooks DIR` starts from what init leaves; with predictions that is a whole
+ * their codes, show describes them. `astra-train --codebooks DIR` starts from what init leaves; with predictions that is a full
  * checkpoint. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/real.h"
@@ -290,8 +290,8 @@ static const Part PARTS[] = {
     {FOR_INIT, NULL, "groups", "groups per codebook, 1 or more; 1,2,4,8: codebooks of each", NULL},
     {FOR_INIT, NULL, "codebook-size", NULL, NULL},
     {FOR_INIT, NULL, "site", NULL, NULL},
-    {FOR_INIT, NULL, "rotation", "quantise in a basis of independent, equally hard groups; writes a whole checkpoint", NULL},
-    {FOR_INIT, NULL, "prediction", "quantise what the block before does not tell; writes a whole checkpoint, for astra-infer", NULL},
+    {FOR_INIT, NULL, "rotation", "quantise in a basis of independent, equally hard groups; write a full checkpoint", NULL},
+    {FOR_INIT, NULL, "prediction", "quantise what the previous block does not predict; write a full checkpoint", NULL},
     {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
     {FOR_INIT, NULL, "overwrite", "replace existing codebooks in --out", NULL},
     {FOR_INIT, NULL, "dtype", "data type of the codewords", NULL},
@@ -479,6 +479,18 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
   return status;
 }
 
+/* Codebooks alone would be lost beside weights; a full checkpoint would be replaced when a training whose state lies there is resumed. */
+static Status refuse_mixture(const TrainOptions *train) {
+  if (!train->rotation && !train->prediction) return checkpoint_refuse_codebooks(train->out);
+  char *state = files_join(train->out, "training/state.safetensors");
+  if (state == NULL) return status_no_memory(NULL, "a path");
+  const bool found = files_exists(state);
+  free(state);
+  if (!found) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "--out %s holds a training that can be resumed (training/state.safetensors); give another directory",
+                    train->out);
+}
+
 static Status run_init(int argc, char **argv) {
   Kmeans kmeans;
   if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
@@ -487,7 +499,7 @@ static Status run_init(int argc, char **argv) {
   TRY(train_options_need_model(train, "astra-kmeans init"));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
-  if (!train->rotation && !train->prediction) TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */
+  TRY(refuse_mixture(train)); /* before the work, not after it */
   if (!kmeans.shared.overwrite) TRY(out_directory_free(train->out, OUT_CHECKPOINT, NULL));
   return with_session(&kmeans, make_codebooks);
 }

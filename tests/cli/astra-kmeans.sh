@@ -1,7 +1,7 @@
 #!/bin/bash
 # astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them, counts codes;
 # makes a checkpoint without training.
-# Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 120
+# Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
 . tests/cli/helpers.sh astra-kmeans
 column() { awk -v row="$1" -v column="$2" '$1 == row { print $column }' "$work/out" | tr -d %; } # of the table in $work/out
 
@@ -86,7 +86,7 @@ expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 cod
 expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; err "trained holds a checkpoint"
 ! grep -q k-means "$work/err" || report "clustered for a directory that holds a checkpoint"
 
-# ---- a whole checkpoint without training
+# ---- a full checkpoint without training
 expect "predictions" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; out "4 groups x 32 codewords x 8 numbers"; err "k-means of block 1"
 [ -e ready/model.safetensors ] && [ -e ready/frequencies.safetensors ] && [ ! -e ready/codebooks.safetensors ] || report "not a checkpoint"
 jq -e .astra.prediction ready/config.json >/dev/null || report "the configuration has no predictions"
@@ -98,6 +98,10 @@ run "training from it" 0 "$bin/astra-train" --model ready --dataset "$data" --ba
 jq -e .astra.prediction continued/config.json >/dev/null || report "the predictions are gone"
 expect "predictions again" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; err "--overwrite"
 expect "into its own weights" 2 init --model ready --dataset "$data" -g 4 -k 32 --prediction --out ready --overwrite; err "it starts from"
+expect "over a training" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out continued --overwrite; err "continued holds a training that can be resumed"
+cp ready/model.safetensors cut.safetensors && head -c 20000 cut.safetensors >ready/model.safetensors
+run "a truncated checkpoint" 1 "$bin/astra-infer" selftest --checkpoint ready; err "ready/model.safetensors"
+expect "predictions in its place" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready --overwrite -q; cmp -s ready/model.safetensors cut.safetensors || report "not the same checkpoint"
 expect "rotation" 0 init "${tiny[@]}" -g 4 -k 32 --rotation --out turned -q; jq -e '.astra.rotation and (.astra.prediction | not)' turned/config.json >/dev/null || report "no rotation"
 
 mkdir sharded && cp trained/*.json sharded/ && cp trained/model.safetensors sharded/model-00001-of-00001.safetensors

@@ -169,6 +169,16 @@ expect "what was made before" 0 --table ./own.json --out chosen --rows plain --s
 jq -e '[.rows[].row] == ["plain", "G=4", "bytes", "G=4-raster"]' <"$work/out" >/dev/null || report "not the rows that were made before"
 [ "$(grep -c "^| " chosen/results.md)" = 5 ] && [ "$(wc -l <chosen/results.csv)" = 5 ] || report "rows without figures, or not all"
 
+# The chart: the order of the rows does not change it; where the baseline has no figure of the paper it is another one.
+chart() { expect "$1" 0 --table ./"$2" --out run --seeds 3 --json; cp run/results.png "$3.png"; } # NAME FILE TO
+jq '.rows += [{"name": "again", "from": "G=4", "eval": {"nodes": 2, "layout": "raster"}, "x": 3}]' small.json >three.json; chart "three points" three.json first
+for figure in G=4:0.3 again:0.9 G=2:0.5; do jq ".top1 = ${figure#*:}" "run/seed-3/${figure%:*}.eval.json" >figure && mv figure "run/seed-3/${figure%:*}.eval.json"; done
+chart "three heights" three.json first
+jq '.rows |= [.[0], .[1], .[3], .[2]]' three.json >swapped.json; chart "rows in another order" swapped.json second
+cmp -s first.png second.png || report "the order of the rows changes the chart"
+jq 'del(.rows[0].paper)' three.json >alone.json; chart "a baseline without the paper's figure" alone.json third
+! cmp -s first.png third.png || report "the chart does not show changes"
+
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json

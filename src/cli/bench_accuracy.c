@@ -1,19 +1,15 @@
 /* The command accuracy: an experiment of the paper, or one of your own, from a file (docs/FORMATS.md, "Experiments"): every row is trained
  * and evaluated by the programs beside this one, with each seed, and the figures become a CSV, a table and a chart. What is done is kept,
  * so that a run which was interrupted goes on where it was. */
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/rng.h"
 #include "cli/bench.h"
 #include "cli/bench_experiment.h"
+#include "cli/bench_results.h"
 #include "cli/cli.h"
-#include "nn/json_build.h"
-#include "train/plot.h"
 #include <ctype.h>
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,8 +24,7 @@ enum { ARGUMENTS_MAX = 128 };
 typedef struct AccuracyCommand {
   const char *table, *out, *data_dir, *seeds, *rows;
   int64_t threads;
-  bool quick, dry_run, json;
-  char *folder; /* of the results */
+  bool dry_run, json;
 } AccuracyCommand;
 
 /* ---------------------------------------------------------------- command lines */
@@ -59,14 +54,11 @@ static void arguments_free(Arguments *a) {
   for (int i = 0; i < a->count; i++) free(a->list[i]);
 }
 
-/* Of --quick or not: results of another experiment are looked for where it would have put them beside these. */
-static const char *suffix_of(const AccuracyCommand *c) { return c->quick ? "-quick" : ""; }
-
 /* {data}, {seed} and {run:EXPERIMENT/ROW} of a text replaced: the data directory, this run's seed, and the checkpoint of another
  * experiment's row with the same seed, or with seed S: {run:EXPERIMENT/ROW@S}. *expanded: a fresh string. */
-static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, char **expanded) {
+static Status expand(const Experiment *e, const AccuracyCommand *c, const char *text, int64_t seed, char **expanded) {
   static const char accepted[] = "accepted in braces are {data}, {seed}, {run:EXPERIMENT/ROW} and {run:EXPERIMENT/ROW@SEED}";
-  const char *slash = strrchr(c->folder, '/');
+  const char *slash = strrchr(e->folder, '/');
   size_t size;
   FILE *out = open_memstream(expanded, &size);
   if (out == NULL) return status_no_memory(NULL, "a setting");
@@ -86,8 +78,9 @@ static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, c
       status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
     else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < end && experiment_is_name(at + 5, name - 5) &&
              experiment_is_name(at + name + 1, end - name - 1) && (end == length || isdigit((unsigned char)at[end + 1])))
-      fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - c->folder) + 1 : 0, c->folder, (int)(name - 5), at + 5, suffix_of(c),
-              end == length ? (long long)seed : strtoll(at + end + 1, &behind, 10), (int)(end - name - 1), at + name + 1);
+      fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - e->folder) + 1 : 0, e->folder, (int)(name - 5), at + 5,
+              experiment_suffix(e), end == length ? (long long)seed : strtoll(at + end + 1, &behind, 10), (int)(end - name - 1),
+              at + name + 1);
     else
       status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
     if (status == STATUS_OK && *at == '{' && end < length && *behind != '}')
@@ -100,7 +93,7 @@ static Status expand(const AccuracyCommand *c, const char *text, int64_t seed, c
 }
 
 /* Options of settings in the order of their names, so that equal settings are equal command lines: true is a flag, false its --no-. */
-static void add_settings(const AccuracyCommand *c, Arguments *a, json_t *settings, int64_t seed) {
+static void add_settings(const Experiment *e, const AccuracyCommand *c, Arguments *a, json_t *settings, int64_t seed) {
   const char *key;
   json_t *value;
   char *sorted = settings ? json_dumps(settings, JSON_SORT_KEYS) : NULL;
@@ -114,7 +107,7 @@ static void add_settings(const AccuracyCommand *c, Arguments *a, json_t *setting
       add_option(a, json_is_true(value) ? key : off, NULL);
       continue;
     }
-    if (json_is_string(value)) a->status = expand(c, json_string_value(value), seed, &text);
+    if (json_is_string(value)) a->status = expand(e, c, json_string_value(value), seed, &text);
     if (json_is_number(value)) text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
     add_option(a, key, NULL);
     add(a, text);
@@ -125,42 +118,35 @@ static void add_settings(const AccuracyCommand *c, Arguments *a, json_t *setting
 }
 
 /* Of all rows, of this one, and of --quick, the later ones before the earlier. */
-static json_t *merged_settings(const Experiment *e, const AccuracyCommand *c, const char *kind, json_t *own) {
+static json_t *merged_settings(const Experiment *e, const char *kind, json_t *own) {
   json_t *all = json_object(), *common = json_object_get(e->root, kind), *quick = json_object_get(json_object_get(e->root, "quick"), kind);
   if (all && common) json_object_update(all, common);
   if (all && own) json_object_update(all, own);
-  if (all && c->quick && quick) json_object_update(all, quick);
+  if (all && e->quick && quick) json_object_update(all, quick);
   return all;
-}
-
-/* OUT/seed-S/ROW, and a suffix behind it; a fresh string. */
-static char *place(const Experiment *e, const AccuracyCommand *c, int row, int seed, const char *suffix) {
-  char relative[2 * NAME_MAX_LENGTH + 32];
-  snprintf(relative, sizeof relative, "seed-%lld/%s%s", (long long)e->seeds[seed], e->row[row].name, suffix);
-  return files_join(c->folder, relative);
 }
 
 /* Where the model of a row lies, a fresh string: what it was trained to, or what it takes over untrained. */
 static Status model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed, char **model) {
   const Row *r = &e->row[row];
   if (!r->train && r->from) return model_of(e, c, experiment_find_row(e, r->from), seed, model);
-  if (!r->train) return expand(c, r->model, e->seeds[seed], model);
-  *model = place(e, c, row, seed, "");
+  if (!r->train) return expand(e, c, r->model, e->seeds[seed], model);
+  *model = experiment_place(e, row, seed, "");
   return *model ? STATUS_OK : status_no_memory(NULL, "a path");
 }
 
 static void train_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
   const Row *r = &e->row[row];
-  char *program = process_beside("astra-train"), *out = place(e, c, row, seed, ""), *from = NULL, number[32];
+  char *program = process_beside("astra-train"), *out = experiment_place(e, row, seed, ""), *from = NULL, number[32];
   if (r->from)
     a->status = model_of(e, c, experiment_find_row(e, r->from), seed, &from);
   else if (r->model)
-    a->status = expand(c, r->model, e->seeds[seed], &from);
-  json_t *settings = merged_settings(e, c, "train", r->train);
+    a->status = expand(e, c, r->model, e->seeds[seed], &from);
+  json_t *settings = merged_settings(e, "train", r->train);
   if (from && settings) json_object_set_new(settings, "model", json_string(from));
   if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
   add(a, program);
-  add_settings(c, a, settings, e->seeds[seed]);
+  add_settings(e, c, a, settings, e->seeds[seed]);
   snprintf(number, sizeof number, "%lld", (long long)e->seeds[seed]);
   add_option(a, "seed", number);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
@@ -175,14 +161,14 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
 
 static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
   const Evaluation *how = e->evaluation;
-  char *program = process_beside(how->program), *samples = place(e, c, row, seed, ".samples.csv"), *model = NULL;
-  char *folder = place(e, c, row, seed, ".eval");
+  char *program = process_beside(how->program), *samples = experiment_place(e, row, seed, ".samples.csv"), *model = NULL;
+  char *folder = experiment_place(e, row, seed, ".eval");
   a->status = model_of(e, c, row, seed, &model);
-  json_t *settings = merged_settings(e, c, "eval", e->row[row].eval);
+  json_t *settings = merged_settings(e, "eval", e->row[row].eval);
   add(a, program);
   add(a, how->command);
   add_option(a, how->model, model);
-  add_settings(c, a, settings, e->seeds[seed]);
+  add_settings(e, c, a, settings, e->seeds[seed]);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
   if (how->samples) add_option(a, "per-sample", samples);
   if (how->folder) add_option(a, "out", folder);
@@ -231,12 +217,12 @@ static void job_free(Job *job) {
 
 static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, int seed, Job *job) {
   if (e->row[row].of >= 0) row = e->row[row].of; /* whose evaluation it reads */
-  *job = (Job){.train_result = place(e, c, row, seed, ".train.json"),
-               .train_part = place(e, c, row, seed, ".part.json"),
-               .eval_result = place(e, c, row, seed, ".eval.json"),
-               .commands = place(e, c, row, seed, ".commands"),
-               .log = place(e, c, row, seed, ".log"),
-               .out = place(e, c, row, seed, ""),
+  *job = (Job){.train_result = experiment_place(e, row, seed, ".train.json"),
+               .train_part = experiment_place(e, row, seed, ".part.json"),
+               .eval_result = experiment_place(e, row, seed, ".eval.json"),
+               .commands = experiment_place(e, row, seed, ".commands"),
+               .log = experiment_place(e, row, seed, ".log"),
+               .out = experiment_place(e, row, seed, ""),
                .lines = json_object()};
   if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
   eval_arguments(e, c, row, seed, &job->eval);
@@ -273,10 +259,10 @@ static Status check_other(const Experiment *e, const AccuracyCommand *c, int row
   const char *model = e->row[row].model;
   char *path;
   if (model == NULL || strncmp(model, "{run:", 5) != 0) return STATUS_OK;
-  TRY(expand(c, model, e->seeds[seed], &path));
+  TRY(expand(e, c, model, e->seeds[seed], &path));
   Status status = files_is_dir(path) ? STATUS_OK
                                      : status_set(STATUS_NOT_FOUND, "%s is not there; make it first: astra-bench accuracy --table %.*s%s",
-                                                  path, (int)strcspn(model + 5, "/}"), model + 5, c->quick ? " --quick" : "");
+                                                  path, (int)strcspn(model + 5, "/}"), model + 5, e->quick ? " --quick" : "");
   free(path);
   return status;
 }
@@ -354,11 +340,14 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   json_decref(root);
   if (isnan(run->value))
     return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->row[row].figure);
-  if (job->train.count == 0) return STATUS_OK;
-  TRY(read_json(job->train_result, &root));
-  run->train_seconds = figure_at(root, "bench_seconds");
-  json_decref(root);
-  return STATUS_OK;
+  if (job->train.count) {
+    TRY(read_json(job->train_result, &root));
+    run->train_seconds = figure_at(root, "bench_seconds");
+    json_decref(root);
+  }
+  run->train_command = strdup(json_string_value(json_object_get(job->lines, "train")));
+  run->eval_command = strdup(json_string_value(json_object_get(job->lines, "eval")));
+  return run->train_command && run->eval_command ? STATUS_OK : status_no_memory(e->row[row].name, "its command lines");
 }
 
 /* What an earlier command with these settings left of a row that is not selected, or nothing. */
@@ -400,305 +389,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", number, name);
 }
 
-/* ---------------------------------------------------------------- what comes of it */
-
-typedef struct Mean {
-  double mean, deviation; /* NAN: none; the deviation of a single number is one */
-  int count;
-} Mean;
-
-/* Over the seeds that are done, of a row, or of its differences from another one (minus >= 0) with the same seed. */
-static Mean mean_of(const Experiment *e, int row, int minus) {
-  double sum = 0, squares = 0;
-  int n = 0;
-  for (int s = 0; s < e->seed_count; s++) {
-    double value = e->run[row][s].value - (minus >= 0 ? e->run[minus][s].value : 0);
-    if (isnan(value)) continue;
-    sum += value, squares += value * value, n++;
-  }
-  double mean = n ? sum / n : NAN, variance = n > 1 ? (squares - sum * mean) / (n - 1) : NAN;
-  return (Mean){mean, variance > 0 ? sqrt(variance) : n > 1 ? 0 : NAN, n};
-}
-
-/* ---- the difference from the baseline, bootstrapped over the samples of the test part */
-
-enum { RESAMPLES = 1000 };
-
-typedef struct Sample {
-  double items, correct, loss; /* as infer/evaluate.h writes them */
-} Sample;
-
-typedef struct Samples {
-  Sample *list;
-  size_t count, room;
-} Samples;
-
-static Status read_samples(const char *path, Samples *samples) {
-  char line[256];
-  FILE *file = fopen(path, "r");
-  *samples = (Samples){0};
-  if (file == NULL) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
-  Status status = STATUS_OK;
-  while (status == STATUS_OK && fgets(line, sizeof line, file)) {
-    double items, correct, loss;
-    if (sscanf(line, "%*d,%lf,%lf,%lf", &items, &correct, &loss) != 3) continue; /* the head */
-    status = ARRAY_RESERVE(samples->list, samples->count, 1, samples->room, "samples");
-    if (status == STATUS_OK) samples->list[samples->count++] = (Sample){items, correct, loss};
-  }
-  if (status == STATUS_OK && ferror(file)) status = status_set(STATUS_IO, "%s: cannot be read", path);
-  fclose(file);
-  return status;
-}
-
-/* What the row's figure is of sums over samples; NAN for one that is none. */
-static double figure_of(const Experiment *e, int row, Sample sum) {
-  const char *figure = e->row[row].figure;
-  if (strcmp(figure, "top1") == 0 || strcmp(figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
-  return strcmp(figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
-}
-
-/* Of one resampling, by its number: the same samples are drawn for both, and for all seeds, which share the test part. */
-static double resampled_difference(const Experiment *e, int row, const Samples *a, const Samples *b, int number) {
-  Sample of_a = {0}, of_b = {0};
-  Rng rng;
-  rng_init(&rng, 1, (uint64_t)number);
-  for (size_t i = 0; i < a->count; i++) {
-    size_t at = (size_t)rng_below(&rng, a->count);
-    of_a.items += a->list[at].items, of_a.correct += a->list[at].correct, of_a.loss += a->list[at].loss;
-    of_b.items += b->list[at].items, of_b.correct += b->list[at].correct, of_b.loss += b->list[at].loss;
-  }
-  return figure_of(e, row, of_a) - figure_of(e, row, of_b);
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-typedef struct Interval {
-  double low, high; /* NAN: none */
-} Interval;
-
-/* The middle 95% of the mean over seeds of row minus baseline. None where a figure is not of single samples, or samples are not the same.
- */
-static Status bootstrap(const Experiment *e, const AccuracyCommand *c, int row, Interval *interval) {
-  double mean[RESAMPLES] = {0};
-  int seeds = 0, baseline = e->row[row].baseline;
-  *interval = (Interval){NAN, NAN};
-  if (baseline < 0 || !e->evaluation->samples || e->row[row].of >= 0 || e->row[baseline].of >= 0) return STATUS_OK;
-  if (strcmp(e->row[row].figure, e->row[baseline].figure) != 0) return STATUS_OK;
-  for (int s = 0; s < e->seed_count; s++) {
-    if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
-    char *path = place(e, c, row, s, ".samples.csv"), *base_path = place(e, c, baseline, s, ".samples.csv");
-    Samples ours = {0}, base = {0};
-    Status status = path && base_path ? read_samples(path, &ours) : status_no_memory(NULL, "a path");
-    if (status == STATUS_OK) status = read_samples(base_path, &base);
-    bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
-    for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, row, &ours, &base, i);
-    seeds += alike;
-    free(path), free(base_path), free(ours.list), free(base.list);
-    TRY(status);
-    if (!alike) return STATUS_OK;
-  }
-  for (int i = 0; i < RESAMPLES; i++)
-    if (isnan(mean[i])) return STATUS_OK;
-  if (seeds == 0) return STATUS_OK;
-  qsort(mean, RESAMPLES, sizeof *mean, by_size);
-  *interval = (Interval){mean[RESAMPLES / 40] / seeds, mean[RESAMPLES - 1 - RESAMPLES / 40] / seeds};
-  return STATUS_OK;
-}
-
-static void write_quoted(FILE *out, const char *text) { /* as CSV wants it */
-  putc('"', out);
-  for (; *text; text++) {
-    if (*text == '"') putc('"', out);
-    putc(*text, out);
-  }
-  putc('"', out);
-}
-
-/* Nothing where they are not known: of a program that ended before the bench could note them. */
-static void write_seconds(FILE *out, double seconds) {
-  if (!isnan(seconds)) fprintf(out, "%.1f", seconds);
-  putc(',', out);
-}
-
-static Status write_row_csv(const Experiment *e, const AccuracyCommand *c, FILE *out, int row, int seed) {
-  const Run *run = &e->run[row][seed];
-  Job job;
-  if (isnan(run->value)) return STATUS_OK;
-  Status status = job_make(e, c, row, seed, &job);
-  if (status == STATUS_OK) {
-    fprintf(out, "%s,", e->row[row].name);
-    if (run->commit[0]) write_quoted(out, run->commit);
-    fprintf(out, ",%lld,", (long long)e->seeds[seed]);
-    if (!isnan(e->row[row].x)) fprintf(out, "%.9g", e->row[row].x);
-    fprintf(out, ",%s,%.9g,", e->row[row].figure, run->value);
-    write_seconds(out, run->train_seconds);
-    write_seconds(out, run->eval_seconds);
-    fprintf(out, "%d,", (int)c->quick);
-    write_quoted(out, json_string_value(json_object_get(job.lines, "train")));
-    putc(',', out);
-    write_quoted(out, json_string_value(json_object_get(job.lines, "eval")));
-    putc('\n', out);
-  }
-  job_free(&job);
-  return status;
-}
-
-static Status write_csv(const Experiment *e, const AccuracyCommand *c, FILE *out) {
-  fputs("row,commit,seed,x,figure,value,train_seconds,eval_seconds,quick,train_command,eval_command\n", out);
-  for (int row = 0; row < e->count; row++)
-    for (int s = 0; s < e->seed_count; s++) TRY(write_row_csv(e, c, out, row, s));
-  return STATUS_OK;
-}
-
-static void write_mean(FILE *out, Mean m, bool sign) {
-  if (m.count == 0) {
-    fputs(" - |", out);
-    return;
-  }
-  fprintf(out, sign ? " %+.2f" : " %.2f", m.mean);
-  if (m.count > 1) fprintf(out, " ± %.2f", m.deviation);
-  fputs(" |", out);
-}
-
-static Status write_table(const Experiment *e, const AccuracyCommand *c, FILE *out) {
-  fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
-  if (c->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
-  fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", c->table,
-          c->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
-  fprintf(out, "| row | %s | ours |", e->x_label);
-  if (e->has_baselines)
-    fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");
-  fprintf(out, " paper%s%s |", e->paper[0] ? ": " : "", e->paper);
-  if (e->has_baselines) fprintf(out, " paper, against its baseline |");
-  fputs(e->has_baselines ? " seeds |\n|---|---|---|---|---|---|---|---|\n" : " seeds |\n|---|---|---|---|---|\n", out);
-  for (int i = 0; i < e->count; i++) {
-    Mean m = mean_of(e, i, -1);
-    const Row *row = &e->row[i];
-    if (m.count == 0) continue;
-    fprintf(out, "| %s |", row->name);
-    isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
-    write_mean(out, m, false);
-    if (e->has_baselines) {
-      Interval interval = {NAN, NAN};
-      TRY(bootstrap(e, c, i, &interval));
-      if (row->baseline >= 0 && row->baseline != e->baseline) fprintf(out, " %s:", e->row[row->baseline].name);
-      write_mean(out, row->baseline < 0 ? (Mean){0} : mean_of(e, i, row->baseline), true);
-      isnan(interval.low) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f to %+.2f |", interval.low, interval.high);
-    }
-    isnan(row->paper) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.2f |", row->paper);
-    if (e->has_baselines) {
-      double difference = row->baseline < 0 ? NAN : row->paper - e->row[row->baseline].paper;
-      isnan(difference) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f |", difference);
-    }
-    fprintf(out, " %d |\n", m.count);
-  }
-  return STATUS_OK;
-}
-
-/* What a figure has become since the baseline's: in its unit, or, as of perplexities, which have none, in percent. */
-static double change(const Experiment *e, double value, double baseline) {
-  return e->unit[0] ? value - baseline : 100 * (value / baseline - 1);
-}
-
-/* Moves the point behind the first n to its place among them, so that x rises. */
-static void place_by_x(double *x, double *ours, double *paper, size_t n) {
-  for (size_t i = n; i > 0 && x[i - 1] > x[i]; i--) {
-    double *const columns[] = {x, ours, paper};
-    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
-      double later = columns[c][i - 1];
-      columns[c][i - 1] = columns[c][i];
-      columns[c][i] = later;
-    }
-  }
-}
-
-/* Rows that have an x, as a line beside the paper's. Its models are others: where both have a baseline, the change since is drawn. */
-static Status write_chart(const Experiment *e, const char *path) {
-  double x[ROWS_MAX], ours[ROWS_MAX], paper[ROWS_MAX];
-  size_t n = 0, of_paper = 0;
-  double low = INFINITY, high = 0;
-  const Mean base = e->baseline < 0 ? (Mean){0} : mean_of(e, e->baseline, -1);
-  const bool changes = base.count > 0 && !isnan(e->row[e->baseline].paper);
-  for (int i = 0; i < e->count; i++) {
-    Mean m = mean_of(e, i, -1);
-    if (isnan(e->row[i].x) || m.count == 0) continue;
-    x[n] = e->row[i].x, ours[n] = m.mean, paper[n] = e->row[i].paper;
-    if (changes) ours[n] = change(e, base.mean + mean_of(e, i, e->baseline).mean, base.mean);
-    if (changes) paper[n] = change(e, paper[n], e->row[e->baseline].paper);
-    low = fmin(low, x[n]), high = fmax(high, x[n]);
-    of_paper += !isnan(paper[n]);
-    place_by_x(x, ours, paper, n++);
-  }
-  if (n < 2) return STATUS_OK;
-  const PlotSeries series[] = {{.name = "ours", .x = x, .y = ours, .count = n, .points = true},
-                               {.name = "paper", .x = x, .y = paper, .count = n, .points = true, .style = PLOT_DASHED}};
-  char label[2 * NAME_MAX_LENGTH];
-  if (changes)
-    snprintf(label, sizeof label, "%s, %s against %s", e->figure, e->unit[0] ? e->unit : "%", e->row[e->baseline].name);
-  else
-    snprintf(label, sizeof label, "%s %s", e->figure, e->unit);
-  const PlotPanel panel = {.title = "",
-                           .x_label = e->x_label,
-                           .y_label = label,
-                           .series = series,
-                           .count = of_paper ? 2 : 1,
-                           .log_x = low > 0 && high > 8 * low};
-  return plot_save(path, e->title, &panel, 1, 720, 460);
-}
-
-static Status write_beside(const Experiment *e, const AccuracyCommand *c, const char *name,
-                           Status (*write)(const Experiment *, const AccuracyCommand *, FILE *)) {
-  char *path = files_join(c->folder, name);
-  FileWriter writer;
-  Status status = path ? files_create(&writer, path) : status_no_memory(NULL, "a path");
-  if (status == STATUS_OK) {
-    status = write(e, c, writer.stream);
-    if (status == STATUS_OK)
-      status = files_commit(&writer);
-    else
-      files_abort(&writer);
-  }
-  free(path);
-  return status;
-}
-
-static Status print_json(const Experiment *e, const AccuracyCommand *c) {
-  json_t *rows = json_array();
-  for (int i = 0; i < e->count; i++) {
-    Mean m = mean_of(e, i, -1);
-    if (m.count == 0) continue;
-    json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
-                            json_build_number(m.deviation));
-    if (e->has_baselines) {
-      Interval interval = {NAN, NAN};
-      int baseline = e->row[i].baseline;
-      Status status = bootstrap(e, c, i, &interval);
-      if (status != STATUS_OK) return json_decref(row), json_decref(rows), status;
-      json_build_put(&row, "difference", baseline < 0 ? json_null() : json_build_number(mean_of(e, i, baseline).mean));
-      json_build_put(&row, "difference_low", json_build_number(interval.low));
-      json_build_put(&row, "difference_high", json_build_number(interval.high));
-    }
-    json_build_put(&row, "paper", json_build_number(e->row[i].paper));
-    json_build_append(&rows, row);
-  }
-  return json_build_print(json_pack("{s:s, s:s, s:b, s:s, s:o}", "table", c->table, "out", c->folder, "quick", (int)c->quick, "figure",
-                                    e->figure, "rows", rows));
-}
-
 /* ---------------------------------------------------------------- the command */
-
-static Status choose_folder(AccuracyCommand *c) {
-  const char *base = strrchr(c->table, '/');
-  char name[2 * NAME_MAX_LENGTH];
-  snprintf(name, sizeof name, "runs/%.*s%s", (int)strcspn(base ? base + 1 : c->table, "."), base ? base + 1 : c->table, suffix_of(c));
-  c->folder = strdup(c->out ? c->out : name);
-  if (c->folder == NULL) return status_no_memory(NULL, "a path");
-  for (size_t length = strlen(c->folder); length > 1 && c->folder[length - 1] == '/';) c->folder[--length] = '\0';
-  return STATUS_OK;
-}
 
 static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++)
@@ -716,8 +407,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
 
 /* Seed by seed, so that after the first there is a whole table. */
 static Status run_all(Experiment *e, const AccuracyCommand *c) {
-  char *chart = files_join(c->folder, "results.png");
-  Status status = chart ? STATUS_OK : status_no_memory(NULL, "a path");
+  Status status = STATUS_OK;
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++)
       if (!e->row[row].selected) status = read_earlier(e, c, row, s, &e->run[row][s]);
@@ -725,31 +415,29 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
       if (!e->row[row].selected) continue;
       status = run_job(e, c, row, s, &e->run[row][s]);
-      if (status == STATUS_OK) status = write_beside(e, c, "results.csv", write_csv);
-      if (status == STATUS_OK) status = write_beside(e, c, "results.md", write_table);
-      if (status == STATUS_OK) status = write_chart(e, chart);
+      if (status == STATUS_OK) status = results_write(e, c->table);
     }
-  free(chart);
   TRY(status);
-  if (c->json) return print_json(e, c);
-  TRY(write_table(e, c, stdout));
-  log_info("%s: results.md, results.csv and, for rows with an x, results.png", c->folder);
+  if (c->json) return results_print_json(e, c->table);
+  TRY(results_print(e, c->table));
+  log_info("%s: results.md, results.csv, metrics.csv and, for rows with an x, results.png", e->folder);
   return STATUS_OK;
 }
 
 static Status run_accuracy(int argc, char **argv) {
   AccuracyCommand c = {0};
+  bool quick = false;
   Option options[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "experiment that comes with the programs, or a file of your own"},
       {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
       {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
-      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
+      {OPTION_FLAG, "quick", 0, &quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
       {OPTION_GROUP, .help = "Results"},
-      {OPTION_TEXT, "out", 'o', &c.out, "DIR", .help = "checkpoints, results.csv, results.md, results.png (default: runs/NAME)"},
+      {OPTION_TEXT, "out", 'o', &c.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
       {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
@@ -761,15 +449,15 @@ static Status run_accuracy(int argc, char **argv) {
     return status_set(STATUS_BAD_USAGE, "--table NAME is missing: an experiment, as in --table cifar100-groups, or a file");
   Experiment *e = calloc(1, sizeof *e);
   if (e == NULL) return status_no_memory(NULL, "an experiment");
+  e->quick = quick;
   Status status = experiment_read(e, c.table);
-  if (status == STATUS_OK) status = experiment_choose_seeds(e, c.seeds, c.quick);
+  if (status == STATUS_OK) status = experiment_choose_seeds(e, c.seeds);
   if (status == STATUS_OK) status = experiment_choose_rows(e, c.rows);
-  if (status == STATUS_OK) status = choose_folder(&c);
+  if (status == STATUS_OK) status = experiment_choose_folder(e, c.table, c.out);
   if (status == STATUS_OK) status = c.dry_run ? print_plan(e, &c) : run_all(e, &c);
-  if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", c.folder);
-  json_decref(e->root);
+  if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
+  experiment_free(e);
   free(e);
-  free(c.folder);
   return status;
 }
 

@@ -162,10 +162,17 @@ Status experiment_read(Experiment *e, const char *name) {
   return status;
 }
 
+void experiment_free(Experiment *e) {
+  for (int row = 0; row < e->count; row++)
+    for (int s = 0; s < SEEDS_MAX; s++) free(e->run[row][s].train_command), free(e->run[row][s].eval_command);
+  free(e->folder);
+  json_decref(e->root);
+}
+
 /* ---------------------------------------------------------------- choosing */
 
-Status experiment_choose_seeds(Experiment *e, const char *seeds, bool quick) {
-  if (quick && seeds == NULL) e->seed_count = 1;
+Status experiment_choose_seeds(Experiment *e, const char *seeds) {
+  if (e->quick && seeds == NULL) e->seed_count = 1;
   if (seeds == NULL) return STATUS_OK;
   const char *at = seeds;
   for (e->seed_count = 0;; at++) {
@@ -204,4 +211,24 @@ Status experiment_choose_rows(Experiment *e, const char *rows) {
     at += length;
     if (*at == '\0') return STATUS_OK;
   }
+}
+
+/* ---------------------------------------------------------------- folders */
+
+const char *experiment_suffix(const Experiment *e) { return e->quick ? "-quick" : ""; }
+
+Status experiment_choose_folder(Experiment *e, const char *name, const char *out) {
+  const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+  char own[2 * NAME_MAX_LENGTH];
+  snprintf(own, sizeof own, "runs/%.*s%s", (int)strcspn(base, "."), base, experiment_suffix(e));
+  e->folder = strdup(out ? out : own);
+  if (e->folder == NULL) return status_no_memory(NULL, "a path");
+  for (size_t length = strlen(e->folder); length > 1 && e->folder[length - 1] == '/';) e->folder[--length] = '\0';
+  return STATUS_OK;
+}
+
+char *experiment_place(const Experiment *e, int row, int seed, const char *suffix) {
+  char relative[2 * NAME_MAX_LENGTH + 32];
+  snprintf(relative, sizeof relative, "seed-%lld/%s%s", (long long)e->seeds[seed], e->row[row].name, suffix);
+  return files_join(e->folder, relative);
 }

@@ -1,4 +1,5 @@
-/* An experiment as its file describes it (docs/FORMATS.md, "Experiments"): rows, seeds, settings, and room for the figures of its runs. */
+/* An experiment as its file describes it (docs/FORMATS.md, "Experiments"): rows, seeds, settings, the folder of its results, and room for
+ * the figures of its runs. */
 #ifndef CLI_BENCH_EXPERIMENT_H
 #define CLI_BENCH_EXPERIMENT_H
 #include "base/status.h"
@@ -31,11 +32,14 @@ enum { COMMIT_MAX = 64 };
 typedef struct Run {
   double value; /* the figure; NAN: not there yet */
   double train_seconds, eval_seconds;
-  char commit[COMMIT_MAX]; /* of the programs that evaluated; "": not known */
+  char commit[COMMIT_MAX];            /* of the programs that evaluated; "": not known */
+  char *train_command, *eval_command; /* as a shell takes them; NULL until there is a value */
 } Run;
 
 typedef struct Experiment {
   json_t *root;
+  char *folder; /* of the results */
+  bool quick;   /* a few steps with one seed */
   const char *title, *about, *paper, *figure, *unit, *x_label;
   const Evaluation *evaluation;
   double scale;
@@ -48,15 +52,27 @@ typedef struct Experiment {
   Run run[ROWS_MAX][SEEDS_MAX];
 } Experiment;
 
-/* Into an empty experiment (all zero), whose runs are NAN. name: one that comes with the programs, or a file's path. NOT_FOUND, or BAD_FILE
- * that names the file and what is wrong. root is the caller's to json_decref, also then: all texts are its. */
+/* Into an empty experiment (all zero but quick), whose runs are NAN. name: one that comes with the programs, or a file's path. NOT_FOUND,
+ * or BAD_FILE that names the file and what is wrong. All texts are root's; experiment_free is the caller's, also after an error. */
 Status experiment_read(Experiment *e, const char *name);
 
-/* seeds: "1,2,3" in place of the file's, or NULL; quick: one of the file's. BAD_USAGE names --seeds. */
-Status experiment_choose_seeds(Experiment *e, const char *seeds, bool quick);
+/* Releases what it holds; the struct itself is the caller's. */
+void experiment_free(Experiment *e);
+
+/* seeds: "1,2,3" in place of the file's (one of them under quick), or NULL. BAD_USAGE names --seeds. */
+Status experiment_choose_seeds(Experiment *e, const char *seeds);
+
+/* Sets the folder of the results: out, or runs/NAME after the experiment `name` (runs/NAME-quick under quick). */
+Status experiment_choose_folder(Experiment *e, const char *name, const char *out);
 
 /* Selects the rows of "A,B" and those they depend on, or all (NULL). BAD_USAGE names --rows. */
 Status experiment_choose_rows(Experiment *e, const char *rows);
+
+/* FOLDER/seed-S/ROW and a suffix behind it, a fresh string; NULL: no memory. seed: index in seeds. */
+char *experiment_place(const Experiment *e, int row, int seed, const char *suffix);
+
+/* Suffix of the folder names of experiments: "-quick" or nothing. */
+const char *experiment_suffix(const Experiment *e);
 
 /* Index of the row of that name, or -1 (also for NULL). */
 int experiment_find_row(const Experiment *e, const char *name);

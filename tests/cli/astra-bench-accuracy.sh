@@ -124,6 +124,10 @@ expect "the experiment" 0 --table ./small.json --out run
 out "^| plain | - | [0-9.]* ± [0-9.]* | - | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-][0-9.]* ± [0-9.]* | [+-][0-9.]* to [+-][0-9.]* | 88.50 | -1.50 | 2 |$"
 cmp -s "$work/out" run/results.md || report "results.md is not what was printed"
 [ "$(wc -l <run/results.csv)" = 7 ] || report "not a CSV row a run"
+[ "$(tail -n +2 run/metrics.csv | wc -l)" = "$(cat run/seed-?/*/metrics.csv | grep -vc '^step')" ] || report "metrics of other trainings, or not of all"
+[ "$(head -n 1 run/metrics.csv | cut -d, -f1-3)" = row,seed,step ] || report "the metrics' columns are $(head -n 1 run/metrics.csv)"
+losses() { awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "loss") at = i; next } { print $at }'; }
+cmp -s <(grep -e '^row,' -e '^G=2,5,' run/metrics.csv | losses) <(losses <run/seed-5/G=2/metrics.csv) || report "other losses than those of the training"
 commit=$(cat "$bin/../commit")
 [ "$(cut -d, -f2 run/results.csv | sort -u | tr '\n' ' ')" = "$(printf '%s\n' ${commit:+"\"$commit\""} commit | sort | tr '\n' ' ')" ] || [ -z "$commit" ] ||
   report "another commit than that of the programs"

@@ -21,7 +21,7 @@ for bits in int8 int4; do
 done
 holds "$(size int4) < $(size int8) && $(size int8) < 0.65 * $(size "$mini")"
 expect "pictures" 0 -c vit-cifar-g8 -o pictures --json
-jq -e '.matrices == 36 and .weights == "int8" and .bytes_after < 0.55 * .bytes_before' "$work/out" >/dev/null || report "not 36 matrices"
+jq -e '.matrices == 59 and .weights == "int8" and .bytes_after < 0.55 * .bytes_before' "$work/out" >/dev/null || report "not 59 matrices"
 run "a picture" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
 
 expect "what is there" 1 -c "$mini" -o int8; err "int8"

@@ -436,9 +436,10 @@ static const PlotColour PANEL_INK = {38, 43, 51};
 
 static const PlotColour grid = {228, 231, 236}, frame = {168, 174, 184};
 
-/* Told apart by people with any colour vision, and in this order on white (Okabe and Ito's, darkened where pale). */
-static const PlotColour palette[] = {{0, 98, 178},   {213, 94, 0},  {0, 138, 100}, {190, 90, 150},
-                                     {60, 160, 220}, {196, 140, 0}, {90, 70, 170}, {110, 110, 110}};
+/* The first eight are told apart by people with any colour vision, in this order on white (Okabe and Ito's, darkened where pale); ten
+ * because a latency figure has ten strategies. */
+static const PlotColour palette[] = {{0, 98, 178},  {213, 94, 0},  {0, 138, 100},   {190, 90, 150}, {60, 160, 220},
+                                     {196, 140, 0}, {90, 70, 170}, {110, 110, 110}, {150, 32, 60},  {122, 148, 20}};
 enum { COLOURS = sizeof palette / sizeof *palette };
 
 static const PlotText small_text = {1, 1.15, {96, 103, 114}, false};

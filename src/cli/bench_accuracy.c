@@ -24,7 +24,7 @@ enum { ARGUMENTS_MAX = 128 };
 typedef struct AccuracyCommand {
   const char *table, *out, *data_dir, *seeds, *rows;
   int64_t threads;
-  bool dry_run, json;
+  bool quick, dry_run, json;
 } AccuracyCommand;
 
 /* ---------------------------------------------------------------- command lines */
@@ -424,15 +424,62 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
+static Status run_table(const AccuracyCommand *c) {
+  Experiment *e = calloc(1, sizeof *e);
+  if (e == NULL) return status_no_memory(NULL, "an experiment");
+  e->quick = c->quick;
+  Status status = experiment_read(e, c->table);
+  if (status == STATUS_OK) status = experiment_choose_seeds(e, c->seeds);
+  if (status == STATUS_OK) status = experiment_choose_rows(e, c->rows);
+  if (status == STATUS_OK) status = experiment_choose_folder(e, c->table, c->out);
+  if (status == STATUS_OK) status = c->dry_run ? print_plan(e, c) : run_all(e, c);
+  if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
+  experiment_free(e);
+  free(e);
+  return status;
+}
+
+/* Every table that comes with the programs, each after those whose models it starts from. One that fails (its data or models are not there)
+ * does not keep the others from being made. */
+static Status run_every_table(const AccuracyCommand *c) {
+  char **names, failed[32 * NAME_MAX_LENGTH] = "";
+  size_t count, failures = 0;
+  if (c->rows || c->json) return status_set(STATUS_BAD_USAGE, "--table all cannot be combined with --%s", c->rows ? "rows" : "json");
+  TRY(experiment_names(&names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    char folder[NAME_MAX_LENGTH + 8];
+    snprintf(folder, sizeof folder, "%s%s", names[i], c->quick ? "-quick" : "");
+    AccuracyCommand one = *c;
+    char *out = c->out ? files_join(c->out, folder) : NULL;
+    one.table = names[i], one.out = out;
+    if (!c->dry_run) log_info("table %zu of %zu: %s", i + 1, count, names[i]);
+    const Status made = c->out && !out ? status_no_memory(NULL, "a path") : run_table(&one);
+    free(out);
+    if (made == STATUS_OK) continue;
+    if (made == STATUS_INTERRUPTED || made == STATUS_BAD_USAGE || made == STATUS_NO_MEMORY) {
+      status = made;
+      break;
+    }
+    log_warning("%s: %s", names[i], status_message());
+    const size_t length = strlen(failed);
+    snprintf(failed + length, sizeof failed - length, "%s%s", failures++ ? ", " : "", names[i]);
+  }
+  if (status == STATUS_OK && failures)
+    status = status_set(STATUS_NOT_FOUND, "%zu of %zu tables failed, as said above: %s; the same command makes what is missing", failures,
+                        count, failed);
+  files_list_free(names, count);
+  return status;
+}
+
 static Status run_accuracy(int argc, char **argv) {
   AccuracyCommand c = {0};
-  bool quick = false;
   Option options[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE", .help = "experiment that comes with the programs, or a file of your own"},
+      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE|all", .help = "experiment that comes with the programs, a file of your own, or all"},
       {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
       {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
-      {OPTION_FLAG, "quick", 0, &quick, .help = "a few steps with one seed, to check that everything runs"},
+      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
@@ -447,18 +494,7 @@ static Status run_accuracy(int argc, char **argv) {
   TRY(cli_parse(options, argc, argv));
   if (c.table == NULL)
     return status_set(STATUS_BAD_USAGE, "--table NAME is missing: an experiment, as in --table cifar100-groups, or a file");
-  Experiment *e = calloc(1, sizeof *e);
-  if (e == NULL) return status_no_memory(NULL, "an experiment");
-  e->quick = quick;
-  Status status = experiment_read(e, c.table);
-  if (status == STATUS_OK) status = experiment_choose_seeds(e, c.seeds);
-  if (status == STATUS_OK) status = experiment_choose_rows(e, c.rows);
-  if (status == STATUS_OK) status = experiment_choose_folder(e, c.table, c.out);
-  if (status == STATUS_OK) status = c.dry_run ? print_plan(e, &c) : run_all(e, &c);
-  if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
-  experiment_free(e);
-  free(e);
-  return status;
+  return strcmp(c.table, "all") == 0 ? run_every_table(&c) : run_table(&c);
 }
 
 const CliCommand bench_accuracy_command = {"accuracy", "run an experiment: train, adapt and evaluate its rows with several seeds",

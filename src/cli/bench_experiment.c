@@ -169,6 +169,65 @@ void experiment_free(Experiment *e) {
   json_decref(e->root);
 }
 
+/* ---------------------------------------------------------------- all that come with the programs */
+
+/* Whether a row of the experiment starts from a model of one of these others. */
+static Status waits_for(const char *name, char *const *others, size_t count, bool *waits) {
+  Experiment *e = calloc(1, sizeof *e);
+  if (e == NULL) return status_no_memory(NULL, "an experiment");
+  Status status = experiment_read(e, name);
+  *waits = false;
+  for (int row = 0; status == STATUS_OK && row < e->count; row++) {
+    const char *model = e->row[row].model;
+    if (model == NULL || strncmp(model, "{run:", 5) != 0) continue;
+    for (size_t i = 0; i < count; i++)
+      *waits |= strncmp(model + 5, others[i], strlen(others[i])) == 0 && model[5 + strlen(others[i])] == '/';
+  }
+  experiment_free(e);
+  free(e);
+  return status;
+}
+
+/* From names in any order, in place: of those left, the first that waits for none of them is next. */
+static Status order_names(char **names, size_t count) {
+  for (size_t done = 0; done < count; done++) {
+    bool waits = true;
+    size_t next = done;
+    for (; next < count; next++) {
+      TRY(waits_for(names[next], names + done, count - done, &waits));
+      if (!waits) break;
+    }
+    if (waits) return status_set(STATUS_BAD_FILE, "%s.json: it and other experiments start from each other's models", names[done]);
+    char *const name = names[next];
+    memmove(names + done + 1, names + done, (next - done) * sizeof *names);
+    names[done] = name;
+  }
+  return STATUS_OK;
+}
+
+Status experiment_names(char ***names, size_t *count) {
+  static const char ending[] = ".json";
+  char *folder, **files;
+  size_t all;
+  TRY(data_paths_find("experiments", ".", NULL, &folder));
+  Status status = files_list(folder, &files, &all);
+  free(folder);
+  TRY(status);
+  *names = files, *count = 0;
+  for (size_t i = 0; i < all; i++) {
+    const size_t length = strlen(files[i]), stem = length < sizeof ending ? 0 : length - (sizeof ending - 1);
+    if (stem > 0 && strcmp(files[i] + stem, ending) == 0) {
+      files[i][stem] = '\0';
+      files[(*count)++] = files[i];
+    } else {
+      free(files[i]);
+    }
+  }
+  status = order_names(*names, *count);
+  if (status != STATUS_OK) files_list_free(*names, *count);
+  return status;
+}
+
 /* ---------------------------------------------------------------- choosing */
 
 Status experiment_choose_seeds(Experiment *e, const char *seeds) {

@@ -59,6 +59,10 @@ Status experiment_read(Experiment *e, const char *name);
 /* Releases what it holds; the struct itself is the caller's. */
 void experiment_free(Experiment *e);
 
+/* Names of the experiments that come with the programs, each after those whose models its rows start from ({run:NAME/ROW}), otherwise by
+ * name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_read. */
+Status experiment_names(char ***names, size_t *count);
+
 /* seeds: "1,2,3" in place of the file's (one of them under quick), or NULL. BAD_USAGE names --seeds. */
 Status experiment_choose_seeds(Experiment *e, const char *seeds);
 

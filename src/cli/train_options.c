@@ -25,7 +25,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text for evaluation (default: the data set's validation part)"},
       {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .min = 0, .max = INT32_MAX,
        .help = "hold out N training samples for evaluation; 0: evaluate on the test part"},
-      {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "tokenizer file or directory (default: the model's own)"},
+      {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "tokenizer file or directory, or installed model (default: the model's own)"},
       {OPTION_INT, "context", 0, &t->context, "N", .min = 0, .max = 1 << 20, .help = "tokens per window of text; 0: the model's context"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "initial weights: directory, .safetensors or GGUF file, random or mimetic"},

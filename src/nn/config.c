@@ -32,17 +32,19 @@ typedef struct Decoder {
   int64_t begin_id, end_id; /* -1: the tokenizer says */
 } Decoder;
 
-/* Of a small model an untied vocabulary would be a good part of all parameters, so llama-mini is tied. */
+/* Of a small model an untied vocabulary would be a good part of all parameters, so the small ones are tied. */
 static const Decoder decoders[] = {
     {"gpt2", MODEL_GPT2, 768, 12, 12, 12, 3072, 50257, 1024, 0, true, 50256, 50256},
     {"gpt2-medium", MODEL_GPT2, 1024, 24, 16, 16, 4096, 50257, 1024, 0, true, 50256, 50256},
     {"gpt2-mini", MODEL_GPT2, 256, 6, 4, 4, 1024, 4096, 512, 0, true, -1, -1},
+    {"gpt2-15m", MODEL_GPT2, 384, 7, 6, 6, 1536, 4096, 512, 0, true, -1, -1},
     {"llama-3-8b", MODEL_LLAMA, 4096, 32, 32, 8, 14336, 128256, 8192, 500000, false, 128000, 128001},
     {"llama-mini", MODEL_LLAMA, 256, 6, 8, 4, 688, 4096, 512, 10000, true, -1, -1},
+    {"llama-15m", MODEL_LLAMA, 384, 8, 6, 2, 1024, 4096, 512, 10000, true, -1, -1},
 };
 
 const char *config_preset_names(void) {
-  return "vit-base, vit-small, vit-tiny, vit-cifar, gpt2, gpt2-medium, gpt2-mini, llama-3-8b, llama-mini";
+  return "vit-base, vit-small, vit-tiny, vit-cifar, gpt2, gpt2-medium, gpt2-mini, gpt2-15m, llama-3-8b, llama-mini, llama-15m";
 }
 
 /* The paper's settings, without groups: a plain model until they are chosen. */

@@ -177,24 +177,28 @@ static Status try_beside(const char *weights, Tokenizer **tokenizer) {
   return status;
 }
 
+/* That of an installed checkpoint; *tokenizer stays NULL where none has this name. */
+static Status try_installed(const char *name, const char *data_dir, Tokenizer **tokenizer) {
+  char *found = NULL;
+  if (checkpoint_is_path(name) || data_paths_find("checkpoints", name, data_dir, &found) != STATUS_OK) return STATUS_OK;
+  Status status = try_directory(found, tokenizer);
+  free(found);
+  return status;
+}
+
 /* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's
  * name. NOT_FOUND says where it was looked for. */
 static Status open_tokenizer(Session *session) {
   const TrainOptions *options = &session->options;
   Tokenizer **tokenizer = &session->tokenizer;
   if (options->tokenizer != NULL) {
-    Status status = tokenizer_open(tokenizer, options->tokenizer);
+    Status status = files_exists(options->tokenizer) ? STATUS_OK : try_installed(options->tokenizer, options->data_dir, tokenizer);
+    if (status == STATUS_OK && *tokenizer == NULL) status = tokenizer_open(tokenizer, options->tokenizer);
     return status == STATUS_OK ? status : status_wrap(status, "--tokenizer %s", options->tokenizer);
   }
   TRY(try_beside(options->init, tokenizer));
   if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
-  char *found = NULL;
-  if (*tokenizer == NULL && !checkpoint_is_path(options->model) &&
-      data_paths_find("checkpoints", options->model, options->data_dir, &found) == STATUS_OK) {
-    Status status = try_directory(found, tokenizer);
-    free(found);
-    TRY(status);
-  }
+  if (*tokenizer == NULL) TRY(try_installed(options->model, options->data_dir, tokenizer));
   if (*tokenizer != NULL) return STATUS_OK;
   return status_set(
       STATUS_NOT_FOUND,

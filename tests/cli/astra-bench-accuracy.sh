@@ -76,7 +76,7 @@ done
 list=$root/docs/results/README.md
 name="docs/results/README.md"
 for table in $(grep -oE -e '--table [a-z0-9-]+' "$list" | sort -u | cut -d' ' -f2); do
-  [ -e "$root/experiments/$table.json" ] || report "there is no experiment $table"
+  [ "$table" = all ] || [ -e "$root/experiments/$table.json" ] || report "there is no experiment $table"
 done
 for file in "$root"/experiments/*.json; do
   table=$(basename "$file" .json)
@@ -206,6 +206,23 @@ grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/
 holds "$(jq .bench_seconds long/seed-3/plain.train.json) > 1000"; holds "$(jq .bench_seconds long/seed-3/G=4.train.json) < 1000"
 [ ! -e long/seed-3/plain.part.json ] || report "the seconds of a part are left behind a whole run"
 [ "$(tail -n +2 long/seed-3/plain/metrics.csv | awk -F, 'seen[$1 "," $2]++' | wc -l)" = 0 ] || report "steps stand twice in metrics.csv"
+
+# All tables, here of another folder: each after the one whose model it starts from; one fails.
+mkdir -p "$ASTRA_HOME/experiments"
+experiment "" >"$ASTRA_HOME/experiments/second.json"
+for pair in first:second/G=4 third:none/plain; do
+  cat >"$ASTRA_HOME/experiments/${pair%%:*}.json" <<END
+{"title": "One row", "figure": "top1", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 2}, "rows": [{"name": "it", "model": "{run:${pair#*:}}"}]}
+END
+done
+expect "all, with rows" 2 --table all --rows it; err "cannot be combined with --rows"
+expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 3: second"; err "table 2 of 3: first"
+err "third: .*every/none/seed-3/plain is not there"; err "1 of 3 tables failed, as said above: third"
+for table in second first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
+sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"
+sed 's,fourth/it,third/it,' "$ASTRA_HOME/experiments/third.json" >"$ASTRA_HOME/experiments/fourth.json"
+expect "a circle" 1 --table all --dry-run; err "fourth.json: it and other experiments start from each other's models"
+rm -r "$ASTRA_HOME/experiments"
 
 # What comes with the programs runs.
 expect "cifar100-groups" 0 --table cifar100-groups --quick --out quick; out "^| G=8 | 76.8 |"; out "Made with --quick"

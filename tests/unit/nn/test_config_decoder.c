@@ -34,9 +34,11 @@ static void presets(void **state) {
   } want[] = {{"gpt2", MODEL_GPT2, 768, 12, 12, 12, 3072, 50257, 1024, true},
               {"gpt2-medium", MODEL_GPT2, 1024, 24, 16, 16, 4096, 50257, 1024, true},
               {"gpt2-mini", MODEL_GPT2, 256, 6, 4, 4, 1024, 4096, 512, true},
+              {"gpt2-15m", MODEL_GPT2, 384, 7, 6, 6, 1536, 4096, 512, true},
               {"llama-3-8b", MODEL_LLAMA, 4096, 32, 32, 8, 14336, 128256, 8192, false},
-              {"llama-mini", MODEL_LLAMA, 256, 6, 8, 4, 688, 4096, 512, true}};
-  for (size_t i = 0; i < 5; i++) {
+              {"llama-mini", MODEL_LLAMA, 256, 6, 8, 4, 688, 4096, 512, true},
+              {"llama-15m", MODEL_LLAMA, 384, 8, 6, 2, 1024, 4096, 512, true}};
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
     ModelConfig config;
     assert_int_equal(config_preset(&config, want[i].name, 0), STATUS_OK);
     assert_int_equal(config_check(&config), STATUS_OK);

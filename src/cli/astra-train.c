@@ -328,12 +328,6 @@ static Status inherit(TrainCommand *command, const Option *table) {
   TRY(config_load(&config, train->model));
   const AstraConfig *astra = &config.astra;
   if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
-    if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
-    if (train->codebooks != NULL && strcmp(train->codebooks, train->model) == 0) { /* what its codebooks are of */
-      if (!given(table, "rotation")) train->rotation = astra->rotation;
-      if (!given(table, "prediction")) train->prediction = astra->prediction;
-      train->plain_prediction = config_plain_prediction(astra);
-    }
     const int groups = (int)train->groups; /* with --eval-only and one number: that rate of the checkpoint's */
     if (command->eval_only && given(table, "groups") && astra->rate_count > 0 && train->rates[1] == 0) {
       Status status = config_use_rate(&config, groups);
@@ -341,7 +335,14 @@ static Status inherit(TrainCommand *command, const Option *table) {
       TRY(status);
       train->one_rate = true;
     }
-    if (!given(table, "groups") || train->one_rate) session_set_rates(train, astra);
+    const bool same_groups = !given(table, "groups") || train->one_rate;
+    if (same_groups && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
+    if (train->codebooks != NULL && strcmp(train->codebooks, train->model) == 0) { /* what its codebooks are of */
+      if (!given(table, "rotation")) train->rotation = astra->rotation;
+      if (!given(table, "prediction")) train->prediction = astra->prediction;
+      train->plain_prediction = config_plain_prediction(astra);
+    }
+    if (same_groups) session_set_rates(train, astra);
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
     if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
     if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;

@@ -335,14 +335,14 @@ static Status inherit(TrainCommand *command, const Option *table) {
       TRY(status);
       train->one_rate = true;
     }
-    const bool same_groups = !given(table, "groups") || train->one_rate;
-    if (same_groups && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
+    const bool own = command->eval_only || (!given(table, "groups") && !given(table, "codebook-size")); /* codebooks: no others are made */
+    if (own && !given(table, "codebooks")) train->codebooks = train->model;
     if (train->codebooks != NULL && strcmp(train->codebooks, train->model) == 0) { /* what its codebooks are of */
       if (!given(table, "rotation")) train->rotation = astra->rotation;
       if (!given(table, "prediction")) train->prediction = astra->prediction;
       train->plain_prediction = config_plain_prediction(astra);
     }
-    if (same_groups) session_set_rates(train, astra);
+    if (!given(table, "groups") || train->one_rate) session_set_rates(train, astra);
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
     if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
     if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;

@@ -16,6 +16,14 @@ jq -e '(.nodes | length) == 4 and (.pictures | length) == 8 and .layout != null'
 # apple_0614.png is an apple: of eight pictures of the test set most are what their names say.
 right=$(jq '[.pictures[] | (.file | split("/")[-1] | sub("_[0-9]*.png$"; "")) == .top[0].label | select(.)] | length' "$work/out")
 [ "$right" -ge 5 ] || report "$right of 8 pictures are recognised"
+
+# Its own number of groups, named, changes nothing: the codebooks keep their basis and predictions.
+emulated() { run "evaluated${*:+ with $*}" 0 "$bin/astra-train" -m checkpoints/vit-cifar-g8 -d cifar100-sample --eval-only --eval-samples 100 -t 1 -q --json "$@"; }
+emulated
+accuracy=$(jq .accuracy "$work/out")
+emulated --groups 8 --codebook-size 1024
+holds "$(jq .accuracy "$work/out") == $accuracy && $accuracy > 0.5"
+
 expect "a prompt" 0 -c gpt2-mini-g8 --prompt "The history of the city began" --max-new-tokens 8 --json
 jq -e '(.nodes | length) == 4' "$work/out" >/dev/null || report "not four nodes"
 [ $failed = 0 ] && echo "bundled checkpoints: ok"

@@ -179,6 +179,15 @@ static const uint64_t order_key = 0x6f72646572206f66, image_key = 0x706963747572
 
 enum { MIN_BROKEN = 4 }; /* fewer broken images in a batch are never an error */
 
+/* Where all images have one size: memory for reading and resizing one, so that no later step allocates, whichever worker comes to work in
+ * it. No crop takes more than the whole image. */
+static Status reserve_one_size(LoaderHand *hand, const LoaderPlan *plan) {
+  int width, height;
+  if (!dataset_fixed_size(plan->set, &width, &height)) return STATUS_OK;
+  TRY(image_new(&hand->source, width, height));
+  return image_resize(&hand->scratch, &hand->source, 0, 0, width, height, &hand->fitted, plan->options.filter);
+}
+
 static Status loader_fill_open(LoaderHand *hand, const LoaderPlan *plan) {
   *hand = (LoaderHand){.order_epoch = -1};
   hand->order = malloc((size_t)plan->count * sizeof *hand->order);
@@ -188,7 +197,8 @@ static Status loader_fill_open(LoaderHand *hand, const LoaderPlan *plan) {
     TRY(image_new(&hand->window, plan->options.image, plan->options.image));
     TRY(image_new(&hand->spare, plan->options.image, plan->options.image));
   }
-  return image_new(&hand->fitted, plan->options.image, plan->options.image);
+  TRY(image_new(&hand->fitted, plan->options.image, plan->options.image));
+  return reserve_one_size(hand, plan);
 }
 
 static void loader_fill_close(LoaderHand *hand) {

@@ -144,6 +144,9 @@ static void fill_rows(const CodeExchange *ex, const TokenLayout *layout, const P
 
 /* ---- predictions: both sides know the rows of the block before as receivers have them, and what is expected of the next ones */
 
+/* Something is expected of the tokens of the block at work. */
+static bool expects(const CodeExchange *ex, int site) { return ex->exchange.predict_weight[site] != NULL; }
+
 /* P numbers of each known row [tokens, known_width] -> `before`. */
 static void copy_known(const CodeExchange *ex, const real *known, int64_t tokens, int64_t inputs, real *before) {
   for (int64_t i = 0; i < tokens; i++) memcpy(before + i * inputs, known + i * ex->setup.known_width, (size_t)inputs * sizeof *known);
@@ -159,6 +162,10 @@ static Tensor *expected_of(const CodeExchange *ex, Tape *tape, int site, Tensor 
 static Tensor *make_before(const CodeExchange *ex, Tape *tape, int site, int64_t tokens) {
   return tape_tensor(tape, 3, (int64_t[]){1, tokens, ex->exchange.predict_weight[site]->shape[1]});
 }
+
+/* What is expected takes a lost token's place in attention, too: of texts, whose first block all know exactly. It halves what losses cost
+ * them; images do better without such tokens (docs/results/loss.md). */
+static bool stands_in(const CodeExchange *ex, int site) { return ex->setup.first > 0 && expects(ex, site); }
 
 static void add_to(real *to, const real *from, int64_t count, real factor) {
   for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
@@ -185,7 +192,7 @@ static Status assign(CodeExchange *ex, Tape *tape, int block, int site, int64_t 
   real *own = ex->own ? ex->own + first * ex->setup.known_width : NULL; /* several samples are one part, and begin with 0 */
   const int64_t numbers = tokens * book->width;
   const Tensor *expected = NULL;
-  if (own && ex->exchange.predict_weight[site]) {
+  if (own && expects(ex, site)) {
     Tensor *before = make_before(ex, tape, site, tokens);
     if (before) copy_known(ex, own, tokens, tensor_width(before), before->value);
     if (!before || !(expected = expected_of(ex, tape, site, before))) return tape_status(tape);
@@ -203,16 +210,15 @@ static Status assign(CodeExchange *ex, Tape *tape, int block, int site, int64_t 
 static Status complete(const CodeExchange *ex, Tape *tape, const TokenLayout *layout, int site, const ExchangeRows *rows,
                        const uint8_t *lost) {
   const int64_t count = rows->x->shape[1], width = tensor_width(rows->x), all = layout->remote, known = ex->setup.known_width;
-  const bool expects = ex->exchange.predict_weight[site] != NULL;
   const Tensor *expected = NULL;
-  Tensor *before = expects ? make_before(ex, tape, site, ex->request.batch * count) : NULL;
+  Tensor *before = expects(ex, site) ? make_before(ex, tape, site, ex->request.batch * count) : NULL;
   int64_t row = 0;
   for (int64_t b = 0; before && b < ex->request.batch; b++)
     for (int64_t r = 0; r < rows->runs; row += rows->run[r++].count)
       copy_known(ex, ex->remote + (b * all + rows->run[r].place) * known, rows->run[r].count, tensor_width(before),
                  before->value + row * tensor_width(before));
   if (before) expected = expected_of(ex, tape, site, before);
-  if (expects && !expected) return tape_status(tape);
+  if (expects(ex, site) && !expected) return tape_status(tape);
   for (row = 0; row < ex->request.batch * count; row++)
     if (lost[row]) memset(rows->x->value + row * width, 0, (size_t)width * sizeof(real));
   if (expected) add_to(rows->x->value, expected->value, ex->request.batch * count * width, 1);
@@ -446,7 +452,7 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
     peer.offset += peer.rows;
   }
   if (ex->remote) TRY(complete(ex, tape, layout, site, rows, peer.lost));
-  if (ex->statistics.masked > masked) rows->lost = peer.lost;
+  if (ex->statistics.masked > masked && !stands_in(ex, site)) rows->lost = peer.lost;
   return STATUS_OK;
 }
 

@@ -38,7 +38,7 @@ Status node_draft(Node *node);
  * by node *fault; -1: by none. The node is then of no more use. */
 Status node_answer(Node *node, uint32_t *number, int *fault);
 
-/* Stops waiting for this one: its tokens are masked. */
+/* Stops waiting for this one: its tokens count as lost. */
 void node_gone(Node *node, int other);
 
 /* Ends the current request, also from within node_answer. */

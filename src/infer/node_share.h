@@ -19,7 +19,7 @@ typedef struct NodeSetup {
   Strategy strategy;           /* how several nodes divide the model */
   int retained;                /* bp-*: blocks that are computed whole */
   bool keep_codes;             /* requests may ask for the codes */
-  bool mask;                   /* continues without a node that is gone, its tokens masked */
+  bool mask;                   /* continues without a node that is gone, whose tokens count as lost */
   const TokenSplit *split;     /* of a text's tokens; NULL for a model of images */
   int64_t tokens_max;          /* of the longest sequence, new tokens included; 0 for images */
   int sequences;               /* that a node decodes at the same time; 0: requests of sequences are not served */

@@ -20,8 +20,8 @@ typedef struct ExchangeRun {
   int64_t count;
 } ExchangeRun;
 
-/* The others' rows of one part at one site: rows that have arrived, and marks of those that have not. Arrays and tensors live until the
- * tape is cleared, or longer. R: the sum of the runs' counts. */
+/* The others' rows of one part at one site: rows that have arrived, or that take their place, and marks of those that are missing. Arrays
+ * and tensors live until the tape is cleared, or longer. R: the sum of the runs' counts. */
 typedef struct ExchangeRows {
   int64_t runs;
   const ExchangeRun *run; /* [runs], one for each peer, the same for every sample and for both sites of a part; NULL, and runs 0: all remote

@@ -267,16 +267,39 @@ static Status check_other(const Experiment *e, const AccuracyCommand *c, int row
   return status;
 }
 
+/* The number of threads is not a setting: results differ in their rounding alone, and machines have other numbers. */
+static bool same_but_threads(const char *a, const char *b) {
+  static const char option[] = " --threads ";
+  if (a == NULL || b == NULL) return false;
+  const char *in_a = strstr(a, option), *in_b = strstr(b, option);
+  if (in_a == NULL || in_b == NULL) return strcmp(a, b) == 0;
+  if (in_a - a != in_b - b || memcmp(a, b, (size_t)(in_a - a)) != 0) return false;
+  in_a += strlen(option), in_b += strlen(option);
+  return strcmp(in_a + strcspn(in_a, " "), in_b + strcspn(in_b, " ")) == 0;
+}
+
+/* Of the command line `key`: whether `before` is the same. What has a result was made by that one. */
+static bool take_line(const Job *job, const json_t *before, const char *key, const char *result) {
+  json_t *line = json_object_get(before, key);
+  if (!same_but_threads(json_string_value(line), json_string_value(json_object_get(job->lines, key)))) return false;
+  return !files_exists(result) || json_object_set(job->lines, key, line) == 0;
+}
+
+static bool take_lines(const Job *job, const json_t *before) {
+  return take_line(job, before, "train", job->train_result) && take_line(job, before, "eval", job->eval_result);
+}
+
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
 static Status check_commands(const Job *job) {
   json_t *before = NULL;
   if (!files_exists(job->commands)) return write_json(job->commands, job->lines);
   TRY(read_json(job->commands, &before));
-  bool equal = json_equal(before, job->lines);
+  bool equal = take_lines(job, before);
+  bool changed = !json_equal(before, job->lines);
   json_decref(before);
-  return equal ? STATUS_OK
-               : status_set(STATUS_BAD_VALUE, "%s: this row was run with other settings; give another --out, or remove %s* to run it again",
-                            job->commands, job->out);
+  if (equal) return changed ? write_json(job->commands, job->lines) : STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s: this row was run with other settings; give another --out, or remove %s* to run it again",
+                    job->commands, job->out);
 }
 
 /* "a.b" of an object, "a.0" of a list; NAN where there is no number. */
@@ -358,7 +381,7 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
   bool whole = status == STATUS_OK && files_exists(job.commands) && files_exists(job.eval_result);
   if (whole && job.train.count) whole = files_exists(job.train_result);
   if (whole) status = read_json(job.commands, &before);
-  if (json_equal(before, job.lines)) status = read_results(e, &job, row, run);
+  if (before != NULL && take_lines(&job, before)) status = read_results(e, &job, row, run);
   json_decref(before);
   job_free(&job);
   return status;

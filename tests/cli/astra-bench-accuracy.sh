@@ -183,6 +183,10 @@ cmp -s first.png second.png || report "the order of the rows changes the chart"
 jq 'del(.rows[0].paper)' three.json >alone.json; chart "a baseline without the paper's figure" alone.json third
 ! cmp -s first.png third.png || report "the chart does not show changes"
 
+experiment "" | sed 's/"threads": 1/"threads": 2/' >threads.json
+expect "another number of threads" 0 --table ./threads.json --out run --seeds 3 --json; ! grep -q "training;" "$work/err" || report "a row is run again for another number of threads"
+grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
+
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json

@@ -163,8 +163,8 @@ static Tensor *make_before(const CodeExchange *ex, Tape *tape, int site, int64_t
   return tape_tensor(tape, 3, (int64_t[]){1, tokens, ex->exchange.predict_weight[site]->shape[1]});
 }
 
-/* What is expected takes a lost token's place in attention, too: of texts, whose first block all know exactly. It halves what losses cost
- * them; images do better without such tokens (docs/results/loss.md). */
+/* What is expected takes a lost token's place in attention, too: of texts, whose first block all know exactly. It halves what lost packets
+ * cost them; images do better without such tokens (docs/results/loss.md). */
 static bool stands_in(const CodeExchange *ex, int site) { return ex->setup.first > 0 && expects(ex, site); }
 
 static void add_to(real *to, const real *from, int64_t count, real factor) {

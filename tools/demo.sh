@@ -89,8 +89,8 @@ printf '\n==== Done in %d s. What it made\n\n' $((SECONDS - began))
 list "$out/" "checkpoint: config.json, model.safetensors (weights, codebooks)"
 list "$out/selftest.safetensors" "sample images with codes and logits of the emulated devices"
 list "$out/curves.png" "loss, accuracy, codebook use over the steps"
-list "$out/metrics.csv" "the same as numbers"
+list "$out/metrics.csv" "loss, accuracy, codebook use of each step, as numbers"
 list "$text_out/" "checkpoint of the language model, with its tokenizer"
-for events in "$out"/events.out.tfevents.*; do list "$events" "the same for TensorBoard"; done
+for events in "$out"/events.out.tfevents.*; do list "$events" "the same as metrics.csv, for TensorBoard"; done
 list "$out/training/" "what astra-train --resume $out goes on from"
 printf '\nNext: astra-train --resume %s --max-steps 400, or astra-infer --help. Programs are in %s/bin.\n' "$out" "${BUILD:-build}"

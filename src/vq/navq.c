@@ -321,7 +321,7 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
     if (navq->kind != NOISE_DIAGONAL) continue;
     for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
   }
-  if (navq->kind != NOISE_FULL || is_narrow(navq)) return;
+  if (navq->kind == NOISE_DIAGONAL || is_narrow(navq)) return;
   for (int64_t g = 0; g < navq->groups; g++) /* noise += scale z L^T; columns in strips, because L is zero right of a strip's end */
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
       const int64_t to = min(d, from + SAMPLE_COLUMNS);

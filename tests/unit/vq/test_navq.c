@@ -125,30 +125,30 @@ static real *correlated(int64_t rows, int64_t width, uint64_t stream) {
   return x;
 }
 
-/* 40,000 samples: the deviation of an estimated covariance is about sqrt((s_ii s_jj + s_ij^2) / rows); six of them are allowed. */
-static void check_samples(int64_t groups, NoiseCovariance kind, double scale) {
-  enum { W = 16, FIT = 4000, ROWS = 40000 };
-  const int64_t d = kind == NOISE_JOINT ? W : W / groups;
+/* The deviation of an estimated covariance is about sqrt((s_ii s_jj + s_ij^2) / rows); six of them are allowed. */
+static void check_samples(int64_t width, int64_t groups, NoiseCovariance kind, double scale) {
+  enum { WIDEST = 96, FIT = 4000 };
+  const int64_t rows = width > 16 ? 5000 : 40000;
+  const int64_t d = kind == NOISE_JOINT || kind == NOISE_RESTORED ? width : width / groups;
   Navq navq;
-  assert_int_equal(navq_init(&navq, groups, W, kind), STATUS_OK);
-  real *x = correlated(FIT, W, 30), *q = calloc(FIT * W, sizeof *q), *noise = malloc(ROWS * W * sizeof *noise),
-       *zero = calloc(ROWS * W, sizeof *zero);
-  void *scratch = malloc(navq_scratch(&navq, ROWS));
+  assert_int_equal(navq_init(&navq, groups, width, kind), STATUS_OK);
+  real *x = correlated(FIT, width, 30), *q = calloc((size_t)(FIT * width), sizeof *q),
+       *noise = malloc((size_t)(rows * width) * sizeof *noise), *zero = calloc((size_t)(rows * width), sizeof *zero);
+  void *scratch = malloc(navq_scratch(&navq, rows));
   navq_update(&navq, x, q, FIT, scratch);
-  navq_sample(&navq, scale, 5, 1000, ROWS, noise, scratch);
-  double mean[W], covariance[W * W];
-  plain_moments(noise, zero, ROWS, W, mean, covariance);
-  double deviation[W];
-  for (int64_t i = 0; i < W; i++) {
+  navq_sample(&navq, scale, 5, 1000, rows, noise, scratch);
+  double mean[WIDEST], covariance[WIDEST * WIDEST], deviation[WIDEST];
+  plain_moments(noise, zero, rows, width, mean, covariance);
+  for (int64_t i = 0; i < width; i++) {
     double variance = kind != NOISE_DIAGONAL ? (double)navq.covariance[i * d + i % d] : (double)navq.covariance[i];
     deviation[i] = scale * sqrt(variance);
-    CHECK_NEAR(mean[i], scale * (double)navq.mean[i], 6 * deviation[i] / sqrt(ROWS));
+    CHECK_NEAR(mean[i], scale * (double)navq.mean[i], 6 * deviation[i] / sqrt(rows));
   }
-  for (int64_t i = 0; i < W; i++)
-    for (int64_t j = 0; j < W; j++) {
+  for (int64_t i = 0; i < width; i++)
+    for (int64_t j = 0; j < width; j++) {
       double wanted = i == j ? deviation[i] * deviation[i] : 0;
       if (kind != NOISE_DIAGONAL && i / d == j / d) wanted = scale * scale * (double)navq.covariance[i * d + j % d];
-      CHECK_NEAR(covariance[i * W + j], wanted, 6 * sqrt(2.0 / ROWS) * deviation[i] * deviation[j] + 1e-5);
+      CHECK_NEAR(covariance[i * width + j], wanted, 6 * sqrt(2.0 / rows) * deviation[i] * deviation[j] + 1e-5);
     }
   free(x);
   free(q);
@@ -160,12 +160,14 @@ static void check_samples(int64_t groups, NoiseCovariance kind, double scale) {
 
 static void samples_have_the_moments(void **state) {
   (void)state;
-  check_samples(1, NOISE_FULL, 1);
-  check_samples(4, NOISE_FULL, 0.3);
-  check_samples(4, NOISE_JOINT, 1);
-  check_samples(16, NOISE_FULL, 1);
-  check_samples(1, NOISE_DIAGONAL, 1);
-  check_samples(4, NOISE_DIAGONAL, 0.3);
+  check_samples(16, 1, NOISE_FULL, 1);
+  check_samples(16, 4, NOISE_FULL, 0.3);
+  check_samples(16, 4, NOISE_JOINT, 1);
+  check_samples(16, 4, NOISE_RESTORED, 1);
+  check_samples(16, 16, NOISE_FULL, 1);
+  check_samples(16, 1, NOISE_DIAGONAL, 1);
+  check_samples(16, 4, NOISE_DIAGONAL, 0.3);
+  for (NoiseCovariance kind = NOISE_FULL; kind <= NOISE_RESTORED; kind++) check_samples(96, 1, kind, 0.5); /* a product for each group */
 }
 
 /* A row's noise depends on its number alone: any cut of the rows gives the same numbers as one call. Width 10 is not a multiple of 4. */

@@ -23,12 +23,15 @@ static bool sends_codes(const Leader *leader) { return strategy_facts(node_share
 static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
   const Weights *weights = leader_weights(leader);
   const Partition *partition = leader_setup(leader)->partition;
-  int nodes = leader_nodes(leader), taking_part = 0;
-  double copies = 0; /* of one sample's tokens */
+  int nodes = leader_nodes(leader), after = 0; /* nodes that take part behind this one */
+  double copies = 0;                           /* of one sample's tokens */
   if (nodes < 2 || samples < 1 || !sends_codes(leader)) return 0;
   if (partition) copies = (double)(nodes - 1) * (double)(partition->tokens + (weights->config->astra.class_token == CLASS_SINGLE));
-  for (int d = 0; d < nodes; d++) taking_part += leader_sums(leader)->tokens[d] > 0;
-  for (int d = 0; d < taking_part && !partition; d++) copies += (double)leader_sums(leader)->tokens[d] * (taking_part - 1 - d);
+  for (int d = nodes - 1; d >= 0 && !partition; d--) {
+    const int64_t tokens = leader_sums(leader)->tokens[d];
+    copies += (double)tokens * after;
+    after += tokens > 0;
+  }
   copies *= (double)weights->book_count * (double)samples;
   return copies > 0 ? (double)sum / copies : 0;
 }

@@ -523,10 +523,10 @@ Status connections_step(Connection *const *connections, int count, double second
     const short events = waiting[i].revents;
     if (!events || !connection_is_open(c)) continue;
     if (events & POLLNVAL) return fail(c, status_set(STATUS_IO, "its socket is not open"));
-    /* In TLS either direction can be what the other one waited for. */
-    if (c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
-    /* A peer that hung up may have left messages: read first. */
+    /* A peer that hung up takes nothing any more, but may have left messages: read first. In TLS either direction can be what the other one
+     * waited for. */
     if (c->tls || (events & (POLLIN | POLLHUP | POLLERR))) TRY(read_some(c));
+    if (connection_is_open(c) && c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
     if ((events & POLLHUP) && held_back(c)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
   }
   return STATUS_OK;

@@ -177,12 +177,19 @@ static Status start_threads(Session *s) {
 
 /* ---- epochs */
 
-static void stop_epoch(Session *s) {
+static void close_epoch(Session *s) {
   node_free(s->node);
   s->node = NULL;
   s->failed = false;
   partition_release(&s->partition);
   setup_message_release(&s->setup);
+}
+
+/* Answers that are still being sent lie in the node's memory. */
+static Status stop_epoch(Session *s) {
+  TRY(flush(s));
+  close_epoch(s);
+  return STATUS_OK;
 }
 
 /* What leader and device must agree on; the partition as parsed here. */
@@ -264,7 +271,8 @@ static Status open_epoch(Session *s, int *fault) {
 
 static Status start_epoch(Session *s) {
   int fault = -1;
-  stop_epoch(s);
+  TRY(stop_epoch(s));
+  if (!s->setup_arrived || s->over) return STATUS_OK; /* called off meanwhile */
   s->setup_arrived = s->stop = false;
   Status status = open_epoch(s, &fault);
   size_t max = setup_message_max(s->place->weights->config);
@@ -307,7 +315,7 @@ static Status serve(Session *s) {
   s->waits = false;
   memory_give_back_at_times(&s->given_back);
   if (s->cancelled) {
-    stop_epoch(s);
+    TRY(stop_epoch(s));
     s->cancelled = false;
     s->stop = s->over || s->setup_arrived;
     return send_header(s, (WireHeader){.kind = WIRE_CANCELLED});
@@ -387,7 +395,7 @@ int session_run(const SessionPlace *place) {
   /* That the leader is gone is no failure of this process. */
   bool failed = status != STATUS_OK && connection_is_open(s->control);
   threads_stop();
-  stop_epoch(s);
+  close_epoch(s);
   connection_free(s->control);
   if (place->passed >= 0) close(place->passed);
   free(s->probe_message);

@@ -536,7 +536,10 @@ Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTak
   q->token_count = 0;
   *lost = q->lost;
   q->lost = false;
-  return STATUS_OK;
+  hold(leader);
+  status = leader_sequences_tell(leader); /* of those that the caller does not want any more: there may be no poll after this one */
+  release(leader);
+  return status;
 }
 
 void leader_use_groups(Leader *leader, int groups) {

@@ -267,7 +267,11 @@ static double time_left(const Leader *leader) {
  */
 static Status look(Leader *leader, IdleTimeout *idle_timeout, const bool *arrived, int also, double seconds) {
   char name[MEMBERSHIP_NAME];
+  /* Before a connection moves: where recovery ran out of time, one may be in the middle of an answer whose memory is gone. */
   if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
+  if (time_left(leader) <= 0)
+    return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
+                      leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
   /* A complaint counts after what arrived before it, perhaps in the same step, has been handled. */
   if (leader->epoch.complainer >= 0) return explain(leader, STATUS_PEER);
   seconds = fmin(seconds, connection_idle_slice(idle_timeout));
@@ -282,9 +286,6 @@ static Status look(Leader *leader, IdleTimeout *idle_timeout, const bool *arrive
     LeaderRequest *request = &leader->queue.requests[i];
     if (request->number && request->sent <= 0) request->sent = clock_now();
   }
-  if (time_left(leader) <= 0)
-    return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
-                      leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
   if (!connection_idle_ends(idle_timeout, bytes_moved(leader), clock_now())) return STATUS_OK;
   leader->epoch.fault = latest(leader, arrived);
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
@@ -342,9 +343,13 @@ static Status open_epoch(Leader *leader) {
 /* ---- dropping devices */
 
 static void drop(Leader *leader, int m, const char *why, bool useless) {
+  const int node = leader->membership.devices[m].node;
   char name[MEMBERSHIP_NAME];
   log_warning("%s%s%s: left behind", membership_name(&leader->membership, m, name), *why ? ": " : "", why);
   membership_drop(&leader->membership, m, useless);
+  if (node < 0) return;
+  connection_init(&leader->epoch.left);
+  leader->epoch.connections[node] = &leader->epoch.left;
 }
 
 static void drop_dead(Leader *leader) {
@@ -380,8 +385,8 @@ static void give_up_epoch(Leader *leader) {
   wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->epoch.cancel);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderDevice *device = leader_device(leader, d);
-    device->asked =
-        connection_is_open(&device->connection) && connection_send(&device->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
+    const bool here = device->node == d && connection_is_open(&device->connection); /* and has not come back for the next epoch */
+    device->asked = here && connection_send(&device->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
   }
   await_cancelled(leader);
   for (int d = 0; d < leader->epoch.nodes; d++) {

@@ -42,6 +42,7 @@ typedef struct LeaderEpoch {
   int nodes;
   int *device_of;           /* [nodes] */
   Connection **connections; /* [nodes] */
+  Connection left;          /* closed: of nodes that take no part any more, whose own may be called again meanwhile */
   TokenLayout *layout;      /* [nodes] of an image */
   uint8_t **setups;         /* [nodes] SETUP messages */
   uint32_t base;            /* requests collected before it began */

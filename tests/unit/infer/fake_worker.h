@@ -28,6 +28,7 @@ typedef struct FakeWorker {
   int deaf;        /* seconds before it answers CANCEL */
   int leaves;      /* the process ends with this request, counted from 1 over all epochs */
   int leaves_done; /* the same behind its answer */
+  int hangs_up;    /* behind its answer to this request, and listens to the next leader */
   int gives_up;    /* the first answer says so of this node, counted from 1 */
   /* What comes of it: */
   Address address;
@@ -98,7 +99,7 @@ static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   WireHeader header = {.kind = WIRE_RESULT, .request = asked->request, .count = asked->count, .block = gives_up, .bytes = (uint32_t)bytes};
   bool said = fake_worker_say(s, header, NULL);
   if (w->leaves_done == s->requests) _exit(0);
-  return said;
+  return said && w->hangs_up != s->requests;
 }
 
 static inline bool fake_worker_step(FakeSession *s) {

@@ -5,8 +5,10 @@
 #include "session_child.h"
 #include <cmocka.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 enum { BATCH = 2, PIXELS = 3 * 16 * 16, MAX = 4096 };
 
@@ -106,6 +108,45 @@ static void a_set_up_that_is_taken_back_is_none(void **state) {
   assert_int_equal(f.header.kind, WIRE_READY);
   assert_int_equal(f.header.count, 2);
   free(setup.order);
+  close_fixture(&f);
+}
+
+/* More of them than a socket holds: the epoch ends once they are all sent, from memory that goes with it. */
+static void answers_under_way_outlive_their_epoch(void **state) {
+  (void)state;
+  enum { MANY = 2500, WIDTH = 32, ANSWER = WIRE_STATISTICS + MANY * WIDTH * 4, REQUEST = PATCHES_HEAD + MANY * PIXELS * 4 };
+  Fixture f;
+  uint8_t head[WIRE_HEADER];
+  TokenLayout layout = {0};
+  open_weights(&f);
+#ifdef M_PERTURB
+  mallopt(M_PERTURB, 85); /* memory that is freed does not keep what was in it */
+#endif
+  assert_true(session_child_open(&f.child, &f.base.weights, MANY, 0));
+  float *pixels = malloc((size_t)MANY * PIXELS * sizeof *pixels);
+  uint8_t *payload = malloc(REQUEST), *answer = malloc(ANSWER);
+  sample_pixels(&f.base.sample.config, 5, 1, pixels);
+  for (int i = 1; i < MANY; i++) memcpy(pixels + (size_t)i * PIXELS, pixels, PIXELS * sizeof *pixels);
+  assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
+  patches_pack(&f.base.sample.config, &layout, MANY, pixels, NULL, payload);
+  layout_release(&layout);
+  assert_true(
+      session_child_send(f.child.control, (WireHeader){.kind = WIRE_CLASSIFY, .request = 1, .count = MANY, .bytes = REQUEST}, payload));
+  do {
+    assert_true(session_child_read(f.child.control, head, sizeof head));
+    assert_int_equal(wire_parse(head, ANSWER, &f.header), STATUS_OK);
+  } while (f.header.kind == WIRE_PROGRESS);
+  assert_int_equal(f.header.kind, WIRE_RESULT);
+  assert_int_equal(f.header.bytes, ANSWER);
+  assert_true(session_child_send(f.child.control, (WireHeader){.kind = WIRE_CANCEL}, NULL));
+  nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* it has heard that */
+  assert_true(session_child_read(f.child.control, answer, ANSWER));
+  for (int i = 1; i < MANY; i++) assert_memory_equal(answer + WIRE_STATISTICS, answer + WIRE_STATISTICS + (size_t)i * WIDTH * 4, WIDTH * 4);
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  assert_int_equal(f.header.kind, WIRE_CANCELLED);
+  free(pixels);
+  free(payload);
+  free(answer);
   close_fixture(&f);
 }
 
@@ -277,6 +318,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(epochs_follow_each_other),
                                      cmocka_unit_test(what_does_not_fit_is_refused_and_it_stays),
                                      cmocka_unit_test(a_set_up_that_is_taken_back_is_none),
+                                     cmocka_unit_test(answers_under_way_outlive_their_epoch),
                                      cmocka_unit_test(it_is_measured_before_the_first_epoch),
                                      cmocka_unit_test(a_missing_peer_does_not_hold_it),
                                      cmocka_unit_test(a_peer_that_leaves_before_its_datagrams_is_named),

@@ -222,6 +222,20 @@ static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
   close_fixture(&f);
 }
 
+/* It is called again, and is back, while the other one still computes. */
+static void a_worker_that_is_called_again_disturbs_no_request(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.slow = 3}, {.hangs_up = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.reruns, 0);
+  assert_int_equal(*f.workers[1].calls, 2);
+  expect(&f, &answer, 2);
+  close_fixture(&f);
+}
+
 /* Two threads write to the same TLS connections, the caller's and the one that sends PINGs while the caller does something else: under the
  * thread sanitizer this is where a write without the lock shows. */
 static void workers_hear_of_a_leader_that_is_busy_elsewhere(void **state) {
@@ -289,6 +303,7 @@ int main(void) {
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
                                      cmocka_unit_test(the_time_of_a_request_is_kept),
                                      cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
+                                     cmocka_unit_test(a_worker_that_is_called_again_disturbs_no_request),
                                      cmocka_unit_test(workers_hear_of_a_leader_that_is_busy_elsewhere),
                                      cmocka_unit_test(nobody_left_to_mask_is_an_error),
                                      cmocka_unit_test(epochs_begin_anew_after_the_last_number),

@@ -315,34 +315,63 @@ static void on_signal(int number) {
   if (signals < 2) signals++;
 }
 
-/* Until a signal comes; afterwards, until no request is left or there is no more time for them, or another signal comes. */
-static void wait_for(Service *service, double seconds) {
-  const sig_atomic_t before = signals;
-  double end = clock_now() + seconds, alive = 0, given_back = 0, interval = notify_interval();
-  while (signals == before && (before == 0 || (clock_now() < end && http_counts(service->http).requests > 0))) {
-    nanosleep(&(struct timespec){.tv_nsec = before == 0 ? 100000000 : 20000000}, NULL);
-    service_routes_tick(service);
-    memory_give_back_at_times(&given_back);
-    if (interval > 0 && clock_now() > alive + interval) {
-      notify_send("WATCHDOG=1");
-      alive = clock_now();
-    }
-  }
+/* A model whose cluster nothing brings back: somebody has to start the service anew, which its end tells them. */
+static Status check_clusters(const Service *service) {
+  char why[512];
+  for (int i = 0; i < service->count; i++)
+    if (engine_has_failed(service->models[i].engine, why, sizeof why))
+      return status_set(STATUS_PEER, "the cluster of %s has failed (%s); start the service again", service->models[i].name, why);
+  return STATUS_OK;
 }
 
-static void run_service(const Serve *s, Service *service) {
+typedef struct Upkeep {
+  double alive, given_back; /* clock_now of the last WATCHDOG; memory_give_back_at_times */
+} Upkeep;
+
+static void keep_up(Service *service, Upkeep *upkeep, long nanoseconds) {
+  const double interval = notify_interval();
+  nanosleep(&(struct timespec){.tv_nsec = nanoseconds}, NULL);
+  service_routes_tick(service);
+  memory_give_back_at_times(&upkeep->given_back);
+  if (interval <= 0 || clock_now() <= upkeep->alive + interval) return;
+  notify_send("WATCHDOG=1");
+  upkeep->alive = clock_now();
+}
+
+/* Until a signal comes, or a cluster fails for good. */
+static Status wait_for_end(Service *service) {
+  Upkeep upkeep = {0};
+  while (signals == 0) {
+    keep_up(service, &upkeep, 100000000);
+    TRY(check_clusters(service));
+  }
+  return STATUS_OK;
+}
+
+/* Until no request is left, or there is no more time for them, or another signal comes. */
+static void wait_for_requests(Service *service, double seconds) {
+  const sig_atomic_t before = signals;
+  const double end = clock_now() + seconds;
+  Upkeep upkeep = {0};
+  while (signals == before && clock_now() < end && http_counts(service->http).requests > 0) keep_up(service, &upkeep, 20000000);
+}
+
+static Status run_service(const Serve *s, Service *service) {
+  char why[1024] = "";
   notify_send("READY=1");
-  wait_for(service, 0);
+  const Status status = wait_for_end(service);
+  if (status != STATUS_OK) snprintf(why, sizeof why, "%s", status_message());
   notify_send("STOPPING=1");
   http_drain(service->http);
   service_routes_tick(service);
   int left = http_counts(service->http).requests;
   if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
-  wait_for(service, s->drain);
+  wait_for_requests(service, s->drain);
   if (http_counts(service->http).requests > 0) log_info("stopping: %d cancelled", http_counts(service->http).requests);
   http_expire(service->http);
   signals = 1;
-  wait_for(service, 2);
+  wait_for_requests(service, 2);
+  return status == STATUS_OK ? status : status_set(status, "%s", why);
 }
 
 static Status serve(const Serve *s, const InferSettings *settings) {
@@ -371,7 +400,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
   if (status == STATUS_OK) status = finder_start(&finder, &served[0]);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
-  if (status == STATUS_OK) run_service(s, service);
+  if (status == STATUS_OK) status = run_service(s, service);
   http_stop(service->http);
   if (count > 0 && address.on_disk) address_close(&address, (int[ADDRESS_SOCKETS]){-1}, 1); /* its path: the socket is closed */
   hard_stop = 1;

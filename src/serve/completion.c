@@ -248,9 +248,11 @@ static void release(Completion *c) {
 
 /* ---- from the engine's thread */
 
+static size_t waiting_bytes(const Job *job) { return job->count * sizeof *job->tokens + job->top_count * sizeof *job->tops; }
+
 static bool keep(Job *job, const EngineToken *token) {
   size_t top = token->top_count > 0 ? (size_t)token->top_count : 0;
-  if (job->count * sizeof *job->tokens + job->top_count * sizeof *job->tops > COMPLETION_WAITING) return false;
+  if (waiting_bytes(job) > COMPLETION_WAITING) return false;
   if (ARRAY_RESERVE(job->tokens, job->count, 1, job->room, "tokens") != STATUS_OK) return false;
   if (top > 0 && ARRAY_RESERVE(job->tops, job->top_count, top, job->top_room, "tokens") != STATUS_OK) return false;
   job->tokens[job->count++] = (WaitingToken){token->id, token->logprob, token->prompt, (int)top, job->top_count};
@@ -264,7 +266,7 @@ static void on_token(void *context, const EngineToken *token) {
   Completion *c = job->completion;
   pthread_mutex_lock(&c->lock);
   if (c->request && !job->lost && !keep(job, token)) job->lost = true;
-  if (c->request && c->wakes) http_wake(c->request);
+  if (c->request && (c->wakes || waiting_bytes(job) > COMPLETION_WAITING / 2)) http_wake(c->request);
   pthread_mutex_unlock(&c->lock);
 }
 

@@ -119,6 +119,14 @@ void engine_state(Engine *engine, EngineState *state) {
   pthread_mutex_unlock(&engine->lock);
 }
 
+bool engine_has_failed(Engine *engine, char *why, size_t size) {
+  pthread_mutex_lock(&engine->lock);
+  const bool failed = engine->failure[0] && !engine->state.deserted;
+  if (failed) snprintf(why, size, "%s", engine->failure);
+  pthread_mutex_unlock(&engine->lock);
+  return failed;
+}
+
 bool engine_is_deserted(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
   const bool deserted = engine->state.deserted;

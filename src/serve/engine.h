@@ -129,6 +129,9 @@ void engine_state(Engine *engine, EngineState *state); /* a consistent copy */
 
 bool engine_is_deserted(Engine *engine);
 
+/* The cluster has failed and no worker can bring it back: all requests fail from then on. why [size]: the reason. */
+bool engine_has_failed(Engine *engine, char *why, size_t size);
+
 /* Seconds after which a refused client may try again: the queue's length over the measured rate, 1 to 60. */
 int engine_retry_seconds(Engine *engine);
 

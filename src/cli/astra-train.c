@@ -213,7 +213,9 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
 /* Before anything is computed that would then have no place. */
 static Status check_out(const Session *session) {
   const char *out = session->options.out;
+  const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
+  if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
   Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, out) : STATUS_OK;
   if (status != STATUS_OK) return status_wrap(status, "--out");
   return out_directory_try(out, "training", "state.safetensors");
@@ -249,8 +251,9 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   interrupt_last_checkpoint(command->resume, session->step);
   interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
-  if (command->resume == NULL)
-    TRY(ranks_follow(ranks_self() == 0 ? train_options_remember(&session->options, argc, argv, threads_count()) : STATUS_OK));
+  if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
+  TRY(ranks_follow(ranks_self() == 0 ? train_options_remember(&session->options, command->begun_count, command->begun, threads_count())
+                                     : STATUS_OK));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];

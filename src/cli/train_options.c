@@ -81,7 +81,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &t->epochs, "N", .min = 0, .max = 1e6,
        .help = "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts, more if few"},
-      {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .min = 0, .max = 1e12, .help = "maximum number of steps; 0: set by --epochs"},
+      {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .min = 0, .max = 1e12,
+       .help = "number of steps, in place of --epochs; 0: set by those"},
       {OPTION_INT, "batch", 'b', &t->batch, "N", .min = 0, .max = 65536,
        .help = "samples per batch; 0: 64 images, 8 windows, 16 labelled texts, less if few"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .min = 1, .max = 65536, .help = "batches accumulated per step"},
@@ -216,14 +217,11 @@ const char *train_options_usual_out(const TrainOptions *options, const char *pre
   int model_length, set_length;
   const char *model = last_part(options->model, &model_length),
              *set = last_part(options->dataset ? options->dataset : "cifar100", &set_length);
-  int at = snprintf(path, sizeof path, "runs/");
   const int64_t *rates = options->rates[1] > 0 ? options->rates + 1 : options->rates;
-  at +=
-      snprintf(path + at, sizeof path - (size_t)at, "%s%.*s-%.*s-g%lld", prefix, model_length, model, set_length, set, (long long)rates[0]);
-  for (int i = 1; rates > options->rates && rates[i] > 0 && at < (int)sizeof path; i++)
+  const int max = (int)sizeof path - 1; /* a longer name is cut */
+  int at = snprintf(path, sizeof path, "runs/%s%.*s-%.*s-g%lld", prefix, model_length, model, set_length, set, (long long)rates[0]);
+  for (int i = 1; rates > options->rates && rates[i] > 0 && at < max; i++)
     at += snprintf(path + at, sizeof path - (size_t)at, "-%lld", (long long)rates[i]);
-  for (char *c = path + at; *c; c++)
-    if (*c == '/' || *c == ':') *c = '-';
   return path;
 }
 
@@ -235,17 +233,27 @@ static char *options_path(const char *directory) {
   return path;
 }
 
+#define RECIPE "--recipe"
 static const char DIGEST[] = "# xxh3 "; /* the last line: of all before it */
+
+/* What was chosen for the data and the machine, and what a resumed run was given. RECIPE begins it. */
+static void write_choices(FILE *stream, const TrainOptions *options, int64_t threads) {
+  static const char *const precisions[] = {"fp32", "bf16", "auto"}, *const types[] = {"f32", "f16", "bf16"};
+  fprintf(stream, RECIPE "\n%s\n", options->recipe == RECIPE_TUNED ? "tuned" : "paper");
+  fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
+          (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
+          (long long)options->eval_every, options->optimizer.rate);
+  fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s", (long long)options->max_steps,
+          precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
+          options->keep_best ? "--keep-best\n" : "");
+}
 
 static char *options_text(const TrainOptions *options, int argc, char **argv, int64_t threads, size_t *size) {
   char *text = NULL, digest[SAFE_DIGEST_TEXT];
   FILE *stream = open_memstream(&text, size);
   if (stream == NULL) return NULL;
   for (int i = 1; i < argc; i++) fprintf(stream, "%s\n", argv[i]);
-  fprintf(stream, "--recipe\n%s\n", options->recipe == RECIPE_TUNED ? "tuned" : "paper");
-  fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
-          (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
-          (long long)options->eval_every, options->optimizer.rate);
+  write_choices(stream, options, threads);
   if (fflush(stream) == 0) {
     safe_digest_text(safe_digest_of(text, *size), digest);
     fprintf(stream, "%s%s\n", DIGEST, digest);
@@ -270,7 +278,7 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
 static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
                                        "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
                                        "quiet",           "json",        "dtype",     "recompute", "backend",          "memory",
-                                       "shard-optimizer", "wire",        "verbose",   "keep-best", "early-stopping"};
+                                       "shard-optimizer", "wire",        "verbose",   "keep-best", "early-stopping",   "precision"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
@@ -280,8 +288,9 @@ static Status check_harmless(const Option *table) {
       return status_set(
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run keeps its own options. Accepted with it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --dtype, --backend, --recompute, --memory, --wire, --shard-optimizer and the options of "
-          "evaluation and output",
+          "--data-dir, --threads, --workers, --precision, --backend, --recompute, --memory, --wire, --shard-optimizer, --keep-best, "
+          "--early-stopping, --checkpoint-every, --eval-every, --eval-samples, --eval-layout, --eval-token-loss, --log-every, --dtype, "
+          "--json, --quiet and --verbose",
           table->name);
   }
   return STATUS_OK;
@@ -327,11 +336,20 @@ static Status find_plain_prediction(TrainOptions *options, const char *directory
   return STATUS_OK;
 }
 
+/* How many of the lines of options.txt are the command line that the run was begun with: the choices come behind it. */
+static int command_line_of(char *const *arguments, int count) {
+  int at = count - 1;
+  while (at > 0 && strcmp(arguments[at], RECIPE) != 0) at--;
+  return at > 0 ? at : count; /* files of earlier versions do not begin with that: they keep their choices */
+}
+
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
   bool memory = options_find(table, "memory")->given, recompute = options_find(table, "recompute")->given;
-  char *arguments[TRAIN_OPTIONS_REMEMBERED], *path = options_path(directory);
+  bool by_epochs = options_find(table, "epochs")->given && !options_find(table, "max-steps")->given;
+  static char *arguments[TRAIN_OPTIONS_REMEMBERED]; /* as long as the text */
+  char *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count = 0, positionals;
   static char *text; /* lives as long as the program: the options point into it */
@@ -355,7 +373,10 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (recompute) command->memory = -1;
   if (command->train.prediction) TRY(find_plain_prediction(&command->train, directory));
   TRY(options_parse(table, argc, argv, positional, &positionals));
+  if (by_epochs) command->train.max_steps = 0; /* the one that was given decides */
   command->train.out = directory;
+  command->begun = arguments;
+  command->begun_count = command_line_of(arguments, count);
   return STATUS_OK;
 }
 

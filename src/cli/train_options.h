@@ -9,6 +9,8 @@ typedef struct TrainCommand {
   const char *resume, *backend, *recompute;
   double memory; /* bytes; negative: not given */
   bool dry_run, json, eval_only, overwrite, verbose;
+  char **begun; /* the command line that the run was begun with, [begun_count] with the program's name; until train_options_resume NULL */
+  int begun_count;
 } TrainCommand;
 
 enum { TRAIN_OPTIONS_MAX = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
@@ -27,11 +29,11 @@ Status train_options_need_model(TrainOptions *options, const char *command);
  * codewords, site, basis, devices and class token to its own. BAD_VALUE for a plain model, NOT_FOUND where there are no weights. */
 Status train_options_inherit(TrainOptions *options, const char *directory);
 
-/* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
+/* --out where none is given: "runs/PREFIXvit-base-cifar100-g32", of the last parts of paths. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
 
-/* Remembers the options given on this command line and those that were chosen for the data (session.c) in
- * OUT/training/options.txt, one to a line. */
+/* Remembers the command line that a run was begun with, those options that were chosen for the data and the machine (session.c) and those
+ * that it was resumed with, in OUT/training/options.txt, one to a line. */
 Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads);
 
 /* Remembered options as an argument vector that points into `text`, whose line ends become NULs; entry 0 stands for the program's name.

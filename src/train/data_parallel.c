@@ -186,6 +186,7 @@ enum { TAG_GRADIENTS = 0, TAG_CODEBOOKS = 1 << 17 };
 typedef struct Use {
   int64_t begin, end;      /* numbers of the block */
   int32_t expected, asked; /* uses in a backward pass: as planned, so far */
+  int32_t planned;         /* in the pass that is being planned; of several, expected is the most */
   bool touched, final;
 } Use;
 
@@ -215,12 +216,17 @@ static void asked(void *context, const Tensor *input) {
   size_t index = (size_t)(at - list) / sizeof(Param);
   if (at < list || index >= parallel->params->count) return;
   Use *use = &parallel->use[index];
-  if (tape_planning(parallel->session->tape)) use->expected++;
+  if (tape_planning(parallel->session->tape) && ++use->planned > use->expected) use->expected = use->planned;
   if (!parallel->leaving) return;
   if (use->final && parallel->late == NULL) parallel->late = parallel->params->list[index].name;
   use->asked++;
   if (!use->touched) parallel->touched[parallel->touched_count++] = index;
   use->touched = true;
+}
+
+void data_parallel_begin_plan(const Session *session) {
+  DataParallel *parallel = session->parallel;
+  for (size_t i = 0; parallel != NULL && i < parallel->params->count; i++) parallel->use[i].planned = 0;
 }
 
 static void mark_final(DataParallel *parallel, Use *use) {
@@ -370,6 +376,21 @@ static uint64_t digest_of(const Session *session) {
   return safe_digest_of(part, sizeof part);
 }
 
+/* --precision auto measures each machine by itself. */
+static Status compare_precision(const Session *session) {
+  static const char *const names[] = {[PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16"};
+  const int ranks = ranks_count(), own = session->options.precision;
+  int other = 1, *all = calloc((size_t)ranks, sizeof *all);
+  if (all == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", ranks);
+  ranks_gather(&own, all, sizeof own);
+  while (other < ranks && all[other] == all[0]) other++;
+  const int theirs = other < ranks ? all[other] : own, first = all[0];
+  free(all);
+  if (other == ranks) return STATUS_OK;
+  return ranks_common(status_set(STATUS_BAD_USAGE, "rank %d would compute in %s and rank 0 in %s: give --precision %s or %s", other,
+                                 names[theirs], names[first], names[PRECISION_FP32], names[PRECISION_BF16]));
+}
+
 Status data_parallel_compare(Session *session) {
   int ranks = ranks_count(), other = 1;
   uint64_t own = session->parallel ? digest_of(session) : 0, *all = session->parallel ? calloc((size_t)ranks, sizeof *all) : NULL;
@@ -378,7 +399,7 @@ Status data_parallel_compare(Session *session) {
   ranks_gather(&own, all, sizeof own);
   while (other < ranks && all[other] == all[0]) other++;
   free(all);
-  if (other == ranks) return STATUS_OK;
+  if (other == ranks) return compare_precision(session);
   return ranks_common(
       status_set(STATUS_PEER,
                  "at step %lld rank %d has other weights or codebooks than rank 0: the ranks must run the same program on the "

@@ -21,6 +21,9 @@ typedef struct DataParallel DataParallel;
 Status data_parallel_open(Session *session);
 void data_parallel_close(Session *session);
 
+/* A backward pass will be planned: one of several, where a model has several bit rates. */
+void data_parallel_begin_plan(const Session *session);
+
 /* In place of tape_backward and emulate_update. Gradients set out in the last micro-batch of a step (session->more_batches). exchange:
  * whether the batch was quantised. */
 Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange);

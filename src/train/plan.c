@@ -11,6 +11,8 @@
 #include "nn/model.h"
 #include "nn/safetensors.h"
 #include "train/codebooks.h"
+#include "train/data_parallel.h"
+#include "train/data_parallel.h"
 #include "train/micro_step.h"
 #include "train/session.h"
 #include "train/state.h"
@@ -205,6 +207,7 @@ static Status plan_step(Session *session, Plan *plan) {
   for (int other = 0; other < rates && status == STATUS_OK; other++) { /* noise takes more room with few groups, codes with many */
     if (rates > 1) status = session_use_rate(session, other);
     matmul_reset_count();
+    data_parallel_begin_plan(session);
     if (status == STATUS_OK) status = micro_step(session, &batch, &result);
   }
   if (rates > 1 && status == STATUS_OK) status = session_use_rate(session, rate);

@@ -254,6 +254,8 @@ static Status refuse_image_options(const TrainOptions *options) {
     const char *name;
   } list[] = {{options->image_size > 0, "image-size"},
               {options->mixup > 0, "mixup"},
+              {options->cutmix > 0, "cutmix"},
+              {options->erase > 0, "random-erasing"},
               {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"}};

@@ -93,10 +93,9 @@ static Status open_notes(Best *best, const Session *session) {
   return status;
 }
 
-/* Adds an evaluation at session->step. */
-static Status note_evaluation(Best *best, const Session *session, double value, bool *better) {
+/* Adds an evaluation at session->step to the file. */
+static Status write_note(const Session *session, double value) {
   char *path = notes_path(session), *text = NULL, line[64];
-  *better = note(best, session, session->step, value);
   Status status = path != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
   size_t used = status == STATUS_OK ? strlen(text) : 0;
   int length = snprintf(line, sizeof line, "%lld %.17g\n", (long long)session->step, value);
@@ -507,11 +506,11 @@ static Status evaluate(Run *run) {
   Session *session = run->session;
   const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
   double values[TASK_MEASURES];
-  bool better;
   session->task->report->measure(&evaluated->score, values);
-  if (ranks_self() == 0) { /* what was exported before the evaluation is what was evaluated */
-    status = note_evaluation(&run->best, session, values[0], &better);
-    if (status == STATUS_OK && better && session->options.keep_best) status = keep_best(session);
+  if (ranks_self() == 0) { /* what was exported before the evaluation is what was evaluated; what is noted is kept */
+    const bool better = note(&run->best, session, session->step, values[0]);
+    if (better && session->options.keep_best) status = keep_best(session);
+    if (status == STATUS_OK) status = write_note(session, values[0]);
   }
   ranks_spread(0, &run->best, sizeof run->best);
   return ranks_follow(status);
@@ -521,6 +520,18 @@ static Status evaluate(Run *run) {
 static bool is_evaluated(const Session *session) {
   int64_t steps = session_epoch_steps(session);
   return session->step == session->total_steps || (session->step % steps == 0 && session->step / steps % session->options.eval_every == 0);
+}
+
+/* An evaluation that was due and has been interrupted. */
+static bool owes_evaluation(const Run *run) {
+  return run->session->step > 0 && is_evaluated(run->session) && run->best.last != BEST_UNKNOWN && run->best.last < run->session->step;
+}
+
+static void say_best(const Run *run) {
+  const Session *session = run->session;
+  if (session->options.keep_best && run->best.step >= 0)
+    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", session->task->report->measures[0], run->best.value,
+             (long long)run->best.step, session->options.out);
 }
 
 /* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */
@@ -533,6 +544,11 @@ static Status evaluate_finished(Run *run) {
     log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
              (long long)session->total_steps);
   TRY(save_checkpoint(session));
+  if (owes_evaluation(run)) {
+    TRY(evaluate(run));
+    say_best(run);
+    return draw_curves(run);
+  }
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
   if (session_astra(session))
     TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated));
@@ -543,8 +559,10 @@ static Status loop(Run *run) {
   Session *session = run->session;
   int64_t steps = session_epoch_steps(session), accumulate = session->options.accumulate;
   if (session->step >= session->total_steps || is_over(&run->best, session)) return evaluate_finished(run);
-  /* An evaluation that was interrupted is made up for. */
-  if (session->step > 0 && is_evaluated(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
+  if (owes_evaluation(run)) {
+    TRY(save_checkpoint(session)); /* --keep-best copies what is exported, which may have failed */
+    TRY(evaluate(run));
+  }
   TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps && !is_over(&run->best, session)) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
@@ -572,9 +590,7 @@ static Status loop(Run *run) {
   if (is_over(&run->best, session) && session->step < session->total_steps)
     log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
              (long long)session->total_steps, (long long)run->best.since, measure);
-  if (session->options.keep_best && run->best.step >= 0)
-    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", measure, run->best.value, (long long)run->best.step,
-             session->options.out);
+  say_best(run);
   return STATUS_OK;
 }
 

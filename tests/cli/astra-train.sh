@@ -159,6 +159,9 @@ expect "an empty directory" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out empty 
 expect "what is in the way may go" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out theirs --overwrite -q
 expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; rm run/first_batch.png
 expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
+expect "the teacher stays as it is" 2 --model empty "${data[@]}" --groups 8 --codebook-size 16 --max-steps 1 --out empty --overwrite; err "--out empty is where the weights lie that --distill learns from"
+parts=$(printf 'part-%03d.txt,' {1..60})
+expect "a long name" 1 --model gpt2-mini --init random --dataset "text:${parts%,}"
 
 expect "no better than by guessing" 0 --model tiny --init random --dataset synthetic:32x32:2:64 --batch 8 --threads 1 --groups 0 --max-steps 1 -l 1e-9 --out guesses; err "is no better than guessing"
 expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
@@ -231,7 +234,10 @@ err "the best accuracy, 0.[0-9]*, was that of step 4: its checkpoint is in stopp
 [ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
 same stopped/model.safetensors stopped/best/model.safetensors; there stopped/best/config.json; [ ! -e stopped/best/curves.png ] || report "pictures were kept"
 expect "and is over" 0 --resume stopped; err "the run was stopped early at step 12 of 36: --early-stopping 0 would go on"
-expect "unless told" 0 --resume stopped --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
+sed -i '$d' stopped/training/evaluations.txt # as if the last evaluation had been interrupted
+expect "its last evaluation is made up for" 0 --resume stopped --max-steps 12; err "evaluation at step 12: accuracy"; err "that of step 4: its checkpoint is in stopped/best"
+[ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
+expect "unless told" 0 --resume stopped --epochs 9 --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
 expect "something gets better" 0 "${best[@]}" -l 3e-3 --warmup 0 --keep-best --out better
 [ "$(sort -k2,2gr -k1,1g better/training/evaluations.txt | head -n 1 | cut -d" " -f1)" = "$(grep -o "that of step [0-9]*" err | grep -o "[0-9]*")" ] || report "another was the best"
 expect "the best is a checkpoint" 0 --model better/best --dataset synthetic:32x32:4:64 --threads 1 --eval-only --json
@@ -337,6 +343,7 @@ expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--conte
 expect "pictures for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
 expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from images"
 expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"
+expect "another one" 2 "${story[@]}" --cutmix 1; err "--cutmix is for images"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
 for unit in word gpt2-paper; do
@@ -410,7 +417,7 @@ done
 rm -rf full; cp -r run full; rm full/config.json; mkdir full/config.json
 expect "no place for config.json" 1 --resume full --max-steps 6; err "the state after step 6 is saved, and .astra-train --resume full. writes the rest: .*config.json"
 rmdir full/config.json
-expect "the rest" 0 --resume full --max-steps 6; err "step 6 of 6 is done already"
+expect "the rest, of as many steps as it was asked for last" 0 --resume full; err "step 6 of 6 is done already"
 for file in model.safetensors config.json training/state.safetensors; do same again/$file full/$file; done
 
 # A disk that is too small is told of before the work. The weights are kept where the state, three times as large, does not fit.

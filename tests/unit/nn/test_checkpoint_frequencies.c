@@ -56,7 +56,32 @@ static void wrong_numbers(void **state) {
   check_refused(&config, "sum to 65537");
   numbers[7] = 0, numbers[5] = (uint16_t)(numbers[5] + 100);
   assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
-  check_refused(&config, "one is 0");
+  check_refused(&config, "the least is 0");
+  config_release(&config);
+}
+
+/* A file in another type can hold what 16 bits without a sign cannot, with the right sum. */
+static void negative_numbers(void **state) {
+  (void)state;
+  ModelConfig config;
+  char path[512], head[256], text[160];
+  int32_t numbers[GROUPS * ENTRIES];
+  make_config(&config, SITE_X);
+  for (int i = 0; i < GROUPS * ENTRIES; i++)
+    numbers[i] = i % ENTRIES == 0 ? 65536 + 65536 + 4 : i % ENTRIES == 1 ? -65536 - 4 - (ENTRIES - 2) : 1;
+  int length =
+      snprintf(text, sizeof text, "{\"astra.layers.0.x.frequencies\":{\"dtype\":\"I32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}",
+               GROUPS, ENTRIES, (int)sizeof numbers);
+  memset(head, 0, 8);
+  head[0] = (char)length;
+  memcpy(head + 8, text, (size_t)length);
+  snprintf(path, sizeof path, "%s/frequencies.safetensors", scratch);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(head, 1, (size_t)length + 8, file), length + 8);
+  assert_int_equal(fwrite(numbers, 1, sizeof numbers, file), sizeof numbers);
+  assert_int_equal(fclose(file), 0);
+  check_refused(&config, "sum to 65536, the least is -65543");
   config_release(&config);
 }
 
@@ -117,8 +142,8 @@ static void a_damaged_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(there_and_back),  cmocka_unit_test(wrong_numbers),  cmocka_unit_test(another_model),
-      cmocka_unit_test(weights_of_bits), cmocka_unit_test(a_damaged_file),
+      cmocka_unit_test(there_and_back), cmocka_unit_test(wrong_numbers),   cmocka_unit_test(negative_numbers),
+      cmocka_unit_test(another_model),  cmocka_unit_test(weights_of_bits), cmocka_unit_test(a_damaged_file),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,6 +307,77 @@ Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS],
   }
   if (list) freeaddrinfo(list);
   return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
+}
+
+/* Freed by whoever leaves it last. */
+struct AddressSearch {
+  pthread_mutex_t lock; /* of what follows; address is constant */
+  bool ended, left;
+  Status status;
+  char message[256];
+  Address address, numbers[ADDRESS_SOCKETS];
+  int count;
+};
+
+static void search_free(AddressSearch *search) {
+  pthread_mutex_destroy(&search->lock);
+  free(search);
+}
+
+static void *search_run(void *context) {
+  AddressSearch *search = context;
+  Address numbers[ADDRESS_SOCKETS];
+  int count;
+  const Status status = address_numbers(&search->address, numbers, &count);
+  pthread_mutex_lock(&search->lock);
+  search->status = status;
+  search->count = count;
+  memcpy(search->numbers, numbers, (size_t)count * sizeof *numbers);
+  snprintf(search->message, sizeof search->message, "%s", status_message());
+  search->ended = true;
+  const bool left = search->left;
+  pthread_mutex_unlock(&search->lock);
+  if (left) search_free(search);
+  return NULL;
+}
+
+Status address_search(AddressSearch **search, const Address *address) {
+  pthread_t thread;
+  AddressSearch *made = *search = calloc(1, sizeof *made);
+  if (!made) return status_set(STATUS_NO_MEMORY, "no memory to look up %s", address->name);
+  made->address = *address;
+  pthread_mutex_init(&made->lock, NULL);
+  const int failed = pthread_create(&thread, NULL, search_run, made);
+  if (!failed) pthread_detach(thread);
+  if (!failed) return STATUS_OK;
+  search_free(made);
+  *search = NULL;
+  return status_set(STATUS_IO, "cannot start a thread to look up %s: %s", address->name, strerror(failed));
+}
+
+bool address_search_ended(AddressSearch **search, Address numbers[ADDRESS_SOCKETS], int *count, Status *status) {
+  AddressSearch *s = *search;
+  pthread_mutex_lock(&s->lock);
+  const bool ended = s->ended;
+  pthread_mutex_unlock(&s->lock);
+  if (!ended) return false;
+  *status = s->status == STATUS_OK ? STATUS_OK : status_set(s->status, "%s", s->message);
+  *count = s->count;
+  memcpy(numbers, s->numbers, (size_t)s->count * sizeof *numbers);
+  search_free(s);
+  *search = NULL;
+  return true;
+}
+
+void address_search_leave(AddressSearch **search) {
+  AddressSearch *s = *search;
+  *search = NULL;
+  if (!s) return;
+  pthread_mutex_lock(&s->lock);
+  const bool ended = s->ended;
+  s->left = true;
+  pthread_mutex_unlock(&s->lock);
+  if (ended) search_free(s);
 }
 
 void address_on_link(Address *address, int socket) {

@@ -41,6 +41,13 @@ uint16_t address_port(int socket); /* of a listening socket; 0 for a UNIX socket
  * a name server. */
 Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
 
+/* The same on a thread of its own, for those who must not wait. */
+typedef struct AddressSearch AddressSearch;
+Status address_search(AddressSearch **search, const Address *address);
+/* Whether it has ended. Then *status is what address_numbers says, with its message, and *search is freed and NULL. */
+bool address_search_ended(AddressSearch **search, Address numbers[ADDRESS_SOCKETS], int *count, Status *status);
+void address_search_leave(AddressSearch **search); /* it ends by itself; *search NULL: there is none */
+
 /* Starts a non-blocking connect to a number or a path. PEER: connection refused; IO. */
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* *done: it is connected; the socket stays the caller's */

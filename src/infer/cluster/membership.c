@@ -198,6 +198,7 @@ bool membership_add(Membership *membership, const Address *address, const Addres
   const int m = free_place(membership, found, count);
   if (is_known(membership, address)) return true;
   if (m == membership->room) return false;
+  if (m < membership->count) address_search_leave(&membership->devices[m].search);
   membership->devices[m] = (LeaderDevice){.passed = -1, .node = -1, .address = *address, .added = true};
   connection_init(&membership->devices[m].connection);
   if (m == membership->count) membership->count++;
@@ -215,11 +216,10 @@ void membership_pardon(Membership *membership) {
 
 /* ---- workers: from connecting to WELCOME, step by step */
 
-/* Connects to the next address of the worker. Its name is resolved again after calls have failed for long. */
+/* Connects to the next address of the worker. */
 static Status call(Membership *membership, LeaderDevice *device) {
   Status status = STATUS_OK;
-  if (device->number_count == 0 || (device->turn == 0 && device->pause >= again_max))
-    TRY(address_numbers(&device->address, device->numbers, &device->number_count));
+  if (device->number_count == 0) TRY(address_numbers(&device->address, device->numbers, &device->number_count));
   become(device, DEVICE_CALLED);
   device->answered = device->fetches = false;
   do {
@@ -330,13 +330,35 @@ void membership_ping(Membership *membership) {
   }
 }
 
+/* Whether the numbers of a lost worker are there, *status OK, or it is known why not. Its name is resolved again after calls have failed
+ * for long; meanwhile others are served: a name server can take its time. If it does not know the name any more, the numbers stay. */
+static bool finds_numbers(LeaderDevice *device, Status *status) {
+  Address numbers[ADDRESS_SOCKETS];
+  int count;
+  *status = STATUS_OK;
+  if (!device->search) {
+    if (device->number_count > 0 && (device->turn > 0 || device->pause < again_max)) return true;
+    *status = address_search(&device->search, &device->address);
+    return *status != STATUS_OK;
+  }
+  if (!address_search_ended(&device->search, numbers, &count, status)) return false;
+  if (*status == STATUS_OK) {
+    memcpy(device->numbers, numbers, (size_t)count * sizeof *numbers);
+    device->number_count = count;
+    device->turn = 0;
+  }
+  if (device->number_count > 0) *status = STATUS_OK;
+  return true;
+}
+
 /* That a lost worker is still lost is not logged. */
 bool membership_poll(Membership *membership) {
   double now = clock_now();
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
     Status status = STATUS_OK;
-    if (device->state == DEVICE_LOST && !device->forked && !device->refused && now >= device->next) status = call(membership, device);
+    const bool due = device->state == DEVICE_LOST && !device->forked && !device->refused && now >= device->next;
+    if (due && finds_numbers(device, &status) && status == STATUS_OK) status = call(membership, device);
     if (is_joining(device)) status = status == STATUS_OK ? step_call(membership, m) : status;
     if (status == STATUS_OK) continue;
     if (device->refused) log_warning("%s", status_message());
@@ -480,6 +502,7 @@ void membership_close(Membership *membership, bool idle) {
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, membership->bye);
   for (int m = 0; m < membership->count; m++) {
     if (membership->devices[m].offer) offer_end(&membership->devices[m].offer, true);
+    address_search_leave(&membership->devices[m].search);
     Connection *connection = &membership->devices[m].connection;
     bool told = idle && connection_is_open(connection) && connection_send(connection, membership->bye, WIRE_HEADER) == STATUS_OK;
     if (told) connections_step(&connection, 1, 0);

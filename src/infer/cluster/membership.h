@@ -36,15 +36,16 @@ typedef struct LeaderDevice {
   Address numbers[ADDRESS_SOCKETS]; /* [number_count] that it resolves to, tried in turn */
   Address reached;                  /* the address that answered */
   int number_count, turn;
-  bool yields;        /* released while an earlier worker is busy; to be called again */
-  bool answered;      /* it has accepted a connection */
-  int tries;          /* connections that it accepted and closed */
-  bool refused;       /* it gave a reason; calling again will not help */
-  bool fetches;       /* it wants the checkpoint */
-  Offer *offer;       /* DEVICE_FETCHES */
-  double patient;     /* until then it may be out of reach: it loads what it has fetched, or starts again */
-  uint32_t place;     /* position in its queue; 0: it serves this leader */
-  double next, pause; /* DEVICE_LOST: when to call again; the pause before that */
+  AddressSearch *search; /* DEVICE_LOST: for its numbers; NULL: none */
+  bool yields;           /* released while an earlier worker is busy; to be called again */
+  bool answered;         /* it has accepted a connection */
+  int tries;             /* connections that it accepted and closed */
+  bool refused;          /* it gave a reason; calling again will not help */
+  bool fetches;          /* it wants the checkpoint */
+  Offer *offer;          /* DEVICE_FETCHES */
+  double patient;        /* until then it may be out of reach: it loads what it has fetched, or starts again */
+  uint32_t place;        /* position in its queue; 0: it serves this leader */
+  double next, pause;    /* DEVICE_LOST: when to call again; the pause before that */
   /* Of any: */
   int node;                /* of the epoch; -1: takes no part */
   char name[WELCOME_NAME]; /* from its WELCOME */

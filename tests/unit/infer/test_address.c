@@ -95,6 +95,39 @@ static void other_texts_are_refused(void **state) {
   assert_int_equal(address_parse(longest, &address), STATUS_BAD_USAGE);
 }
 
+/* On a thread: the same numbers, the same failure; and one that nobody waits for. */
+static void numbers_are_searched_for(void **state) {
+  (void)state;
+  const char *const texts[] = {"localhost:80", "127.0.0.1:7", "unix:/tmp/x", "no-such-name.invalid:80"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    Address address, numbers[ADDRESS_SOCKETS], found[ADDRESS_SOCKETS];
+    AddressSearch *search, *other;
+    Status status;
+    char text[ADDRESS_TEXT], message[256];
+    int count, found_count;
+    assert_int_equal(address_parse(texts[i], &address), STATUS_OK);
+    const Status expected = address_numbers(&address, numbers, &count);
+    snprintf(message, sizeof message, "%s", status_message());
+    assert_int_equal(address_search(&search, &address), STATUS_OK);
+    assert_int_equal(address_search(&other, &address), STATUS_OK);
+    address_search_leave(&other);
+    assert_null(other);
+    const double until = clock_now() + 30;
+    bool ended = false;
+    while (!ended && clock_now() < until) ended = address_search_ended(&search, found, &found_count, &status);
+    assert_true(ended);
+    assert_null(search);
+    assert_int_equal(status, expected);
+    if (status != STATUS_OK) assert_string_equal(status_message(), message);
+    assert_int_equal(found_count, count);
+    for (int n = 0; n < count; n++) {
+      address_text(&numbers[n], text);
+      char same[ADDRESS_TEXT];
+      assert_string_equal(address_text(&found[n], same), text);
+    }
+  }
+}
+
 /* Somebody dials, and is accepted at one of the sockets. */
 /* The first of its numbers that answers. */
 static Status dial(const Address *address, double seconds, int *fd) {
@@ -276,9 +309,14 @@ static void names_that_are_none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart),   cmocka_unit_test(the_own_folder_is_this_users_alone),
-                                     cmocka_unit_test(other_texts_are_refused), cmocka_unit_test(one_dials_the_other),
-                                     cmocka_unit_test(paths_are_their_owners),  cmocka_unit_test(dialling_has_an_end),
-                                     cmocka_unit_test(names_that_are_none),     cmocka_unit_test(link_local_numbers_need_a_link)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_searched_for),
+                                     cmocka_unit_test(texts_are_taken_apart),
+                                     cmocka_unit_test(the_own_folder_is_this_users_alone),
+                                     cmocka_unit_test(other_texts_are_refused),
+                                     cmocka_unit_test(one_dials_the_other),
+                                     cmocka_unit_test(paths_are_their_owners),
+                                     cmocka_unit_test(dialling_has_an_end),
+                                     cmocka_unit_test(names_that_are_none),
+                                     cmocka_unit_test(link_local_numbers_need_a_link)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,6 @@
 #include "nn/safetensors.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
-#include "train/data_parallel.h"
 #include "train/micro_step.h"
 #include "train/session.h"
 #include "train/state.h"

@@ -391,7 +391,7 @@ static void take_token(void *context, const DecodedToken *token) {
   if (!job) return;
   if (is_cancelled(engine, job)) {
     end_cancelled(engine);
-  } else if (job->echo) {
+  } else if (job->echo && token->end != SEQUENCE_NUMERIC) {
     take_echo(job, token);
     finish_echo(engine, job);
   } else {

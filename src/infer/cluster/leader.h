@@ -141,8 +141,8 @@ int leader_sequences_on(const Leader *leader, int device);
 bool leader_is_here(const Leader *leader, int device); /* takes part */
 
 /* Waits for tokens, for `seconds` at most and until `also` can be read (-1: none), and reports them. *lost: devices have failed or come
- * back, a new epoch has begun, and all sequences are gone: start them again with the tokens that they had. An error: the leader is of no
- * more use. */
+ * back, a new epoch has begun, and all sequences are gone: start them again with the tokens that they had. The same where one of them comes
+ * to numbers that are not finite, which ends with SEQUENCE_NUMERIC before. An error: the leader is of no more use. */
 typedef void LeaderTakeToken(void *context, const DecodedToken *token);
 Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, bool *lost);
 

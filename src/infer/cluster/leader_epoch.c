@@ -404,7 +404,9 @@ static void give_up_epoch(Leader *leader) {
 /* Attributes the failure to a device, if that is still connected. */
 static void count_fault(Leader *leader) {
   int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
-  if (m < 0 || leader->membership.devices[m].state < DEVICE_HERE || ++leader->membership.devices[m].faults < FAULTS_MAX) return;
+  if (m < 0 || leader->epoch.not_finite || leader->membership.devices[m].state < DEVICE_HERE ||
+      ++leader->membership.devices[m].faults < FAULTS_MAX)
+    return;
   drop(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
 }
 
@@ -439,9 +441,14 @@ static Status begin_again(Leader *leader) {
   return status_set(status, "%s", why);
 }
 
+/* One of many texts has come to numbers that are not finite: the others can go on without it. */
+static bool is_of_a_text(const Leader *leader, Status cause) {
+  return cause == STATUS_NUMERIC && leader->epoch.not_finite && leader->setup.sequences > 0;
+}
+
 static bool can_recover(Leader *leader, Status cause) {
-  bool of_devices =
-      leader->epoch.nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
+  bool of_devices = cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE;
+  of_devices = leader->epoch.nodes > 0 && (of_devices || is_of_a_text(leader, cause));
   return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
 }
 
@@ -459,7 +466,7 @@ static Status recover(Leader *leader, Status cause) {
     return status_wrap(cause, "the text had begun");
   snprintf(why, sizeof why, "%s", status_message());
   log_warning("%s", why);
-  leader_sequences_drop(leader);
+  TRY(leader_sequences_drop_one(leader, is_of_a_text(leader, cause) ? leader->epoch.complained : 0));
   give_up_epoch(leader);
   count_fault(leader);
   Status status = begin_again(leader);

@@ -51,6 +51,7 @@ typedef struct LeaderEpoch {
   uint64_t *progress;    /* [nodes] request * (blocks + 3) + step: 1 the first block... blocks + 1 the head, blocks + 2 the answer */
   int complainer, fault; /* devices: who reported a failure, and which device it names; -1: none */
   bool not_finite;       /* the complainer computed numbers that are not finite: another try would too */
+  uint32_t complained;   /* the request, of this epoch, that it complains about; 0: none by itself */
   char (*complaints)[WIRE_TEXT + 1];                 /* [devices] */
   uint8_t cancel[WIRE_HEADER], (*gone)[WIRE_HEADER]; /* messages; [devices] */
 } LeaderEpoch;
@@ -147,6 +148,9 @@ void leader_sequences_end(Leader *leader, LeaderSequence *sequence);          /*
 
 /* The epoch is given up: all sequences are lost, and so are prompts that are being computed. */
 void leader_sequences_drop(Leader *leader);
+
+/* The same where one of them cannot be computed: it has ended with SEQUENCE_NUMERIC. NO_MEMORY. */
+Status leader_sequences_drop_one(Leader *leader, uint32_t number);
 
 /* As ConnectionSink's place and deliver, of WIRE_DECODED and WIRE_DRAFTS. */
 Status leader_sequences_place(Leader *leader, int node, const WireHeader *header, uint8_t **payload);

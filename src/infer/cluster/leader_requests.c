@@ -294,6 +294,7 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
   leader->epoch.not_finite = not_finite;
   leader->epoch.complainer = m;
+  leader->epoch.complained = header->kind == WIRE_ERROR ? header->request : 0;
   leader->epoch.fault = header->count > 0 ? leader->epoch.device_of[header->count - 1] : -1;
   return STATUS_OK;
 }

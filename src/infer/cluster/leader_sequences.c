@@ -1,6 +1,7 @@
 /* The sequences that live on devices (leader_sequence_start): which there are, and the tokens that have come of them. */
 #include "base/array.h"
 #include "infer/cluster/leader_internal.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,18 @@ void leader_sequences_drop(Leader *leader) {
   memset(q->wishes, 0, sizeof q->wishes);
   q->waits = false;
   leader->queue.collected = leader->queue.submitted; /* answers to these may still come, until the epoch has ended */
+}
+
+Status leader_sequences_drop_one(Leader *leader, uint32_t number) {
+  LeaderSequences *q = &leader->sequences;
+  const LeaderSequence *sequence = leader_sequences_find(leader, number);
+  const bool wanted = sequence && !sequence->unwanted;
+  const DecodedToken end = {.sequence = number, .number = wanted ? sequence->made + 1 : 0, .end = SEQUENCE_NUMERIC, .logprob = NAN};
+  leader_sequences_drop(leader);
+  if (!wanted) return STATUS_OK;
+  TRY(ARRAY_RESERVE(q->tokens, (size_t)q->token_count, 1, q->token_capacity, "tokens"));
+  q->tokens[q->token_count++] = end;
+  return STATUS_OK;
 }
 
 void leader_sequences_end(Leader *leader, LeaderSequence *sequence) {

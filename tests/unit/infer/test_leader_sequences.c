@@ -407,6 +407,55 @@ static void a_death_loses_them_once(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* Number 0 of every token is 0, but at one position it is all there is: there alone the keys of block 0 are too large for 16 bits. */
+static void break_position(ParamSet *params, int64_t position, int64_t width) {
+  int found = 0;
+  for (size_t i = 0; i < params->count; i++) {
+    const char *name = params->list[i].name;
+    real *value = params->list[i].tensor.value;
+    const int64_t rows = params->list[i].tensor.shape[0];
+    const bool keys = strcmp(name, "transformer.h.0.attn.c_attn.weight") == 0;
+    const bool positions = strcmp(name, "transformer.wpe.weight") == 0;
+    if (positions || strcmp(name, "transformer.wte.weight") == 0)
+      for (int64_t row = 0; row < rows; row++) value[row * width] = 0;
+    if (positions) value[position * width] = 1e4;
+    for (int64_t key = width; keys && key < 2 * width; key++) value[rows == width ? key : key * width] = 1e5;
+    found += keys || positions;
+  }
+  assert_int_equal(found, 2);
+}
+
+/* One whose prompt cannot be computed: it alone ends with that, and the others are started again. */
+static void a_text_that_cannot_be_computed_ends_alone(void **state) {
+  (void)state;
+  enum { BROKEN = 40 };
+  Fixture f = {.cluster = {.on_failure = ON_FAILURE_RERUN}};
+  ModelConfig config = {0};
+  assert_int_equal(sample_config(&config, "tiny-gpt2", GROUPS, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+  sample_fixture_make(&f.base, &config);
+  break_position(model_params(f.base.sample.model), BROKEN, f.base.sample.config.width);
+  sample_fixture_save(&f.base);
+  sample_ids(&f.base.sample.config, 5, CONTEXT, f.ids);
+  f.base.weights.cache_kind = NARROW_F16;
+  start(&f, NODES, "1,1,1");
+  Texts texts = {.count = 0};
+  begin_text(&f, &texts, 13, 20, -1, 0);
+  const Text *broken = begin_text(&f, &texts, BROKEN + 2, 3, -1, 1);
+  const double until = clock_now() + MOST_SECONDS;
+  bool lost = false;
+  while (!lost && clock_now() < until) lost = poll_once(&f, &texts);
+  assert_true(lost);
+  assert_int_equal(broken->end, SEQUENCE_NUMERIC);
+  assert_int_equal(broken->count, 1);
+  texts.count = 0;
+  const Text *text = begin_text(&f, &texts, 13, 20, -1, 0);
+  finish(&f, &texts);
+  assert_int_equal(text->end, SEQUENCE_LENGTH);
+  assert_int_equal(text->count, 20);
+  stop(&f);
+  sample_fixture_close(&f.base);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(spans_are_rotated),
@@ -417,6 +466,7 @@ int main(void) {
       cmocka_unit_test(one_is_stopped),
       cmocka_unit_test(a_death_loses_them_once),
       cmocka_unit_test(an_idle_device_drafts),
+      cmocka_unit_test(a_text_that_cannot_be_computed_ends_alone),
       cmocka_unit_test(drafts_of_devices_are_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,8 @@
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +102,19 @@ static Status carry(void *context, const char *name) {
   return status;
 }
 
+/* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
+static Status drop_stale(void *context, const char *name) {
+  const Directories *directories = context;
+  if (!is_carried(name)) return STATUS_OK;
+  char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
+  Status status = source && target ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (status == STATUS_OK && !files_exists(source) && remove(target) != 0)
+    status = status_set(STATUS_IO, "%s, of the checkpoint before, cannot be removed: %s", target, strerror(errno));
+  free(source);
+  free(target);
+  return status;
+}
+
 /* ---- the work ---- */
 
 typedef struct Outcome {
@@ -116,7 +131,9 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;
   if (status == STATUS_OK) status = checkpoint_save(weights->model, q->out, codebooks, NULL, rest_dtype(weights, codebooks, codewords));
   free(codebooks);
-  return status == STATUS_OK ? files_each(directory, carry, &(Directories){directory, q->out}) : status;
+  Directories directories = {directory, q->out};
+  if (status == STATUS_OK) status = files_each(directory, carry, &directories);
+  return status == STATUS_OK ? files_each(q->out, drop_stale, &directories) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

@@ -9,6 +9,7 @@
 #include "cli/bench_experiment.h"
 #include "cli/bench_results.h"
 #include "cli/cli.h"
+#include "nn/safetensors.h"
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
@@ -201,12 +202,15 @@ static char *command_line(const Arguments *a) {
 
 /* ---------------------------------------------------------------- a run */
 
+#define TRAINED ".train.json" /* behind a row's place: what its training said at its end */
+
 /* What one row does with one seed. Files beside its checkpoint: .train.json and .eval.json hold what the programs printed, .part.json the
  * seconds of a training that was interrupted, .commands the two command lines, .log what they said. */
 typedef struct Job {
   Arguments train, eval;
   char *train_result, *train_part, *eval_result, *commands, *log, *out;
-  json_t *lines; /* {"train": ..., "eval": ...}: the command lines */
+  json_t *
+      lines; /* {"train": ..., "eval": ...}: the command lines; "base": digest of what the training of the model said that it begins with */
 } Job;
 
 static void job_free(Job *job) {
@@ -215,9 +219,27 @@ static void job_free(Job *job) {
   json_decref(job->lines);
 }
 
+/* Tells a training from the next one with the same command line: the seconds differ. "" of a model that no row trains, or that is not
+ * there.
+ */
+static Status base_digest(const Experiment *e, const AccuracyCommand *c, int row, int seed, char digest[SAFE_DIGEST_TEXT]) {
+  const Row *r = &e->row[row];
+  char *model = NULL, *said = NULL, *text = NULL;
+  size_t size = 0;
+  digest[0] = '\0';
+  Status status = r->train && !r->from ? expand(e, c, r->model ? r->model : "", e->seeds[seed], &model)
+                                       : model_of(e, c, r->train ? experiment_find_row(e, r->from) : row, seed, &model);
+  if (status == STATUS_OK && (said = malloc(strlen(model) + sizeof TRAINED)) == NULL) status = status_no_memory(NULL, "a path");
+  if (status == STATUS_OK) sprintf(said, "%s" TRAINED, model);
+  if (status == STATUS_OK && files_exists(said)) status = files_read(said, EXPERIMENT_FILE_LIMIT, &text, &size);
+  if (text) safe_digest_text(safe_digest_of(text, size), digest);
+  free(model), free(said), free(text);
+  return status;
+}
+
 static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, int seed, Job *job) {
   if (e->row[row].of >= 0) row = e->row[row].of; /* whose evaluation it reads */
-  *job = (Job){.train_result = experiment_place(e, row, seed, ".train.json"),
+  *job = (Job){.train_result = experiment_place(e, row, seed, TRAINED),
                .train_part = experiment_place(e, row, seed, ".part.json"),
                .eval_result = experiment_place(e, row, seed, ".eval.json"),
                .commands = experiment_place(e, row, seed, ".commands"),
@@ -228,10 +250,13 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   eval_arguments(e, c, row, seed, &job->eval);
   if (job->train.status != STATUS_OK) return job->train.status;
   if (job->eval.status != STATUS_OK) return job->eval.status;
+  char base[SAFE_DIGEST_TEXT];
+  TRY(base_digest(e, c, row, seed, base));
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
   bool made = job->train_result && job->train_part && job->eval_result && job->commands && job->log && job->out && train && eval &&
               json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
-              json_object_set_new(job->lines, "eval", json_string(eval)) == 0;
+              json_object_set_new(job->lines, "eval", json_string(eval)) == 0 &&
+              (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0);
   free(train), free(eval);
   return made ? STATUS_OK : status_no_memory(e->row[row].name, "its command lines");
 }
@@ -260,10 +285,14 @@ static Status check_other(const Experiment *e, const AccuracyCommand *c, int row
   char *path;
   if (model == NULL || strncmp(model, "{run:", 5) != 0) return STATUS_OK;
   TRY(expand(e, c, model, e->seeds[seed], &path));
-  Status status = files_is_dir(path) ? STATUS_OK
-                                     : status_set(STATUS_NOT_FOUND, "%s is not there; make it first: astra-bench accuracy --table %.*s%s",
-                                                  path, (int)strcspn(model + 5, "/}"), model + 5, e->quick ? " --quick" : "");
-  free(path);
+  char *said = malloc(strlen(path) + sizeof TRAINED);
+  if (said) sprintf(said, "%s" TRAINED, path);
+  const bool whole = said && files_is_dir(path) && files_exists(said); /* an interrupted training has left a directory, too */
+  Status status =
+      whole ? STATUS_OK
+            : status_set(STATUS_NOT_FOUND, "%s is not there, or not trained to its end; make it first: astra-bench accuracy --table %.*s%s",
+                         path, (int)strcspn(model + 5, "/}"), model + 5, e->quick ? " --quick" : "");
+  free(path), free(said);
   return status;
 }
 
@@ -285,8 +314,18 @@ static bool take_line(const Job *job, const json_t *before, const char *key, con
   return !files_exists(result) || json_object_set(job->lines, key, line) == 0;
 }
 
+/* Whether the row began, or would begin, with the same model; results of before this was noted count as made by it, and so do those whose
+ * base is not there any more. */
+static bool take_base(const Job *job, const json_t *before) {
+  json_t *was = json_object_get(before, "base"), *is = json_object_get(job->lines, "base");
+  const bool begun = files_exists(job->train_result) || files_exists(job->eval_result) || files_exists(job->train_part);
+  if (!begun) return true;
+  if (was && is) return json_equal(was, is);
+  return was ? json_object_set(job->lines, "base", was) == 0 : !is || json_object_del(job->lines, "base") == 0;
+}
+
 static bool take_lines(const Job *job, const json_t *before) {
-  return take_line(job, before, "train", job->train_result) && take_line(job, before, "eval", job->eval_result);
+  return take_base(job, before) && take_line(job, before, "train", job->train_result) && take_line(job, before, "eval", job->eval_result);
 }
 
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
@@ -298,8 +337,11 @@ static Status check_commands(const Job *job) {
   bool changed = !json_equal(before, job->lines);
   json_decref(before);
   if (equal) return changed ? write_json(job->commands, job->lines) : STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s: this row was run with other settings; give another --out, or remove %s* to run it again",
-                    job->commands, job->out);
+  return status_set(
+      STATUS_BAD_VALUE,
+      "%s: this row was run with other settings, or from a model that has been made again since; give another --out, or remove "
+      "%s and %s.* to run it again",
+      job->commands, job->out, job->out);
 }
 
 /* "a.b" of an object, "a.0" of a list; NAN where there is no number. */

@@ -44,6 +44,7 @@ typedef struct DecodeBench {
   int32_t *ids;       /* [sequences, length + rows] */
   KvCodewords *words; /* with --codes, and their numbers */
   real *numbers;
+  int32_t *codes; /* [G] of one token */
   int number[MAX_SEQUENCES];
   Batch batch[MAX_BATCHES];
   int batches;
@@ -101,7 +102,8 @@ static Status add_codewords(DecodeBench *b, KvCacheSetup *cache) {
   const int64_t sets = cache->blocks * cache->sites;
   cache->codewords = b->words = calloc((size_t)sets, sizeof *b->words);
   b->numbers = malloc((size_t)(sets * count) * sizeof *b->numbers);
-  if (!b->words || !b->numbers) return status_no_memory(NULL, "codewords");
+  b->codes = malloc((size_t)cache->groups * sizeof *b->codes);
+  if (!b->words || !b->numbers || !b->codes) return status_no_memory(NULL, "codewords");
   for (int64_t i = 0; i < sets * count; i++) b->numbers[i] = (real)rng_normal(&rng);
   for (int64_t i = 0; i < sets; i++) b->words[i] = (KvCodewords){.reals = b->numbers + i * count};
   return STATUS_OK;
@@ -109,7 +111,7 @@ static Status add_codewords(DecodeBench *b, KvCacheSetup *cache) {
 
 static void fill_codes(DecodeBench *b, int sequence, Rng *rng) {
   const KvCacheSetup *cache = &kv_pages_setup(b->pages)->cache;
-  int32_t codes[256];
+  int32_t *codes = b->codes;
   for (int64_t i = 0; i < cache->blocks * cache->sites * b->command->codes; i++) {
     const int64_t set = i / b->command->codes, token = i % b->command->codes;
     for (int64_t g = 0; g < cache->groups; g++) codes[g] = (int32_t)rng_below(rng, (uint64_t)cache->entries);
@@ -291,6 +293,7 @@ static Status run_decode(int argc, char **argv) {
   free(bench.ids);
   free(bench.words);
   free(bench.numbers);
+  free(bench.codes);
   kv_pages_free(bench.pages);
   tape_free(bench.tape);
   arena_free(bench.arena);

@@ -337,6 +337,14 @@ static Status parse(ScalingCommand *command, Option *options, int argc, char **a
   TRY(cli_parse(options, argc, argv));
   TRY(train_options_need_model(&command->shared.train, NULL));
   TRY(link_values_list("ranks", command->ranks, 1, RANKS_MAX, command->list, ROWS_MAX, &command->count));
+  const int64_t batch = command->shared.train.batch;
+  int fitting = 0; /* every rank needs a sample */
+  for (int i = 0; i < command->count; i++)
+    if (!command->strong || command->list[i] <= batch) command->list[fitting++] = command->list[i];
+  if (fitting < command->count && options_find(options, "ranks")->given)
+    return status_set(STATUS_BAD_USAGE, "--ranks %s: with --strong every rank needs one of the %lld samples of --batch", command->ranks,
+                      (long long)batch);
+  command->count = fitting;
   command->shared.train.dead_below = 0; /* random codewords are dead by chance: reviving them is not what a step is about */
   return parse_link(command);
 }
@@ -360,10 +368,9 @@ static void fill_row(const ScalingCommand *command, int ranks, const ScalingStep
   ScalingResult alone;
   scaling_predict(step, &command->network, ranks, (Wire)train->wire, train->shard_optimizer, &row->predicted);
   scaling_predict(first, &command->network, 1, (Wire)train->wire, false, &alone);
-  double single = alone.step * ((double)step->units / (double)first->units); /* one rank's time for a rank's part of the work */
   row->ranks = ranks;
-  row->units = (double)step->units * ranks / row->predicted.step;
-  row->efficiency = single / row->predicted.step;
+  row->units = (command->strong ? (double)first->units : (double)step->units * ranks) / row->predicted.step;
+  row->efficiency = row->units / ranks / ((double)first->units / alone.step);
 }
 
 static Status predict_all(const ScalingCommand *command, Row *rows) {

@@ -567,7 +567,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                                .scale = setup->scale};
   SimResult result;
   TRY(measure_latency(&wanted, &result));
-  row->measured = result.latency;
+  row->measured = result.latency + (setup->with_input ? row->input : 0);
   return STATUS_OK;
 }
 

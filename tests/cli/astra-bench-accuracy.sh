@@ -187,6 +187,15 @@ experiment "" | sed 's/"threads": 1/"threads": 2/' >threads.json
 expect "another number of threads" 0 --table ./threads.json --out run --seeds 3 --json; ! grep -q "training;" "$work/err" || report "a row is run again for another number of threads"
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
+# A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
+cp -r run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
+expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"
+rm -r renewed/seed-3/G=[24] renewed/seed-3/G=[24].*
+expect "and its rows with it" 0 --table ./small.json --out renewed --seeds 3
+# Nor is a directory that an interrupted training has left a model to begin with.
+mkdir -p here/other/seed-7/plain
+expect "a training that has not ended" 1 --table ./braces.json --seeds 7 --data-dir there --out here/braces/; err "here/other/seed-7/plain is not there, or not trained to its end"
+
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json

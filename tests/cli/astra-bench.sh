@@ -49,8 +49,10 @@ expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --prof
 # Training on several machines, predicted; measured under mpirun in tests/network/train_ranks.sh.
 scaling=(scaling --model vit-cifar --batch 2 --steps 1 --threads 1)
 expect "scaling" 0 "${scaling[@]}" --ranks 1,64 --link 10mbit,1ms; out "^ *1 .* 100.0%"; out "^ *64 "
-expect "scaling as JSON" 0 "${scaling[@]}" --ranks 1,2,4 --strong --link 1gbit,0.1ms --wire bf16 --shard-optimizer --json
-json '"rows":\[\{"ranks":1,.*"efficiency":1\.0\},\{"ranks":2,"batch":1,.*\{"ranks":4,"batch":1,'
+expect "more ranks than samples" 2 "${scaling[@]}" --ranks 1,4 --strong; err "every rank needs one of the 2 samples"
+expect "nor by default" 0 "${scaling[@]}" --strong; out "^ *2 "; ! grep -q "^ *4 " "$work/out" || report "four ranks share two samples"
+expect "scaling as JSON" 0 "${scaling[@]}" --batch 4 --ranks 1,2,4 --strong --link 1gbit,0.1ms --wire bf16 --shard-optimizer --json
+json '"rows":\[\{"ranks":1,.*"efficiency":1\.0\},\{"ranks":2,"batch":2,.*\{"ranks":4,"batch":1,'
 expect "a link without a latency" 2 "${scaling[@]}" --link 1gbit; err "1gbit,0.1ms"
 expect "no ranks" 2 "${scaling[@]}" --ranks 0; err "from 1 to 4096"
 expect "no such model to scale" 1 scaling --model nosuch; err "no model is called 'nosuch'"

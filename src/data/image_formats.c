@@ -572,20 +572,20 @@ static const size_t max_file_bytes = (size_t)1 << 30;
 
 static const char *image_formats(void) { return "JPEG, PNG, BMP, GIF, TGA, PPM, PGM" WEBP_FORMAT TIFF_FORMAT; }
 
-/* An image's bytes as stb_image reads them. The decoders take the end of the bytes for zeros and carry on; `ran_out` tells. Reads of
- * READ_AHEAD bytes are stb_image's own buffering, which may get less. */
-enum { READ_AHEAD = sizeof((stbi__context *)0)->buffer_start };
-
+/* An image's bytes as stb_image reads them. The decoders take the end of the bytes for zeros and carry on; `ran_out` tells. What stb_image
+ * reads ahead, into a buffer of its own, may be less than it asks for. */
 typedef struct Source {
   const uint8_t *bytes;
   size_t size, at;
+  const char *ahead; /* that buffer: the first thing that it reads into */
   bool ran_out;
 } Source;
 
 static int source_read(void *user, char *to, int wanted) {
   Source *source = user;
   size_t left = source->size - source->at, taken = (size_t)wanted < left ? (size_t)wanted : left;
-  if (taken == 0 || ((int)taken < wanted && wanted != READ_AHEAD)) source->ran_out = true;
+  if (!source->ahead) source->ahead = to;
+  if (taken == 0 || ((int)taken < wanted && to != source->ahead)) source->ran_out = true;
   memcpy(to, source->bytes + source->at, taken);
   source->at += taken;
   return (int)taken;
@@ -627,7 +627,7 @@ static uint8_t *to_rgb(uint8_t *pixels, int channels, size_t count) {
 
 static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
   static const stbi_io_callbacks callbacks = {source_read, source_skip, source_ended};
-  Source source = {bytes, size, 0, false};
+  Source source = {.bytes = bytes, .size = size};
   int width = 0, height = 0, channels = 0;
   TRY(image_guard_check(bytes, size, origin));
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {

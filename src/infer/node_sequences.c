@@ -317,6 +317,34 @@ static int take_rows(NodeSequences *q, NodeSequence *s, const real *logits, Byte
   return count;
 }
 
+/* A sequence of which keys, values or anything else that it computes has no finite number. */
+static DecodedToken fail_one(NodeSequences *q, NodeSequence *s) {
+  DecodedToken token = {.sequence = s->number, .number = ++s->made, .end = SEQUENCE_NUMERIC, .logprob = NAN, .drawn = s->sampler.drawn};
+  leave(q, s);
+  return token;
+}
+
+/* Where a step of all came to such numbers: each by itself and without drafts, of which it may have been one, so that none but those at
+ * fault end. *made: tokens packed at the cursor. */
+static Status step_singly(NodeSequences *q, Tape *tape, int count, ByteCursor *at, int *made) {
+  for (int i = 0; i < count; i++) {
+    NodeSequence *s = &q->list[q->row_of[i]];
+    s->drafts = 0;
+    q->rows[i].count = 1;
+    tape_clear(tape);
+    const Tensor *logits = decode_batch(q->setup->weights->model, tape, q->pages, &q->rows[i], 1);
+    if (!logits && tape_status(tape) != STATUS_NUMERIC) return tape_status(tape);
+    if (logits) {
+      *made += take_rows(q, s, logits->value, at);
+      continue;
+    }
+    DecodedToken end = fail_one(q, s);
+    (void)request_decoded(at, NULL, 0, &end); /* packing does not fail */
+    ++*made;
+  }
+  return STATUS_OK;
+}
+
 Status node_sequences_step(NodeSequences *q, Tape *tape) {
   const int64_t vocabulary = q->setup->weights->config->vocabulary;
   const double began = clock_now();
@@ -333,6 +361,10 @@ Status node_sequences_step(NodeSequences *q, Tape *tape) {
   if (count == 0) return STATUS_OK;
   tape_clear(tape);
   const Tensor *logits = decode_batch(q->setup->weights->model, tape, q->pages, q->rows, count);
+  if (!logits && tape_status(tape) == STATUS_NUMERIC) {
+    TRY(step_singly(q, tape, count, &at, &made));
+    return send_tokens(q, message, at.at, made);
+  }
   if (!logits) return tape_status(tape);
   for (int i = 0; i < count; i++) {
     made += take_rows(q, &q->list[q->row_of[i]], logits->value + rows * vocabulary, &at);

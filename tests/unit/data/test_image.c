@@ -164,6 +164,21 @@ static void test_oversized_huffman_table(void **state) {
   assert_fails(image_decode(&image, bytes, sizeof bytes, "huffman.jpg"), STATUS_BAD_FILE, "huffman.jpg: broken image (a Huffman table");
 }
 
+static void check_cuts(const uint8_t *bytes, size_t size, const char *name) {
+  Image image;
+  assert_ok(image_decode(&image, bytes, size, name));
+  image_release(&image);
+  for (size_t length = 0; length < size; length++) {
+    uint8_t *part = malloc(length + 1); /* on its own, for the address sanitizer */
+    memcpy(part, bytes, length);
+    if (image_decode(&image, part, length, name) != STATUS_BAD_FILE)
+      fail_msg("%s cut to %zu of %zu bytes was accepted", name, length, size);
+    assert_non_null(strstr(status_message(), name));
+    assert_null(image.rgb);
+    free(part);
+  }
+}
+
 /* Every shorter version of a file is an error, whatever the format. */
 static void test_truncated(void **state) {
   (void)state;
@@ -173,20 +188,18 @@ static void test_truncated(void **state) {
     size_t size;
     snprintf(path, sizeof path, SEEDS "%s", names[i]);
     assert_ok(files_read(path, 1 << 20, &bytes, &size));
-    Image image;
-    assert_ok(image_decode(&image, (const uint8_t *)bytes, size, path));
-    image_release(&image);
-    for (size_t length = 0; length < size; length++) {
-      uint8_t *part = malloc(length + 1); /* on its own, for the address sanitizer */
-      memcpy(part, bytes, length);
-      if (image_decode(&image, part, length, path) != STATUS_BAD_FILE)
-        fail_msg("%s cut to %zu of %zu bytes was accepted", path, length, size);
-      assert_non_null(strstr(status_message(), names[i]));
-      assert_null(image.rgb);
-      free(part);
-    }
+    check_cuts((const uint8_t *)bytes, size, path);
     free(bytes);
   }
+}
+
+/* Where a row, or the rest of a file, is as long as what stb_image reads ahead. */
+static void test_truncated_to_what_is_read_ahead(void **state) {
+  (void)state;
+  uint8_t tga[18 + 4 * 128] = {[2] = 2, [12] = 32, [14] = 4, [16] = 32, [17] = 0x28}, pgm[256] = "P5 243 1 255\n";
+  check_cuts(tga, sizeof tga, "row.tga");
+  assert_int_equal(strlen("P5 243 1 255\n") + 243, sizeof pgm);
+  check_cuts(pgm, sizeof pgm, "rest.pgm");
 }
 
 static void test_png_round_trip(void **state) {
@@ -243,6 +256,7 @@ int main(void) {
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_oversized_huffman_table),
       cmocka_unit_test(test_truncated),
+      cmocka_unit_test(test_truncated_to_what_is_read_ahead),
       cmocka_unit_test(test_png_round_trip),
       cmocka_unit_test(test_save_fails),
       cmocka_unit_test(test_reshape),

@@ -448,10 +448,13 @@ static void a_text_that_cannot_be_computed_ends_alone(void **state) {
   assert_int_equal(broken->end, SEQUENCE_NUMERIC);
   assert_int_equal(broken->count, 1);
   texts.count = 0;
-  const Text *text = begin_text(&f, &texts, 13, 20, -1, 0);
+  const Text *text = begin_text(&f, &texts, 13, 20, -1, 1);
+  broken = begin_text(&f, &texts, BROKEN - 2, 9, -1, 1); /* beside it on a device, and in the middle of decoding */
   finish(&f, &texts);
   assert_int_equal(text->end, SEQUENCE_LENGTH);
   assert_int_equal(text->count, 20);
+  assert_int_equal(broken->end, SEQUENCE_NUMERIC);
+  assert_int_equal(broken->count, 4); /* of positions 37, 38 and 39, and the end */
   stop(&f);
   sample_fixture_close(&f.base);
 }

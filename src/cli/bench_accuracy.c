@@ -209,8 +209,7 @@ static char *command_line(const Arguments *a) {
 typedef struct Job {
   Arguments train, eval;
   char *train_result, *train_part, *eval_result, *commands, *log, *out;
-  json_t *
-      lines; /* {"train": ..., "eval": ...}: the command lines; "base": digest of what the training of the model said that it begins with */
+  json_t *lines; /* {"train": ..., "eval": ...}: the command lines; "base": base_digest */
 } Job;
 
 static void job_free(Job *job) {
@@ -219,9 +218,8 @@ static void job_free(Job *job) {
   json_decref(job->lines);
 }
 
-/* Tells a training from the next one with the same command line: the seconds differ. "" of a model that no row trains, or that is not
- * there.
- */
+/* Of what the training of the model that a row begins with has said: tells it from another one with the same command line, since the
+ * seconds differ. "" of a model that no row trains, or that is not there. */
 static Status base_digest(const Experiment *e, const AccuracyCommand *c, int row, int seed, char digest[SAFE_DIGEST_TEXT]) {
   const Row *r = &e->row[row];
   char *model = NULL, *said = NULL, *text = NULL;

@@ -6,7 +6,8 @@
 # prediction as well. Compared is the time from the moment when the last node has its input to the answer.
 # One measurement decides: ROUNDS rounds in which the ways take turns, of each way the least (what else runs only makes it slower); where they
 # still differ then, up to three times as many. The machine is unfit, and nothing is known, where other programs had a twentieth of it
-# meanwhile, or where a way's rounds differ from each other by more than the ways may; then the test says so and is skipped.
+# meanwhile, where a way's rounds differ from each other by more than the ways may, or where ways differ as much without a slow link; then the
+# test says so and is skipped.
 . tests/network/helpers.sh
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 rounds=${ROUNDS:-3}
@@ -60,6 +61,21 @@ own_time() {
 # Whether the least of each way differ by more than 10%: 1 or 0.
 differ() { for way in "$@"; do echo "${least[$way]:-}"; done | sort -g | awk '{v[NR] = $1} END {print (v[NR] > 1.1 * v[1]) ? 1 : 0}'; }
 
+# What processes cost beyond computing (being woken up, system calls) is no link's time, and virtual time knows nothing of it: whether it alone
+# tells them apart, over a link that takes no time. Of both ways the least of three rounds. Sets without. Uses agree's arrays.
+processes_cost() {
+  local fast=10gbit round
+  least=() most=()
+  for round in 1 2 3; do
+    run "${plan[@]}" --bandwidth "$fast" --parts "$parts"
+    note virtual virtual_ms
+    run "${request[@]}" --peers "${address[near]}" --key-file "$work/key" --bandwidth "$fast" --parts "$parts" "${pictures[@]}"
+    note shaper fastest_ms
+  done
+  without="virtual ${least[virtual]}, processes ${least[shaper]} ms"
+  awk "BEGIN {exit !(${least[shaper]} > 1.1 * ${least[virtual]})}"
+}
+
 # agree NAME CHECKPOINT RATE PICTURES WAYS...: one measurement, which passes, fails, or finds the machine unfit.
 agree() {
   local name=$1 model=$2 rate=$3 count=$4 pictures=() busy all own before others round space way
@@ -98,6 +114,8 @@ agree() {
     unfit="$unfit; $name: other programs had $(printf %.0f "$others")% of this machine"
   elif [ -n "$unsteady" ]; then
     unfit="$unfit; $name: rounds of one way differ:$unsteady"
+  elif processes_cost; then
+    unfit="$unfit; $name: they differ without a slow link, too: $without"
   else
     report "$name, $rate: they differ by more than 10%"
   fi

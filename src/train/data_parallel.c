@@ -376,35 +376,33 @@ static uint64_t digest_of(const Session *session) {
   return safe_digest_of(part, sizeof part);
 }
 
-/* --precision auto measures each machine by itself. */
-static Status compare_precision(const Session *session) {
-  static const char *const names[] = {[PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16"};
-  const int ranks = ranks_count(), own = session->options.precision;
-  int other = 1, *all = calloc((size_t)ranks, sizeof *all);
+/* *other: the first rank whose number is not rank 0's; the number of ranks where all have the same. */
+static Status find_other(uint64_t own, int *other) {
+  const int ranks = ranks_count();
+  uint64_t *all = calloc((size_t)ranks, sizeof *all);
   if (all == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", ranks);
   ranks_gather(&own, all, sizeof own);
-  while (other < ranks && all[other] == all[0]) other++;
-  const int theirs = other < ranks ? all[other] : own, first = all[0];
+  for (*other = 1; *other < ranks && all[*other] == all[0];) ++*other;
   free(all);
-  if (other == ranks) return STATUS_OK;
-  return ranks_common(status_set(STATUS_BAD_USAGE, "rank %d would compute in %s and rank 0 in %s: give --precision %s or %s", other,
-                                 names[theirs], names[first], names[PRECISION_FP32], names[PRECISION_BF16]));
+  return STATUS_OK;
 }
 
 Status data_parallel_compare(Session *session) {
-  int ranks = ranks_count(), other = 1;
-  uint64_t own = session->parallel ? digest_of(session) : 0, *all = session->parallel ? calloc((size_t)ranks, sizeof *all) : NULL;
+  int other;
   if (session->parallel == NULL) return STATUS_OK;
-  if (all == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", ranks);
-  ranks_gather(&own, all, sizeof own);
-  while (other < ranks && all[other] == all[0]) other++;
-  free(all);
-  if (other == ranks) return compare_precision(session);
-  return ranks_common(
-      status_set(STATUS_PEER,
-                 "at step %lld rank %d has other weights or codebooks than rank 0: the ranks must run the same program on the "
-                 "same data and weights; the last checkpoint is kept",
-                 (long long)session->step, other));
+  TRY(find_other(digest_of(session), &other));
+  if (other < ranks_count())
+    return ranks_common(
+        status_set(STATUS_PEER,
+                   "at step %lld rank %d has other weights or codebooks than rank 0: the ranks must run the same program on the "
+                   "same data and weights; the last checkpoint is kept",
+                   (long long)session->step, other));
+  TRY(find_other((uint64_t)session->options.precision, &other));
+  if (other == ranks_count()) return STATUS_OK;
+  return ranks_common(status_set(STATUS_BAD_USAGE,
+                                 "rank %d computes in another precision than rank 0, since --precision auto measures each machine: give "
+                                 "--precision fp32 or bf16",
+                                 other));
 }
 
 void data_parallel_add_usage(Session *session) {

@@ -388,7 +388,7 @@ static Status find_other(uint64_t own, int *other) {
 }
 
 Status data_parallel_compare(Session *session) {
-  int other;
+  int other = 0;
   if (session->parallel == NULL) return STATUS_OK;
   TRY(find_other(digest_of(session), &other));
   if (other < ranks_count())

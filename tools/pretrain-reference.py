@@ -449,12 +449,12 @@ if __name__ == "__main__":
     ap.add_argument("what", choices=["images", "texts"])
     ap.add_argument("--data", required=True); ap.add_argument("--out", required=True)
     ap.add_argument("--model", default=None, choices=["vit", "gpt2", "llama"])
-    for name, kind, value in (("width", int, 0), ("blocks", int, 0), ("heads", int, 0), ("kv-heads", int, 2), ("inner", int, 1024), ("context", int, 512), ("epochs", int, 1),
-                              ("batches", int, 0), ("batch", int, 0), ("rate", float, 2e-3), ("floor", float, 0), ("warmup", int, 500), ("weight-decay", float, 0.1),
-                              ("beta2", float, 0.99), ("average", float, 0.999), ("smoothing", float, 0.1), ("drop-path", float, 0.05), ("dropout", float, 0),
-                              ("augment", int, 1), ("translate", float, 32), ("mixup", float, 0.5), ("mixup-alpha", float, 1), ("cutmix", float, 0.5),
-                              ("distill", float, 0.5), ("every", int, 10), ("seed", int, 1), ("compile", int, 1)):
-        ap.add_argument("--" + name, type=kind, default=value)
+    for name, kind, value in (("--width", int, 0), ("--blocks", int, 0), ("--heads", int, 0), ("--kv-heads", int, 2), ("--inner", int, 1024), ("--context", int, 512), ("--epochs", int, 1),
+                              ("--batches", int, 0), ("--batch", int, 0), ("--rate", float, 2e-3), ("--floor", float, 0), ("--warmup", int, 500), ("--weight-decay", float, 0.1),
+                              ("--beta2", float, 0.99), ("--average", float, 0.999), ("--smoothing", float, 0.1), ("--drop-path", float, 0.05), ("--dropout", float, 0),
+                              ("--augment", int, 1), ("--translate", float, 32), ("--mixup", float, 0.5), ("--mixup-alpha", float, 1), ("--cutmix", float, 0.5),
+                              ("--distill", float, 0.5), ("--every", int, 10), ("--seed", int, 1), ("--compile", int, 1)):
+        ap.add_argument(name, type=kind, default=value)
     ap.add_argument("--teacher", nargs="*", default=[], help="folders of finished texts runs, whose mean distribution is learnt besides")
     ap.add_argument("--like", help="folder with the config.json, tokenizer and other small files of a model of this shape")
     a = ap.parse_args()

@@ -413,6 +413,7 @@ static Status parse_manifest(Manifest *manifest, const char *text, size_t size, 
   ManifestReader reader = {.manifest = manifest, .file = file};
   struct csv_parser parser;
   if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
+  csv_set_blk_size(&parser, SLICE); /* cells grow by that; libcsv's 128 bytes would copy a long one thousands of times */
   size_t skip = size >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
   Status status = feed(&reader, &parser, text + skip, size - skip);
   csv_free(&parser);

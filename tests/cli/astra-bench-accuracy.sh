@@ -58,7 +58,7 @@ expect "a run elsewhere" 1 --table ./outside.json --dry-run; err 'accepted in br
 experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a b$(c)'\''d"}}' >quotes.json
 expect "what a shell obeys" 0 --table ./quotes.json --dry-run
 grep -qF -e "--layout 'a b\$(c)'\\''d' " "$work/out" || report "a command line that a shell reads differently"
-expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/plain is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
+expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/G=8 is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
 for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
   cat "$work/out" >>"$work/commands"

@@ -225,6 +225,8 @@ static Status text_table_parse(TextTable *table, const char *bytes, size_t size,
   }
   struct csv_parser parser;
   if (format->quoted && csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "its rows");
+  if (format->quoted)
+    csv_set_blk_size(&parser, SLICE); /* cells grow by that; libcsv's 128 bytes would copy a long one thousands of times */
   Status status = read_lines(&reader, format->quoted ? &parser : NULL, bytes, size);
   if (status == STATUS_OK && format->quoted) {
     if (csv_fini(&parser, on_field, on_row, &reader) != 0)

@@ -190,9 +190,9 @@ class Optimizer:
         by_shape = {}
         for n in hidden: by_shape.setdefault(tuple(P[n].shape), []).append(P[n])
         self.stacks = [(ts, [torch.zeros_like(t) for t in ts], 0.2 * math.sqrt(max(shape))) for shape, ts in by_shape.items()]
-        flat = [P[n] for n in rest if P[n].dim() < 2 or "embeddings." in n]
-        self.adamw = torch.optim.AdamW([dict(params=[P[n] for n in rest if not any(P[n] is t for t in flat)], weight_decay=a.weight_decay),
-                                        dict(params=flat, weight_decay=0)], lr=a.rate, betas=(0.9, a.beta2), fused=DEVICE == "cuda")
+        decayed = [n for n in rest if P[n].dim() >= 2 and "embeddings." not in n]
+        self.adamw = torch.optim.AdamW([dict(params=[P[n] for n in decayed], weight_decay=a.weight_decay),
+                                        dict(params=[P[n] for n in rest if n not in decayed], weight_decay=0)], lr=a.rate, betas=(0.9, a.beta2), fused=DEVICE == "cuda")
         self.decay = a.weight_decay
         self.direction = torch.compile(orthogonal) if a.compile else orthogonal
 
@@ -213,7 +213,10 @@ class Optimizer:
 
 
 class Average:
-    def __init__(self, P, decay): self.names, self.live, self.decay = list(P), list(P.values()), decay; self.mean = [t.detach().clone() for t in self.live]; self.steps = 0
+    def __init__(self, P, decay):
+        self.names, self.live, self.decay, self.steps = list(P), list(P.values()), decay, 0
+        self.mean = [t.detach().clone() for t in self.live]
+
     def update(self):
         self.steps += 1
         torch._foreach_lerp_(self.mean, [t.detach() for t in self.live], 1 - min(self.decay, self.steps / (self.steps + 10)))
@@ -244,7 +247,6 @@ def held_out(labels, wanted):
     return held
 
 
-def uniform(n, low, high): return low + (high - low) * torch.rand(n, 1, 1, 1, device=DEVICE)
 def sign(n): return torch.randint(0, 2, (n, 1, 1, 1), device=DEVICE) * 2.0 - 1
 
 
@@ -296,7 +298,8 @@ def augment(x, a):
             if op == 8: y = blend(y, grey(y).mean((2, 3), keepdim=True), 1 + 0.99 * signed)
             if op == 9: y = sharpened(y, 1 + 0.99 * signed)
             if op == 10:
-                scale = 2.0 ** (8 - (strength * 7).floor()) ; y = (y * 255 / (256 / scale)).floor() * (256 / scale) / 255
+                step = 2.0 ** (strength * 7).floor()   # of 8 to 2 bits
+                y = (y * 255 / step).floor() * step / 255
             if op == 11: y = torch.where(y >= 1 - strength, 1 - y, y)
             if op == 12: y = contrasted(y)
             if op == 13: y = equalised(y)
@@ -307,7 +310,7 @@ def augment(x, a):
 
 
 def mixed(x, a):
-    """Half of the batch's images with a patch of another image (CutMix), the other half blended with it (mixup); the share of each image's own label."""
+    """A share --cutmix of the images get a patch of another one, a share --mixup of the rest are blended with it; and what is left of each image's own label."""
     B = x.shape[0]
     other = x.roll(1, 0)
     cut = torch.rand(B, device=DEVICE) < a.cutmix
@@ -365,7 +368,7 @@ def images(a):
                 opt.step(schedule(a, step, steps)); ema.update(); step += 1
                 total += loss.detach()
         if (epoch + 1) % a.every == 0 or epoch + 1 == a.epochs:
-            report(a, epoch=epoch + 1, step=step, rate=schedule(a, step - 1, steps), loss=total.item() / batches / (a.every if (epoch + 1) % a.every == 0 else (epoch + 1) % a.every),
+            report(a, epoch=epoch + 1, step=step, rate=schedule(a, step - 1, steps), loss=total.item() / batches / (epoch % a.every + 1),
                    top1=accuracy(P), top1_averaged=accuracy(ema.params()), seconds=time.time() - start)
             total.zero_()
     finish(a, P, ema, accuracy)
@@ -376,12 +379,13 @@ def texts(a):
     with open(a.data) as f: ids = torch.tensor([int(line) for line in f], device=DEVICE)
     cut = int(len(ids) * 0.95)
     train, valid = ids[:cut], ids[cut:]
-    P, net = initial(a), gpt2 if a.model == "gpt2" else llama
-    teacher = [(json.load(open(os.path.join(d, "model.json"))), load(os.path.join(d, "model.safetensors"))) for d in a.teacher]
+    nets = dict(gpt2=gpt2, llama=llama)
+    P, net, teacher = initial(a), nets[a.model], []
+    for folder in a.teacher:
+        with open(os.path.join(folder, "model.json")) as f: spec = argparse.Namespace(**json.load(f))
+        teacher.append((nets[spec.model], spec, load(os.path.join(folder, "model.safetensors"))))
     opt, ema = Optimizer(P, a), Average(P, a.average)
     T = a.context
-
-    def nets(spec): return gpt2 if spec.model == "gpt2" else llama
 
     def loss_of(P, x, y, soft):
         with torch.autocast(DEVICE, torch.bfloat16): logits = net(P, a, x, True)
@@ -393,7 +397,7 @@ def texts(a):
     def soft_of(x):
         if not teacher: return None
         with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
-            logs = torch.stack([nets(argparse.Namespace(**c))(Q, argparse.Namespace(**c), x, False).float().log_softmax(-1) for c, Q in teacher])
+            logs = torch.stack([f(Q, spec, x, False).float().log_softmax(-1) for f, spec, Q in teacher])
         return logs.logsumexp(0) - math.log(len(teacher))
 
     run, look, soften = (torch.compile(f) if a.compile else f for f in (loss_of, lambda P, x: net(P, a, x, False), soft_of))
@@ -417,7 +421,7 @@ def texts(a):
             opt.step(schedule(a, step, steps)); ema.update(); step += 1
             total += loss.detach()
         if (epoch + 1) % a.every == 0 or epoch + 1 == a.epochs:
-            report(a, epoch=epoch + 1, step=step, rate=schedule(a, step - 1, steps), loss=total.item() / batches / a.every, nats=nats(P, valid), nats_averaged=nats(ema.params(), valid),
+            report(a, epoch=epoch + 1, step=step, rate=schedule(a, step - 1, steps), loss=total.item() / batches / (epoch % a.every + 1), nats=nats(P, valid), nats_averaged=nats(ema.params(), valid),
                    seconds=time.time() - start)
             total.zero_()
     finish(a, P, ema, lambda P: -nats(P, valid))
@@ -461,6 +465,8 @@ if __name__ == "__main__":
     small = {"images": dict(model="vit", width=192, blocks=6, heads=3, batch=512), "texts": dict(model="gpt2", width=384, blocks=7, heads=6, batch=32)}[a.what]
     for name, value in small.items():
         if not getattr(a, name): setattr(a, name, value)
+    for path in [a.data, *([a.like] if a.like else []), *(os.path.join(d, "model.json") for d in a.teacher)]:
+        if not os.path.exists(path): ap.error(f"{path} is not there")
     os.makedirs(a.out, exist_ok=True)
     torch.manual_seed(a.seed)
     torch.set_float32_matmul_precision("high")

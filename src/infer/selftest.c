@@ -212,8 +212,9 @@ static Status read_samples(Samples *samples, const Weights *weights, const char 
  * forward pass of all rows whose exchange looks up the given codes instead of finding them. Tokens without a code are quantised here: a
  * single class token, and the tokens of a text's last node, which no other node sees. ---- */
 
-/* Called for each site with x [B, T, W], the content tokens' activations in their order. */
-typedef void ReplaySee(void *context, int block, int site, const real *x);
+/* Called for each site with the content tokens' activations in their order, whole [B, T, W], and x [B, T, W], what is quantised of them:
+ * with predictions less what is expected, else the same. */
+typedef void ReplaySee(void *context, int block, int site, const real *x, const real *whole);
 
 /* Images or texts, and how they are divided. */
 typedef struct ReplayInput {
@@ -260,14 +261,16 @@ static void look_up(const Replay *replay, const TokenLayout *layout, int set, co
   }
 }
 
-static void show_content(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *rows, real *x) {
-  const int64_t width = tensor_width(rows);
-  for (int64_t i = 0; i < rows->shape[0] * layout->shared; i++) {
+/* rows [B, shared, W] -> the content tokens in their order [B, T, W]; NULL: no memory, which fails the tape. */
+static const real *in_order(const Replay *replay, Tape *tape, const TokenLayout *layout, const Tensor *rows) {
+  const int64_t width = tensor_width(rows), shape[3] = {rows->shape[0], replay->tokens, width};
+  Tensor *x = tape_tensor(tape, 3, shape);
+  for (int64_t i = 0; x && i < rows->shape[0] * layout->shared; i++) {
     const int32_t token = token_of(layout, i % layout->shared);
     if (token >= 0)
-      memcpy(x + (i / layout->shared * replay->tokens + token) * width, rows->value + i * width, (size_t)width * sizeof(real));
+      memcpy(x->value + (i / layout->shared * replay->tokens + token) * width, rows->value + i * width, (size_t)width * sizeof(real));
   }
-  replay->see(replay->context, block, site, x);
+  return x ? x->value : NULL;
 }
 
 static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
@@ -275,17 +278,19 @@ static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout
   (void)part;
   for (int site = 0; site < EXCHANGE_SITES && h[site]; site++) {
     const int64_t batch = h[site]->shape[0], width = tensor_width(h[site]);
-    const int64_t shape[3] = {batch, layout->shared, width}, content[3] = {batch, replay->tokens, width};
+    const int64_t shape[3] = {batch, layout->shared, width};
     const int set = set_of(replay->weights->config, block, site);
-    Tensor *rows = op_gather_rows_wide(tape, h[site], layout->shared_row, layout->shared), *expected = NULL;
+    Tensor *whole = op_gather_rows_wide(tape, h[site], layout->shared_row, layout->shared), *rows = whole, *expected = NULL;
     if (self->predict_weight[site]) {
       expected =
           op_widen(tape, op_linear(tape, replay->known, self->predict_weight[site], self->predict_bias[site], ACTIVATION_NONE, NULL));
-      rows = op_add_scaled(tape, rows, expected, -1);
+      rows = op_add_scaled(tape, whole, expected, -1);
     }
-    Tensor *x = tape_tensor(tape, 3, content), *remote = tape_tensor(tape, 3, shape);
-    if (!rows || !x || !remote) return tape_status(tape);
-    show_content(replay, layout, block, site, rows, x->value);
+    Tensor *remote = tape_tensor(tape, 3, shape);
+    if (!rows || !remote) return tape_status(tape);
+    const real *x = in_order(replay, tape, layout, rows), *all = rows == whole ? x : in_order(replay, tape, layout, whole);
+    if (!x || !all) return tape_status(tape);
+    replay->see(replay->context, block, site, x, all);
     look_up(replay, layout, set, rows, remote->value);
     replay->remote[site] = expected ? op_add(tape, remote, expected) : remote;
   }
@@ -365,10 +370,12 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
 
 /* ---- the comparison ---- */
 
-static const double tie_relative = 1e-4;                      /* of the larger distance */
-static const double tie_rounding = 1e-6;                      /* of |x|^2: the rounding of float products, however small the distance is */
-static const double logit_tolerance = 1e-4;                   /* absolute, and again relative */
-static const double max_ties = 1e-3, max_rounded_ties = 5e-3; /* of all codes */
+static const double tie_relative = 1e-4;    /* of the larger distance */
+static const double tie_rounding = 1e-6;    /* of |x|^2: the rounding of float products, however small the distance is */
+static const double logit_tolerance = 1e-4; /* absolute, and again relative */
+/* Of all codes, where nothing is expected of a token. What is quantised less what is expected is smaller, and its rounding is not: so many
+ * times more codewords are equally near (Comparison.sizes). */
+static const double max_ties = 1e-3, max_rounded_ties = 5e-3;
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
 static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
@@ -387,6 +394,7 @@ typedef struct Comparison {
   const int32_t *actual;      /* [sets][batch, T, G] */
   bool *differs;              /* [batch] some code of the image differs */
   bool *tied;                 /* [batch] an earlier block has had a difference */
+  double sizes, quantised;    /* sums over the codes checked of size_of and of |x| */
   int32_t *nearest;           /* [batch * T, G] */
   void *scratch;
 } Comparison;
@@ -397,6 +405,11 @@ static const int32_t *actual_set(const Comparison *c, int set) {
 static const int32_t *expected_set(const Comparison *c, int set) {
   return c->samples->codes[set] + c->first * c->samples->tokens * c->samples->groups;
 }
+
+/* A token's activations at a site [W]: ReplaySee. */
+typedef struct Row {
+  const real *x, *whole;
+} Row;
 
 /* Of x [W/G] from a codeword of all G K. */
 static double distance(const Codebook *book, const real *x, int64_t word) {
@@ -409,27 +422,49 @@ static double distance(const Codebook *book, const real *x, int64_t word) {
   return sum;
 }
 
-/* Whether codewords a and b of group g are equally near to x [W] but for rounding. */
-static bool equally_near(const Comparison *c, const Codebook *book, const real *x, int64_t g, int32_t a, int32_t b) {
+/* |whole| + |whole - x| of n numbers: rounding of x = whole - expected is in proportion to what it is the difference of. */
+static double size_of(const Row *row, int64_t first, int64_t n) {
+  double whole = 0, expected = 0;
+  for (int64_t i = first; i < first + n; i++) {
+    const double all = (double)row->whole[i], told = all - (double)row->x[i];
+    whole += all * all;
+    expected += told * told;
+  }
+  return sqrt(whole) + sqrt(expected);
+}
+
+static void count_size(Comparison *c, const Codebook *book, const Row *row, int64_t g) {
+  const int64_t n = book->width / book->groups;
+  double x = 0;
+  for (int64_t i = g * n; i < (g + 1) * n; i++) x += (double)row->x[i] * (double)row->x[i];
+  c->quantised += sqrt(x);
+  c->sizes += size_of(row, g * n, n);
+}
+
+/* Whether codewords a and b of group g are equally near to the row's x but for rounding. */
+static bool equally_near(const Comparison *c, const Codebook *book, const Row *row, int64_t g, int32_t a, int32_t b) {
   const double relative = c->rounded ? rounded_tolerance : tie_relative;
-  int64_t n = book->width / book->groups;
-  double from_a = distance(book, x + g * n, g * book->entries + a), from_b = distance(book, x + g * n, g * book->entries + b), norm = 0;
-  for (int64_t i = g * n; i < (g + 1) * n; i++) norm += (double)x[i] * (double)x[i];
-  double allowed = relative * fmax(from_a, from_b) + tie_rounding * norm;
-  if (c->rounded) allowed += 2 * step_of_bf16 * sqrt(norm) * (sqrt(from_a) + sqrt(from_b)); /* |x - a|^2 - |x - b|^2 of an x so far off */
+  const int64_t n = book->width / book->groups;
+  const real *x = row->x + g * n;
+  const double from_a = distance(book, x, g * book->entries + a), from_b = distance(book, x, g * book->entries + b);
+  const double size = size_of(row, g * n, n);
+  double allowed = relative * fmax(from_a, from_b) + tie_rounding * size * size;
+  if (c->rounded) allowed += 2 * step_of_bf16 * size * (sqrt(from_a) + sqrt(from_b)); /* |x - a|^2 - |x - b|^2 of an x so far off */
   return fabs(from_a - from_b) <= allowed;
 }
 
 /* One image's codes of one site. Against the emulation with the sent codes every one must be the nearest; against the file, the first
  * block that differs must differ by ties alone. */
-static void check_image(Comparison *c, int set, int64_t b, const real *x) {
+static void check_image(Comparison *c, int set, int64_t b, const real *x, const real *whole) {
   const Codebook *book = &c->weights->books[set];
   int64_t tokens = c->samples->tokens, groups = book->groups, place = b * tokens * groups;
   const int32_t *actual = actual_set(c, set) + place, *expected = expected_set(c, set) + place, *nearest = c->nearest + place;
   bool any = false;
   for (int64_t i = 0; i < c->sent * groups; i++) {
-    const real *row = x + (b * tokens + i / groups) * book->width;
-    bool right = actual[i] == nearest[i] || equally_near(c, book, row, i % groups, actual[i], nearest[i]);
+    const int64_t at = (b * tokens + i / groups) * book->width;
+    const Row row = {x + at, whole + at};
+    count_size(c, book, &row, i % groups);
+    bool right = actual[i] == nearest[i] || equally_near(c, book, &row, i % groups, actual[i], nearest[i]);
     bool same = c->rounded || actual[i] == expected[i];
     any |= !same;
     if (!right)
@@ -438,7 +473,7 @@ static void check_image(Comparison *c, int set, int64_t b, const real *x) {
       c->report->ties++;
     else if (!same && c->tied[b])
       c->report->followed++;
-    else if (!same && equally_near(c, book, row, i % groups, actual[i], expected[i]))
+    else if (!same && equally_near(c, book, &row, i % groups, actual[i], expected[i]))
       c->report->ties++;
     else if (!same)
       c->report->wrong++;
@@ -446,11 +481,11 @@ static void check_image(Comparison *c, int set, int64_t b, const real *x) {
   c->tied[b] |= any;
 }
 
-static void check_site(void *context, int block, int site, const real *x) {
+static void check_site(void *context, int block, int site, const real *x, const real *whole) {
   Comparison *c = context;
   int set = set_of(c->weights->config, block, site);
   codebook_assign(&c->weights->books[set], x, c->batch * c->samples->tokens, c->nearest, NULL, c->scratch);
-  for (int64_t b = 0; b < c->batch; b++) check_image(c, set, b, x);
+  for (int64_t b = 0; b < c->batch; b++) check_image(c, set, b, x, whole);
 }
 
 /* The largest difference in units of what is allowed; INFINITY where one is not a number. */
@@ -546,6 +581,8 @@ static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
   }
   TRY(compare_loss(leader, c->samples, c->report));
   SelftestReport *report = c->report;
+  report->ties_allowed = c->rounded ? max_rounded_ties : max_ties;
+  if (c->quantised > 0) report->ties_allowed *= c->sizes / c->quantised;
   const char *reason = NULL;
   if (report->wrong)
     reason = "codes differ that are no ties";
@@ -586,7 +623,6 @@ static Status run_samples(const Weights *weights, const Samples *samples, const 
   LeaderOptions options = *given;
   Comparison c = {.weights = weights, .samples = samples, .report = report};
   c.rounded = weights->bf16 || lowbit_weights_of(weights->model) != LOWBIT_NONE;
-  report->ties_allowed = c.rounded ? max_rounded_ties : max_ties;
   if (c.rounded && !weights->books)
     return status_set(STATUS_UNSUPPORTED,
                       "%s: the logits of a plain model are those of its own weights in fp32, not of bf16 or of weights of 8 or 4 bits",

@@ -8,6 +8,9 @@ for model in vit-cifar-g8 gpt2-mini-g8; do
   name=$model
   [ "$(du -sk "checkpoints/$model" | cut -f 1)" -le 20000 ] || report "it takes more than 20 MB"
   expect "$model, self-test" 0 selftest -c $model; out "on 4 nodes"; out "^passed"
+  for backend in auto openblas; do
+    expect "$model, self-test in bf16, $backend" 0 selftest -c $model --precision bf16 --backend $backend; out "^passed"
+  done
   run "$model, digests" 0 "$bin/astra-data" verify $model; out "model.safetensors: ok"
 done
 

@@ -47,7 +47,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto",
        .help = "quantised tensor: block input or keys and values; auto: kv for Llama"},
       {OPTION_CHOICE, "recipe", 0, &t->recipe, .choices = "tuned|paper",
-       .help = "tuned: --prediction --distill 0.5 for pretrained models at site x; paper: neither"},
+       .help = "tuned: --prediction --distill 0.5 --distill-hidden 1 for pretrained models, site x"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
       {OPTION_FLAG, "prediction", 0, &t->prediction,
        .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
@@ -122,7 +122,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "distill", 0, &t->distill, "SHARE", .min = 0, .max = 1,
        .help = "share of the targets taken from a plain teacher's probabilities; auto: see --recipe"},
       {OPTION_REAL, "distill-hidden", 0, &t->distill_hidden, "WEIGHT", .min = 0, .max = 1e6,
-       .help = "weight of the relative error of rows after each block against the teacher's"},
+       .help = "weight of the relative error of rows after blocks against a teacher's; auto: --recipe"},
       {OPTION_TEXT, "teacher", 0, &t->teacher, "DIR", .help = "plain model to distil from (default: the weights the run starts from)"},
       {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = 1024,
        .help = "rank of low-rank adapters, trained alone; 0: train all weights"},
@@ -243,6 +243,7 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
+  fprintf(stream, "--distill-hidden\n%.17g\n", options->distill_hidden);
   fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s", (long long)options->max_steps,
           precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
           options->keep_best ? "--keep-best\n" : "");
@@ -367,7 +368,8 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
-  if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER; /* there was no other when it began */
+  if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
+  if (!options_find(table, "distill-hidden")->given) command->train.distill_hidden = 0; /* no recipe had it */
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;

@@ -191,6 +191,7 @@ static Status start_weights_load(Session *session) {
 enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
 
 static const double DISTILL_TUNED = 0.5; /* share of the targets */
+static const double HIDDEN_TUNED = 1;    /* weight of the rows' error */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -374,6 +375,7 @@ void session_defaults(TrainOptions *options) {
                             .noise = 1,
                             .recipe = RECIPE_PAPER,
                             .distill = SESSION_AUTO,
+                            .distill_hidden = SESSION_AUTO,
                             .commitment_weight = 0.0005,
                             .concentration = 4,
                             .codebook_decay = 0.99,
@@ -499,8 +501,10 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
                      !from_scratch(session) && options->lora_rank == 0 && config->astra.site == SITE_X;
   const bool predicts = tuned && !options->rotation && !options->prediction;
   const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
+  const bool compares = distils && options->teacher == NULL; /* another teacher may have other rows */
   if (predicts) options->prediction = true;
   if (options->distill < 0) options->distill = distils ? DISTILL_TUNED : 0;
+  if (options->distill_hidden < 0) options->distill_hidden = compares ? HIDDEN_TUNED : 0;
   if (predicts || distils)
     say(session, "%s%s%s (--recipe tuned)", predicts ? "predictions" : "", predicts && distils ? " and " : "",
         distils ? "distillation" : "");

@@ -26,9 +26,9 @@ enum {
 
 /* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
  * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
-/* How a plain model is adapted for devices. RECIPE_TUNED: with predictions, and distillation from its own weights, where the options leave
- * both open and the model is pretrained, its tokens are quantised at site x and all its weights learn (docs/results/cifar100.md says what
- * each brings). RECIPE_PAPER: as in the paper. */
+/* How a plain model is adapted for devices. RECIPE_TUNED: with predictions, and distillation of answers and rows from its own weights,
+ * where options leave these open and the model is pretrained, its tokens are quantised at site x and all its weights learn (docs/results
+ * says what each brings). RECIPE_PAPER: as in the paper. */
 typedef enum Recipe { RECIPE_TUNED, RECIPE_PAPER } Recipe;
 
 typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
@@ -66,7 +66,7 @@ typedef struct TrainOptions {
   const char *augment;   /* augment_policy_parse */
   double erase;          /* probability of random erasing */
   double distill;        /* share of the targets that comes from a teacher's probabilities (task.h); 0: none, SESSION_AUTO: by recipe */
-  double distill_hidden; /* weight of the relative squared error of rows after each block against a teacher's; 0: none */
+  double distill_hidden; /* weight of the error of rows after blocks against a teacher's (MATH.md); 0: none, SESSION_AUTO: by recipe */
   const char *teacher;   /* a directory; NULL: the weights that the run starts from */
   /* adapters in place of all weights */
   int64_t lora_rank; /* 0: none */

@@ -171,6 +171,10 @@ expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --s
 expect "the plain model" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out plain --json; err "accuracy .*%, loss "
 last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ -e plain/selftest.safetensors ] || report "a plain model has no self-test"
 ! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
+remembers() { [ "$(grep -A 1 -x -e --distill-hidden tuned/training/options.txt | tail -n 1)" = "$1" ] || report "$name: options.txt does not say --distill-hidden $1"; }
+expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned -q; remembers 1
+sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
+expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
 expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors

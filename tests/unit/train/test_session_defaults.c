@@ -43,13 +43,14 @@ static void the_rate_follows_from_the_weights(void **state) {
   session_close(&session);
 }
 
-static void check_recipe(const TrainOptions *options, bool predicts, double distill) {
+static void check_recipe(const TrainOptions *options, bool predicts, double distill, double hidden) {
   for (SessionUse use = SESSION_TRAIN; use <= SESSION_PLAN; use += SESSION_PLAN - SESSION_TRAIN) {
     Session session;
     tiny_check(session_open(&session, options, use));
     assert_int_equal(session.config->astra.prediction, predicts);
     assert_int_equal(session.config->astra.rotation, predicts || options->rotation);
     assert_true(session.options.distill == distill && (session.teacher.model != NULL) == (distill > 0));
+    assert_true(session.options.distill_hidden == hidden);
     session_close(&session);
   }
 }
@@ -58,21 +59,23 @@ static void check_recipe(const TrainOptions *options, bool predicts, double dist
 static void the_recipe_is_for_pretrained_models(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
-  check_recipe(&options, false, 0); /* the paper's */
+  check_recipe(&options, false, 0, 0); /* the paper's */
   options.recipe = RECIPE_TUNED;
-  check_recipe(&options, true, 0.5);
-  options.distill = 0;
-  check_recipe(&options, true, 0);
+  check_recipe(&options, true, 0.5, 1);
+  options.distill_hidden = 0.25;
+  check_recipe(&options, true, 0.5, 0.25);
+  options.distill_hidden = SESSION_AUTO, options.distill = 0;
+  check_recipe(&options, true, 0, 0);
   options.rotation = true;
-  check_recipe(&options, false, 0);
+  check_recipe(&options, false, 0, 0);
   options = tiny_options(), options.recipe = RECIPE_TUNED, options.init = "random";
-  check_recipe(&options, false, 0);
+  check_recipe(&options, false, 0, 0);
   options.init = NULL, options.groups = 0;
-  check_recipe(&options, false, 0);
+  check_recipe(&options, false, 0, 0);
   options.groups = 4, options.site = SITE_KV;
-  check_recipe(&options, false, 0);
+  check_recipe(&options, false, 0, 0);
   options.site = SESSION_SITE_AUTO, options.lora_rank = 2;
-  check_recipe(&options, false, 0);
+  check_recipe(&options, false, 0, 0);
 }
 
 /* At no length is the rate still rising at the end, nor does it stay below its peak. */

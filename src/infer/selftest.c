@@ -371,7 +371,7 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
 /* ---- the comparison ---- */
 
 static const double tie_relative = 1e-4;    /* of the larger distance */
-static const double tie_rounding = 1e-6;    /* of |x|^2: the rounding of float products, however small the distance is */
+static const double tie_rounding = 1e-6;    /* of the square of size_of: the rounding of float products, however small the distance is */
 static const double logit_tolerance = 1e-4; /* absolute, and again relative */
 /* Of all codes, where nothing is expected of a token. What is quantised less what is expected is smaller, and its rounding is not: so many
  * times more codewords are equally near (Comparison.sizes). */

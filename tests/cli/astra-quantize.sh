@@ -8,7 +8,7 @@ text=$root/datasets/enwiki-sample/valid.txt
 
 size() { stat -c %s "$1/model.safetensors"; }
 for bits in int8 int4; do
-  expect "$bits" 0 -c "$mini" --weights $bits -o $bits; out "25 matrices of 5767168 numbers as $bits"
+  expect "$bits" 0 -c "$mini" --weights $bits -o $bits; out "45 matrices of 7077888 numbers as $bits"
   for file in config.json tokenizer.json vocab.json merges.txt selftest.safetensors; do [ -f $bits/$file ] || report "$file is missing"; done
   run "$bits: digests" 0 "$bin/astra-data" verify $bits; out "model.safetensors: ok"
   run "$bits: a prompt" 0 "$infer" -c ./$bits -p "The history of the city began" -m 12 -q; mv "$work/out" "$work/text"

@@ -371,10 +371,10 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
 /* ---- the comparison ---- */
 
 static const double tie_relative = 1e-4;    /* of the larger distance */
-static const double tie_rounding = 1e-6;    /* of the square of size_of: the rounding of float products, however small the distance is */
+static const double tie_rounding = 1e-6;    /* of |x|^2: the rounding of float products, however small the distance is */
 static const double logit_tolerance = 1e-4; /* absolute, and again relative */
-/* Of all codes, where nothing is expected of a token. What is quantised less what is expected is smaller, and its rounding is not: so many
- * times more codewords are equally near (Comparison.sizes). */
+/* Of all codes. max_rounded_ties is where nothing is expected of a token: what is quantised less what is expected is smaller, and its
+ * rounding is not, so that so many times more codewords are equally near (Comparison.sizes). */
 static const double max_ties = 1e-3, max_rounded_ties = 5e-3;
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
@@ -433,11 +433,15 @@ static double size_of(const Row *row, int64_t first, int64_t n) {
   return sqrt(whole) + sqrt(expected);
 }
 
+static double square_of(const real *x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+  return sum;
+}
+
 static void count_size(Comparison *c, const Codebook *book, const Row *row, int64_t g) {
   const int64_t n = book->width / book->groups;
-  double x = 0;
-  for (int64_t i = g * n; i < (g + 1) * n; i++) x += (double)row->x[i] * (double)row->x[i];
-  c->quantised += sqrt(x);
+  c->quantised += sqrt(square_of(row->x + g * n, n));
   c->sizes += size_of(row, g * n, n);
 }
 
@@ -447,9 +451,9 @@ static bool equally_near(const Comparison *c, const Codebook *book, const Row *r
   const int64_t n = book->width / book->groups;
   const real *x = row->x + g * n;
   const double from_a = distance(book, x, g * book->entries + a), from_b = distance(book, x, g * book->entries + b);
-  const double size = size_of(row, g * n, n);
-  double allowed = relative * fmax(from_a, from_b) + tie_rounding * size * size;
-  if (c->rounded) allowed += 2 * step_of_bf16 * size * (sqrt(from_a) + sqrt(from_b)); /* |x - a|^2 - |x - b|^2 of an x so far off */
+  double allowed = relative * fmax(from_a, from_b) + tie_rounding * square_of(x, n);
+  if (c->rounded)
+    allowed += 2 * step_of_bf16 * size_of(row, g * n, n) * (sqrt(from_a) + sqrt(from_b)); /* |x - a|^2 - |x - b|^2 of an x so far off */
   return fabs(from_a - from_b) <= allowed;
 }
 
@@ -582,7 +586,7 @@ static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
   TRY(compare_loss(leader, c->samples, c->report));
   SelftestReport *report = c->report;
   report->ties_allowed = c->rounded ? max_rounded_ties : max_ties;
-  if (c->quantised > 0) report->ties_allowed *= c->sizes / c->quantised;
+  if (c->rounded && c->quantised > 0) report->ties_allowed *= c->sizes / c->quantised;
   const char *reason = NULL;
   if (report->wrong)
     reason = "codes differ that are no ties";

@@ -76,8 +76,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
       {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted: --help keeps to 100 lines */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
-      {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random"}, /* unlisted, as above */
-      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9},       /* unlisted, as above */
+      {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random|split"}, /* unlisted, as above */
+      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9},             /* unlisted, as above */
       {OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &t->epochs, "N", .min = 0, .max = 1e6,
        .help = "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts, more if few"},

@@ -380,6 +380,7 @@ void session_defaults(TrainOptions *options) {
                             .concentration = 4,
                             .codebook_decay = 0.99,
                             .dead_below = 0.01,
+                            .kmeans_start = KMEANS_SPLIT,
                             .kmeans_iterations = 20,
                             .kmeans_restarts = 1,
                             .log_every = 20,

@@ -1,9 +1,11 @@
-/* K-means over all groups of a codebook at once, in the order of a run: where the centres start, one movement of them (an iteration is one
- * codebook_assign and one step_move), the iterations and when they end, and the choice among restarts. */
+/* K-means over all groups of a codebook at once, in the order of a run: where the centres start, the iterations (each one codebook_assign
+ * and one kmeans_step_move) and when they end, and the choice among restarts. */
 #include "vq/kmeans.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"
 #include "vq/codebook.h"
+#include "vq/kmeans_split.h"
+#include "vq/kmeans_step.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -207,187 +209,14 @@ static Status plus_plus(StartJob *job) {
 static Status start_centres(Codebook *book, const real *samples, int64_t count, KmeansStart how, uint64_t seed, int restart) {
   StartJob job = {.book = book, .samples = samples, .count = count, .seed = seed, .restart = restart};
   job.candidates = candidates_of(book, how);
-  if (how == KMEANS_RANDOM)
+  if (how == KMEANS_SPLIT)
+    TRY(kmeans_split(book, samples, count, seed, restart));
+  else if (how == KMEANS_RANDOM)
     threads_for(book->groups, 1, random_range, &job);
   else
     TRY(plus_plus(&job));
   codebook_refresh(book);
   return STATUS_OK;
-}
-
-/* ---- One iteration ---- */
-
-/* Moves centres to the means of their samples: the half of an iteration that follows the assignment. Sums are kept in double; each item (a
- * group and a slice of its width) walks the rows in order. */
-
-enum { MIN_SLICE = 16, MAX_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
-
-typedef struct KmeansStep {
-  Codebook *book;
-  int64_t *sizes;   /* [G, K] samples of each centre */
-  double *sums;     /* [G, K, W/G] their sums */
-  void *candidates; /* room to sort max_rows samples by distance */
-  int64_t max_rows;
-} KmeansStep;
-
-typedef struct Candidate {
-  double distance; /* to its centre, squared */
-  int64_t row;
-} Candidate;
-
-typedef struct MoveJob {
-  KmeansStep *step;
-  const real *x;  /* [rows, W] */
-  int32_t *codes; /* [rows, G] */
-  int64_t rows;
-  int64_t group; /* being repaired */
-} MoveJob;
-
-static void step_release(KmeansStep *step) {
-  free(step->sizes);
-  free(step->sums);
-  free(step->candidates);
-  memset(step, 0, sizeof *step);
-}
-
-static Status step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
-  *step = (KmeansStep){.book = book, .max_rows = max_rows};
-  step->sizes = malloc((size_t)(book->groups * book->entries) * sizeof *step->sizes);
-  step->sums = malloc((size_t)(book->entries * book->width) * sizeof *step->sums);
-  step->candidates = malloc((size_t)max_rows * sizeof(Candidate));
-  if (step->sizes && step->sums && step->candidates) return STATUS_OK;
-  step_release(step);
-  return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, max_rows);
-}
-
-static void step_clear(KmeansStep *step) {
-  memset(step->sizes, 0, (size_t)(step->book->groups * step->book->entries) * sizeof *step->sizes);
-  memset(step->sums, 0, (size_t)(step->book->entries * step->book->width) * sizeof *step->sums);
-}
-
-/* ---- sums */
-
-/* Numbers of a slice of a group's width: for all threads to have one, and few enough for its sums to stay in the second-level cache. No sum
- * depends on it. */
-static int64_t slice_of(const Codebook *book) {
-  int64_t d = book->width / book->groups, share = (d / threads_count() + MIN_SLICE - 1) / MIN_SLICE * MIN_SLICE;
-  if (book->groups >= threads_count() || share > MAX_SLICE) return MAX_SLICE;
-  return share < MIN_SLICE ? MIN_SLICE : share;
-}
-
-static int64_t slices_of(const Codebook *book) { return (book->width / book->groups + slice_of(book) - 1) / slice_of(book); }
-
-static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const MoveJob *job = context;
-  const Codebook *book = job->step->book;
-  int64_t d = book->width / book->groups, slices = slices_of(book), slice = slice_of(book);
-  for (int64_t item = begin; item < end; item++) {
-    int64_t g = item / slices, from = item % slices * slice, to = d - from < slice ? d : from + slice;
-    const int32_t *codes = job->codes + g;
-    int64_t *sizes = job->step->sizes + g * book->entries;
-    const WordList words = {job->rows, to - from, d, NULL, 0, codes, book->groups};
-    kernels()->words_sum(&words, job->x + g * d + from, book->width, job->step->sums + g * book->entries * d + from);
-    for (int64_t r = 0; from == 0 && r < job->rows; r++) sizes[codes[r * book->groups]]++;
-  }
-}
-
-static void centre_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const KmeansStep *step = context;
-  int64_t d = step->book->width / step->book->groups;
-  for (int64_t i = begin; i < end; i++) {
-    if (step->sizes[i] == 0) continue;
-    for (int64_t j = 0; j < d; j++) step->book->codewords[i * d + j] = (real)(step->sums[i * d + j] / (double)step->sizes[i]);
-  }
-}
-
-/* ---- repair */
-
-/* Squared distance of two short vectors, summed in double: for distortions, where |x|^2 - 2 x.e + |e|^2 would cancel.
- * O(n) beside the O(n K) of the products that find the nearest codeword, so it needs no kernel of its own. */
-static double distance_squared(int64_t n, const real *a /* [n] */, const real *b /* [n] */) {
-  double lane[4] = {0, 0, 0, 0};
-  int64_t i = 0;
-  for (; i + 4 <= n; i += 4)
-    for (int j = 0; j < 4; j++) {
-      double difference = (double)a[i + j] - (double)b[i + j];
-      lane[j] += difference * difference;
-    }
-  for (; i < n; i++) {
-    double difference = (double)a[i] - (double)b[i];
-    lane[0] += difference * difference;
-  }
-  return (lane[0] + lane[2]) + (lane[1] + lane[3]);
-}
-
-static void distance_range(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const MoveJob *job = context;
-  const Codebook *book = job->step->book;
-  Candidate *candidates = job->step->candidates;
-  int64_t d = book->width / book->groups, g = job->group;
-  for (int64_t r = begin; r < end; r++) {
-    const real *centre = book->codewords + (g * book->entries + job->codes[r * book->groups + g]) * d;
-    candidates[r] = (Candidate){distance_squared(d, job->x + r * book->width + g * d, centre), r};
-  }
-}
-
-static int farther_first(const void *a, const void *b) {
-  const Candidate *left = a, *right = b;
-  if (left->distance != right->distance) return left->distance > right->distance ? -1 : 1;
-  return left->row < right->row ? -1 : left->row > right->row;
-}
-
-/* Takes one sample from its cluster and makes it the only one of the empty cluster `empty` (an index into [G, K]). */
-static void hand_over(const MoveJob *job, int64_t row, int64_t empty) {
-  KmeansStep *step = job->step;
-  const Codebook *book = step->book;
-  int64_t d = book->width / book->groups, g = job->group;
-  int32_t *code = job->codes + row * book->groups + g;
-  int64_t donor = g * book->entries + *code;
-  const real *x = job->x + row * book->width + g * d;
-  for (int64_t j = 0; j < d; j++) {
-    step->sums[donor * d + j] -= (double)x[j];
-    step->sums[empty * d + j] = (double)x[j];
-  }
-  step->sizes[donor]--;
-  step->sizes[empty] = 1;
-  *code = (int32_t)(empty - g * book->entries);
-}
-
-/* A sample that lies on its centre, or is the only one there, cannot help: if no others are left, empty centres do not move. */
-static int64_t repair_group(const MoveJob *job) {
-  KmeansStep *step = job->step;
-  const Codebook *book = step->book;
-  Candidate *candidates = step->candidates;
-  int64_t g = job->group, next = 0, moved = 0, empty = g * book->entries;
-  while (empty < (g + 1) * book->entries && step->sizes[empty] != 0) empty++;
-  if (empty == (g + 1) * book->entries) return 0;
-  threads_for(job->rows, DISTANCE_GRAIN, distance_range, (void *)job);
-  qsort(candidates, (size_t)job->rows, sizeof *candidates, farther_first);
-  for (int64_t i = empty; i < (g + 1) * book->entries; i++) {
-    if (step->sizes[i] != 0) continue;
-    while (next < job->rows && step->sizes[g * book->entries + job->codes[candidates[next].row * book->groups + g]] < 2) next++;
-    if (next == job->rows || !(candidates[next].distance > 0)) break;
-    hand_over(job, candidates[next++].row, i);
-    moved++;
-  }
-  return moved;
-}
-
-/* Adds x [rows, W] with codes [rows, G] to sizes and sums (so clear first for a Lloyd iteration), moves empty centres, if `repair`, to
- * the samples farthest from theirs (changing those codes), and sets every centre that has samples to their mean. Returns how many were
- * moved. The result does not depend on the thread count. */
-static int64_t step_move(KmeansStep *step, const real *x, int32_t *codes, int64_t rows, bool repair) {
-  Codebook *book = step->book;
-  MoveJob job = {.step = step, .x = x, .codes = codes, .rows = rows};
-  threads_for(book->groups * slices_of(book), 1, sum_range, &job);
-  int64_t moved = 0;
-  for (job.group = 0; repair && job.group < book->groups; job.group++) moved += repair_group(&job);
-  threads_for(book->groups * book->entries, CENTRE_GRAIN, centre_range, step);
-  codebook_refresh(book);
-  return moved;
 }
 
 /* ---- K-means ---- */
@@ -429,8 +258,8 @@ static Status check(const Codebook *book, const real *samples, int64_t count, co
   if (!(options->tolerance >= 0)) return status_set(STATUS_BAD_VALUE, "K-means: tolerance %g is not 0 or more", options->tolerance);
   if (options->minibatch < 0)
     return status_set(STATUS_BAD_VALUE, "K-means: a mini-batch of %" PRId64 "; 0 means all samples", options->minibatch);
-  if (options->start != KMEANS_GREEDY && options->start != KMEANS_PLUS_PLUS && options->start != KMEANS_RANDOM)
-    return status_set(STATUS_BAD_VALUE, "K-means: start %d is neither greedy k-means++ nor k-means++ nor random", (int)options->start);
+  if ((int)options->start < 0 || options->start > KMEANS_SPLIT)
+    return status_set(STATUS_BAD_VALUE, "K-means: start %d is none of greedy k-means++, k-means++, random and split", (int)options->start);
   if (count < book->entries)
     return status_set(STATUS_BAD_VALUE,
                       "K-means: %" PRId64 " codewords cannot be found from %" PRId64 " samples; take more samples or a smaller codebook",
@@ -457,8 +286,8 @@ static Run run_full(Fit *fit, int restart) {
   report(fit, restart, 0, distortion);
   while (!run.converged && run.iterations < options->iterations) {
     double before = distortion;
-    step_clear(&fit->step);
-    int64_t moved = step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
+    kmeans_step_clear(&fit->step);
+    int64_t moved = kmeans_step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
     codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
     run.repaired += moved;
     report(fit, restart, ++run.iterations, distortion);
@@ -477,7 +306,7 @@ static Run run_minibatch(Fit *fit, int restart) {
   int misses = 0;
   Rng rng;
   rng_init(&rng, options->seed, BATCH_STREAM + (uint64_t)restart);
-  step_clear(&fit->step);
+  kmeans_step_clear(&fit->step);
   while (!run.converged && run.iterations < options->iterations) {
     double distortion;
     for (int64_t i = 0; i < size; i++) {
@@ -488,7 +317,7 @@ static Run run_minibatch(Fit *fit, int restart) {
     distortion *= (double)fit->count / (double)size;
     report(fit, restart, ++run.iterations, distortion);
     bool repair = run.iterations * size >= REPAIR_AFTER * fit->book->entries;
-    run.repaired += step_move(&fit->step, fit->batch, fit->codes, size, repair);
+    run.repaired += kmeans_step_move(&fit->step, fit->batch, fit->codes, size, repair);
     sum += distortion;
     if (run.iterations % WINDOW != 0) continue;
     const double mean = sum / WINDOW;
@@ -513,7 +342,7 @@ static void measure_range(void *context, int64_t begin, int64_t end, int thread)
     fit->now[g] = 0;
     for (int64_t r = 0; r < fit->count; r++) {
       const real *centre = book->codewords + (g * book->entries + fit->codes[r * book->groups + g]) * d;
-      fit->now[g] += distance_squared(d, fit->samples + r * book->width + g * d, centre);
+      fit->now[g] += kmeans_distance(d, fit->samples + r * book->width + g * d, centre);
     }
   }
 }
@@ -565,26 +394,31 @@ size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *op
   const size_t words = (size_t)(book->entries * book->width);
   size_t numbers = (size_t)(tiles * LANES * (d + 1 + candidates) + candidates * d), sums = (size_t)(tiles * (1 + candidates));
   size_t start = (size_t)workers_for(book) * (numbers * sizeof(real) + sums * sizeof(double));
-  size_t step = (size_t)(book->groups * book->entries) * sizeof(int64_t) + words * sizeof(double) + (size_t)rows * sizeof(Candidate);
+  size_t step = (size_t)(book->groups * book->entries) * sizeof(int64_t) + words * sizeof(double) + (size_t)rows * sizeof(KmeansCandidate);
   size_t iterations = step + (size_t)(count * book->groups) * sizeof(int32_t) + codebook_assign_scratch(book, count) +
                       (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
   if (options->start == KMEANS_RANDOM) start = 0;
+  if (options->start == KMEANS_SPLIT) start = kmeans_split_bytes(book, count);
   return words * sizeof(real) + (start > iterations ? start : iterations);
 }
 
-/* The loop over distances of the start runs at about a quarter of a product's rate. */
+/* The loop over distances of k-means++ runs at about a quarter of a product's rate. */
+static double start_flops(const Codebook *book, int64_t count, KmeansStart how) {
+  if (how == KMEANS_RANDOM) return 0;
+  if (how == KMEANS_SPLIT) return kmeans_split_flops(book, count);
+  return 4 * 3.0 * (double)(book->entries * candidates_of(book, how)) * (double)(thinned_count(book, count) * book->width);
+}
+
 double kmeans_flops(const Codebook *book, int64_t count, const KmeansOptions *options) {
   double rows = (double)(is_full_batch(options, count) ? count : options->minibatch);
-  double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations, start = 0;
-  if (options->start != KMEANS_RANDOM)
-    start = 3.0 * (double)(book->entries * candidates_of(book, options->start)) * (double)(thinned_count(book, count) * book->width);
-  return options->restarts * (4 * start + iterations);
+  double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations;
+  return options->restarts * (start_flops(book, count, options->start) + iterations);
 }
 
 static Status reserve(Fit *fit) {
   const Codebook *book = fit->book;
   bool full = is_full_batch(fit->options, fit->count);
-  TRY(step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
+  TRY(kmeans_step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
   fit->codes = malloc((size_t)(fit->count * book->groups) * sizeof *fit->codes);
   fit->scratch = malloc(codebook_assign_scratch(book, fit->count));
   fit->now = malloc((size_t)book->groups * sizeof *fit->now);
@@ -603,7 +437,7 @@ Status kmeans_fit(Codebook *book, const real *samples, int64_t count, const Kmea
   Fit fit = {.book = book, .samples = samples, .count = count, .options = options};
   Status status = reserve(&fit);
   if (status == STATUS_OK) status = run_restarts(&fit, result);
-  step_release(&fit.step);
+  kmeans_step_release(&fit.step);
   free(fit.codes), free(fit.scratch), free(fit.batch);
   free(fit.now), free(fit.best), free(fit.best_words);
   return status;

@@ -1,7 +1,7 @@
 /* K-means for the codebook of one site; each group is clustered independently. Lloyd iterations on matrix products, initialised with
- * k-means++ or random samples; empty clusters are repaired (moved to the samples farthest from their centres); of several restarts the best
- * is kept for each group; iteration stops when the distortion no longer falls. The result is a function of samples, options and seed, not
- * of the thread count.
+ * k-means++, random samples or splitting (kmeans_split.h); empty clusters are repaired (moved to the samples farthest from their centres);
+ * of several restarts the best is kept for each group; iteration stops when the distortion no longer falls. The result is a function of
+ * samples, options and seed, not of the thread count.
  *
  * Mini-batch (Sculley, 2010): a step assigns `minibatch` random samples and moves each centre to the mean of all samples ever assigned to
  * it, which is a learning rate of 1 / n per centre. It stops when the mean distortion over ten steps has failed to fall twice in a row.
@@ -13,7 +13,7 @@
 #define VQ_KMEANS_H
 #include "vq/codebook.h"
 
-typedef enum KmeansStart { KMEANS_GREEDY, KMEANS_PLUS_PLUS, KMEANS_RANDOM } KmeansStart;
+typedef enum KmeansStart { KMEANS_GREEDY, KMEANS_PLUS_PLUS, KMEANS_RANDOM, KMEANS_SPLIT } KmeansStart;
 typedef struct KmeansOptions {
   KmeansStart start;
   int iterations; /* maximum number of Lloyd iterations (or mini-batch steps) per restart */

@@ -63,8 +63,8 @@ static void moments(Bench *b) {
 /* Lloyd's iteration without its empty clusters, whose repair depends on the points. */
 static void iterate(Bench *b) {
   double distortion;
-  step_clear(&b->step);
-  step_move(&b->step, b->x, b->codes, b->rows, false);
+  kmeans_step_clear(&b->step);
+  kmeans_step_move(&b->step, b->x, b->codes, b->rows, false);
   codebook_assign(&b->book, b->x, b->rows, b->codes, &distortion, b->scratch);
 }
 
@@ -109,7 +109,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   fill(b.book.codewords, entries * width, &b.rng);
   codebook_refresh(&b.book);
   require_ok(ema_init(&b.ema, &b.book, (double)rows / (double)entries));
-  require_ok(step_init(&b.step, &b.book, rows));
+  require_ok(kmeans_step_init(&b.step, &b.book, rows));
   printf("%d rows, width %d, %d groups, %d entries, %d threads\n", (int)rows, (int)width, (int)groups, (int)entries, threads_count());
   double products = 2.0 * (double)(rows * width) * (double)entries, small = 2.0 * (double)(rows * width) * (double)(width / groups);
   measure(&b, "assign", assign, products);
@@ -125,7 +125,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   free(b.q);
   free(b.codes);
   free(b.scratch);
-  step_release(&b.step);
+  kmeans_step_release(&b.step);
   ema_release(&b.ema);
   navq_release(&b.navq);
   codebook_release(&b.book);

@@ -2,7 +2,9 @@
 #include "base/threads.h"
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
-#include "vq/kmeans.c" /* one movement of the centres is looked at by itself */
+#include "vq/kmeans.h"
+#include "vq/kmeans_split.h"
+#include "vq/kmeans_step.h"
 
 static double plain_distortion(const Codebook *book, const real *x, int64_t rows) {
   int64_t d = book->width / book->groups;
@@ -165,7 +167,7 @@ static void as_many_codewords_as_samples(void **state) {
   (void)state;
   enum { W = 6, ROWS = 300 };
   real *x = points_normal(ROWS * W, 8);
-  for (int start = KMEANS_GREEDY; start <= KMEANS_RANDOM; start++) {
+  for (int start = KMEANS_GREEDY; start <= KMEANS_SPLIT; start++) {
     Codebook book;
     assert_int_equal(codebook_init(&book, 2, ROWS, W, NULL), STATUS_OK);
     KmeansOptions options;
@@ -184,7 +186,7 @@ static void fewer_distinct_points_than_codewords(void **state) {
   enum { W = 3, ROWS = 200, DISTINCT = 7 };
   real *points = points_normal(DISTINCT * W, 9), x[ROWS * W];
   for (int r = 0; r < ROWS; r++) memcpy(x + r * W, points + r % DISTINCT * W, W * sizeof(real));
-  for (int start = KMEANS_GREEDY; start <= KMEANS_RANDOM; start++)
+  for (int start = KMEANS_GREEDY; start <= KMEANS_SPLIT; start++)
     for (int64_t minibatch = 0; minibatch <= 50; minibatch += 50) {
       Codebook book;
       assert_int_equal(codebook_init(&book, 1, 40, W, NULL), STATUS_OK);
@@ -235,9 +237,9 @@ static void repair_takes_the_farthest(void **state) {
   Codebook book;
   KmeansStep step;
   assert_int_equal(codebook_init(&book, 1, 3, 1, words), STATUS_OK);
-  assert_int_equal(step_init(&step, &book, 6), STATUS_OK);
-  step_clear(&step);
-  assert_int_equal(step_move(&step, x, codes, 6, true), 2);
+  assert_int_equal(kmeans_step_init(&step, &book, 6), STATUS_OK);
+  kmeans_step_clear(&step);
+  assert_int_equal(kmeans_step_move(&step, x, codes, 6, true), 2);
   CHECK_NEAR(words[0], 0.75, 1e-6);
   CHECK_NEAR(words[1], 9, 0);
   CHECK_NEAR(words[2], -7, 0);
@@ -246,10 +248,10 @@ static void repair_takes_the_farthest(void **state) {
   CHECK_NEAR(book.half_norms[1], 40.5, 1e-5);
   words[1] = 700; /* without repair an empty one stays */
   for (int i = 0; i < 6; i++) codes[i] = codes[i] == 1 ? 0 : codes[i];
-  step_clear(&step);
-  assert_int_equal(step_move(&step, x, codes, 6, false), 0);
+  kmeans_step_clear(&step);
+  assert_int_equal(kmeans_step_move(&step, x, codes, 6, false), 0);
   CHECK_NEAR(words[1], 700, 0);
-  step_release(&step);
+  kmeans_step_release(&step);
   codebook_release(&book);
 }
 
@@ -290,14 +292,9 @@ static void more_samples_than_the_start_sees(void **state) {
 }
 
 /* One fit on so many threads: codewords [K, W] and distortion. */
-static double fit_on_threads(int threads, int64_t groups, int64_t minibatch, uint64_t seed, const real *x, real *words) {
+static double fit_on_threads(int threads, int64_t groups, KmeansOptions options, const real *x, real *words) {
   Codebook book;
-  KmeansOptions options;
   KmeansResult result;
-  kmeans_defaults(&options);
-  options.minibatch = minibatch;
-  options.restarts = 2;
-  options.seed = seed;
   assert_int_equal(threads_start(threads), STATUS_OK);
   assert_int_equal(codebook_init(&book, groups, 70, 30, words), STATUS_OK);
   assert_int_equal(kmeans_fit(&book, x, 2500, &options, &result), STATUS_OK);
@@ -309,18 +306,83 @@ static double fit_on_threads(int threads, int64_t groups, int64_t minibatch, uin
 static void same_for_any_thread_count(void **state) {
   (void)state;
   real *x = points_clustered(2500, 30, 40, 16), first[70 * 30], words[70 * 30];
-  for (int64_t groups = 1; groups <= 3; groups += 2)
-    for (int64_t minibatch = 0; minibatch <= 400; minibatch += 400) {
-      double distortion = fit_on_threads(1, groups, minibatch, 42, x, first);
-      for (int threads = 2; threads <= 4; threads++) {
-        double again = fit_on_threads(threads, groups, minibatch, 42, x, words);
-        assert_memory_equal(words, first, sizeof first);
-        assert_memory_equal(&again, &distortion, sizeof distortion);
-      }
-      fit_on_threads(1, groups, minibatch, 43, x, words);
-      assert_memory_not_equal(words, first, sizeof first);
+  KmeansOptions options;
+  kmeans_defaults(&options);
+  options.restarts = 2;
+  for (int variant = 0; variant < 6; variant++) { /* a group or three; in full, by mini-batches, by splitting */
+    const int64_t groups = variant % 2 ? 3 : 1;
+    options.minibatch = variant / 2 == 1 ? 400 : 0;
+    options.start = variant / 2 == 2 ? KMEANS_SPLIT : KMEANS_GREEDY;
+    options.seed = 42;
+    double distortion = fit_on_threads(1, groups, options, x, first);
+    for (int threads = 2; threads <= 4; threads++) {
+      double again = fit_on_threads(threads, groups, options, x, words);
+      assert_memory_equal(words, first, sizeof first);
+      assert_memory_equal(&again, &distortion, sizeof distortion);
     }
+    options.seed = 43;
+    fit_on_threads(1, groups, options, x, words);
+    assert_memory_not_equal(words, first, sizeof first);
+  }
   free(x);
+}
+
+/* Of the clusters of a fit to the first half of x [2 ROWS, W], the share of those that no sample of the other half is in; the mean
+ * distortion of that half. */
+static double share_unused(KmeansStart start, int64_t entries, int64_t width, const real *x, int64_t rows, double *distortion) {
+  Codebook book;
+  CodeUsage usage;
+  KmeansOptions options;
+  KmeansResult result;
+  assert_int_equal(codebook_init(&book, 1, entries, width, NULL), STATUS_OK);
+  assert_int_equal(usage_init(&usage, 1, entries), STATUS_OK);
+  kmeans_defaults(&options);
+  options.start = start;
+  options.iterations = 10;
+  fit(&book, x, rows, &options, &result);
+  int32_t *codes = malloc((size_t)rows * sizeof *codes);
+  void *scratch = malloc(codebook_assign_scratch(&book, rows));
+  codebook_assign(&book, x + rows * width, rows, codes, distortion, scratch);
+  usage_add(&usage, codes, rows, *distortion);
+  const UsageSummary summary = usage_summary(&usage);
+  *distortion = summary.distortion;
+  free(codes), free(scratch);
+  usage_release(&usage);
+  codebook_release(&book);
+  return summary.dead;
+}
+
+/* In a wide group centres that started as samples are left alone, those that were split are not, and other samples are nearer to them. */
+static void splitting_leaves_no_centre_alone(void **state) {
+  (void)state;
+  enum { W = 96, ROWS = 6000, K = 200 };
+  real *x = points_normal(2 * ROWS * W, 17), *scale = points_normal(2 * ROWS, 18);
+  for (int64_t i = 0; i < 2 * ROWS * W; i++) x[i] *= (real)exp(0.25 * (double)scale[i / W]); /* as tokens, some are longer than others */
+  double by_samples, by_splitting;
+  const double alone = share_unused(KMEANS_GREEDY, K, W, x, ROWS, &by_samples);
+  assert_true(alone > 0.1);
+  assert_true(share_unused(KMEANS_SPLIT, K, W, x, ROWS, &by_splitting) < 0.05);
+  assert_true(by_splitting < by_samples);
+  free(x), free(scale);
+}
+
+/* Two pairs of points far apart: -10 and 10 are their means, and the third centre halves the wider pair's, a tenth of the way from it. */
+static void the_widest_is_split(void **state) {
+  (void)state;
+  const real x[4] = {-11, -9, 6, 14};
+  real words[3];
+  Codebook book;
+  assert_int_equal(codebook_init(&book, 1, 3, 1, words), STATUS_OK);
+  assert_int_equal(kmeans_split(&book, x, 4, 42, 0), STATUS_OK);
+  CHECK_NEAR(fmin((double)words[0], (double)words[1]), -10, 1e-5);
+  CHECK_NEAR(fmax(fmax((double)words[0], (double)words[1]), (double)words[2]), 10.4, 1e-5);
+  CHECK_NEAR(words[0] + words[1] + words[2], 10, 1e-5);
+  KmeansOptions options;
+  KmeansResult result;
+  kmeans_defaults(&options);
+  options.start = KMEANS_SPLIT;
+  CHECK_NEAR(fit(&book, x, 4, &options, &result), 2, 1e-5);
+  codebook_release(&book);
 }
 
 /* The workspace holds the codes of all samples, a mini-batch beside them, and for the start the samples that it draws from. */
@@ -339,6 +401,9 @@ static void the_workspace_is_known(void **state) {
   assert_true(small > codes + 1000 * W * sizeof(real) && small < full);
   options.start = KMEANS_GREEDY;
   assert_true(kmeans_bytes(&book, COUNT, &options) >= small);
+  options.start = KMEANS_SPLIT;
+  assert_true(kmeans_bytes(&book, COUNT, &options) >= kmeans_split_bytes(&book, COUNT) && kmeans_split_bytes(&book, COUNT) > codes);
+  assert_true(kmeans_flops(&book, COUNT, &options) > kmeans_split_flops(&book, COUNT));
   codebook_release(&book);
 }
 
@@ -388,6 +453,8 @@ int main(void) {
       cmocka_unit_test(minibatch_comes_close),
       cmocka_unit_test(more_samples_than_the_start_sees),
       cmocka_unit_test(same_for_any_thread_count),
+      cmocka_unit_test(splitting_leaves_no_centre_alone),
+      cmocka_unit_test(the_widest_is_split),
       cmocka_unit_test(the_workspace_is_known),
       cmocka_unit_test(what_is_refused),
   };

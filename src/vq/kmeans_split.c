@@ -99,11 +99,11 @@ static Status settle(SplitJob *job, Codebook *book) {
 
 /* codes are zero: all samples are of one cluster. */
 static void mean_of_all(const SplitJob *job, Codebook *one) {
-  for (int64_t j = 0; j < one->width; j++) {
-    double sum = 0;
-    for (int64_t r = 0; r < job->count; r++) sum += (double)job->samples[r * one->width + j];
-    one->codewords[j] = (real)(sum / (double)job->count);
-  }
+  double *sums = job->step.sums;
+  memset(sums, 0, (size_t)one->width * sizeof *sums);
+  for (int64_t r = 0; r < job->count; r++)
+    for (int64_t j = 0; j < one->width; j++) sums[j] += (double)job->samples[r * one->width + j];
+  for (int64_t j = 0; j < one->width; j++) one->codewords[j] = (real)(sums[j] / (double)job->count);
 }
 
 /* From the mean `now` [W], half as many centres more each time, until they are the book's. */

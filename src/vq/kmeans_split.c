@@ -45,7 +45,7 @@ static const real *sample_of(const SplitJob *job, int64_t row, int64_t g) {
   return job->samples + row * book->width + g * (book->width / book->groups);
 }
 
-static void look_at_clusters(const SplitJob *job, int64_t g, Cluster *clusters) {
+static void measure_clusters(const SplitJob *job, int64_t g, Cluster *clusters) {
   const Codebook *from = job->from;
   const int64_t d = from->width / from->groups;
   Rng rng;
@@ -68,16 +68,16 @@ static void split_range(void *context, int64_t begin, int64_t end, int thread) {
     Cluster *clusters = job->clusters + g * to->entries;
     const real *old = from->codewords + g * from->entries * d;
     real *centres = to->codewords + g * to->entries * d;
-    look_at_clusters(job, g, clusters);
+    measure_clusters(job, g, clusters);
     qsort(clusters, (size_t)from->entries, sizeof *clusters, wider_first);
     memcpy(centres, old, (size_t)(from->entries * d) * sizeof(real));
     for (int64_t i = 0; i < more; i++) {
       const int64_t at = clusters[i].index * d;
       const real *sample = sample_of(job, clusters[i].row, g);
       for (int64_t j = 0; j < d; j++) {
-        const real way = clusters[i].count > 0 ? (real)(apart * ((double)sample[j] - (double)old[at + j])) : 0;
-        centres[at + j] = old[at + j] + way;
-        centres[(from->entries + i) * d + j] = old[at + j] - way;
+        const real offset = clusters[i].count > 0 ? (real)(apart * ((double)sample[j] - (double)old[at + j])) : 0;
+        centres[at + j] = old[at + j] + offset;
+        centres[(from->entries + i) * d + j] = old[at + j] - offset;
       }
     }
   }
@@ -148,7 +148,7 @@ Status kmeans_split(Codebook *book, const real *samples, int64_t count, uint64_t
     const Codebook one = {.groups = book->groups, .entries = 1, .width = book->width, .codewords = mean};
     status = grow(&job, one, book, restart);
   }
-  if (job.step.sizes) kmeans_step_release(&job.step);
+  kmeans_step_release(&job.step);
   free(job.codes), free(job.clusters), free(mean);
   return status;
 }

@@ -210,6 +210,7 @@ static void stops_at_a_stop_string(void **state) {
       json_decref(v);
     }
     wait_until(&f->engine.cancelled, 1); /* the answer need not wait for the engine */
+    assert_int_equal(f->engine.cancelled, 1);
     finish(f);
   }
 }
@@ -246,7 +247,7 @@ static void a_full_queue_refuses(void **state) {
 }
 
 /* However slow the server is to fill the queue, the engine does not empty it before: it goes on when the queue is full, or after 10 s. */
-static void *go_on_when_full(void *argument) {
+static void *release_when_full(void *argument) {
   Engine *engine = argument;
   for (int i = 0; i < 1000 && engine->max_queued < engine->queue_max; i++) client_sleep(0.01);
   fake_engine_set(engine, false);
@@ -260,7 +261,7 @@ static void large_requests_take_turns(void **state) {
   f->engine.queue_max = 3;
   f->engine.hold = true;
   pthread_t thread;
-  pthread_create(&thread, NULL, go_on_when_full, &f->engine);
+  pthread_create(&thread, NULL, release_when_full, &f->engine);
   json_t *v = post(f, "/v1/completions", "{\"prompt\": [\"H\", \"I\"], \"n\": 40, \"max_tokens\": 5}", 200);
   assert_int_equal(json_array_size(json_object_get(v, "choices")), 80);
   pthread_join(thread, NULL);

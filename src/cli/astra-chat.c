@@ -332,7 +332,7 @@ static Status open_partner(const Chat *chat, const InferSettings *settings, Sess
   return status;
 }
 
-static Status check_partner(const Chat *c) {
+static Status check_partner(const Chat *c, const InferSettings *settings) {
   if (!c->checkpoint == !c->url)
     return status_set(STATUS_BAD_USAGE, "%s",
                       c->url ? "--checkpoint and --url cannot be combined: give one of them"
@@ -340,6 +340,8 @@ static Status check_partner(const Chat *c) {
   if (c->checkpoint && (c->model || c->keys))
     return status_set(STATUS_BAD_USAGE, "%s is for --url", c->model ? "--model" : "--api-key-file");
   if (c->url && c->template) return status_set(STATUS_BAD_USAGE, "--chat-template is for --checkpoint: a service has chosen its own");
+  if (c->url && settings->computing)
+    return status_set(STATUS_BAD_USAGE, "--%s is for --checkpoint: a service computes as it was told to", settings->computing);
   return STATUS_OK;
 }
 
@@ -350,7 +352,7 @@ static Status run(int argc, char **argv) {
   Lines lines = {0};
   int count = own_options(&chat, rows);
   TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
-  TRY(check_partner(&chat));
+  TRY(check_partner(&chat, &settings));
   settings.checkpoint = chat.checkpoint;
   struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
   sigaction(SIGINT, &action, NULL);

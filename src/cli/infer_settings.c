@@ -431,12 +431,19 @@ void infer_settings_service_help(const Option *own, int own_count, const char *u
   options_help(options, usage, about, stream);
 }
 
+static const char *first_of_computing(const InferSettings *s, const Option *options) {
+  for (; options->kind != OPTION_GROUP || options->help; options++)
+    if (options->given && options->target != &s->quiet && options->target != &s->verbose) return options->name;
+  return NULL;
+}
+
 Status infer_settings_service_parse(InferSettings *s, const Option *own, int own_count, int argc, char **argv) {
   Option options[INFER_OPTIONS_MAX];
   infer_settings_service_table(s, own, own_count, options);
   TRY(cli_parse(options, argc, argv));
   TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
+  s->computing = first_of_computing(s, options + own_count);
   log_quiet(s->quiet);
   log_verbose(s->verbose);
   return STATUS_OK;

@@ -1,4 +1,4 @@
-/* The options of astra-infer: one table for all its commands, each takes its part; how codes travel between the devices; --strategy and\n *
+/* The options of astra-infer: one table for all its commands, each takes its part; how codes travel between the devices; --strategy and
  * --table-memory with what is said about them. */
 #ifndef CLI_INFER_SETTINGS_H
 #define CLI_INFER_SETTINGS_H
@@ -53,6 +53,7 @@ typedef struct InferSettings {
     const char *option;   /* one that was given and means nothing to a model of this kind; NULL: none was */
     int kinds;            /* what it is for, as bits */
   } not_for[INFER_KINDS]; /* by InferKind */
+  const char *computing;  /* of a service's own process: the first option given of how devices compute; NULL: none was */
 } InferSettings;
 
 /* The program without a command takes images, texts to classify or prompts, with the options of each. */
@@ -73,7 +74,7 @@ void infer_settings_help(InferCommand command, FILE *stream); /* usage and optio
  * told without the model. */
 Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
 
-/* Of astra-serve: `own` [own_count] are its own options, which come first. */
+/* Of astra-serve and astra-chat: `own` [own_count] are its own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
 void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);
 Status infer_settings_service_parse(InferSettings *settings, const Option *own, int own_count, int argc, char **argv);

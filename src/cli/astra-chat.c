@@ -340,8 +340,8 @@ static Status check_partner(const Chat *c, const InferSettings *settings) {
   if (c->checkpoint && (c->model || c->keys))
     return status_set(STATUS_BAD_USAGE, "%s is for --url", c->model ? "--model" : "--api-key-file");
   if (c->url && c->template) return status_set(STATUS_BAD_USAGE, "--chat-template is for --checkpoint: a service has chosen its own");
-  if (c->url && settings->computing)
-    return status_set(STATUS_BAD_USAGE, "--%s is for --checkpoint: a service computes as it was told to", settings->computing);
+  if (c->url && settings->device_option)
+    return status_set(STATUS_BAD_USAGE, "--%s is for --checkpoint: a service computes as it was told to", settings->device_option);
   return STATUS_OK;
 }
 

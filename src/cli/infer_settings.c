@@ -431,7 +431,8 @@ void infer_settings_service_help(const Option *own, int own_count, const char *u
   options_help(options, usage, about, stream);
 }
 
-static const char *first_of_computing(const InferSettings *s, const Option *options) {
+/* Of the options that astra-chat and astra-serve share: all but those of the output say how devices compute. */
+static const char *first_device_option(const InferSettings *s, const Option *options) {
   for (; options->kind != OPTION_GROUP || options->help; options++)
     if (options->given && options->target != &s->quiet && options->target != &s->verbose) return options->name;
   return NULL;
@@ -443,7 +444,7 @@ Status infer_settings_service_parse(InferSettings *s, const Option *own, int own
   TRY(cli_parse(options, argc, argv));
   TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
-  s->computing = first_of_computing(s, options + own_count);
+  s->device_option = first_device_option(s, options + own_count);
   log_quiet(s->quiet);
   log_verbose(s->verbose);
   return STATUS_OK;

@@ -50,10 +50,10 @@ typedef struct InferSettings {
   double wait, request_timeout;
   int on_failure; /* InferOnFailure */
   struct {
-    const char *option;   /* one that was given and means nothing to a model of this kind; NULL: none was */
-    int kinds;            /* what it is for, as bits */
-  } not_for[INFER_KINDS]; /* by InferKind */
-  const char *computing;  /* of a service's own process: the first option given of how devices compute; NULL: none was */
+    const char *option;      /* one that was given and means nothing to a model of this kind; NULL: none was */
+    int kinds;               /* what it is for, as bits */
+  } not_for[INFER_KINDS];    /* by InferKind */
+  const char *device_option; /* infer_settings_service_parse: the first one given of how devices compute; NULL: none was */
 } InferSettings;
 
 /* The program without a command takes images, texts to classify or prompts, with the options of each. */

@@ -428,14 +428,16 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
   const ReportSent sent = report_sent(leader, e->samples);
   const double bytes_per_image = e->samples > 0 ? (double)sent.bytes / (double)e->samples : 0;
   if (!out)
-    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
-                     share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
-                     per_second((double)e->samples, e->seconds), "bytes_per_picture", bytes_per_image, "bytes_per_token_block_receiver",
-                     sent.token_bytes, "coded_bits_per_token_block_receiver", sent.coded_bits, "packed_bits_per_token_block_receiver",
-                     sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
+                     share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "loss", json_build_number(e->loss), "seconds",
+                     e->seconds, "images_per_second", per_second((double)e->samples, e->seconds), "bytes_per_picture", bytes_per_image,
+                     "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver", sent.coded_bits,
+                     "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
+                     report_nodes_json(leader));
   fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
           leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second((double)e->samples, e->seconds));
-  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
+  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%   mean loss %.4f\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples),
+          e->loss);
   if (sent.codes)
     fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n", bytes_per_image,
             sent.token_bytes);

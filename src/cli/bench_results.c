@@ -64,6 +64,7 @@ static Status read_samples(const char *path, Samples *samples) {
 static double figure_of(const Experiment *e, int row, Sample sum) {
   const char *figure = e->row[row].figure;
   if (strcmp(figure, "top1") == 0 || strcmp(figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
+  if (strcmp(figure, "loss") == 0) return e->scale * sum.loss / sum.items;
   return strcmp(figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
 }
 

@@ -44,8 +44,10 @@ static void count_images(const LeaderAnswer *answer, const int32_t *labels, int6
     int32_t best[5];
     const real *logits = answer->logits + b * classes;
     ranking_top(logits, classes, count, best, NULL);
+    const double loss = loss_of(logits, classes, labels[b], best[0]);
     evaluation->correct1 += best[0] == labels[b];
-    write_row(rows, evaluation->samples + b, 1, best[0] == labels[b], loss_of(logits, classes, labels[b], best[0]));
+    evaluation->loss += loss; /* the sum, so far */
+    write_row(rows, evaluation->samples + b, 1, best[0] == labels[b], loss);
     for (int i = 0; i < count; i++) evaluation->correct5 += best[i] == labels[b];
   }
   evaluation->samples += answer->batch;
@@ -77,6 +79,7 @@ static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
     progress_update(&progress, evaluation->samples, note);
   }
   progress_finish(&progress, evaluation->samples, note);
+  if (evaluation->samples > 0) evaluation->loss /= (double)evaluation->samples;
   return STATUS_OK;
 }
 

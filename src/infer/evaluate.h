@@ -18,6 +18,7 @@ typedef struct Evaluation {
   int64_t samples;
   int64_t correct1, correct5; /* the label is the best class; it is among the best five */
   int64_t skipped;            /* broken images, each replaced by another one */
+  double loss;                /* mean in nats */
   double seconds;
 } Evaluation;
 

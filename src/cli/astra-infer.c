@@ -449,7 +449,7 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
 static Status evaluate_images(const InferSettings *s, InferRun *run) {
   Evaluation evaluation;
   int64_t batch = s->batch > 0 ? s->batch : IMAGES_OF_A_REQUEST;
-  TRY(s->validation_part > 0 ? dataset_open_held_out(&run->set, s->dataset, s->data_dir, true, s->validation_part)
+  TRY(s->validation_part > 0 ? dataset_open_share(&run->set, s->dataset, s->data_dir, (TrainShare){.of = s->validation_part})
                              : dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
   if (s->validation_part > 0) log_info("%s", dataset_describe(run->set));
   TRY(infer_run_load(s, run));
@@ -491,7 +491,7 @@ static Status check_classes(const Job *job) {
 
 static Status open_set(Job *job) {
   const InferSettings *s = job->settings;
-  TRY(s->validation_part > 0 ? text_labels_open_held_out(&job->set, s->dataset, s->data_dir, true, s->validation_part)
+  TRY(s->validation_part > 0 ? text_labels_open_share(&job->set, s->dataset, s->data_dir, (TrainShare){.of = s->validation_part})
                              : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(check_classes(job));
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;

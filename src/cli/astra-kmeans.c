@@ -302,6 +302,7 @@ static const Part PARTS[] = {
     {FOR_INIT | FOR_EVAL, NULL, "model", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "dataset", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "validation-part", NULL, NULL},
+    {FOR_INIT | FOR_COUNT, NULL, "train-part", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "tokenizer", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "context", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "data-dir", NULL, NULL},

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD_USAGE = 2 };
-enum { CLI_OPTIONS_MAX = 100 };
+enum { CLI_OPTIONS_MAX = 104 };
 
 /* Prints "PROGRAM: error: MESSAGE" (the status message of this thread) through log_error unless status is OK; for a wrong command line
  * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */

@@ -25,6 +25,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text for evaluation (default: the data set's validation part)"},
       {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .min = 0, .max = INT32_MAX,
        .help = "hold out N training samples for evaluation; 0: evaluate on the test part"},
+      {OPTION_INT, "train-part", 0, &t->train_part, "N", .min = 0, .max = INT32_MAX,
+       .help = "learn only from the N samples that --validation-part N holds out; 0: from all others"},
       {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR",
        .help = "tokenizer file or directory, or installed model (default: the model's own)"},
       {OPTION_INT, "context", 0, &t->context, "N", .min = 0, .max = 1 << 20, .help = "tokens per window of text; 0: the model's context"},
@@ -56,8 +58,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
       {OPTION_TEXT, "eval-layout", 0, &t->eval_layout, "LAYOUT",
        .help = "placement for evaluation and inference (default: checkerboard, or a fixed --layout)"},
-      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6,
-       .help = "concentration of the Dirichlet distribution (--map dirichlet)"},
+      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6}, /* unlisted: --help keeps to 100 lines */
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token per device, or one in total"},
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
@@ -74,7 +75,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "initial codebooks instead of K-means"},
       {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9, .help = "number of embeddings for K-means; 0: 16 K"},
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
-      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted: --help keeps to 100 lines */
+      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted, as above */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
       {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random|split"}, /* unlisted, as above */
       {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9},             /* unlisted, as above */

@@ -13,7 +13,7 @@ typedef struct TrainCommand {
   int begun_count;
 } TrainCommand;
 
-enum { TRAIN_OPTIONS_MAX = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
+enum { TRAIN_OPTIONS_MAX = 104, TRAIN_OPTIONS_REMEMBERED = 256 };
 
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]);

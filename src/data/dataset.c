@@ -193,10 +193,33 @@ Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, in
   return status;
 }
 
-/* ---- A set without, or of, the records held out ---- */
+Status train_share_choose(const int32_t *labels, int64_t count, int64_t classes, TrainShare share, uint8_t *keep) {
+  if (share.of > 0 && share.of <= share.without)
+    return status_set(STATUS_BAD_VALUE, "nothing is left of %lld records held out without %lld of them: more than %lld are accepted",
+                      (long long)share.of, (long long)share.without, (long long)share.without);
+  uint8_t *less = malloc((size_t)count);
+  if (!less) return status_set(STATUS_NO_MEMORY, "no memory for a share of %lld records", (long long)count);
+  memset(keep, 1, (size_t)count);
+  Status status = share.of > 0 ? held_out_choose(labels, count, classes, share.of, keep) : STATUS_OK;
+  if (status == STATUS_OK && share.without > 0) {
+    status = held_out_choose(labels, count, classes, share.without, less);
+    for (int64_t i = 0; status == STATUS_OK && i < count; i++) keep[i] &= !less[i];
+  }
+  free(less);
+  return status;
+}
 
-/* A training part divided in two: what is learnt from, and what is held out for validation. A view of the whole part, which it
- * owns; labels are asked for without decoding images. */
+const char *train_share_text(TrainShare share, int64_t count, const char *noun, char text[TRAIN_SHARE_TEXT]) {
+  const char *what = share.of == 0        ? ", without those held out, of"
+                     : share.without == 0 ? " held out from"
+                                          : ", part of those held out, from";
+  snprintf(text, TRAIN_SHARE_TEXT, "%lld %s%s", (long long)count, noun, what);
+  return text;
+}
+
+/* ---- A set of a share of the records ---- */
+
+/* A view of the whole training part, which it owns; labels are asked for without decoding images. */
 
 typedef struct View {
   Dataset *whole;
@@ -221,25 +244,26 @@ static void close_view(Dataset *set) {
   free(view);
 }
 
-/* The side's numbers into view->record. */
-static Status choose(Dataset *set, bool held_out, int64_t wanted) {
+/* The share's numbers into view->record. */
+static Status choose(Dataset *set, TrainShare share) {
   View *view = set->state;
   int64_t count = view->whole->count;
   int32_t *labels = calloc((size_t)count, sizeof *labels);
-  uint8_t *held = malloc((size_t)count);
+  uint8_t *keep = malloc((size_t)count);
   view->record = malloc((size_t)count * sizeof *view->record);
-  Status status = labels && held && view->record ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  Status status = labels && keep && view->record ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a data set");
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) labels[i] = view->whole->label(view->whole, i);
-  if (status == STATUS_OK) status = held_out_choose(labels, count, view->whole->classes, wanted, held);
+  if (status == STATUS_OK) status = train_share_choose(labels, count, view->whole->classes, share, keep);
   for (int64_t i = 0; status == STATUS_OK && i < count; i++)
-    if (held[i] == held_out) view->record[set->count++] = (int32_t)i;
+    if (keep[i]) view->record[set->count++] = (int32_t)i;
   free(labels);
-  free(held);
+  free(keep);
   return status;
 }
 
-Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
-  if (count == 0 && !held_out) return dataset_open(set, name, data_dir, DATASET_TRAIN);
+Status dataset_open_share(Dataset **set, const char *name, const char *data_dir, TrainShare share) {
+  char text[TRAIN_SHARE_TEXT];
+  if (share.of == 0 && share.without == 0) return dataset_open(set, name, data_dir, DATASET_TRAIN);
   *set = NULL;
   Dataset *fresh = calloc(1, sizeof *fresh);
   View *view = calloc(1, sizeof *view);
@@ -260,11 +284,10 @@ Status dataset_open_held_out(Dataset **set, const char *name, const char *data_d
   }
   fresh->state = view;
   fresh->close = close_view;
-  if (status == STATUS_OK && (status = choose(fresh, held_out, count)) != STATUS_OK) status_wrap(status, "%s", whole->description);
+  if (status == STATUS_OK && (status = choose(fresh, share)) != STATUS_OK) status_wrap(status, "%s", whole->description);
   if (status == STATUS_OK) {
     fresh->mapped = (size_t)((double)whole->mapped * (double)fresh->count / (double)whole->count);
-    status = dataset_set_description(fresh, held_out ? "%lld images held out from %s" : "%lld images, without those held out, of %s",
-                                     (long long)fresh->count, whole->description);
+    status = dataset_set_description(fresh, "%s %s", train_share_text(share, fresh->count, "images", text), whole->description);
   }
   if (status != STATUS_OK)
     dataset_close(fresh);

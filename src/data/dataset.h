@@ -24,6 +24,19 @@ const char *dataset_hint(const char *name, const char *data_dir, char text[DATAS
 /* held[i] = 1 for `wanted` of the records, else 0. labels [count] in [0, classes). BAD_VALUE: the classes cannot spare so many. */
 Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, int64_t wanted, uint8_t *held /* [count] */);
 
+/* A share of a training part: the `of` records that are held out (0: the whole part), without the `without` that are where fewer are. As
+ * the rule takes the same records first, those of a smaller number are among those of a larger one. */
+typedef struct TrainShare {
+  int64_t of, without;
+} TrainShare;
+
+/* keep[i] = 1 for the records of the share, else 0; as held_out_choose. BAD_VALUE also where there is nothing left. */
+Status train_share_choose(const int32_t *labels, int64_t count, int64_t classes, TrainShare share, uint8_t *keep /* [count] */);
+
+/* "49 images held out" for a description: what the `count` kept records of a share are, `noun` "images" or "texts". Returns `text`. */
+enum { TRAIN_SHARE_TEXT = 96 };
+const char *train_share_text(TrainShare share, int64_t count, const char *noun, char text[TRAIN_SHARE_TEXT]);
+
 typedef enum DatasetPart { DATASET_TRAIN, DATASET_TEST } DatasetPart;
 
 typedef struct Dataset Dataset;
@@ -38,10 +51,9 @@ typedef struct Dataset Dataset;
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part);
 void dataset_close(Dataset *set);
 
-/* The training part in two: without `count` records that are held out for validation, or these alone (held_out). Which ones they are is a
- * function of the records' numbers and labels (held_out_choose): the same in every run, and in proportion to the classes. BAD_VALUE: more
- * than the classes can spare. A count of 0, without held_out: the whole part. */
-Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count);
+/* A share of the training part. Which records it has is a function of their numbers and labels (held_out_choose): the same in every run,
+ * and in proportion to the classes. BAD_VALUE: more than the classes can spare, or nothing. */
+Status dataset_open_share(Dataset **set, const char *name, const char *data_dir, TrainShare share);
 
 /* BAD_VALUE about a name whose form no set of images has, with what may have been meant (dataset_hint). */
 Status dataset_check_name(const char *name, const char *data_dir);

@@ -39,10 +39,10 @@ static Status open_images(Session *session) {
   const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : option_of_windows(options);
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
   const char *name = options->dataset, *directory = options->data_dir;
-  int64_t held_out = options->validation_part;
-  TRY(dataset_open_held_out(&images->set[TASK_TRAIN], name, directory, false, held_out));
-  TRY(held_out > 0 ? dataset_open_held_out(&images->set[TASK_TEST], name, directory, true, held_out)
-                   : dataset_open(&images->set[TASK_TEST], name, directory, DATASET_TEST));
+  const TrainShare learnt = {options->train_part, options->validation_part}, held_out = {.of = options->validation_part};
+  TRY(dataset_open_share(&images->set[TASK_TRAIN], name, directory, learnt));
+  TRY(held_out.of > 0 ? dataset_open_share(&images->set[TASK_TEST], name, directory, held_out)
+                      : dataset_open(&images->set[TASK_TEST], name, directory, DATASET_TEST));
   session->classes = dataset_classes(images->set[TASK_TRAIN]);
   for (int part = 0; part < TASK_PARTS; part++) {
     session->data.about[part] = dataset_describe(images->set[part]);
@@ -297,6 +297,8 @@ static Status configure_windows(Session *session, ModelConfig *config) {
   if (session->options.validation_part > 0)
     return status_set(STATUS_BAD_USAGE, "--validation-part is for images and labelled texts: a text has a validation part already, or name "
                                         "one with --eval-dataset");
+  if (session->options.train_part > 0)
+    return status_set(STATUS_BAD_USAGE, "--train-part is for images and labelled texts: name the text to learn from with --dataset");
   if (config->classes > 0)
     return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
   if (session->tokenizer != NULL) TRY(configure_tokens(session, config));
@@ -533,10 +535,10 @@ static Status open_labels(Session *session) {
   const char *wrong = option_of_windows(options), *name = options->dataset, *directory = options->data_dir;
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, name);
   TRY(open_tokenizer(session));
-  int64_t held_out = options->validation_part;
-  TRY(text_labels_open_held_out(&texts->set[TASK_TRAIN], name, directory, false, held_out));
-  TRY(held_out > 0 ? text_labels_open_held_out(&texts->set[TASK_TEST], name, directory, true, held_out)
-                   : text_labels_open(&texts->set[TASK_TEST], name, directory, DATASET_TEST));
+  const TrainShare learnt = {options->train_part, options->validation_part}, held_out = {.of = options->validation_part};
+  TRY(text_labels_open_share(&texts->set[TASK_TRAIN], name, directory, learnt));
+  TRY(held_out.of > 0 ? text_labels_open_share(&texts->set[TASK_TEST], name, directory, held_out)
+                      : text_labels_open(&texts->set[TASK_TEST], name, directory, DATASET_TEST));
   session->classes = text_labels_classes(texts->set[TASK_TRAIN]);
   for (int part = 0; part < TASK_PARTS; part++) {
     session->data.about[part] = text_labels_describe(texts->set[part]);

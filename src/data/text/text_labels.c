@@ -691,13 +691,13 @@ Status text_labels_open(LabelledText **set, const char *name, const char *data_d
 
 /* ---- Validation ---- */
 
-static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
+static Status keep_share(LabelledText *set, TrainShare share) {
   int64_t count = set->table.count, kept = 0;
-  uint8_t *held = malloc((size_t)count);
-  if (!held) return status_no_memory(NULL, "labelled texts");
-  Status status = held_out_choose(set->labels, count, set->classes, wanted, held);
+  uint8_t *keep = malloc((size_t)count);
+  if (!keep) return status_no_memory(NULL, "labelled texts");
+  Status status = train_share_choose(set->labels, count, set->classes, share, keep);
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
-    if (held[i] != held_out) {
+    if (!keep[i]) {
       free_row(&set->table.rows[i]);
       continue;
     }
@@ -705,18 +705,18 @@ static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
     set->labels[kept++] = set->labels[i];
   }
   if (status == STATUS_OK) set->table.count = kept;
-  free(held);
+  free(keep);
   return status;
 }
 
-Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
+Status text_labels_open_share(LabelledText **set, const char *name, const char *data_dir, TrainShare share) {
+  char text[TRAIN_SHARE_TEXT];
   TRY(text_labels_open(set, name, data_dir, DATASET_TRAIN));
-  if (count == 0 && !held_out) return STATUS_OK;
-  Status status = keep_side(*set, held_out, count);
+  if (share.of == 0 && share.without == 0) return STATUS_OK;
+  Status status = keep_share(*set, share);
   if (status == STATUS_OK) {
     char *whole = (*set)->description;
-    int written = asprintf(&(*set)->description, held_out ? "%lld texts held out from %s" : "%lld texts, without those held out, of %s",
-                           (long long)(*set)->table.count, whole);
+    int written = asprintf(&(*set)->description, "%s %s", train_share_text(share, (*set)->table.count, "texts", text), whole);
     if (written >= 0) {
       free(whole);
       return STATUS_OK;

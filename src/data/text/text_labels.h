@@ -30,8 +30,8 @@ bool text_labels_knows(const char *name);
 
 /* data_dir: looked at first for a set without DIR, or NULL. *set is NULL after a failure. */
 Status text_labels_open(LabelledText **set, const char *name, const char *data_dir, DatasetPart part);
-/* The training part without `count` texts that are held out for validation, or these alone, as dataset_open_held_out. */
-Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count);
+/* A share of the training part, as dataset_open_share. */
+Status text_labels_open_share(LabelledText **set, const char *name, const char *data_dir, TrainShare share);
 void text_labels_close(LabelledText *set); /* accepts NULL */
 
 int64_t text_labels_count(const LabelledText *set);

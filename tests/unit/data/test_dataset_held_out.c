@@ -90,7 +90,7 @@ static void parts_of_images_add_up(void **state) {
   assert_ok(dataset_open(&whole, name, NULL, DATASET_TRAIN));
   read_all(whole, whole_sums, whole_labels);
   for (int held = 0; held < 2; held++) {
-    assert_ok(dataset_open_held_out(&side[held], name, NULL, held, 12));
+    assert_ok(dataset_open_share(&side[held], name, NULL, held ? (TrainShare){.of = 12} : (TrainShare){.without = 12}));
     assert_int_equal(read_all(side[held], sums[held], labels[held]), held ? 12 : 48);
     assert_int_equal(dataset_classes(side[held]), 4);
     assert_string_equal(dataset_labels(side[held])[3], "stripes_3");
@@ -107,9 +107,9 @@ static void parts_of_images_add_up(void **state) {
   }
   for (int c = 0; c < 4; c++) assert_int_equal(of_class[c], 3);
   Dataset *none;
-  assert_fails(dataset_open_held_out(&none, name, NULL, true, 57), STATUS_BAD_VALUE, "synthetic train");
+  assert_fails(dataset_open_share(&none, name, NULL, (TrainShare){.of = 57}), STATUS_BAD_VALUE, "synthetic train");
   assert_null(none);
-  assert_ok(dataset_open_held_out(&none, name, NULL, false, 0));
+  assert_ok(dataset_open_share(&none, name, NULL, (TrainShare){0}));
   assert_int_equal(dataset_count(none), 60);
   dataset_close(none);
   dataset_close(whole);
@@ -128,7 +128,9 @@ static void labels_of_cifar_are_those_of_its_records(void **state) {
   whole_count = dataset_count(whole);
   int64_t each = whole_count / dataset_classes(whole), wanted = whole_count / 10;
   int of_class[100] = {0};
-  for (int held = 0; held < 2; held++) assert_ok(dataset_open_held_out(&side[held], "cifar100-sample", NULL, held, wanted));
+  for (int held = 0; held < 2; held++)
+    assert_ok(
+        dataset_open_share(&side[held], "cifar100-sample", NULL, held ? (TrainShare){.of = wanted} : (TrainShare){.without = wanted}));
   assert_in_range(whole_count, 1, 2000);
   assert_int_equal(read_all(side[1], sums, labels), wanted);
   for (int64_t i = 0; i < wanted; i++) of_class[labels[i]]++;
@@ -137,6 +139,32 @@ static void labels_of_cifar_are_those_of_its_records(void **state) {
   dataset_close(whole);
   dataset_close(side[0]);
   dataset_close(side[1]);
+}
+
+/* Those of a small number held out are among those of a large one: what is learnt from and what is evaluated share nothing, and add up. */
+static void a_share_of_those_held_out(void **state) {
+  (void)state;
+  static const char name[] = "synthetic:8x8:4:60";
+  static uint64_t sums[3][60];
+  static int32_t labels[60];
+  static const TrainShare share[] = {{.of = 20}, {.of = 20, .without = 8}, {.of = 8}};
+  int64_t count[3], at = 0, below = 0;
+  for (int i = 0; i < 3; i++) {
+    Dataset *set;
+    assert_ok(dataset_open_share(&set, name, NULL, share[i]));
+    count[i] = read_all(set, sums[i], labels);
+    if (i == 1) assert_non_null(strstr(dataset_describe(set), "12 images, part of those held out, from synthetic train"));
+    dataset_close(set);
+  }
+  assert_true(count[0] == 20 && count[1] == 12 && count[2] == 8);
+  for (int64_t i = 0; i < 20; i++) { /* in their order, each in one of both */
+    const bool one = below < 8 && sums[2][below] == sums[0][i];
+    assert_true(one || (at < 12 && sums[1][at] == sums[0][i]));
+    below += one, at += !one;
+  }
+  Dataset *none;
+  assert_fails(dataset_open_share(&none, name, NULL, (TrainShare){.of = 8, .without = 8}), STATUS_BAD_VALUE, "more than 8 are accepted");
+  assert_null(none);
 }
 
 static void parts_of_texts_add_up(void **state) {
@@ -149,7 +177,7 @@ static void parts_of_texts_add_up(void **state) {
   LabelledText *side[2], *none;
   int seen[40] = {0}, of_class[2] = {0};
   for (int held = 0; held < 2; held++) {
-    assert_ok(text_labels_open_held_out(&side[held], name, NULL, held, 8));
+    assert_ok(text_labels_open_share(&side[held], name, NULL, held ? (TrainShare){.of = 8} : (TrainShare){.without = 8}));
     assert_int_equal(text_labels_count(side[held]), held ? 8 : 32);
     assert_non_null(strstr(text_labels_describe(side[held]), held ? "8 texts held out from TSV train" : "32 texts, without"));
     for (int64_t i = 0; i < text_labels_count(side[held]); i++) {
@@ -163,7 +191,7 @@ static void parts_of_texts_add_up(void **state) {
   }
   for (int i = 0; i < 40; i++) assert_int_equal(seen[i], 1);
   assert_true(of_class[0] == 2 && of_class[1] == 6);
-  assert_fails(text_labels_open_held_out(&none, name, NULL, true, 39), STATUS_BAD_VALUE, "39 of 40 records");
+  assert_fails(text_labels_open_share(&none, name, NULL, (TrainShare){.of = 39}), STATUS_BAD_VALUE, "39 of 40 records");
   assert_null(none);
 }
 
@@ -173,6 +201,7 @@ int main(void) {
                                      cmocka_unit_test(the_rule_stays),
                                      cmocka_unit_test(parts_of_images_add_up),
                                      cmocka_unit_test(labels_of_cifar_are_those_of_its_records),
+                                     cmocka_unit_test(a_share_of_those_held_out),
                                      cmocka_unit_test(parts_of_texts_add_up)};
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

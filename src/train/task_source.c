@@ -32,6 +32,13 @@ typedef struct Images {
   Loader *loader[TASK_PARTS];
 } Images;
 
+static Status check_parts(const TrainOptions *options) {
+  if (options->train_part == 0 || options->train_part > options->validation_part) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE,
+                    "--train-part %lld: --validation-part %lld leaves nothing of it to learn from; more than that is accepted",
+                    (long long)options->train_part, (long long)options->validation_part);
+}
+
 static Status open_images(Session *session) {
   const TrainOptions *options = &session->options;
   Images *images = session->source = calloc(1, sizeof *images);
@@ -40,6 +47,7 @@ static Status open_images(Session *session) {
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
   const char *name = options->dataset, *directory = options->data_dir;
   const TrainShare learnt = {options->train_part, options->validation_part}, held_out = {.of = options->validation_part};
+  TRY(check_parts(options));
   TRY(dataset_open_share(&images->set[TASK_TRAIN], name, directory, learnt));
   TRY(held_out.of > 0 ? dataset_open_share(&images->set[TASK_TEST], name, directory, held_out)
                       : dataset_open(&images->set[TASK_TEST], name, directory, DATASET_TEST));
@@ -536,6 +544,7 @@ static Status open_labels(Session *session) {
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, name);
   TRY(open_tokenizer(session));
   const TrainShare learnt = {options->train_part, options->validation_part}, held_out = {.of = options->validation_part};
+  TRY(check_parts(options));
   TRY(text_labels_open_share(&texts->set[TASK_TRAIN], name, directory, learnt));
   TRY(held_out.of > 0 ? text_labels_open_share(&texts->set[TASK_TEST], name, directory, held_out)
                       : text_labels_open(&texts->set[TASK_TEST], name, directory, DATASET_TEST));

@@ -263,7 +263,7 @@ run "by real processes" 0 "$bin/astra-infer" eval -c heldout -n 1 "${synthetic[@
 [ "$(tail -n 1 out | jq ".part == \"valid\" and .samples == 32 and (.top1 - $valid | fabs) < 1e-9")" = true ] || report "not $valid of the validation part"
 expect "more than there are" 1 --model tiny --init random "${synthetic[@]}" --validation-part 85 --groups 0 --out nowhere; err "85 of 96 records cannot be held out"
 expect "learn from those held out" 0 --model tiny --init random "${synthetic[@]}" --train-part 64 --groups 0 --max-steps 1 --batch 8 --eval-samples 8 --out held; err "32 images, part of those held out, from"
-expect "nothing left to learn from" 1 --model tiny --init random "${synthetic[@]}" --train-part 32 --groups 0 --out nowhere; err "more than 32 are accepted"
+expect "nothing left to learn from" 2 --model tiny --init random "${synthetic[@]}" --train-part 32 --groups 0 --out nowhere; err "train-part 32: --validation-part 32 leaves nothing"
 run "learn from a part of a text" 2 "$bin/astra-train" --model "$root/tests/golden/stories260K" --dataset "text:$root/datasets/enwiki-sample" --train-part 10 --groups 0 --out nowhere; err "train-part is for images"
 run "of a text" 2 "$bin/astra-train" --model "$root/tests/golden/stories260K" --dataset "text:$root/datasets/enwiki-sample" --validation-part 10 --groups 0 --out nowhere; err "a text has a validation part already"
 

@@ -24,17 +24,19 @@ const char *dataset_hint(const char *name, const char *data_dir, char text[DATAS
 /* held[i] = 1 for `wanted` of the records, else 0. labels [count] in [0, classes). BAD_VALUE: the classes cannot spare so many. */
 Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, int64_t wanted, uint8_t *held /* [count] */);
 
-/* A share of a training part: the `of` records that are held out (0: the whole part), without the `without` that are where fewer are. As
- * the rule takes the same records first, those of a smaller number are among those of a larger one. */
+/* Part of a training part: the records that are held out when `of` are wanted (0: all records), except those that are held out when
+ * `without` are wanted. The latter are among the former where `without` < `of`: the rule takes records in a fixed order. */
 typedef struct TrainShare {
   int64_t of, without;
 } TrainShare;
 
-/* keep[i] = 1 for the records of the share, else 0; as held_out_choose. BAD_VALUE also where there is nothing left. */
+/* keep[i] = 1 for the records of the share, else 0. Otherwise as held_out_choose; BAD_VALUE also where no record is left. */
 Status train_share_choose(const int32_t *labels, int64_t count, int64_t classes, TrainShare share, uint8_t *keep /* [count] */);
 
-/* "49 images held out" for a description: what the `count` kept records of a share are, `noun` "images" or "texts". Returns `text`. */
 enum { TRAIN_SHARE_TEXT = 96 };
+
+/* The beginning of a share's description, before that of the whole part: "49 images held out from". noun: "images", "texts"; count: of
+ * the records kept. Returns `text`. */
 const char *train_share_text(TrainShare share, int64_t count, const char *noun, char text[TRAIN_SHARE_TEXT]);
 
 typedef enum DatasetPart { DATASET_TRAIN, DATASET_TEST } DatasetPart;

@@ -42,7 +42,7 @@ typedef struct TrainOptions {
   int64_t image_size;                                              /* 0: the model's */
   int64_t blocks;                                                  /* of a model from scratch; 0: the model's */
   int64_t validation_part; /* samples of the training part that are held out, and evaluated in place of the test part; 0: none */
-  int64_t train_part;      /* learn from those alone that a validation_part of so many holds out, but for that; 0: from all others */
+  int64_t train_part;      /* train only on what a validation part of this size would hold out, less validation_part; 0: on all others */
   /* texts */
   const char *tokenizer;    /* a directory or file; NULL: what lies beside the model */
   bool drawn;               /* windows of random tokens in place of a data set, for measurements: no tokenizer is needed */

@@ -32,6 +32,7 @@ typedef struct Images {
   Loader *loader[TASK_PARTS];
 } Images;
 
+/* Names the options; train_share_choose refuses the same shares without knowing where they come from. */
 static Status check_parts(const TrainOptions *options) {
   if (options->train_part == 0 || options->train_part > options->validation_part) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE,

@@ -63,12 +63,12 @@ for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
   cat "$work/out" >>"$work/commands"
 done
-name="options of the experiments"
+# The programs themselves are asked, as --help does not list what few need: an empty value is refused by an option that is there.
 for command in "astra-train" "astra-infer eval" "astra-kmeans eval" "astra-bench fpar" "astra-bench class-token"; do
-  # shellcheck disable=SC2086
-  { "$bin"/$command --help; "$bin/astra-infer" links --help; } | grep -oE -e '--(\[no-\])?[a-z0-9-]+' | sed 's/\[no-\]//' | sort -u >known
   for option in $(grep "^$command " "$work/commands" | grep -oE -e ' --[a-z0-9-]+' | sort -u); do
-    grep -qxe "$option" known || report "$command has no option $option"
+    # shellcheck disable=SC2086
+    run "option of the experiments: $command" 2 "$bin"/$command "$option=" --no-such-option
+    grep -q "unknown option $option[;,]" "$work/err" && report "there is no such option"
   done
 done
 

@@ -332,13 +332,24 @@ static Status open_partner(const Chat *chat, const InferSettings *settings, Sess
   return status;
 }
 
-static Status check_partner(const Chat *c, const InferSettings *settings) {
+/* The first option given that only means something to a service; NULL: none was. */
+static const char *service_option(const Option *own, int count) {
+  static const char *const names[] = {"model", "api-key-file", "answer-timeout"};
+  for (int i = 0; i < count; i++) {
+    for (size_t n = 0; own[i].given && n < sizeof names / sizeof *names; n++)
+      if (strcmp(own[i].name, names[n]) == 0) return own[i].name;
+  }
+  return NULL;
+}
+
+static Status check_partner(const Chat *c, const Option *own, int count, const InferSettings *settings) {
+  const char *of_service = service_option(own, count);
+
   if (!c->checkpoint == !c->url)
     return status_set(STATUS_BAD_USAGE, "%s",
                       c->url ? "--checkpoint and --url cannot be combined: give one of them"
                              : "--checkpoint DIR or --url URL is missing: with whom to chat");
-  if (c->checkpoint && (c->model || c->keys))
-    return status_set(STATUS_BAD_USAGE, "%s is for --url", c->model ? "--model" : "--api-key-file");
+  if (c->checkpoint && of_service) return status_set(STATUS_BAD_USAGE, "--%s is for --url", of_service);
   if (c->url && c->template) return status_set(STATUS_BAD_USAGE, "--chat-template is for --checkpoint: a service has chosen its own");
   if (c->url && settings->device_option)
     return status_set(STATUS_BAD_USAGE, "--%s is for --checkpoint: a service computes as it was told to", settings->device_option);
@@ -352,7 +363,7 @@ static Status run(int argc, char **argv) {
   Lines lines = {0};
   int count = own_options(&chat, rows);
   TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
-  TRY(check_partner(&chat, &settings));
+  TRY(check_partner(&chat, rows, count, &settings));
   settings.checkpoint = chat.checkpoint;
   struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
   sigaction(SIGINT, &action, NULL);

@@ -438,10 +438,11 @@ static const char *first_device_option(const InferSettings *s, const Option *opt
   return NULL;
 }
 
-Status infer_settings_service_parse(InferSettings *s, const Option *own, int own_count, int argc, char **argv) {
+Status infer_settings_service_parse(InferSettings *s, Option *own, int own_count, int argc, char **argv) {
   Option options[INFER_OPTIONS_MAX];
   infer_settings_service_table(s, own, own_count, options);
   TRY(cli_parse(options, argc, argv));
+  for (int i = 0; i < own_count; i++) own[i].given = options[i].given;
   TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
   s->device_option = first_device_option(s, options + own_count);

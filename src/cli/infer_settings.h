@@ -77,6 +77,7 @@ Status infer_settings_parse(InferSettings *settings, InferCommand command, int a
 /* Of astra-serve and astra-chat: `own` [own_count] are its own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
 void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);
-Status infer_settings_service_parse(InferSettings *settings, const Option *own, int own_count, int argc, char **argv);
+/* own[i].given: whether it was. */
+Status infer_settings_service_parse(InferSettings *settings, Option *own, int own_count, int argc, char **argv);
 
 #endif

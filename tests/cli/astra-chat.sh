@@ -12,6 +12,7 @@ greedy=(--temperature 0 --max-new-tokens 24)
 expect "nobody to chat with" 2; err "with whom to chat"
 expect "two to chat with" 2 -c "$stories" -u http://127.0.0.1:1; err "cannot be combined"
 expect "an option of the other kind" 2 -c "$stories" --model x; err "is for --url"
+expect "a time limit of the other kind" 2 -c "$stories" --answer-timeout 5s; err "--answer-timeout is for --url"
 expect "a template of a service" 2 -u http://127.0.0.1:1 --chat-template x; err "is for --checkpoint"
 expect "devices of a service" 2 -u http://127.0.0.1:1 --quiet --nodes 4; err "--nodes is for --checkpoint"
 expect "no address" 2 -u 127.0.0.1:1; err "give http://HOST:PORT"; err "for example --url http://127.0.0.1:8080"

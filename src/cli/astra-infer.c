@@ -425,19 +425,22 @@ static double per_second(double count, double seconds) { return seconds > 0 ? co
 
 /* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
 static json_t *report_images_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
-  const ReportSent sent = report_sent(leader, e->samples);
-  const double bytes_per_image = e->samples > 0 ? (double)sent.bytes / (double)e->samples : 0;
+  const ClassSummary *scores = &e->scores;
+  const double images = (double)scores->samples;
+  const ReportSent sent = report_sent(leader, scores->samples);
+  const double bytes_per_image = images > 0 ? (double)sent.bytes / images : 0;
   if (!out)
-    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
-                     share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "loss", json_build_number(e->loss), "seconds",
-                     e->seconds, "images_per_second", per_second((double)e->samples, e->seconds), "bytes_per_picture", bytes_per_image,
-                     "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver", sent.coded_bits,
-                     "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
+    return json_pack("{s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)scores->samples,
+                     "top1", share(scores->correct1, scores->samples), "top5", share(scores->correct5, scores->samples), "loss",
+                     json_build_number(scores->loss), "tempered_loss", json_build_number(scores->tempered_loss), "temperature",
+                     scores->temperature, "seconds", e->seconds, "images_per_second", per_second(images, e->seconds), "bytes_per_picture",
+                     bytes_per_image, "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver",
+                     sent.coded_bits, "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
                      report_nodes_json(leader));
-  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
-          leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second((double)e->samples, e->seconds));
-  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%   mean loss %.4f\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples),
-          e->loss);
+  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)scores->samples, leader_nodes(leader),
+          leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second(images, e->seconds));
+  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%   mean loss %.4f, %.4f at temperature %.2f\n", 100 * share(scores->correct1, scores->samples),
+          100 * share(scores->correct5, scores->samples), scores->loss, scores->tempered_loss, scores->temperature);
   if (sent.codes)
     fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n", bytes_per_image,
             sent.token_bytes);
@@ -462,11 +465,11 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
     json_t *value = report_images_evaluation(NULL, run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
-    report_traffic_json(value, run->leader, evaluation.samples, false);
+    report_traffic_json(value, run->leader, evaluation.scores.samples, false);
     return infer_run_print_json(value, run);
   }
   report_images_evaluation(stdout, run->leader, &evaluation);
-  report_traffic(stdout, run->leader, evaluation.samples, false);
+  report_traffic(stdout, run->leader, evaluation.scores.samples, false);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
@@ -506,21 +509,23 @@ static Status open_set(Job *job) {
 
 /* As report_images_evaluation. */
 static json_t *report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
-  const ReportSent sent = report_sent(leader, e->samples);
+  const ClassSummary *scores = &e->scores;
+  const ReportSent sent = report_sent(leader, scores->samples);
   if (!out)
-    return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy", e->accuracy,
-                     "matthews", json_build_number(e->matthews), "loss", json_build_number(e->loss), "shortest",
+    return json_pack("{s:I, s:f, s:o, s:o, s:o, s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)scores->samples,
+                     "accuracy", e->accuracy, "matthews", json_build_number(e->matthews), "loss", json_build_number(scores->loss),
+                     "tempered_loss", json_build_number(scores->tempered_loss), "temperature", scores->temperature, "shortest",
                      (json_int_t)texts->shortest, "longest", (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds",
-                     e->seconds, "texts_per_second", per_second((double)e->samples, e->seconds), "bytes_sent", (json_int_t)sent.bytes,
+                     e->seconds, "texts_per_second", per_second((double)scores->samples, e->seconds), "bytes_sent", (json_int_t)sent.bytes,
                      "nodes", report_nodes_json(leader));
   int nodes = leader_nodes(leader);
   double matthews = e->matthews;
-  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)e->samples,
+  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)scores->samples,
           (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds,
-          per_second((double)e->samples, e->seconds));
+          per_second((double)scores->samples, e->seconds));
   fprintf(out, "accuracy %.2f%%", 100 * e->accuracy);
   if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
-  fprintf(out, "   mean loss %.4f\n", e->loss);
+  fprintf(out, "   mean loss %.4f, %.4f at temperature %.2f\n", scores->loss, scores->tempered_loss, scores->temperature);
   if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sent.bytes);
   return NULL;
 }

@@ -85,8 +85,8 @@ static Status run_images(Running *r) {
       evaluate_run(r->leader, set, r->bench->samples > 0 ? r->bench->samples : DEFAULT_IMAGES, IMAGE_BATCH, true, NULL, &evaluation);
   dataset_close(set);
   if (status != STATUS_OK) return status;
-  r->cell->samples = evaluation.samples;
-  r->cell->quality = (double)evaluation.correct1 / (double)evaluation.samples;
+  r->cell->samples = evaluation.scores.samples;
+  r->cell->quality = (double)evaluation.scores.correct1 / (double)evaluation.scores.samples;
   float *image = calloc((size_t)pixels, sizeof *image); /* what it shows takes no more and no less time */
   if (image == NULL) return status_set(STATUS_NO_MEMORY, "no memory for an image");
   status = time_requests(r, submit_image, image);

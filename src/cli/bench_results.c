@@ -36,6 +36,7 @@ enum { RESAMPLES = 1000 };
 
 typedef struct Sample {
   double items, correct, loss; /* as infer/evaluate.h writes them */
+  double tempered;             /* of classes: the loss at the best temperature; else NAN */
 } Sample;
 
 typedef struct Samples {
@@ -50,10 +51,10 @@ static Status read_samples(const char *path, Samples *samples) {
   if (file == NULL) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
   Status status = STATUS_OK;
   while (status == STATUS_OK && fgets(line, sizeof line, file)) {
-    double items, correct, loss;
-    if (sscanf(line, "%*d,%lf,%lf,%lf", &items, &correct, &loss) != 3) continue; /* the head */
+    Sample read = {.tempered = NAN};
+    if (sscanf(line, "%*d,%lf,%lf,%lf,%lf", &read.items, &read.correct, &read.loss, &read.tempered) < 3) continue; /* the head */
     status = ARRAY_RESERVE(samples->list, samples->count, 1, samples->room, "samples");
-    if (status == STATUS_OK) samples->list[samples->count++] = (Sample){items, correct, loss};
+    if (status == STATUS_OK) samples->list[samples->count++] = read;
   }
   if (status == STATUS_OK && ferror(file)) status = status_set(STATUS_IO, "%s: cannot be read", path);
   fclose(file);
@@ -65,7 +66,15 @@ static double figure_of(const Experiment *e, int row, Sample sum) {
   const char *figure = e->row[row].figure;
   if (strcmp(figure, "top1") == 0 || strcmp(figure, "accuracy") == 0) return e->scale * sum.correct / sum.items;
   if (strcmp(figure, "loss") == 0) return e->scale * sum.loss / sum.items;
+  if (strcmp(figure, "tempered_loss") == 0) return e->scale * sum.tempered / sum.items;
   return strcmp(figure, "perplexity") == 0 ? e->scale * exp(sum.loss / sum.items) : NAN;
+}
+
+static void add_sample(Sample *sum, const Sample *sample) {
+  sum->items += sample->items;
+  sum->correct += sample->correct;
+  sum->loss += sample->loss;
+  sum->tempered += sample->tempered;
 }
 
 /* Of one resampling, by its number: the same samples are drawn for both, and for all seeds, which share the test part. */
@@ -75,8 +84,8 @@ static double resampled_difference(const Experiment *e, int row, const Samples *
   rng_init(&rng, 1, (uint64_t)number);
   for (size_t i = 0; i < a->count; i++) {
     size_t at = (size_t)rng_below(&rng, a->count);
-    of_a.items += a->list[at].items, of_a.correct += a->list[at].correct, of_a.loss += a->list[at].loss;
-    of_b.items += b->list[at].items, of_b.correct += b->list[at].correct, of_b.loss += b->list[at].loss;
+    add_sample(&of_a, &a->list[at]);
+    add_sample(&of_b, &b->list[at]);
   }
   return figure_of(e, row, of_a) - figure_of(e, row, of_b);
 }

@@ -4,28 +4,10 @@
 #include "base/clock.h"
 #include "base/progress.h"
 #include "data/text/text_labels.h"
-#include "infer/classify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- rows of samples ---- */
-
-static void start_rows(FILE *rows) {
-  if (rows) fputs("sample,items,correct,loss\n", rows);
-}
-
-static void write_row(FILE *rows, int64_t sample, int64_t items, int64_t correct, double loss) {
-  if (rows) fprintf(rows, "%lld,%lld,%lld,%.9g\n", (long long)sample, (long long)items, (long long)correct, loss);
-}
-
-/* -ln of the label's probability. */
-static double loss_of(const real *logits, int64_t classes, int32_t label, int32_t best) {
-  double sum = 0;
-  for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
-  return log(sum) + (double)logits[best] - (double)logits[label];
-}
 
 /* ---- images: labels of requests in flight are kept in a ring as deep as the leader's ---- */
 
@@ -35,31 +17,22 @@ typedef struct ImageRun {
   int64_t batch, samples, submitted; /* images */
   int32_t *labels[LEADER_DEPTH];     /* [batch] */
   int place;                         /* in the ring, of the next to submit */
-  FILE *rows;
+  ClassScores scores;
 } ImageRun;
 
-static void count_images(const LeaderAnswer *answer, const int32_t *labels, int64_t classes, FILE *rows, Evaluation *evaluation) {
-  int count = classes < 5 ? (int)classes : 5;
-  for (int64_t b = 0; b < answer->batch; b++) {
-    int32_t best[5];
-    const real *logits = answer->logits + b * classes;
-    ranking_top(logits, classes, count, best, NULL);
-    const double loss = loss_of(logits, classes, labels[b], best[0]);
-    evaluation->correct1 += best[0] == labels[b];
-    evaluation->loss += loss; /* the sum, so far */
-    write_row(rows, evaluation->samples + b, 1, best[0] == labels[b], loss);
-    for (int i = 0; i < count; i++) evaluation->correct5 += best[i] == labels[b];
-  }
-  evaluation->samples += answer->batch;
+static Status count_images(ClassScores *scores, const LeaderAnswer *answer, const int32_t *labels) {
+  for (int64_t b = 0; b < answer->batch; b++)
+    TRY(class_scores_add(scores, scores->sums.samples, answer->logits + b * scores->classes, labels[b], NULL));
+  return STATUS_OK;
 }
 
 static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
-  const int64_t classes = leader_weights(sheet->leader)->config->classes;
+  const ClassSummary *sums = &sheet->scores.sums;
   Progress progress;
   char note[64] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
-  while (evaluation->samples < sheet->samples) {
+  while (sums->samples < sheet->samples) {
     while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) {
       Batch batch;
       TRY(loader_next(sheet->loader, &batch));
@@ -72,14 +45,13 @@ static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
     int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
     LeaderAnswer answer;
     TRY(leader_collect(sheet->leader, &answer));
-    count_images(&answer, sheet->labels[oldest], classes, sheet->rows, evaluation);
+    TRY(count_images(&sheet->scores, &answer, sheet->labels[oldest]));
     evaluation->seconds = clock_now() - start;
-    snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)evaluation->correct1 / (double)evaluation->samples,
-             (double)evaluation->samples / evaluation->seconds);
-    progress_update(&progress, evaluation->samples, note);
+    snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)sums->correct1 / (double)sums->samples,
+             (double)sums->samples / evaluation->seconds);
+    progress_update(&progress, sums->samples, note);
   }
-  progress_finish(&progress, evaluation->samples, note);
-  if (evaluation->samples > 0) evaluation->loss /= (double)evaluation->samples;
+  progress_finish(&progress, sums->samples, note);
   return STATUS_OK;
 }
 
@@ -87,21 +59,24 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   LoaderOptions options;
   const Weights *weights = leader_weights(leader);
   int64_t count = dataset_count(set);
-  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count, .rows = rows};
+  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
   *evaluation = (Evaluation){0};
-  start_rows(rows);
   if (dataset_classes(set) != weights->config->classes)
     return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)",
                       (long long)weights->config->classes, (long long)dataset_classes(set), dataset_describe(set));
   weights_loader_options(weights, &options);
   options.batch = (int)batch;
+  class_scores_init(&sheet.scores, weights->config->classes, rows);
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
   Status status = memory ? loader_new(&sheet.loader, set, &options) : status_set(STATUS_NO_MEMORY, "no memory for labels");
   if (status == STATUS_OK) status = run_images(&sheet, quiet, evaluation);
+  if (status == STATUS_OK && rows) class_scores_write(&sheet.scores, rows);
+  evaluation->scores = class_scores_summary(&sheet.scores);
   if (sheet.loader) evaluation->skipped = loader_facts(sheet.loader).skipped;
   if (sheet.loader) loader_free(sheet.loader);
   for (int i = 0; i < LEADER_DEPTH; i++) free(sheet.labels[i]);
+  class_scores_free(&sheet.scores);
   return status;
 }
 
@@ -109,38 +84,33 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
 
 typedef struct LabelSheet {
   const int32_t *labels;
-  int64_t classes;
-  FILE *rows;
+  ClassScores scores;
   LabelEvaluation *evaluation;
 } LabelSheet;
 
 static Status count_text(void *context, int64_t index, const real *logits, double seconds) {
   LabelSheet *sheet = context;
-  LabelEvaluation *e = sheet->evaluation;
   int32_t label = sheet->labels[index], best;
   (void)seconds;
-  ranking_top(logits, sheet->classes, 1, &best, NULL);
-  e->samples++;
-  e->correct += best == label;
-  double loss = loss_of(logits, sheet->classes, label, best);
-  e->loss += loss;
-  write_row(sheet->rows, index, 1, best == label, loss);
-  if (sheet->classes == 2) e->answers[label][best]++;
+  TRY(class_scores_add(&sheet->scores, index, logits, label, &best));
+  if (sheet->scores.classes == 2) sheet->evaluation->answers[label][best]++;
   return STATUS_OK;
 }
 
 Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *labels, int64_t batch, bool quiet, FILE *rows,
                            LabelEvaluation *evaluation) {
-  LabelSheet sheet = {.labels = labels, .classes = leader_weights(leader)->config->classes, .rows = rows, .evaluation = evaluation};
+  LabelSheet sheet = {.labels = labels, .evaluation = evaluation};
   LabelEvaluation *e = evaluation;
-  *e = (LabelEvaluation){.samples = 0};
-  start_rows(rows);
-  TRY(texts_classify(leader, texts, batch, quiet, count_text, &sheet, &e->seconds));
-  if (e->samples > 0) e->accuracy = (double)e->correct / (double)e->samples;
-  if (e->samples > 0) e->loss /= (double)e->samples;
+  *e = (LabelEvaluation){.matthews = NAN};
+  class_scores_init(&sheet.scores, leader_weights(leader)->config->classes, rows);
+  Status status = texts_classify(leader, texts, batch, quiet, count_text, &sheet, &e->seconds);
+  if (status == STATUS_OK && rows) class_scores_write(&sheet.scores, rows);
+  e->scores = class_scores_summary(&sheet.scores);
+  if (e->scores.samples > 0) e->accuracy = (double)e->scores.correct1 / (double)e->scores.samples;
   const LabelEvaluation *counted = e;
-  e->matthews = sheet.classes == 2 && e->samples > 0 ? text_labels_matthews(counted->answers) : NAN;
-  return STATUS_OK;
+  if (sheet.scores.classes == 2 && e->scores.samples > 0) e->matthews = text_labels_matthews(counted->answers);
+  class_scores_free(&sheet.scores);
+  return status;
 }
 
 /* ---- windows of a text ---- */
@@ -173,7 +143,9 @@ static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluati
     }
     LeaderAnswer answer;
     TRY(leader_collect(sheet->leader, &answer));
-    write_row(sheet->rows, sheet->collected, (int64_t)answer.score.counted, (int64_t)answer.score.correct, answer.score.loss);
+    if (sheet->rows)
+      fprintf(sheet->rows, "%lld,%lld,%lld,%.9g\n", (long long)sheet->collected, (long long)answer.score.counted,
+              (long long)answer.score.correct, answer.score.loss);
     sheet->collected += answer.batch;
     score->loss += answer.score.loss;
     score->counted += answer.score.counted;
@@ -202,7 +174,7 @@ Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const Tex
                      .labels = malloc(numbers * sizeof *sheet.labels)};
   *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
   Status status = sheet.ids && sheet.labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
-  start_rows(rows);
+  if (rows) fputs("sample,items,correct,loss\n", rows);
   if (status == STATUS_OK) status = run_windows(&sheet, quiet, evaluation);
   free(sheet.ids);
   free(sheet.labels);

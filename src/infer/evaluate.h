@@ -3,6 +3,7 @@
 #define INFER_EVALUATE_H
 #include "data/dataset.h"
 #include "data/text/text_perplexity.h"
+#include "infer/class_scores.h"
 #include "infer/classify.h"
 #include "infer/cluster/leader.h"
 #include "infer/vocabulary.h"
@@ -10,15 +11,14 @@
 
 /* Where `rows` is not NULL, an evaluation writes a CSV table to it: a line with the names of the columns, then a row for each sample (each
  * request, of windows of a text), so that two evaluations can be compared sample by sample: sample (number of the first), items (images,
- * texts or predicted tokens), correct (of these), loss (their sum in nats). */
+ * texts or predicted tokens), correct (of these), loss (their sum in nats); of classes also what class_scores_write adds, and all rows at
+ * the end. */
 
 /* ---- images ---- */
 
 typedef struct Evaluation {
-  int64_t samples;
-  int64_t correct1, correct5; /* the label is the best class; it is among the best five */
-  int64_t skipped;            /* broken images, each replaced by another one */
-  double loss;                /* mean in nats */
+  ClassSummary scores;
+  int64_t skipped; /* broken images, each replaced by another one */
   double seconds;
 } Evaluation;
 
@@ -29,9 +29,9 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
 /* ---- texts with classes ---- */
 
 typedef struct LabelEvaluation {
-  int64_t samples, correct;
+  ClassSummary scores;
   int64_t answers[2][2]; /* of two classes: [label][answer]; else zeroes */
-  double accuracy, loss; /* share of `correct`; mean in nats */
+  double accuracy;       /* share of scores.correct1 */
   double matthews;       /* NAN for other than two classes */
   double seconds;
 } LabelEvaluation;

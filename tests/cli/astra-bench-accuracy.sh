@@ -143,13 +143,18 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
 
-# The mean loss of images is a figure, too: it tells models apart that top-1 does not.
-experiment "" | sed 's/"figure": "top1", "scale": 100, "unit": "%"/"figure": "loss"/' >loss.json
-expect "the loss" 0 --table ./loss.json --out run --seeds 3 --json
-jq -e --argjson ours "$(jq .loss run/seed-3/G=4.eval.json)" --argjson plain "$(jq .loss run/seed-3/plain.eval.json)" '.figure == "loss" and
-  (.rows[1] | .mean == $ours and (.difference - ($ours - $plain) | fabs) < 1e-6 and .difference_low <= .difference and .difference <= .difference_high)' \
-  <"$work/out" >/dev/null || report "another loss than the evaluation's, or no interval"
-holds "($(awk -F, 'NR > 1 { n += $2; loss += $4 } END { printf "%.9f", loss / n }' run/seed-3/plain.samples.csv) - $(jq .loss run/seed-3/plain.eval.json)) ^ 2 < 1e-12"
+# The mean loss of images is a figure, too, and that at the best temperature: they tell models apart that top-1 does not.
+column=4
+for figure in loss tempered_loss; do
+  experiment "" | sed 's/"figure": "top1", "scale": 100, "unit": "%"/"figure": "'$figure'"/' >loss.json
+  expect "the $figure" 0 --table ./loss.json --out run --seeds 3 --json
+  jq -e --argjson ours "$(jq .$figure run/seed-3/G=4.eval.json)" --argjson plain "$(jq .$figure run/seed-3/plain.eval.json)" --arg figure $figure '.figure == $figure and
+    (.rows[1] | .mean == $ours and (.difference - ($ours - $plain) | fabs) < 1e-6 and .difference_low <= .difference and .difference <= .difference_high)' \
+    <"$work/out" >/dev/null || report "another $figure than the evaluation's, or no interval"
+  holds "($(awk -F, -v c=$column 'NR > 1 { n += $2; loss += $c } END { printf "%.9f", loss / n }' run/seed-3/plain.samples.csv) - $(jq .$figure run/seed-3/plain.eval.json)) ^ 2 < 1e-12"
+  column=$((column + 1))
+done
+holds "$(jq .tempered_loss run/seed-3/plain.eval.json) <= $(jq .loss run/seed-3/plain.eval.json) && $(jq .temperature run/seed-3/plain.eval.json) >= 0.5"
 
 own "" >own.json
 expect "rows of the same models" 0 --table ./own.json --out run --seeds 3 --json

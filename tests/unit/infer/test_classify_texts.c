@@ -93,23 +93,28 @@ static void each_text_is_answered_as_by_itself(void **state) {
   }
 }
 
+static double loss_at(const real *z, int32_t label, double temperature) {
+  return log(exp((double)z[0] / temperature) + exp((double)z[1] / temperature)) - (double)z[label] / temperature;
+}
+
 /* A row of each text, in whatever order they were answered. */
-static void check_rows(const Fixture *f, const char *rows, const int32_t *labels) {
-  const char head[] = "sample,items,correct,loss\n";
+static void check_rows(const Fixture *f, const char *rows, const int32_t *labels, double temperature) {
+  const char head[] = "sample,items,correct,loss,tempered_loss\n";
   bool seen[TEXTS] = {false};
   assert_int_equal(strncmp(rows, head, strlen(head)), 0);
   rows += strlen(head);
   for (int i = 0; i < TEXTS; i++) {
     int sample, items, correct, read = 0;
-    double loss;
-    assert_int_equal(sscanf(rows, "%d,%d,%d,%lf\n%n", &sample, &items, &correct, &loss, &read), 4);
+    double loss, tempered;
+    assert_int_equal(sscanf(rows, "%d,%d,%d,%lf,%lf\n%n", &sample, &items, &correct, &loss, &tempered, &read), 5);
     assert_in_range(sample, 0, TEXTS - 1);
     assert_false(seen[sample]);
     seen[sample] = true;
     const real *z = f->logits + sample * CLASSES;
     assert_int_equal(items, 1);
     assert_int_equal(correct, (z[1] > z[0]) == labels[sample]);
-    assert_float_equal(loss, log(exp((double)z[0]) + exp((double)z[1])) - (double)z[labels[sample]], 1e-5);
+    assert_float_equal(loss, loss_at(z, labels[sample], 1), 1e-5);
+    assert_float_equal(tempered, loss_at(z, labels[sample], temperature), 1e-5);
     rows += read;
   }
   assert_string_equal(rows, "");
@@ -132,18 +137,18 @@ static void what_is_counted_follows_from_the_logits(void **state) {
     int answer = z[1] > z[0];
     correct += answer == labels[i];
     answers[labels[i]][answer]++;
-    loss += log(exp((double)z[0]) + exp((double)z[1])) - (double)z[labels[i]];
+    loss += loss_at(z, labels[i], 1);
   }
   FILE *rows = open_memstream(&text, &size);
   assert_non_null(rows);
   assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, rows, &e), STATUS_OK);
   assert_int_equal(fclose(rows), 0);
-  check_rows(&f, text, labels);
+  check_rows(&f, text, labels, e.scores.temperature);
   free(text);
-  assert_int_equal(e.samples, TEXTS);
-  assert_int_equal(e.correct, correct);
+  assert_int_equal(e.scores.samples, TEXTS);
+  assert_int_equal(e.scores.correct1, correct);
   for (int i = 0; i < 4; i++) assert_int_equal(e.answers[i / 2][i % 2], answers[i / 2][i % 2]);
-  assert_true(fabs(e.loss - loss / TEXTS) < 1e-6);
+  assert_true(fabs(e.scores.loss - loss / TEXTS) < 1e-6);
   assert_true(fabs(e.accuracy - (double)correct / TEXTS) < 1e-12);
   double tn = (double)answers[0][0], fp = (double)answers[0][1], fn = (double)answers[1][0], tp = (double)answers[1][1];
   double scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)), expected = scale > 0 ? (tp * tn - fp * fn) / scale : 0;
@@ -159,8 +164,8 @@ static void a_correlation_is_of_two_classes(void **state) {
   for (int i = 0; i < TEXTS; i++) labels[i] = i % 3;
   open_fixture(&f, "tiny-llama:3", 2, NULL, 8);
   assert_int_equal(evaluate_labels_run(f.leader, &f.texts, labels, 8, true, NULL, &e), STATUS_OK);
-  assert_int_equal(e.samples, TEXTS);
-  assert_true(isfinite(e.accuracy) && isfinite(e.loss));
+  assert_int_equal(e.scores.samples, TEXTS);
+  assert_true(isfinite(e.accuracy) && isfinite(e.scores.loss));
   assert_true(isnan(e.matthews));
   for (int i = 0; i < 4; i++) assert_int_equal(e.answers[i / 2][i % 2], 0);
   close_fixture(&f);

@@ -61,6 +61,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6}, /* unlisted: --help keeps to 100 lines */
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token per device, or one in total"},
+      {OPTION_REAL, "class-bias", 0, &t->class_bias, "B", .min = -100, .max = 100}, /* unlisted, too */
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
       {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},
@@ -394,6 +395,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   session_set_codebooks(options, &config.astra);
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
+  options->class_bias = config.astra.class_bias;
   config_release(&config);
   if (options->groups > 0) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes", directory);

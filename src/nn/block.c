@@ -103,7 +103,8 @@ Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKe
                               .lost = lost,
                               .lost_stride = each ? q->shape[0] * layout->remote : 0,
                               .queries = wanted->of_span,
-                              .first_query = wanted->first};
+                              .first_query = wanted->first,
+                              .first_bias = (real)config->astra.class_bias};
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
 }
 

@@ -81,7 +81,7 @@ typedef struct TrainOptions {
   bool one_rate; /* of several only groups is evaluated */
   int64_t entries, devices[2];
   int64_t noise_warmup; /* steps */
-  double noise, commitment_weight, concentration, codebook_decay, dead_below;
+  double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */
   bool rotation, prediction;             /* AstraConfig; both off: by recipe */

@@ -67,6 +67,7 @@ static Status configure_images(Session *session, ModelConfig *config) {
   TRY(config_set_labels(config, dataset_labels(set), dataset_classes(set)));
   if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(set, config->image_mean, config->image_std);
   config->astra.class_token = (ClassToken)options->class_token;
+  config->astra.class_bias = options->class_bias;
   if (config->image % config->patch != 0)
     return status_set(STATUS_BAD_USAGE, "--image-size %lld: patches of %lldx%lld do not divide it; a multiple of %lld is accepted",
                       (long long)config->image, (long long)config->patch, (long long)config->patch, (long long)config->patch);
@@ -267,7 +268,8 @@ static Status refuse_image_options(const TrainOptions *options) {
               {options->erase > 0, "random-erasing"},
               {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},
-              {options->class_token == CLASS_SINGLE, "class-token"}};
+              {options->class_token == CLASS_SINGLE, "class-token"},
+              {options->class_bias != 0, "class-bias"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (list[i].given)
       return status_set(STATUS_BAD_USAGE, "--%s is for images; --model %s learns from texts", list[i].name, options->model);

@@ -177,6 +177,14 @@ sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
 expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
+expect "class tokens with a bias" 0 "${tiny[@]}" --groups 4 --class-bias -0.5 --devices 3 --max-steps 2 --out biased -q
+[ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5"
+expect "it is kept" 0 --resume biased --max-steps 3 -q; [ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5 any more"
+expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3 --out inherited -q; [ "$(jq .astra.class_bias inherited/config.json)" = -0.5 ] || report "config.json does not say -0.5"
+run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
+jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
+run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased
+expect "a bias of the only class token" 1 "${tiny[@]}" --groups 4 --class-bias -0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
 expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors
 expect "a token loss of 0" 0 "${tiny[@]}" --groups 4 --max-steps 2 --token-loss 0 --out loss0 -q
 same lossless/model.safetensors loss0/model.safetensors; same lossless/frequencies.safetensors loss0/frequencies.safetensors

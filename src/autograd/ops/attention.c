@@ -221,7 +221,7 @@ static bool next_block(Work *work) {
   return work->columns > 0;
 }
 
-/* ---- masks: minus infinity where a query may not look */
+/* ---- masks: minus infinity where a query may not look; and the bias, less of a mask */
 
 static void mask_columns(const Work *work, int64_t row, int64_t from, int64_t to) {
   for (int64_t j = from; j < to; j++) work->scores[row * work->stride + j] = (real)-INFINITY;
@@ -242,7 +242,14 @@ static void mask_local(const Work *work) {
   }
 }
 
-/* The own copies where the rows of several spans are one piece, what comes after them (causal), and rows that never arrived. */
+/* Before the scores are scaled. */
+static void bias_columns(const Work *work, int64_t row, const Part *part) {
+  const real bias = work->job->options.first_bias / work->job->scale;
+  for (int64_t j = part->column; j < part->column + part->count; j++) work->scores[row * work->stride + j] += bias;
+}
+
+/* The own copies where the rows of several spans are one piece, what comes after them (causal), and rows that never arrived; and the bias
+ * of first rows. */
 static void mask_remote(const Work *work, const Part *part) {
   const AttentionOptions *options = &work->job->options;
   int64_t query = 0;
@@ -251,7 +258,9 @@ static void mask_remote(const Work *work, const Part *part) {
     const int64_t queries = work->tile->spans > 1 ? span_queries(options, s) : part->queries, end = part->row + part->count;
     const int64_t from = span->own > part->row ? lesser(span->own, end) : part->row;
     const int64_t to = options->causal ? end : lesser(span->own + span->own_count, end);
+    const int64_t first = work->tile->spans > 1 ? 0 : work->tile->first;
     const uint8_t *lost = options->lost ? options->lost + s * options->lost_stride + work->sample * work->job->remote + part->row : NULL;
+    if (first == 0 && queries > 0 && options->first_bias != 0) bias_columns(work, query, part);
     for (int64_t i = query; i < query + queries; i++) {
       if (work->tile->spans > 1) mask_columns(work, i, part->column + from - part->row, part->column + to - part->row);
       for (int64_t j = 0; lost && j < part->count; j++)
@@ -587,6 +596,8 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
            "attention: the shapes of keys and values do not follow from the queries'");
   OP_CHECK(spans_fit(options, rows, remote), "attention: the spans do not cover the %lld rows", (long long)rows);
   OP_CHECK(queries_fit(options, queries), "attention: the spans do not cover the %lld queries", (long long)queries);
+  OP_CHECK(isfinite(options->first_bias) && !(options->causal && options->first_bias != 0),
+           "attention: a bias of first rows that is finite, and none with a causal mask");
   OP_CHECK(options->lost_stride == 0 || options->lost_stride == batch * remote,
            "attention: masks of the spans %lld numbers apart, not %lld", (long long)options->lost_stride, (long long)(batch * remote));
   Tensor *y = tape_tensor_like(tape, q, q->dims, q->shape);

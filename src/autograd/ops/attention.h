@@ -26,13 +26,14 @@ typedef struct AttentionOptions {
    * where only class tokens are still wanted; a part of the rows). NULL: q has the rows of k. */
   const int64_t *queries;
   int64_t first_query; /* with `queries` and one span: they are its rows from this one on, which `causal` needs */
+  real first_bias;     /* added to the scores of each span's first row with remote keys; 0 where `causal` */
 } AttentionOptions;
 
 /* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
  * q [B, Q, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, Q, heads d];
- * Q = S except with `queries`, which are compatible with `causal` only for a single span. If all are in bf16, so are the output and the
- * gradients; scores, softmax and sums are in full. If only some are, these are widened.
- * Options are copied except the arrays, which outlive the step. */
+ * a span's first row adds first_bias to its scores with remote keys, after the division. Q = S except with `queries`, which are compatible
+ * with `causal` only for a single span. If all are in bf16, so are the output and the gradients; scores, softmax and sums are in full. If
+ * only some are, these are widened. Options are copied except the arrays, which outlive the step. */
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
 
 #endif

@@ -337,6 +337,7 @@ typedef struct AttentionCase {
   uint8_t lost[2 * 9]; /* [B, R], used when with_lost */
   bool with_lost;
   int64_t queries[3]; /* used when not 0 */
+  real first_bias;
 } AttentionCase;
 
 static const AttentionCase attention_cases[] = {
@@ -356,7 +357,11 @@ static const AttentionCase attention_cases[] = {
     {"attention, lost rows", .batch = 2, .rows = 9, .remote = 9, .head = 4, .heads = 2, .kv_heads = 1, .spans = 3,
      .span = {{0, 3, 0, 3}, {3, 2, 3, 2}, {5, 4, 5, 4}}, .lost = {1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1}, .with_lost = true},
     {"attention, class tokens alone ask", .batch = 2, .rows = 9, .remote = 7, .head = 4, .heads = 2, .kv_heads = 2, .spans = 2,
-     .span = {{0, 5, 0, 4}, {5, 4, 4, 3}}, .queries = {1, 2}}};
+     .span = {{0, 5, 0, 4}, {5, 4, 4, 3}}, .queries = {1, 2}},
+    {"attention, first rows with a bias", .batch = 2, .rows = 9, .remote = 6, .head = 4, .heads = 2, .kv_heads = 2, .spans = 3,
+     .span = {{0, 5, 0, 4}, {5, 1, 4, 0}, {6, 3, 4, 2}}, .first_bias = (real)-0.7},
+    {"attention, first rows alone ask with a bias", .batch = 2, .rows = 9, .remote = 7, .head = 4, .heads = 2, .kv_heads = 2, .spans = 2,
+     .span = {{0, 5, 0, 4}, {5, 4, 4, 3}}, .queries = {1, 1}, .first_bias = (real)1.3}};
 
 static Tensor *build_attention(Fixture *fixture, const void *context, Tensor **second) {
   (void)second;
@@ -367,7 +372,8 @@ static Tensor *build_attention(Fixture *fixture, const void *context, Tensor **s
                                     .spans = c->spans,
                                     .span = c->span,
                                     .lost = c->with_lost ? c->lost : NULL,
-                                    .queries = c->queries[0] ? c->queries : NULL};
+                                    .queries = c->queries[0] ? c->queries : NULL,
+                                    .first_bias = c->first_bias};
   return op_attention(fixture->tape, LEAF(0), LEAF(1), LEAF(2), c->remote ? LEAF(3) : NULL, c->remote ? LEAF(4) : NULL, &options);
 }
 

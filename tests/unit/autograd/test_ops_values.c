@@ -308,6 +308,7 @@ typedef struct AttentionCase {
   int spans;
   AttentionSpan span[4];
   double lost; /* share of remote rows that never arrived */
+  double bias; /* of the first row of each span */
 } AttentionCase;
 
 /* May query `i` see column `j` (own rows first, then remote ones)? */
@@ -320,6 +321,12 @@ static bool visible(const AttentionCase *c, const uint8_t *lost, int64_t i, int6
   return (!c->causal || j < span->own) && !lost[j];
 }
 
+static bool starts_span(const AttentionCase *c, int64_t i) {
+  for (int s = 0; s < c->spans; s++)
+    if (c->span[s].begin == i) return true;
+  return false;
+}
+
 static void dense_row(const AttentionCase *c, const Fixture *fixture, const uint8_t *lost, int64_t b, int64_t i, int64_t head, double *y) {
   const int64_t columns = c->rows + c->remote, d = c->head, kv = head / (c->heads / c->kv_heads), stride = c->kv_heads * d;
   double total = 0;
@@ -330,7 +337,7 @@ static void dense_row(const AttentionCase *c, const Fixture *fixture, const uint
     const real *k = fixture->leaf[j < c->rows ? 1 : 3].value + at, *v = fixture->leaf[j < c->rows ? 2 : 4].value + at;
     double score = 0;
     for (int64_t e = 0; e < d; e++) score += (double)fixture->leaf[0].value[((b * c->rows + i) * c->heads + head) * d + e] * (double)k[e];
-    const double p = exp(score / sqrt((double)d));
+    const double p = exp(score / sqrt((double)d) + (j >= c->rows && starts_span(c, i) ? c->bias : 0));
     total += p;
     for (int64_t e = 0; e < d; e++) y[e] += p * (double)v[e];
   }
@@ -352,7 +359,8 @@ static void check_attention(const AttentionCase *c, bool recording) {
                                     .causal = c->causal,
                                     .spans = c->spans,
                                     .span = c->span,
-                                    .lost = c->lost > 0 ? lost : NULL};
+                                    .lost = c->lost > 0 ? lost : NULL,
+                                    .first_bias = (real)c->bias};
   const Tensor *y = op_attention(fixture.tape, LEAF(0), LEAF(1), LEAF(2), c->remote ? LEAF(3) : NULL, c->remote ? LEAF(4) : NULL, &options);
   check_shape(y, 3, c->batch, c->rows, c->heads * c->head);
   double want[64];
@@ -366,15 +374,18 @@ static void check_attention(const AttentionCase *c, bool recording) {
 static void test_attention(void **state) {
   (void)state;
   static const AttentionCase cases[] = {
-      {2, 11, 0, 8, 3, 3, false, 1, {{0, 11, 0, 0}}, 0},
-      {2, 11, 0, 8, 4, 2, true, 1, {{0, 11, 0, 0}}, 0},
-      {1, 1, 0, 4, 1, 1, true, 1, {{0, 1, 0, 0}}, 0},
-      {1, 300, 0, 5, 2, 1, true, 1, {{0, 300, 0, 0}}, 0}, /* three tiles */
-      {2, 20, 16, 8, 2, 2, false, 4, {{0, 5, 0, 4}, {5, 5, 4, 4}, {10, 5, 8, 4}, {15, 5, 12, 4}}, 0},
-      {2, 20, 16, 8, 2, 2, false, 4, {{0, 10, 0, 9}, {10, 1, 9, 0}, {11, 7, 9, 6}, {18, 2, 15, 1}}, 0.3}, /* uneven, one row, lost */
-      {2, 20, 20, 8, 4, 2, true, 3, {{0, 9, 0, 9}, {9, 1, 9, 1}, {10, 10, 10, 10}}, 0.3},
-      {1, 290, 280, 4, 2, 2, false, 2, {{0, 150, 0, 145}, {150, 140, 145, 135}}, 0.1},
-      {2, 6, 9, 8, 2, 2, false, 1, {{0, 6, 3, 6}}, 1}}; /* a node that hears nothing sees itself alone */
+      {2, 11, 0, 8, 3, 3, false, 1, {{0, 11, 0, 0}}, 0, 0},
+      {2, 11, 0, 8, 4, 2, true, 1, {{0, 11, 0, 0}}, 0, 0},
+      {1, 1, 0, 4, 1, 1, true, 1, {{0, 1, 0, 0}}, 0, 0},
+      {1, 300, 0, 5, 2, 1, true, 1, {{0, 300, 0, 0}}, 0, 0}, /* three tiles */
+      {2, 20, 16, 8, 2, 2, false, 4, {{0, 5, 0, 4}, {5, 5, 4, 4}, {10, 5, 8, 4}, {15, 5, 12, 4}}, 0, 0},
+      {2, 20, 16, 8, 2, 2, false, 4, {{0, 10, 0, 9}, {10, 1, 9, 0}, {11, 7, 9, 6}, {18, 2, 15, 1}}, 0.3, 0}, /* uneven, one row, lost */
+      {2, 20, 20, 8, 4, 2, true, 3, {{0, 9, 0, 9}, {9, 1, 9, 1}, {10, 10, 10, 10}}, 0.3, 0},
+      {1, 290, 280, 4, 2, 2, false, 2, {{0, 150, 0, 145}, {150, 140, 145, 135}}, 0.1, 0},
+      {2, 20, 16, 8, 2, 2, false, 4, {{0, 10, 0, 9}, {10, 1, 9, 0}, {11, 7, 9, 6}, {18, 2, 15, 1}}, 0.3, -0.8},
+      {1, 290, 280, 4, 2, 2, false, 2, {{0, 150, 0, 145}, {150, 140, 145, 135}}, 0.1, 1.5}, /* of the first tile alone */
+      {2, 6, 9, 8, 2, 1, false, 1, {{0, 6, 3, 6}}, 0, -0.5},
+      {2, 6, 9, 8, 2, 2, false, 1, {{0, 6, 3, 6}}, 1, 0}}; /* a node that hears nothing sees itself alone */
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int recording = 0; recording < 2; recording++) check_attention(&cases[i], recording);
 }
@@ -391,6 +402,8 @@ static void test_attention_refuses(void **state) {
                                   {.heads = 4, .kv_heads = 3, .spans = 1, .span = &whole},
                                   {.heads = 2, .kv_heads = 1, .spans = 1, .span = &whole},
                                   {.heads = 2, .kv_heads = 2, .spans = 1, .span = &part},
+                                  {.heads = 2, .kv_heads = 2, .spans = 1, .span = &whole, .causal = true, .first_bias = 1},
+                                  {.heads = 2, .kv_heads = 2, .spans = 1, .span = &whole, .first_bias = (real)NAN},
                                   {.heads = 2, .kv_heads = 2, .spans = 1, .span = &beyond}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_null(op_attention(fixture.tape, LEAF(0), LEAF(1), LEAF(2), LEAF(3), LEAF(4), &bad[i]));

@@ -77,7 +77,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
   assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
-  assert_true(x->position_mean == y->position_mean);
+  assert_true(x->position_mean == y->position_mean && x->class_bias == y->class_bias);
   assert_true(x->rate_count == y->rate_count);
   assert_memory_equal(x->rates, y->rates, sizeof x->rates);
 }
@@ -99,11 +99,12 @@ static void test_round_trip(void **state) {
                                .commitment_weight = 0.1,
                                .noise = 0.3,
                                .layout = {TOKEN_MAP_RANDOM, 9000000000000000}};
-  for (int range = 0; range < 5; range++) {
+  for (int range = 0; range < 6; range++) {
     config.astra.devices_min = range ? 2 : 8;
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
     if (range == 3) config.astra.prediction = config.astra.position_mean = true;
     if (range == 4) assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
+    if (range == 5) config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_bias = -0.25;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
     assert_equal(&config, &back);
@@ -113,6 +114,28 @@ static void test_round_trip(void **state) {
   assert_equal(&config, &copy);
   assert_ptr_not_equal(copy.labels[0], config.labels[0]);
   config_release(&copy);
+  config_release(&config);
+}
+
+/* There is nothing to bias without a class token, or with one that all devices share. */
+static void test_class_bias(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "vit-tiny", 2), STATUS_OK);
+  config.astra.groups = 4;
+  config.astra.class_bias = -0.4;
+  assert_int_equal(config_check(&config), STATUS_OK);
+  config.astra.class_token = CLASS_SINGLE;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_bias = -101;
+  assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
+  config.astra.class_bias = (double)NAN;
+  assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
+  config_release(&config);
+  assert_int_equal(config_preset(&config, "gpt2-mini", 0), STATUS_OK);
+  config.astra.groups = 4;
+  config.astra.class_bias = -0.4;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config_release(&config);
 }
 
@@ -381,11 +404,11 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),      cmocka_unit_test(test_derived),        cmocka_unit_test(test_exact_first),
-      cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults),
-      cmocka_unit_test(test_astra_object), cmocka_unit_test(test_layout),         cmocka_unit_test(test_labels),
-      cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_astra),  cmocka_unit_test(test_preprocessor),
-      cmocka_unit_test(test_files),        cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),      cmocka_unit_test(test_derived),      cmocka_unit_test(test_class_bias),
+      cmocka_unit_test(test_exact_first),  cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_written_fields),
+      cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object), cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_astra),
+      cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),        cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

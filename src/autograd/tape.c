@@ -362,6 +362,7 @@ typedef struct SegmentRecord {
 } SegmentRecord;
 
 void tape_segment_use(Tape *tape, Arena *inner) { tape->inner = inner; }
+bool tape_learning(const Tape *tape) { return tape->run.recording || (tape->outer != NULL && tape->outer->recording); }
 bool tape_segment_inside(const Tape *tape) { return tape->outer != NULL; }
 bool tape_segment_again(const Tape *tape) { return tape->again; }
 

@@ -34,6 +34,7 @@ void tape_free(Tape *tape);   /* accepts NULL */
 
 void tape_record(Tape *tape, bool recording);
 bool tape_recording(const Tape *tape);
+bool tape_learning(const Tape *tape); /* recording, or in a segment of a pass that is, which it is not while it runs for the first time */
 void tape_plan(Tape *tape, bool planning);
 bool tape_planning(const Tape *tape);
 

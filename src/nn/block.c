@@ -104,7 +104,7 @@ Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKe
                               .lost_stride = each ? q->shape[0] * layout->remote : 0,
                               .queries = wanted->of_span,
                               .first_query = wanted->first,
-                              .first_bias = (real)config->astra.class_bias};
+                              .first_bias = tape_learning(tape) ? 0 : (real)config->astra.class_bias}; /* training would undo it */
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
 }
 

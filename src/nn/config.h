@@ -29,7 +29,8 @@ typedef struct AstraConfig {
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
   bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */
-  double class_bias;        /* of a ViT's distributed class tokens: added to the scores of their attention to quantised tokens */
+  double class_bias;        /* of a ViT's distributed class tokens: added to the scores of their attention to quantised tokens, but for
+                             * training */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 

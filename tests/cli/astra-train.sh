@@ -179,6 +179,9 @@ expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --d
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
 expect "class tokens with a bias" 0 "${tiny[@]}" --groups 4 --class-bias -0.5 --devices 3 --max-steps 2 --out biased -q
 [ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5"
+expect "without a bias" 0 "${tiny[@]}" --groups 4 --devices 3 --max-steps 2 --out unbiased -q; same biased/model.safetensors unbiased/model.safetensors
+expect "with one, blocks computed twice" 0 "${tiny[@]}" --groups 4 --class-bias -0.5 --devices 3 --recompute all --max-steps 2 --out recomputed -q; same recomputed/model.safetensors unbiased/model.safetensors
+! cmp -s biased/selftest.safetensors unbiased/selftest.safetensors || report "evaluation has no bias either"
 expect "it is kept" 0 --resume biased --max-steps 3 -q; [ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5 any more"
 expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3 --out inherited -q; [ "$(jq .astra.class_bias inherited/config.json)" = -0.5 ] || report "config.json does not say -0.5"
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"

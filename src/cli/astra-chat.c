@@ -344,7 +344,6 @@ static const char *service_option(const Option *own, int count) {
 
 static Status check_partner(const Chat *c, const Option *own, int count, const InferSettings *settings) {
   const char *of_service = service_option(own, count);
-
   if (!c->checkpoint == !c->url)
     return status_set(STATUS_BAD_USAGE, "%s",
                       c->url ? "--checkpoint and --url cannot be combined: give one of them"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BEST = 5 };
+enum { BEST = 5, UNSCALED = 20 }; /* of the scales, that is 1 */
 
 /* Logits are multiplied by these, which are evenly spaced, so that each class needs two exponentials, not one for each. */
 static const double first_scale = 0.5, scale_step = 0.025;
@@ -20,14 +20,7 @@ void class_scores_free(ClassScores *scores) {
   *scores = (ClassScores){0};
 }
 
-/* -ln of the label's probability. */
-static double loss_of(const real *logits, int64_t classes, int32_t label, int32_t best) {
-  double sum = 0;
-  for (int64_t c = 0; c < classes; c++) sum += exp((double)logits[c] - (double)logits[best]);
-  return log(sum) + (double)logits[best] - (double)logits[label];
-}
-
-/* losses [CLASS_TEMPERATURES]: the same of logits times each scale. */
+/* losses [CLASS_TEMPERATURES]: -ln of the label's probability, with logits times each scale. */
 static void tempered_losses(const real *logits, int64_t classes, int32_t label, int32_t best, double *losses) {
   for (int t = 0; t < CLASS_TEMPERATURES; t++) losses[t] = 0;
   for (int64_t c = 0; c < classes; c++) {
@@ -45,18 +38,17 @@ Status class_scores_add(ClassScores *scores, int64_t sample, const real *logits,
   double losses[CLASS_TEMPERATURES];
   if (scores->keeps_rows) TRY(ARRAY_RESERVE(scores->list, sums->samples, 1, scores->room, "rows of samples"));
   ranking_top(logits, scores->classes, count, ranked, NULL);
-  const double loss = loss_of(logits, scores->classes, label, ranked[0]);
   tempered_losses(logits, scores->classes, label, ranked[0], losses);
   for (int t = 0; t < CLASS_TEMPERATURES; t++) scores->tempered[t] += losses[t];
   if (scores->keeps_rows) {
     ClassRow *row = &scores->list[sums->samples];
-    *row = (ClassRow){.sample = sample, .correct = ranked[0] == label, .loss = loss};
+    *row = (ClassRow){.sample = sample, .correct = ranked[0] == label, .loss = losses[UNSCALED]};
     for (int t = 0; t < CLASS_TEMPERATURES; t++) row->tempered[t] = (float)losses[t];
   }
   sums->samples++;
   sums->correct1 += ranked[0] == label;
   for (int i = 0; i < count; i++) sums->correct5 += ranked[i] == label;
-  sums->loss += loss;
+  sums->loss += losses[UNSCALED];
   if (best) *best = ranked[0];
   return STATUS_OK;
 }

@@ -103,7 +103,7 @@ static Status bench_latency_model_codes(LatencyModel *model, int groups, int ent
 
 /* ---- Measured cases ---- */
 
-enum { LONG_TOKENS = 2048, LONG_REPEATS = 2, PARTS_TRIED = 8 };
+enum { LONG_TOKENS = 2048, LONG_REPEATS = 2 };
 
 typedef struct LatencyMeasured {
   LatencyCase of;
@@ -281,26 +281,12 @@ Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, bool agai
 
 /* ---- predictions, and parts */
 
-/* The fastest number of parts, predicted; *result: with these. Of other strategies than codes there is one. */
-static Status choose_parts(PlanCase *plan, SimResult *result) {
-  const int tried = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 ? PARTS_TRIED : 1;
-  int best = 0;
-  double least = INFINITY;
-  for (plan->parts = 1; plan->parts <= tried && plan->parts <= plan->counts[plan->devices - 1]; plan->parts *= 2) {
-    TRY(planner_latency(plan, result));
-    if (result->latency < least) least = result->latency, best = plan->parts;
-  }
-  plan->parts = best;
-  return STATUS_OK;
-}
-
 /* Into how many parts a node would cut its codes on this link. */
 static Status find_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts) {
   DeviceProfile profiles[WIRE_NODES];
   ModelConfig config = bench->model.config;
   LinkOptions links = bench->links;
   int64_t counts[WIRE_NODES];
-  SimResult result;
   *parts = 1;
   if (of->strategy != STRATEGY_ASTRA || of->devices < 2) return STATUS_OK;
   config.astra.groups = of->groups, config.astra.codebook_size = of->entries;
@@ -321,7 +307,7 @@ static Status find_parts(const LatencyBench *bench, const LatencyCase *of, const
                    .work = &bench->work,
                    .scale = scale};
   plan.table_blocks = (int)kv_tables_room(&config, of->groups, of->entries, bench->table_bytes);
-  TRY(choose_parts(&plan, &result));
+  TRY(planner_parts(&plan));
   *parts = plan.parts;
   return STATUS_OK;
 }
@@ -362,7 +348,7 @@ Status bench_latency_cases_predict(LatencyBench *bench, LatencyCase *wanted, con
                    .retained = wanted->retained,
                    .work = &bench->work,
                    .scale = scale};
-  TRY(choose_parts(&plan, result));
+  TRY(planner_parts(&plan));
   wanted->parts = plan.parts;
   return planner_latency(&plan, result);
 }

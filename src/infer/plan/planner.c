@@ -494,24 +494,26 @@ static Status best_counts(const PlanCase *plan, int64_t *counts, SimResult *resu
   return try_counts(plan, counts, false, result);
 }
 
-/* plan->parts becomes `wanted`, or where that is 0 the best of 1, 2, 4 and 8 for the split that a climb begins with, more only where that
- * is a fiftieth faster; 1 where blocks are not cut. */
-static Status best_parts(PlanCase *plan, int wanted) {
+/* plan->parts becomes `wanted`, or where that is 0 the best of 1, 2, 4 and 8 for these counts, more only where that is a fiftieth faster;
+ * 1 where blocks are not cut. counts NULL: those that a climb begins with. */
+static Status choose_parts(PlanCase *plan, int wanted, const int64_t *counts) {
   static const int choices[] = {1, 2, 4, 8};
   bool cut = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
-  int64_t counts[WIRE_NODES];
+  int64_t first[WIRE_NODES];
   double best = INFINITY;
   int chosen = cut && wanted > 0 ? wanted : 1;
   for (size_t i = 0; cut && wanted == 0 && i < sizeof choices / sizeof *choices; i++) {
     SimResult result;
     plan->parts = choices[i];
-    TRY(begin(plan, counts)); /* where the climb would begin */
-    TRY(try_counts(plan, counts, false, &result));
+    if (!counts) TRY(begin(plan, first));
+    TRY(try_counts(plan, counts ? counts : first, false, &result));
     if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
   }
   plan->parts = chosen;
   return STATUS_OK;
 }
+
+Status planner_parts(PlanCase *plan) { return choose_parts(plan, 0, plan->counts); }
 
 /* ---- devices left out */
 
@@ -621,7 +623,7 @@ Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int no
   all.links = &links;
   all.ends = given ? NULL : split->ends;
   all.input_rates = rates;
-  TRY(best_parts(&all, plan->parts));
+  TRY(choose_parts(&all, plan->parts, NULL));
   split->parts = all.parts;
   TRY(best_counts(&all, split->counts, &result));
   split->predicted = result.latency;
@@ -683,7 +685,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .with_input = setup->with_input,
                     .work = setup->work,
                     .scale = setup->scale};
-  TRY(best_parts(&tried, setup->parts));
+  TRY(choose_parts(&tried, setup->parts, NULL));
   tried.counts = row->counts;
   if (setup->even) {
     layout_even_counts(tried.tokens, devices, row->counts);

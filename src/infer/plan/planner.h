@@ -35,6 +35,10 @@ typedef struct PlanCase {
  * parts that make no sense. */
 Status planner_latency(const PlanCase *plan, SimResult *result);
 
+/* plan->parts, not read, becomes what a node chooses with plan->counts: the best of 1, 2, 4 and 8, more only where that is a fiftieth
+ * faster; 1 where no block is cut (one device, a decoder, strategies without codes). BAD_VALUE as planner_latency. */
+Status planner_parts(PlanCase *plan);
+
 /* ---- --split auto: tokens for devices that were measured just now (LeaderMeasure) */
 
 typedef struct MeasuredSplit {

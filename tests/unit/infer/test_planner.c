@@ -161,6 +161,40 @@ static void parts_hide_what_is_sent(void **state) {
   assert_true(simulate_hidden(&parts.device[0]) > 0.3);
 }
 
+static int parts_of(PlanCase *plan) {
+  if (planner_parts(plan) != STATUS_OK) fail_msg("%s", status_message());
+  return plan->parts;
+}
+
+/* On a slow link; not where it gains nothing, nor where a node would not cut. */
+static void parts_are_chosen_where_they_pay(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(16);
+  const DeviceProfile profiles[4] = {core(100), core(100), core(100), core(100)};
+  const LinkOptions slow = {.bits_per_second = 10e6}, unlimited = {0};
+  const int64_t even[4] = {256, 256, 256, 256};
+  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, even, profiles, &slow);
+  const double whole = predict(&plan).latency;
+  int chosen = parts_of(&plan);
+  assert_true(chosen > 1);
+  const double least = predict(&plan).latency;
+  assert_true(least < 0.98 * whole);
+  for (int parts = 1; parts <= 8; parts *= 2) {
+    plan.parts = parts;
+    assert_true(0.98 * least <= predict(&plan).latency);
+  }
+  plan.links = &unlimited;
+  assert_int_equal(parts_of(&plan), 1);
+  plan.links = &slow, plan.strategy = STRATEGY_SP;
+  assert_int_equal(parts_of(&plan), 1);
+  ModelConfig decoder;
+  assert_int_equal(config_preset(&decoder, "gpt2", 0), STATUS_OK);
+  decoder.astra = (AstraConfig){.groups = 4, .codebook_size = 256, .site = SITE_X, .class_token = CLASS_NONE};
+  plan = case_of(&decoder, STRATEGY_ASTRA, 4, even, profiles, &slow);
+  assert_int_equal(parts_of(&plan), 1);
+  config_release(&decoder);
+}
+
 static void a_decoder_sends_to_those_behind(void **state) {
   (void)state;
   ModelConfig config;
@@ -538,6 +572,7 @@ int main(void) {
                                      cmocka_unit_test(computing_is_divided),
                                      cmocka_unit_test(what_is_sent_takes_its_time),
                                      cmocka_unit_test(parts_hide_what_is_sent),
+                                     cmocka_unit_test(parts_are_chosen_where_they_pay),
                                      cmocka_unit_test(a_decoder_sends_to_those_behind),
                                      cmocka_unit_test(the_device_with_the_most_heads_decides),
                                      cmocka_unit_test(the_last_block_is_short_for_all),

@@ -36,7 +36,7 @@ expect "class tokens" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --no
 # The ratios are those of the bundled checkpoint, measured: a mean over fewer tokens, or errors against other ones, are further off.
 expect "class tokens as JSON" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --nodes 3 --json --quiet
 jq -e '(.devices | length) == 2 and ([.devices[].nodes] == [2, 3]) and ([.devices[] | .mean < .one] | all) and
-  (.devices[0].ratio - 0.437 | fabs) < 0.03 and (.devices[1].ratio - 0.441 | fabs) < 0.03 and
+  (.devices[0].ratio - 0.342 | fabs) < 0.03 and (.devices[1].ratio - 0.337 | fabs) < 0.03 and
   (.devices[0].blocks | length) == 6 and .devices[0].blocks[0].one == 0' <"$work/out" >/dev/null || report "other errors"
 
 # What training evaluated at its end, by other commands of the same checkpoint.

@@ -189,8 +189,11 @@ static void parts_are_chosen_where_they_pay(void **state) {
   assert_int_equal(parts_of(&plan), 1);
   ModelConfig decoder;
   assert_int_equal(config_preset(&decoder, "gpt2", 0), STATUS_OK);
-  decoder.astra = (AstraConfig){.groups = 4, .codebook_size = 256, .site = SITE_X, .class_token = CLASS_NONE};
+  decoder.astra = (AstraConfig){.groups = 32, .codebook_size = 1024, .site = SITE_X, .class_token = CLASS_NONE};
   plan = case_of(&decoder, STRATEGY_ASTRA, 4, even, profiles, &slow);
+  const double uncut = predict(&plan).latency;
+  plan.parts = 4;
+  assert_true(predict(&plan).latency < 0.98 * uncut); /* it would pay, but no node cuts a decoder's blocks */
   assert_int_equal(parts_of(&plan), 1);
   config_release(&decoder);
 }

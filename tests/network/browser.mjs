@@ -63,6 +63,9 @@ export class Browser {
     await this.send("Emulation.setTouchEmulationEnabled", { enabled: phone });
   }
 
+  // The page receives no more than this many bytes per second; -1: as many as come.
+  receives(bytes) { return this.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: bytes, uploadThroughput: -1 }); }
+
   scheme(name) { return this.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: name }] }); }
   async open(address) {
     await this.send("Page.navigate", { url: address });

@@ -110,7 +110,9 @@ async function chatAnswers(server) {
   await browser.value("document.getElementById('form').dispatchEvent(new Event('change'))");
 }
 
+// The whole answer may take a tenth of a second: it comes to the page slowly, so that it is under way when it is stopped.
 async function answersAreStopped(server) {
+  await browser.receives(4000);
   const before = await browser.value(notes);
   await set("max-tokens", "400");
   await say("Tell me more");
@@ -118,6 +120,7 @@ async function answersAreStopped(server) {
   check(await browser.value("document.getElementById('send').textContent") === "Stop", "the button stops while an answer comes");
   await browser.key("Escape", 27);
   await browser.until(`${notes} > ${before}`, "the end of the stopped answer");
+  check(await browser.value("[...document.querySelectorAll('.assistant .note')].at(-1).textContent") === "Stopped.", "it says that it was stopped");
   check(await browser.value("document.getElementById('send').textContent") === "Send", "the button sends again");
   await set("max-tokens", "24");
   await browser.value("document.getElementById('new-chat').click()");
@@ -127,6 +130,7 @@ async function answersAreStopped(server) {
   await browser.until(`${lastAnswer}.length > 3`, "the beginning of another long answer", 30 * slow);
   await browser.value("document.getElementById('new-chat').click()");
   await browser.until("document.getElementById('send').textContent === 'Send'", "the end of an answer that a new chat stops");
+  await browser.receives(-1);
   await set("max-tokens", "24");
   const fresh = await chat("Once upon a time");
   const alone = await server.post("/v1/chat/completions", JSON.stringify({ messages: [{ role: "user", content: "Once upon a time" }], temperature: 0, max_tokens: 24, top_p: 0.95 }));
@@ -134,13 +138,17 @@ async function answersAreStopped(server) {
   await browser.value("document.getElementById('new-chat').click()");
 }
 
-// A device dies while it computes an answer, the one that decodes it or another: the answer comes all the same, as does the next one, and the
-// page says that the device is gone.
+// A device dies while an answer needs it, which a device that is suspended first cannot have given: the answer comes all the same, as does the
+// next one, and the page says that the device is gone.
 async function deviceIsKilled(server) {
+  const device = server.devices().at(-1);
+  process.kill(device, "SIGSTOP");
   await set("max-tokens", "300");
   await say("Once upon a time");
-  await browser.until(`document.querySelector('.assistant') && ${lastAnswer}.length > 3`, "the beginning of an answer", 30 * slow);
-  process.kill(server.devices().at(-1), "SIGKILL");
+  await browser.until("document.getElementById('send').textContent === 'Stop'", "a question under way", 30 * slow);
+  await pause(300);
+  check(await browser.value(`${lastAnswer}.length`) === 0, "no answer without the suspended device");
+  process.kill(device, "SIGKILL");
   await browser.until(`${notes} > 0 || ${failed} > 0`, "the end of the answer", 90 * slow);
   check(await browser.value(failed) === 0, `the answer failed: ${await browser.value("document.querySelector('.failed')?.innerText")}`);
   check((await browser.value("document.querySelector('.note').textContent")).startsWith("300 tokens"), "the answer is whole");

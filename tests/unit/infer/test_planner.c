@@ -185,8 +185,6 @@ static void parts_are_chosen_where_they_pay(void **state) {
   }
   plan.links = &unlimited;
   assert_int_equal(parts_of(&plan), 1);
-  plan.links = &slow, plan.strategy = STRATEGY_SP;
-  assert_int_equal(parts_of(&plan), 1);
   ModelConfig decoder;
   assert_int_equal(config_preset(&decoder, "gpt2", 0), STATUS_OK);
   decoder.astra = (AstraConfig){.groups = 32, .codebook_size = 1024, .site = SITE_X, .class_token = CLASS_NONE};

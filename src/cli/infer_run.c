@@ -64,8 +64,8 @@ static Status read_reliability(const InferLinkOptions *o, TransportKind transpor
   return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
 }
 
-static Status read_link_options(const InferLinkOptions *o, TransportKind usual, double timeout, ClusterSetup *setup) {
-  setup->transport = o->transport ? (TransportKind)(o->transport - 1) : usual;
+static Status read_link_options(const InferLinkOptions *o, TransportKind transport, double timeout, ClusterSetup *setup) {
+  setup->transport = transport;
   setup->parts = o->parts > 0 ? (int)o->parts : 1;
   setup->mtu = (uint32_t)o->mtu;
   setup->entropy = (EntropyChoice)o->entropy;
@@ -613,9 +613,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
 }
 
 Status infer_run_network(const InferSettings *s, InferRun *run) {
-  /* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
-  bool datagrams = s->peers && strategy_facts((Strategy)s->strategy)->sends_codes;
-  TRY(read_link_options(&s->links, datagrams ? TRANSPORT_UDP : TRANSPORT_TCP, s->timeout, &run->network));
+  TRY(read_link_options(&s->links, infer_settings_datagrams(s) ? TRANSPORT_UDP : TRANSPORT_TCP, s->timeout, &run->network));
   return read_strategy(s, &run->network);
 }
 

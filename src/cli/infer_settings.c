@@ -90,6 +90,21 @@ static Status infer_strategy_check(const InferSettings *s, const Option *options
   return STATUS_OK;
 }
 
+/* ---- Datagrams ---- */
+
+bool infer_settings_datagrams(const InferSettings *s) {
+  /* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
+  bool usual = s->peers && strategy_facts((Strategy)s->strategy)->sends_codes;
+  return s->links.transport ? s->links.transport - 1 == TRANSPORT_UDP : usual;
+}
+
+static Status check_datagrams(const InferSettings *s, const Option *options) {
+  static const char *const names[] = {"datagrams", "mtu"};
+  for (size_t i = 0; i < sizeof names / sizeof *names && !infer_settings_datagrams(s); i++)
+    if (given(options, names[i])) return status_set(STATUS_BAD_USAGE, "--%s is for --transport udp: here codes go in a stream", names[i]);
+  return STATUS_OK;
+}
+
 /* ---- All options of astra-infer ---- */
 
 enum {
@@ -407,6 +422,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(check_drawing(s, options));
   if (command != INFER_SELFTEST) TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
+  TRY(check_datagrams(s, options));
   note_kinds(s, options, of);
   log_quiet(s->quiet);
   log_verbose(s->verbose);
@@ -445,6 +461,7 @@ Status infer_settings_service_parse(InferSettings *s, Option *own, int own_count
   for (int i = 0; i < own_count; i++) own[i].given = options[i].given;
   TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
+  TRY(check_datagrams(s, options));
   s->device_option = first_device_option(s, options + own_count);
   log_quiet(s->quiet);
   log_verbose(s->verbose);

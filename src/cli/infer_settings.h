@@ -74,6 +74,8 @@ void infer_settings_help(InferCommand command, FILE *stream); /* usage and optio
  * told without the model. */
 Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
 
+bool infer_settings_datagrams(const InferSettings *settings); /* codes travel in datagrams; false: in streams */
+
 /* Of astra-serve and astra-chat: `own` [own_count] are its own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
 void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);

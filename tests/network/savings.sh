@@ -32,8 +32,9 @@ start_worker b 127.0.0.1:0 --key-file "$work/key" -c "$work/model" --table-memor
 start_worker c 127.0.0.1:0 --key-file "$work/key" -c "$work/plain" --table-memory 2M
 grep -q "keys and values of other nodes' tokens" "$work/a.log" || report "worker a does not tell of its tables"
 grep -q "keys and values of other nodes' tokens" "$work/b.log" && report "worker b tells of tables"
-for transport in tcp udp; do
-  run "peers over $transport" -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" --entropy on --transport $transport --datagrams 1
+for transport in tcp "udp --datagrams 1"; do
+  # shellcheck disable=SC2086
+  run "peers over $transport" -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" --entropy on --transport $transport
   as_wanted || report "peers over $transport: $(answer), processes had $want"
   [ "$(sum_of coded_bits)" -lt "$(sum_of packed_bits)" ] || report "peers over $transport: $(sum_of coded_bits) bits, packed $(sum_of packed_bits)"
 done

@@ -18,12 +18,7 @@ static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **
     return layout_build_chosen(&session->layout, all, session->order, kept);
   }
   if (!session_astra(session)) return task_lay_plain(session, tokens);
-  if (session->emulation.rates > 1 && !tape_planning(session->tape)) {
-    static const uint64_t key = 0x6269742072617465; /* apart from other users of the seed */
-    Rng rng;
-    rng_init(&rng, session->emulation.options.seed ^ key, session->emulation.step);
-    TRY(session_use_rate(session, (int)rng_below(&rng, (uint64_t)session->emulation.rates)));
-  }
+  if (session->emulation.rates > 1 && !tape_planning(session->tape)) TRY(session_use_rate(session, emulate_draw_rate(&session->emulation)));
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;
   *exchange = &session->emulation.exchange;

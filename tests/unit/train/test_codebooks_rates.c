@@ -82,6 +82,19 @@ static void each_rate_has_its_predictions(void **state) {
   session_close(&one);
 }
 
+/* The others are alike. Bounds: four standard deviations. */
+static void half_of_all_batches_have_the_most_groups(void **state) {
+  (void)state;
+  Emulation emulation = {.rates = 3, .options = {.seed = 7}};
+  int drawn[3] = {0};
+  for (emulation.step = 0; emulation.step < 6000; emulation.step++) drawn[emulate_draw_rate(&emulation)]++;
+  assert_in_range(drawn[2], 3000 - 155, 3000 + 155);
+  assert_in_range(drawn[0], 1500 - 135, 1500 + 135);
+  assert_in_range(drawn[1], 1500 - 135, 1500 + 135);
+  emulation.rates = 1;
+  assert_int_equal(emulate_draw_rate(&emulation), 0);
+}
+
 /* What is written has all rates; a program that knows none of this takes it for a checkpoint of the largest. */
 static void a_checkpoint_holds_all_rates(void **state) {
   (void)state;
@@ -123,9 +136,8 @@ static void rates_that_cannot_be_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_rate_is_that_of_a_model_with_one),
-      cmocka_unit_test(each_rate_has_its_predictions),
-      cmocka_unit_test(a_checkpoint_holds_all_rates),
+      cmocka_unit_test(each_rate_is_that_of_a_model_with_one),    cmocka_unit_test(each_rate_has_its_predictions),
+      cmocka_unit_test(half_of_all_batches_have_the_most_groups), cmocka_unit_test(a_checkpoint_holds_all_rates),
       cmocka_unit_test(rates_that_cannot_be_are_refused),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);

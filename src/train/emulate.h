@@ -96,8 +96,7 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
 void emulate_release(Emulation *emulation);
 void emulate_use_rate(Emulation *emulation, int rate); /* what comes next is quantised at this one; the first in use is config's */
 /* The bit rate that a batch is computed at in training, [0, rates), of the seed and emulation->step: half of all batches have the most
- * groups, the others each of the rest alike. What is learnt at fine codes serves coarse ones, not the other way round
- * (docs/results/cifar100.md). */
+ * groups, the rate that is used by default and that an even draw loses most at; the others share the rest alike. */
 int emulate_draw_rate(const Emulation *emulation);
 /* Batches are shares from `first` on of whole ones of `samples`; they are whole from 0 on of as many as they have. */
 void emulate_share(Emulation *emulation, int64_t first, int64_t samples);

@@ -119,7 +119,8 @@ expect "one node has no tables" 0 -c model -n 1 --json red.png
 tail -1 "$work/out" | grep -q '"tables":' && report "$name"
 expect "no frequencies" 2 -c model -n 2 --entropy on red.png; err "--entropy on: model has no frequencies of codes; astra-kmeans frequencies"
 expect "no such coding" 2 -c model --entropy some red.png; err "--entropy"
-for option in "--datagrams 4" "--mtu 1500"; do expect "$option in a stream" 2 -c model -n 2 $option red.png; err "${option% *} is for --transport udp"; done # shellcheck disable=SC2086
+# shellcheck disable=SC2086
+for option in "--datagrams 4" "--mtu 1500"; do expect "$option in a stream" 2 -c model -n 2 $option red.png; err "${option% *} is for --transport udp"; done
 
 expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
 [ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"

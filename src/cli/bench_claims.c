@@ -240,7 +240,7 @@ typedef struct ClaimCommand {
   TrainCommand shared;
   const char *checkpoint;
   int64_t nodes, draws;
-  double concentration;
+  double concentration, mean_power;
 } ClaimCommand;
 
 typedef struct Claim {
@@ -256,6 +256,7 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
   train_options_table(&command->shared, table);
   command->concentration = 1;
   command->draws = 1;
+  command->mean_power = SESSION_AUTO;
   Option *to = options;
   *to++ = (Option){OPTION_GROUP, .help = "What to measure"};
   *to++ = (Option){OPTION_TEXT,          "checkpoint", 'c',
@@ -271,6 +272,10 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
   if (claim->shares)
     *to++ = (Option){OPTION_INT, "draws",  0,           &command->draws,
                      "N",        .min = 1, .max = 1000, .help = "passes over the samples, each with other shares"};
+  if (claim->shares)
+    *to++ = (Option){
+        OPTION_REAL, "class-mean-power", 0,        &command->mean_power,
+        "P",         .min = 0,           .max = 4, .help = "weights of class tokens: token counts to this power; auto: the checkpoint's"};
   *to++ = (Option){OPTION_GROUP, .help = "Running and results"};
   to += train_options_select(table, run, to);
   if (claim->shares)
@@ -285,6 +290,7 @@ static Status run_session(const Claim *claim, ClaimCommand *command) {
   TRY(cli_check_kernels(NULL));
   TRY(infer_run_find(command->checkpoint, &directory));
   Status status = train_options_inherit(train, directory);
+  if (command->mean_power >= 0) train->class_mean_power = command->mean_power;
   if (status == STATUS_OK) status = threads_start((int)train->threads);
   if (status == STATUS_OK) {
     status = session_open(&session, train, SESSION_EVALUATE);

@@ -62,6 +62,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token per device, or one in total"},
       {OPTION_REAL, "class-bias", 0, &t->class_bias, "B", .min = -100, .max = 100}, /* unlisted, too */
+      {OPTION_REAL, "class-mean-power", 0, &t->class_mean_power, "P", .min = 0, .max = 4},
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
       {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},
@@ -245,7 +246,7 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
-  fprintf(stream, "--distill-hidden\n%.17g\n", options->distill_hidden);
+  fprintf(stream, "--distill-hidden\n%.17g\n--class-mean-power\n%.17g\n", options->distill_hidden, options->class_mean_power);
   fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s", (long long)options->max_steps,
           precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
           options->keep_best ? "--keep-best\n" : "");
@@ -372,6 +373,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
   if (!options_find(table, "distill-hidden")->given) command->train.distill_hidden = 0; /* no recipe had it */
+  if (!options_find(table, "class-mean-power")->given) command->train.class_mean_power = 0;
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;
@@ -396,6 +398,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
   options->class_token = (int)config.astra.class_token;
   options->class_bias = config.astra.class_bias;
+  options->class_mean_power = config.astra.class_mean_power;
   config_release(&config);
   if (options->groups > 0) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes", directory);

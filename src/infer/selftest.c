@@ -317,8 +317,8 @@ static Tensor *classify(Replay *replay, Tape *tape, const TokenLayout *layout, c
   Tensor *pixels = tape_tensor(tape, 4, shape);
   for (int64_t i = 0; pixels && i < tensor_count(pixels); i++) pixels->value[i] = (real)given->pixels[i];
   Model *model = replay->weights->model;
-  return model_classify(model, tape,
-                        model_encode(model, tape, &(ModelInput){.pixels = pixels}, layout, &replay->exchange, MODEL_ROWS_CLASS));
+  Tensor *replicas = model_encode(model, tape, &(ModelInput){.pixels = pixels}, layout, &replay->exchange, MODEL_ROWS_CLASS);
+  return model_classify_replicas(model, tape, replicas, layout->class_tokens);
 }
 
 static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {

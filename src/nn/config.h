@@ -31,6 +31,7 @@ typedef struct AstraConfig {
   bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */
   double class_bias;        /* of a ViT's distributed class tokens: added to the scores of their attention to quantised tokens, but for
                              * training */
+  double class_mean_power;  /* of the same: in their mean each counts as its device's number of tokens to this power; 0: all alike */
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 

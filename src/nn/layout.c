@@ -158,13 +158,13 @@ Status token_map_order(const TokenMap *map, int64_t height, int64_t width, int d
 static const int64_t MAX_TOKENS = INT64_C(1) << 30; /* rows, at most two for a token, are counted in 32 bits */
 
 /* All arrays in one block, for as many devices as tokens, so that a new N never allocates:
- *   span [T] | class_of_span [T] | last_of_span [T] | device_shared [T + 1] |
+ *   span [T] | class_of_span [T] | class_tokens [T] | last_of_span [T] | device_shared [T + 1] |
  *   row_token [2 T] | class_row [T] | shared_row [T + 1] | remote_token [T + 1] | seen [T]
  * The widest types come first: that keeps every array aligned. */
 static Status reserve(TokenLayout *layout, int64_t tokens) {
   if (tokens <= layout->capacity) return STATUS_OK;
   size_t t = (size_t)tokens, numbers = 2 * t + t + 2 * (t + 1);
-  size_t bytes = t * sizeof(AttentionSpan) + (3 * t + 1) * sizeof(int64_t) + numbers * sizeof(int32_t) + t;
+  size_t bytes = t * sizeof(AttentionSpan) + (4 * t + 1) * sizeof(int64_t) + numbers * sizeof(int32_t) + t;
   void *memory = malloc(bytes);
   if (!memory) return status_set(STATUS_NO_MEMORY, "out of memory for a layout of %lld tokens", (long long)tokens);
   free(layout->memory);
@@ -172,7 +172,8 @@ static Status reserve(TokenLayout *layout, int64_t tokens) {
   layout->capacity = tokens;
   layout->span = memory;
   layout->class_of_span = (int64_t *)(layout->span + t);
-  layout->last_of_span = layout->class_of_span + t;
+  layout->class_tokens = layout->class_of_span + t;
+  layout->last_of_span = layout->class_tokens + t;
   layout->device_shared = layout->last_of_span + t;
   layout->row_token = (int32_t *)(layout->device_shared + t + 1);
   layout->class_row = layout->row_token + 2 * t;
@@ -230,6 +231,7 @@ static void add_device(TokenLayout *layout, int device, int64_t first, int64_t c
   const bool single = layout->class_token == CLASS_SINGLE;
   if (layout->class_token == CLASS_DISTRIBUTED || (single && device == 0)) {
     if (single) layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
+    layout->class_tokens[layout->class_rows] = count;
     layout->class_row[layout->class_rows++] = (int32_t)layout->rows;
     layout->row_token[layout->rows++] = -1;
   }

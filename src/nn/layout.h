@@ -65,6 +65,7 @@ typedef struct TokenLayout {
   AttentionSpan *span;    /* [spans]; `own` counts in this process's remote rows (see below) */
   int64_t class_rows;     /* class-token replicas in this process */
   int32_t *class_row;     /* [class_rows] */
+  int64_t *class_tokens;  /* [class_rows] content tokens of each replica's device */
   int64_t *class_of_span; /* [spans] class-token replicas of each span: 1 or 0 */
   int64_t shared;         /* length of the whole shared sequence: T, or T + 1 with a single class token */
   int64_t shared_rows;    /* rows of this process that are shared */

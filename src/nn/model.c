@@ -458,14 +458,32 @@ static Tensor *checked_head(Model *model, Tape *tape, Tensor *logits) {
   return block_checked(&context, tape, (int)model->config.blocks, logits);
 }
 
-Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {
+/* Of replicas in their mean; NULL: all alike. */
+static const real *replica_weights(const Model *model, Tape *tape, int64_t replicas, const int64_t *tokens) {
+  const double power = model->config.astra.class_mean_power;
+  if (power == 0 || replicas < 2) return NULL;
+  real *weights = tape_alloc(tape, (size_t)replicas * sizeof *weights);
+  double sum = 0;
+  bool alike = true;
+  for (int64_t i = 0; weights && i < replicas; i++) {
+    sum += pow((double)tokens[i], power);
+    alike = alike && tokens[i] == tokens[0];
+  }
+  for (int64_t i = 0; weights && i < replicas; i++) weights[i] = (real)(pow((double)tokens[i], power) / sum);
+  return alike ? NULL : weights;
+}
+
+Tensor *model_classify_replicas(Model *model, Tape *tape, Tensor *encoded, const int64_t *tokens) {
   if (model->config.classes == 0) return tape_fail(tape, STATUS_BAD_VALUE, "this model predicts tokens; it has no head of classes"), NULL;
   if (encoded != NULL && config_is_decoder(&model->config) && encoded->shape[1] != 1)
     return tape_fail(tape, STATUS_BAD_VALUE, "a text is classified by one row, that of its last token"), NULL;
+  const real *weights = encoded && tokens ? replica_weights(model, tape, encoded->shape[1], tokens) : NULL;
   return checked_head(model, tape,
-                      op_linear(tape, op_mean_replicas(tape, encoded), model_param(model, model->head_weight),
+                      op_linear(tape, op_mean_replicas(tape, encoded, weights), model_param(model, model->head_weight),
                                 model_param(model, model->head_bias), ACTIVATION_NONE, NULL));
 }
+
+Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) { return model_classify_replicas(model, tape, encoded, NULL); }
 
 Tensor *model_token_table(Model *model, Tape *tape) {
   if (!config_is_decoder(&model->config) || model->config.classes > 0)

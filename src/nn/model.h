@@ -67,6 +67,10 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
  * where the texts of a batch end at different places. */
 Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded);
 
+/* The same of replicas from devices that have tokens [N] content tokens each (TokenLayout.class_tokens; NULL: as many): in the mean they
+ * count in proportion to that number to the power of astra.class_mean_power (MATH.md, Class token). tokens are read at once. */
+Tensor *model_classify_replicas(Model *model, Tape *tape, Tensor *encoded, const int64_t *tokens);
+
 /* The head that predicts tokens, its own matrix or the token table: [B, S, D] -> logits [B, S, V]. */
 Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded);
 

@@ -192,6 +192,7 @@ enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVAL
 
 static const double DISTILL_TUNED = 0.5; /* share of the targets */
 static const double HIDDEN_TUNED = 1;    /* weight of the rows' error */
+static const double POWER_TUNED = 0.5;   /* of tokens in the mean of class tokens */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -376,6 +377,7 @@ void session_defaults(TrainOptions *options) {
                             .recipe = RECIPE_PAPER,
                             .distill = SESSION_AUTO,
                             .distill_hidden = SESSION_AUTO,
+                            .class_mean_power = SESSION_AUTO,
                             .commitment_weight = 0.0005,
                             .concentration = 4,
                             .codebook_decay = 0.99,
@@ -509,6 +511,8 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   if (predicts || distils)
     say(session, "%s%s%s (--recipe tuned)", predicts ? "predictions" : "", predicts && distils ? " and " : "",
         distils ? "distillation" : "");
+  if (options->class_mean_power < 0) options->class_mean_power = tuned && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
+  config->astra.class_mean_power = options->class_mean_power;
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;
   const bool more = options->prediction && !options->plain_prediction;

@@ -80,7 +80,8 @@ typedef struct TrainOptions {
   };
   bool one_rate; /* of several only groups is evaluated */
   int64_t entries, devices[2];
-  int64_t noise_warmup; /* steps */
+  int64_t noise_warmup;    /* steps */
+  double class_mean_power; /* AstraConfig; SESSION_AUTO: by recipe */
   double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */

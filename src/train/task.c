@@ -219,14 +219,15 @@ static Tensor *image_loss(Session *session, const TaskBatch *batch, const TokenL
     teach_classes(session, batch, input.pixels, input.outputs, &target);
   }
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
-  return class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
+  return class_loss(session, batch, model_classify_replicas(session->model, tape, encoded, layout->class_tokens), &target, score);
 }
 
 static Tensor *image_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange,
                             Tensor **kept) {
   ModelInput input = task_input(tape, batch, model_config(model));
   *kept = NULL;
-  return model_classify(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS));
+  Tensor *replicas = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
+  return model_classify_replicas(model, tape, replicas, layout->class_tokens);
 }
 
 static Tensor *classify_text(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange,

@@ -269,7 +269,8 @@ static Status refuse_image_options(const TrainOptions *options) {
               {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"},
-              {options->class_bias != 0, "class-bias"}};
+              {options->class_bias != 0, "class-bias"},
+              {options->class_mean_power > 0, "class-mean-power"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (list[i].given)
       return status_set(STATUS_BAD_USAGE, "--%s is for images; --model %s learns from texts", list[i].name, options->model);

@@ -187,6 +187,13 @@ expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
 run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased
+expect "class tokens by shares" 0 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --map fixed --counts 9,4,3 --devices 3 --max-steps 2 --out shares -q
+expect "it is kept" 0 --resume shares --max-steps 3 -q; [ "$(jq .astra.class_mean_power shares/config.json)" = 0.5 ] || report "config.json does not say 0.5"
+expect "it is inherited" 0 --model shares "${data[@]}" --max-steps 1 --devices 3 --out inherited --overwrite -q; [ "$(jq .astra.class_mean_power inherited/config.json)" = 0.5 ] || report "config.json does not say 0.5"
+run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c shares; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
+jq 'del(.astra.class_mean_power)' shares/config.json >shares/changed.json && mv shares/changed.json shares/config.json
+run "without it they compute something else" 1 "$bin/astra-infer" selftest -c shares
+expect "the mean of the only class token" 1 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_mean_power is for images, models with one class token a device"
 expect "a bias of the only class token" 1 "${tiny[@]}" --groups 4 --class-bias -0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
 expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors
 expect "a token loss of 0" 0 "${tiny[@]}" --groups 4 --max-steps 2 --token-loss 0 --out loss0 -q

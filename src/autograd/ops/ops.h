@@ -93,8 +93,8 @@ Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows);
 /* act(x) by itself; x itself for ACTIVATION_NONE. Directly after a linear map, op_linear applies it at less cost. */
 Tensor *op_activate(Tape *tape, Tensor *x, Activation activation);
 
-/* Mean over replicas: x [B, N, D] -> [B, D]. */
-Tensor *op_mean_replicas(Tape *tape, Tensor *x);
+/* Mean over replicas: x [B, N, D] -> [B, D]. weights [N], which sum to 1 and outlive the step; NULL: all alike. */
+Tensor *op_mean_replicas(Tape *tape, Tensor *x, const real *weights);
 
 /* Mean over rows of -sum_v q_v log softmax(logits)_v: logits [M, V], labels [M] -> [1].
  * q = (1 - smoothing) onehot(label) + smoothing / V; with `other` and `mix` (mixup), onehot is mix[m] onehot(label) +

@@ -130,15 +130,20 @@ Tensor *op_join(Tape *tape, Tensor *a, Tensor *b) {
 
 typedef struct Mean {
   Tensor *x, *y;
+  const real *weights; /* [replicas]; NULL: all alike */
   int64_t batch, replicas, width;
 } Mean;
+
+static real replica_weight(const Mean *job, int64_t row) {
+  return job->weights ? job->weights[row % job->replicas] : (real)1 / (real)job->replicas;
+}
 
 static void mean_forward(Tape *tape, void *record) {
   Mean *job = record;
   if (tape_planning(tape)) return;
   memset(job->y->value, 0, (size_t)(job->batch * job->width) * sizeof(real));
   for (int64_t row = 0; row < job->batch * job->replicas; row++)
-    kernels()->axpy(job->width, (real)1 / (real)job->replicas, job->x->value + row * job->width,
+    kernels()->axpy(job->width, replica_weight(job, row), job->x->value + row * job->width,
                     job->y->value + row / job->replicas * job->width);
 }
 
@@ -147,18 +152,18 @@ static void mean_backward(Tape *tape, void *record) {
   real *dx = tape_grad_zeroed(tape, job->x);
   if (dx == NULL || tape_planning(tape)) return;
   for (int64_t row = 0; row < job->batch * job->replicas; row++)
-    kernels()->axpy(job->width, (real)1 / (real)job->replicas, job->y->grad + row / job->replicas * job->width, dx + row * job->width);
+    kernels()->axpy(job->width, replica_weight(job, row), job->y->grad + row / job->replicas * job->width, dx + row * job->width);
 }
 
 static const OpKind MEAN_REPLICAS = {"mean_replicas", mean_forward, mean_backward};
 
-Tensor *op_mean_replicas(Tape *tape, Tensor *x) {
+Tensor *op_mean_replicas(Tape *tape, Tensor *x, const real *weights) {
   OP_REQUIRE(x);
   OP_CHECK(x->dims == 3 && x->shape[1] > 0, "mean_replicas: x has %d dimensions, not 3", x->dims);
   Tensor *y = tape_tensor(tape, 2, (int64_t[]){x->shape[0], x->shape[2]});
   Mean *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
-  *job = (Mean){x, y, x->shape[0], x->shape[1], x->shape[2]};
+  *job = (Mean){x, y, weights, x->shape[0], x->shape[1], x->shape[2]};
   y->needs_grad = tape_recording(tape) && op_wants(x);
   tape_apply(tape, &MEAN_REPLICAS, job, y);
   return y;

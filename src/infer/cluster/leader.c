@@ -69,7 +69,8 @@ static Status allocate_answer(Leader *leader) {
     memory = memory && (leader->queue.made = malloc((size_t)tokens * sizeof *leader->queue.made)) &&
              (leader->decoding = calloc((size_t)leader->membership.room, sizeof *leader->decoding));
   else
-    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.room * config->width) * sizeof(real)));
+    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.room * config->width) * sizeof(real))) &&
+             (leader->class_tokens = malloc((size_t)leader->membership.room * sizeof *leader->class_tokens));
   if (setup->keep_codes) {
     size_t codes = batch * (size_t)((tokens + 1) * config_rate_groups(config, config_rates(config) - 1)) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
@@ -686,6 +687,7 @@ void leader_stop(Leader *leader) {
   free(leader->decoding);
   free(leader->queue.made);
   free(leader->replicas);
+  free(leader->class_tokens);
   free(leader->logits);
   free(leader->codes);
   free(leader->node_codes);

@@ -123,6 +123,7 @@ struct Leader {
   NodeStatistics *last;        /* [devices] of the last answer */
   struct Heartbeat *heartbeat; /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
   real *replicas, *logits;
+  int64_t *class_tokens; /* [devices] content tokens of the device of each replica */
   int32_t *codes, *node_codes;
   RequestDecoding *decoding; /* [devices] */
   Arena *arena;

@@ -85,11 +85,12 @@ static Status apply_head(Leader *leader, const LeaderRequest *request) {
     const uint8_t *from = request->results[d] + WIRE_STATISTICS;
     for (int64_t b = 0; b < batch; b++)
       wire_parse_reals(from + (size_t)(b * rows * width) * 4, (size_t)(rows * width), leader->replicas + (b * all + first) * width);
+    if (rows > 0) leader->class_tokens[first] = request->shares[d].tokens; /* one replica a device */
     first += rows;
   }
   tape_clear(leader->tape);
   Tensor *replicas = tape_constant(leader->tape, 3, (const int64_t[]){batch, all, width}, leader->replicas);
-  Tensor *logits = model_classify(leader->setup.weights->model, leader->tape, replicas);
+  Tensor *logits = model_classify_replicas(leader->setup.weights->model, leader->tape, replicas, leader->class_tokens);
   if (!logits) return tape_status(leader->tape);
   memcpy(leader->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
   return STATUS_OK;

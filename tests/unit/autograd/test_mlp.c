@@ -34,7 +34,7 @@ static size_t run(const Case *c, bool fused, bool recording, bool planning, real
     Tensor *residual = c->residual || c->bf16 ? y : NULL; /* with a residual the output is in full width */
     y = (fused ? op_mlp : two_maps)(tape, y, &first, c->activation, &second, residual);
   }
-  Tensor *loss = planning ? op_mean_replicas(tape, y) : weigh(tape, y);
+  Tensor *loss = planning ? op_mean_replicas(tape, y, NULL) : weigh(tape, y);
   assert_int_equal(tape_status(tape), STATUS_OK);
   if (values != NULL) memcpy(values, y->value, (size_t)tensor_count(y) * sizeof(real));
   if (gradients != NULL) {

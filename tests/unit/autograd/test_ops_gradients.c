@@ -133,7 +133,14 @@ static Tensor *build_join(Fixture *fixture, const void *context, Tensor **second
 static Tensor *build_mean(Fixture *fixture, const void *context, Tensor **second) {
   (void)context;
   *second = op_add(fixture->tape, LEAF(0), LEAF(1));
-  return op_mean_replicas(fixture->tape, LEAF(0));
+  return op_mean_replicas(fixture->tape, LEAF(0), NULL);
+}
+
+static Tensor *build_weighted_mean(Fixture *fixture, const void *context, Tensor **second) {
+  static const real weights[] = {(real)0.4, (real)0.3, (real)0.2, (real)0.1, 0, 0};
+  (void)context;
+  *second = op_add(fixture->tape, LEAF(0), LEAF(1));
+  return op_mean_replicas(fixture->tape, LEAF(0), weights);
 }
 
 static Tensor *build_add_scaled(Fixture *fixture, const void *context, Tensor **second) {
@@ -148,8 +155,13 @@ static void test_rows_and_sums(void **state) {
   static const struct {
     const char *name;
     GradBuild *build;
-  } cases[] = {{"add", build_add},   {"drop_path", build_drop_path}, {"gather_rows", build_gather},
-               {"join", build_join}, {"mean_replicas", build_mean},  {"add_scaled", build_add_scaled}};
+  } cases[] = {{"add", build_add},
+               {"drop_path", build_drop_path},
+               {"gather_rows", build_gather},
+               {"join", build_join},
+               {"mean_replicas", build_mean},
+               {"mean_replicas, weighted", build_weighted_mean},
+               {"add_scaled", build_add_scaled}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Fixture fixture;
     fixture_open(&fixture, 6);

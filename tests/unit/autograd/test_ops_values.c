@@ -137,16 +137,21 @@ static void test_rows_and_sums(void **state) {
   fixture_open(&fixture, 5);
   const real *a = fixture_leaf(&fixture, true, B, S, D, 0)->value, *b = fixture_leaf(&fixture, true, B, S, D, 0)->value;
   const Tensor *sum = op_add(fixture.tape, LEAF(0), LEAF(1)), *some = op_gather_rows(fixture.tape, LEAF(0), rows, 3);
-  const Tensor *mean = op_mean_replicas(fixture.tape, LEAF(0));
+  static const real weights[] = {(real)0.5, (real)0.2, (real)0.1, 0, (real)0.2};
+  const Tensor *mean = op_mean_replicas(fixture.tape, LEAF(0), NULL), *weighted = op_mean_replicas(fixture.tape, LEAF(0), weights);
   check_shape(sum, 3, B, S, D);
   check_shape(some, 3, B, 3, D);
   check_shape(mean, 2, B, D, 0);
   for (int64_t i = 0; i < B * S * D; i++) check_value("add", i, sum->value[i], (double)a[i] + (double)b[i]);
   for (int64_t i = 0; i < B * 3 * D; i++) assert_true(some->value[i] == a[(i / D / 3 * S + rows[i / D % 3]) * D + i % D]);
   for (int64_t i = 0; i < B * D; i++) {
-    double want = 0;
-    for (int64_t s = 0; s < S; s++) want += (double)a[(i / D * S + s) * D + i % D] / S;
+    double want = 0, want_weighted = 0;
+    for (int64_t s = 0; s < S; s++) {
+      want += (double)a[(i / D * S + s) * D + i % D] / S;
+      want_weighted += (double)a[(i / D * S + s) * D + i % D] * (double)weights[s];
+    }
     check_value("mean_replicas", i, mean->value[i], want);
+    check_value("mean_replicas, weighted", i, weighted->value[i], want_weighted);
   }
   const Tensor *both = op_join(fixture.tape, LEAF(0), fixture_leaf(&fixture, true, B, S, 2, 0));
   check_shape(both, 3, B, S, D + 2);

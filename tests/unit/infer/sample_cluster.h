@@ -211,7 +211,7 @@ static inline Status sample_answer(SampleCluster *cluster, int devices, const in
     for (int64_t i = 0; i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
     Tensor *replicas = model_encode(cluster->model, tape, &(ModelInput){.pixels = input}, &layout, devices > 1 ? &answer->exchange : NULL,
                                     MODEL_ROWS_CLASS);
-    Tensor *logits = model_classify(cluster->model, tape, replicas);
+    Tensor *logits = model_classify_replicas(cluster->model, tape, replicas, layout.class_tokens);
     status = tape_status(tape);
     if (logits) memcpy(answer->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
   }

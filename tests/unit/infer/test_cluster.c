@@ -19,7 +19,7 @@ typedef struct Fixture {
 static void open_fixture(Fixture *f, int groups, ClassToken class_token) {
   ModelConfig config = {0};
   assert_int_equal(sample_config(&config, "tiny", groups, ENTRIES, 4, class_token), STATUS_OK);
-  if (class_token == CLASS_DISTRIBUTED) config.astra.class_bias = -0.6;
+  if (class_token == CLASS_DISTRIBUTED) config.astra.class_bias = -0.6, config.astra.class_mean_power = 0.5;
   sample_fixture_open(&f->base, &config);
   sample_pixels(&f->base.sample.config, 5, BATCH, f->pixels);
 }

@@ -77,7 +77,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
   assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
-  assert_true(x->position_mean == y->position_mean && x->class_bias == y->class_bias);
+  assert_true(x->position_mean == y->position_mean && x->class_bias == y->class_bias && x->class_mean_power == y->class_mean_power);
   assert_true(x->rate_count == y->rate_count);
   assert_memory_equal(x->rates, y->rates, sizeof x->rates);
 }
@@ -104,7 +104,7 @@ static void test_round_trip(void **state) {
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
     if (range == 3) config.astra.prediction = config.astra.position_mean = true;
     if (range == 4) assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
-    if (range == 5) config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_bias = -0.25;
+    if (range == 5) config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_bias = -0.25, config.astra.class_mean_power = 0.5;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
     assert_equal(&config, &back);
@@ -117,7 +117,7 @@ static void test_round_trip(void **state) {
   config_release(&config);
 }
 
-/* There is nothing to bias without a class token, or with one that all devices share. */
+/* There is nothing to bias or to average without a class token, or with one that all devices share. */
 static void test_class_bias(void **state) {
   (void)state;
   ModelConfig config;
@@ -131,10 +131,18 @@ static void test_class_bias(void **state) {
   assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
   config.astra.class_bias = (double)NAN;
   assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
+  config.astra.class_bias = 0, config.astra.class_mean_power = 0.5;
+  assert_int_equal(config_check(&config), STATUS_OK);
+  config.astra.class_token = CLASS_SINGLE;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_mean_power = -0.5;
+  assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
   config_release(&config);
   assert_int_equal(config_preset(&config, "gpt2-mini", 0), STATUS_OK);
   config.astra.groups = 4;
   config.astra.class_bias = -0.4;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config.astra.class_bias = 0, config.astra.class_mean_power = 0.5;
   assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config_release(&config);
 }

@@ -38,6 +38,7 @@ static void two_devices_distributed(void **state) {
   assert_span(layout.span[1], 3, 4, 2, 3);
   assert_int_equal(layout.class_rows, 2);
   assert_list(layout.class_row, (int32_t[]){0, 3}, 2);
+  assert_true(layout.class_tokens[0] == 2 && layout.class_tokens[1] == 3);
   assert_int_equal(layout.shared, 5);
   assert_int_equal(layout.shared_rows, 5);
   assert_int_equal(layout.shared_begin, 0);

@@ -29,7 +29,7 @@ static void build_layout(TokenLayout *layout, ClassToken class_token) {
 static Tensor *forward(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange) {
   ModelInput input = task_input(session->tape, batch, session->config);
   Tensor *replicas = model_encode(session->model, session->tape, &input, layout, exchange, MODEL_ROWS_CLASS);
-  Tensor *logits = model_classify(session->model, session->tape, replicas);
+  Tensor *logits = model_classify_replicas(session->model, session->tape, replicas, layout->class_tokens);
   tiny_check(tape_status(session->tape));
   return logits;
 }

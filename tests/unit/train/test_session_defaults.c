@@ -55,6 +55,28 @@ static void check_recipe(const TrainOptions *options, bool predicts, double dist
   }
 }
 
+static void check_mean(const TrainOptions *options, double power) {
+  Session session;
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
+  assert_true(session.options.class_mean_power == power && session.config->astra.class_mean_power == power);
+  session_close(&session);
+}
+
+/* Class tokens count by the tokens of their devices, where there are several and nothing else is given. */
+static void the_recipe_averages_class_tokens_by_shares(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  check_mean(&options, 0); /* the paper's */
+  options.recipe = RECIPE_TUNED;
+  check_mean(&options, 0.5);
+  options.class_token = CLASS_SINGLE;
+  check_mean(&options, 0);
+  options.class_token = CLASS_DISTRIBUTED, options.class_mean_power = 0;
+  check_mean(&options, 0);
+  options.recipe = RECIPE_PAPER, options.class_mean_power = 1;
+  check_mean(&options, 1);
+}
+
 /* Predictions and distillation for pretrained models that are adapted for devices; what is given stands. */
 static void the_recipe_is_for_pretrained_models(void **state) {
   (void)state;
@@ -156,6 +178,7 @@ int main(void) {
                                      cmocka_unit_test(little_data_gets_enough_steps),
                                      cmocka_unit_test(the_rate_follows_from_the_weights),
                                      cmocka_unit_test(the_recipe_is_for_pretrained_models),
+                                     cmocka_unit_test(the_recipe_averages_class_tokens_by_shares),
                                      cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
                                      cmocka_unit_test(what_is_given_stands),
                                      cmocka_unit_test(earlier_runs_keep_their_defaults)};

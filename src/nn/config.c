@@ -208,13 +208,10 @@ static Status check_astra(const ModelConfig *config) {
   if (!decoder && class_token != CLASS_DISTRIBUTED && class_token != CLASS_SINGLE)
     return status_set(STATUS_BAD_VALUE, "astra.class_token of a ViT must be distributed or single");
   TRY(check_real("astra.class_bias", astra->class_bias, -100, 100));
-  if (astra->class_bias != 0 && class_token != CLASS_DISTRIBUTED)
-    return status_set(STATUS_UNSUPPORTED,
-                      "astra.class_bias is for images, models with one class token a device (astra.class_token distributed)");
   TRY(check_real("astra.class_mean_power", astra->class_mean_power, 0, 4));
-  if (astra->class_mean_power != 0 && class_token != CLASS_DISTRIBUTED)
-    return status_set(STATUS_UNSUPPORTED,
-                      "astra.class_mean_power is for images, models with one class token a device (astra.class_token distributed)");
+  if ((astra->class_bias != 0 || astra->class_mean_power != 0) && class_token != CLASS_DISTRIBUTED)
+    return status_set(STATUS_UNSUPPORTED, "astra.%s is for images, models with one class token a device (astra.class_token distributed)",
+                      astra->class_bias != 0 ? "class_bias" : "class_mean_power");
   if (decoder && astra->layout.kind != TOKEN_MAP_RASTER)
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */

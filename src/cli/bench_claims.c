@@ -265,17 +265,16 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
   *to++ = (Option){OPTION_INT, "samples", 0,           &command->shared.train.eval_samples,
                    "N",        .min = 0,  .max = 1e12, .help = "first N images, texts or windows of the test part; 0: all"};
   *to++ = (Option){OPTION_INT, "nodes", 'n', &command->nodes, "N", .min = 0, .max = WIRE_NODES, .help = claim->nodes};
-  if (claim->shares)
+  if (claim->shares) {
     *to++ = (Option){
         OPTION_REAL, "concentration", 0,          &command->concentration,
         "A",         .min = 0.01,     .max = 1e6, .help = "concentration of the Dirichlet distribution of shares; smaller: more unequal"};
-  if (claim->shares)
     *to++ = (Option){OPTION_INT, "draws",  0,           &command->draws,
                      "N",        .min = 1, .max = 1000, .help = "passes over the samples, each with other shares"};
-  if (claim->shares)
     *to++ = (Option){
         OPTION_REAL, "class-mean-power", 0,        &command->mean_power,
         "P",         .min = 0,           .max = 4, .help = "weights of class tokens: token counts to this power; auto: the checkpoint's"};
+  }
   *to++ = (Option){OPTION_GROUP, .help = "Running and results"};
   to += train_options_select(table, run, to);
   if (claim->shares)

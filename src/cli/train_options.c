@@ -61,8 +61,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6}, /* unlisted: --help keeps to 100 lines */
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token per device, or one in total"},
-      {OPTION_REAL, "class-bias", 0, &t->class_bias, "B", .min = -100, .max = 100}, /* unlisted, too */
-      {OPTION_REAL, "class-mean-power", 0, &t->class_mean_power, "P", .min = 0, .max = 4},
+      {OPTION_REAL, "class-bias", 0, &t->class_bias, "B", .min = -100, .max = 100},        /* unlisted, too */
+      {OPTION_REAL, "class-mean-power", 0, &t->class_mean_power, "P", .min = 0, .max = 4}, /* and this */
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
       {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},

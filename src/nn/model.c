@@ -458,7 +458,7 @@ static Tensor *checked_head(Model *model, Tape *tape, Tensor *logits) {
   return block_checked(&context, tape, (int)model->config.blocks, logits);
 }
 
-/* Of replicas in their mean; NULL: all alike. */
+/* Weights of replicas in their mean, [replicas]; NULL: all alike. */
 static const real *replica_weights(const Model *model, Tape *tape, int64_t replicas, const int64_t *tokens) {
   const double power = model->config.astra.class_mean_power;
   if (power == 0 || replicas < 2) return NULL;

@@ -192,7 +192,7 @@ enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVAL
 
 static const double DISTILL_TUNED = 0.5; /* share of the targets */
 static const double HIDDEN_TUNED = 1;    /* weight of the rows' error */
-static const double POWER_TUNED = 0.5;   /* of tokens in the mean of class tokens */
+static const double POWER_TUNED = 0.5;   /* exponent of a device's tokens in the mean of class tokens */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 

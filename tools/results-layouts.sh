@@ -1,9 +1,8 @@
 #!/bin/bash
 # Where an image's tokens should be: top-1 and top-5 accuracy on the CIFAR-100 test set, through four processes, for each layout. What
-# docs/results/cifar100.md reports under "Where tokens live".
+# docs/results/cifar100-former.md reports under "Layouts of tokens".
 #   tools/results-layouts.sh DATA_DIR RUNS_DIR OUT.csv [RUN...]
-# DATA_DIR holds cifar100/; RUNS_DIR holds checkpoints RUN, named gGROUPS-sSEED (default: all of them), which were trained with permuted maps:
-#   SEED=43 tools/results-cifar100.sh DATA_DIR RUNS_DIR 1     makes RUNS_DIR/g1-s43
+# DATA_DIR holds cifar100/; RUNS_DIR holds checkpoints RUN, named gGROUPS-sSEED (default: all of them), trained with permuted maps.
 # OUT.csv gets a row for each run and layout; those that are there are not measured again. LAYOUTS names the layouts (default: raster strided
 # checkerboard random:1), SAMPLES how many test pictures (default: all). Prints, for each number of groups, the mean over the seeds, the
 # standard deviation, and the same of the difference from raster on the same weights.

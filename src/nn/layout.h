@@ -34,7 +34,7 @@ typedef struct TokenMap {
 enum { TOKEN_MAP_DEVICES = 1024, TOKEN_MAP_NAME = 32 };
 
 /* A kind without a seed: the default of evaluation and inference, also for checkpoints that name none (written before there was a choice,
- * and trained with a new permutation for each batch). Measured: docs/results/cifar100.md, "Where tokens live". */
+ * and trained with a new permutation for each batch). Measured: docs/results/cifar100.md, "Which device holds which token". */
 enum { TOKEN_MAP_DEFAULT = TOKEN_MAP_CHECKERBOARD };
 
 /* The accepted names, for messages. */

@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "cli/bench.h"
 #include "cli/bench_experiment.h"
+#include "cli/bench_list.h"
 #include "cli/bench_results.h"
 #include "cli/cli.h"
 #include "nn/safetensors.h"
@@ -25,7 +26,7 @@ enum { ARGUMENTS_MAX = 128 };
 typedef struct AccuracyCommand {
   const char *table, *out, *data_dir, *seeds, *rows;
   int64_t threads;
-  bool quick, dry_run, json;
+  bool quick, dry_run, list, json;
 } AccuracyCommand;
 
 /* ---------------------------------------------------------------- command lines */
@@ -239,7 +240,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   if (e->row[row].of >= 0) row = e->row[row].of; /* whose evaluation it reads */
   *job = (Job){.train_result = experiment_place(e, row, seed, TRAINED),
                .train_part = experiment_place(e, row, seed, ".part.json"),
-               .eval_result = experiment_place(e, row, seed, ".eval.json"),
+               .eval_result = experiment_place(e, row, seed, EXPERIMENT_EVALUATED),
                .commands = experiment_place(e, row, seed, ".commands"),
                .log = experiment_place(e, row, seed, ".log"),
                .out = experiment_place(e, row, seed, ""),
@@ -511,10 +512,8 @@ static Status run_every_table(const AccuracyCommand *c) {
   TRY(experiment_names(&names, &count));
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-    char folder[NAME_MAX_LENGTH + 8];
-    snprintf(folder, sizeof folder, "%s%s", names[i], c->quick ? "-quick" : "");
     AccuracyCommand one = *c;
-    char *out = c->out ? files_join(c->out, folder) : NULL;
+    char *out = c->out ? experiment_folder(c->out, names[i], c->quick) : NULL;
     one.table = names[i], one.out = out;
     if (!c->dry_run) log_info("table %zu of %zu: %s", i + 1, count, names[i]);
     const Status made = c->out && !out ? status_no_memory(NULL, "a path") : run_table(&one);
@@ -543,6 +542,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
       {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
       {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
+      {OPTION_FLAG, "list", 0, &c.list, .help = "print the experiments, or the rows of --table, and what of them is made; stop"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
@@ -555,8 +555,10 @@ static Status run_accuracy(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(cli_parse(options, argc, argv));
+  if (c.list) return list_experiments(&(ListOptions){c.table, c.out, c.seeds, c.quick, c.json});
   if (c.table == NULL)
-    return status_set(STATUS_BAD_USAGE, "--table NAME is missing: an experiment, as in --table cifar100-groups, or a file");
+    return status_set(STATUS_BAD_USAGE,
+                      "--table NAME is missing: an experiment, as in --table cifar100-groups (--list prints all), or a file");
   return strcmp(c.table, "all") == 0 ? run_every_table(&c) : run_table(&c);
 }
 

@@ -149,7 +149,13 @@ Status experiment_read(Experiment *e, const char *name) {
     for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
   if (is_name(name) && !strchr(name, '.')) {
     snprintf(relative, sizeof relative, "%s.json", name);
-    TRY(data_paths_find("experiments", relative, NULL, &path));
+    const Status found = data_paths_find("experiments", relative, NULL, &path);
+    if (found == STATUS_NOT_FOUND)
+      return status_set(found,
+                        "no experiment is named \"%s\": astra-bench accuracy --list prints all; a file of your own is given by its path, "
+                        "as in ./mine.json",
+                        name);
+    TRY(found);
   } else if ((path = strdup(name)) == NULL) {
     return status_no_memory(NULL, "a path");
   }
@@ -265,7 +271,7 @@ Status experiment_choose_rows(Experiment *e, const char *rows) {
     size_t length = strcspn(at, ",");
     snprintf(name, sizeof name, "%.*s", (int)length, at);
     int row = length <= NAME_MAX_LENGTH ? experiment_find_row(e, name) : -1;
-    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; its file and --dry-run name them", name);
+    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; --list --table TABLE names them", name);
     select_row(e, row);
     at += length;
     if (*at == '\0') return STATUS_OK;
@@ -284,6 +290,12 @@ Status experiment_choose_folder(Experiment *e, const char *name, const char *out
   if (e->folder == NULL) return status_no_memory(NULL, "a path");
   for (size_t length = strlen(e->folder); length > 1 && e->folder[length - 1] == '/';) e->folder[--length] = '\0';
   return STATUS_OK;
+}
+
+char *experiment_folder(const char *parent, const char *name, bool quick) {
+  char folder[NAME_MAX_LENGTH + 8];
+  snprintf(folder, sizeof folder, "%s%s", name, quick ? "-quick" : "");
+  return files_join(parent, folder);
 }
 
 char *experiment_place(const Experiment *e, int row, int seed, const char *suffix) {

@@ -10,6 +10,7 @@
 
 enum { ROWS_MAX = 64, SEEDS_MAX = 32, NAME_MAX_LENGTH = 60 };
 #define EXPERIMENT_FILE_LIMIT ((size_t)1 << 20) /* bytes of its file, and of what its programs print */
+#define EXPERIMENT_EVALUATED  ".eval.json"      /* behind a row's place: what its evaluation printed */
 
 typedef struct Row {
   const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */
@@ -71,6 +72,9 @@ Status experiment_choose_folder(Experiment *e, const char *name, const char *out
 
 /* Selects the rows of "A,B" and those they depend on, or all (NULL). BAD_USAGE names --rows. */
 Status experiment_choose_rows(Experiment *e, const char *rows);
+
+/* The folder of one experiment among those of several: PARENT/NAME (PARENT/NAME-quick), a fresh string; NULL: no memory. */
+char *experiment_folder(const char *parent, const char *name, bool quick);
 
 /* FOLDER/seed-S/ROW and a suffix behind it, a fresh string; NULL: no memory. seed: index in seeds. */
 char *experiment_place(const Experiment *e, int row, int seed, const char *suffix);

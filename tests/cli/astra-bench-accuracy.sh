@@ -20,7 +20,7 @@ experiment "" >small.json
 
 expect "help" 0 --help; out "^usage: astra-bench accuracy"; out "--quick"; silent err
 expect "no table" 2; err "--table NAME is missing"
-expect "unknown table" 1 --table none-such; err "experiments/none-such.json"; err "as in ./mine.json"
+expect "unknown table" 1 --table none-such; err "no experiment is named .none-such.: astra-bench accuracy --list prints all"; err "as in ./mine.json"
 ! grep -q "astra-data list" "$work/err" || report "a hint at a list without experiments"
 expect "no such file" 1 --table ./none.json; err "none.json"
 experiment ', {"name": "plain", "train": {}}' >twice.json
@@ -185,6 +185,13 @@ jq -e '[.rows[].row] == ["plain", "G=4", "G=4-raster"]' <"$work/out" >/dev/null 
 expect "what was made before" 0 --table ./own.json --out chosen --rows plain --seeds 3 --json
 jq -e '[.rows[].row] == ["plain", "G=4", "bytes", "G=4-raster"]' <"$work/out" >/dev/null || report "not the rows that were made before"
 [ "$(grep -c "^| " chosen/results.md)" = 5 ] && [ "$(wc -l <chosen/results.csv)" = 5 ] || report "rows without figures, or not all"
+
+# What there is, and what of it is made: the row that reads another one's evaluation counts with that.
+expect "all that come with the programs" 0 --list; out "^cifar100-groups  .* 0 of "; silent err
+[ "$(tail -n +2 "$work/out" | wc -l)" = "$(ls "$root"/experiments/*.json | wc -l)" ] || report "not a line for each experiment"
+expect "the rows of a table" 0 --list --table ./own.json --out chosen; out "^G=4-raster  *3$"; out "^bytes  *3$"; out "^G=2 *$"
+expect "the same as JSON" 0 --list --table ./own.json --out chosen --json
+jq -e '.schema == 1 and .table == "./own.json" and ([.rows[] | .row] | index("plain") == 0) and (.rows[] | select(.row == "plain").made) == [3]' <"$work/out" >/dev/null || report "another list"
 
 # The chart: the order of the rows does not change it; where the baseline has no figure of the paper it is another one.
 chart() { expect "$1" 0 --table ./"$2" --out run --seeds 3 --json; cp run/results.png "$3.png"; } # NAME FILE TO

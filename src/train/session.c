@@ -511,7 +511,8 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   if (predicts || distils)
     say(session, "%s%s%s (--recipe tuned)", predicts ? "predictions" : "", predicts && distils ? " and " : "",
         distils ? "distillation" : "");
-  if (options->class_mean_power < 0) options->class_mean_power = tuned && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
+  const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
+  if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;

@@ -90,6 +90,7 @@ expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; er
 expect "predictions" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; out "4 groups x 32 codewords x 8 numbers"; err "k-means of block 1"
 [ -e ready/model.safetensors ] && [ -e ready/frequencies.safetensors ] && [ ! -e ready/codebooks.safetensors ] || report "not a checkpoint"
 jq -e .astra.prediction ready/config.json >/dev/null || report "the configuration has no predictions"
+jq -e ".astra.class_mean_power == 0.5" ready/config.json >/dev/null || report "class tokens do not count by the root of shares, as in training"
 run "its self-test" 0 "$bin/astra-infer" selftest --checkpoint ready; out "^passed"
 run "its evaluation" 0 "$bin/astra-infer" eval --checkpoint ready --dataset "$data" --nodes 2 --samples 8 --json; jq -e .top1 <"$work/out" >/dev/null || report "no accuracy"
 expect "its codebooks" 0 eval --codebooks ready --dataset "$data" -q; out "^mean "

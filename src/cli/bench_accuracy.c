@@ -555,6 +555,8 @@ static Status run_accuracy(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(cli_parse(options, argc, argv));
+  if (c.list && (c.rows || c.dry_run))
+    return status_set(STATUS_BAD_USAGE, "--list cannot be combined with --%s", c.rows ? "rows" : "dry-run");
   if (c.list) return list_experiments(&(ListOptions){c.table, c.out, c.seeds, c.quick, c.json});
   if (c.table == NULL)
     return status_set(STATUS_BAD_USAGE,

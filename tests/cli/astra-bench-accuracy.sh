@@ -189,6 +189,7 @@ jq -e '[.rows[].row] == ["plain", "G=4", "bytes", "G=4-raster"]' <"$work/out" >/
 # What there is, and what of it is made: the row that reads another one's evaluation counts with that.
 expect "all that come with the programs" 0 --list; out "^cifar100-groups  .* 0 of "; silent err
 [ "$(tail -n +2 "$work/out" | wc -l)" = "$(ls "$root"/experiments/*.json | wc -l)" ] || report "not a line for each experiment"
+expect "rows of a list" 2 --list --rows G=4 --table ./own.json; err "cannot be combined with --rows"
 expect "the rows of a table" 0 --list --table ./own.json --out chosen; out "^G=4-raster  *3$"; out "^bytes  *3$"; out "^G=2 *$"
 expect "the same as JSON" 0 --list --table ./own.json --out chosen --json
 jq -e '.schema == 1 and .table == "./own.json" and ([.rows[] | .row] | index("plain") == 0) and (.rows[] | select(.row == "plain").made) == [3]' <"$work/out" >/dev/null || report "another list"

@@ -24,9 +24,10 @@ static const char ABOUT[] =
 enum { ARGUMENTS_MAX = 128 };
 
 typedef struct AccuracyCommand {
-  const char *table, *out, *data_dir, *seeds, *rows;
+  ExperimentChoice choice;
+  const char *data_dir;
   int64_t threads;
-  bool quick, dry_run, list, json;
+  bool dry_run, list, json;
 } AccuracyCommand;
 
 /* ---------------------------------------------------------------- command lines */
@@ -479,27 +480,21 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
       if (!e->row[row].selected) continue;
       status = run_job(e, c, row, s, &e->run[row][s]);
-      if (status == STATUS_OK) status = results_write(e, c->table);
+      if (status == STATUS_OK) status = results_write(e);
     }
   TRY(status);
-  if (c->json) return results_print_json(e, c->table);
-  TRY(results_print(e, c->table));
+  if (c->json) return results_print_json(e);
+  TRY(results_print(e));
   log_info("%s: results.md, results.csv, metrics.csv and, for rows with an x, results.png", e->folder);
   return STATUS_OK;
 }
 
 static Status run_table(const AccuracyCommand *c) {
-  Experiment *e = calloc(1, sizeof *e);
-  if (e == NULL) return status_no_memory(NULL, "an experiment");
-  e->quick = c->quick;
-  Status status = experiment_read(e, c->table);
-  if (status == STATUS_OK) status = experiment_choose_seeds(e, c->seeds);
-  if (status == STATUS_OK) status = experiment_choose_rows(e, c->rows);
-  if (status == STATUS_OK) status = experiment_choose_folder(e, c->table, c->out);
-  if (status == STATUS_OK) status = c->dry_run ? print_plan(e, c) : run_all(e, c);
+  Experiment *e;
+  TRY(experiment_open(&e, &c->choice));
+  const Status status = c->dry_run ? print_plan(e, c) : run_all(e, c);
   if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
-  experiment_free(e);
-  free(e);
+  experiment_close(e);
   return status;
 }
 
@@ -508,15 +503,16 @@ static Status run_table(const AccuracyCommand *c) {
 static Status run_every_table(const AccuracyCommand *c) {
   char **names, failed[32 * NAME_MAX_LENGTH] = "";
   size_t count, failures = 0;
-  if (c->rows || c->json) return status_set(STATUS_BAD_USAGE, "--table all cannot be combined with --%s", c->rows ? "rows" : "json");
+  if (c->choice.rows || c->json)
+    return status_set(STATUS_BAD_USAGE, "--table all cannot be combined with --%s", c->choice.rows ? "rows" : "json");
   TRY(experiment_names(&names, &count));
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
     AccuracyCommand one = *c;
-    char *out = c->out ? experiment_folder(c->out, names[i], c->quick) : NULL;
-    one.table = names[i], one.out = out;
+    char *out = c->choice.out ? experiment_folder(c->choice.out, names[i], c->choice.quick) : NULL;
+    one.choice.name = names[i], one.choice.out = out;
     if (!c->dry_run) log_info("table %zu of %zu: %s", i + 1, count, names[i]);
-    const Status made = c->out && !out ? status_no_memory(NULL, "a path") : run_table(&one);
+    const Status made = c->choice.out && !out ? status_no_memory(NULL, "a path") : run_table(&one);
     free(out);
     if (made == STATUS_OK) continue;
     if (made == STATUS_INTERRUPTED || made == STATUS_BAD_USAGE || made == STATUS_NO_MEMORY) {
@@ -538,16 +534,17 @@ static Status run_accuracy(int argc, char **argv) {
   AccuracyCommand c = {0};
   Option options[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "table", 0, &c.table, "NAME|FILE|all", .help = "experiment that comes with the programs, a file of your own, or all"},
-      {OPTION_TEXT, "seeds", 0, &c.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
-      {OPTION_TEXT, "rows", 0, &c.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
-      {OPTION_FLAG, "quick", 0, &c.quick, .help = "a few steps with one seed, to check that everything runs"},
+      {OPTION_TEXT, "table", 0, &c.choice.name, "NAME|FILE|all",
+       .help = "experiment that comes with the programs, a file of your own, or all"},
+      {OPTION_TEXT, "seeds", 0, &c.choice.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
+      {OPTION_TEXT, "rows", 0, &c.choice.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
+      {OPTION_FLAG, "quick", 0, &c.choice.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "list", 0, &c.list, .help = "print the experiments, or the rows of --table, and what of them is made; stop"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
       {OPTION_GROUP, .help = "Results"},
-      {OPTION_TEXT, "out", 'o', &c.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
+      {OPTION_TEXT, "out", 'o', &c.choice.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
       {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
@@ -555,13 +552,13 @@ static Status run_accuracy(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(cli_parse(options, argc, argv));
-  if (c.list && (c.rows || c.dry_run))
-    return status_set(STATUS_BAD_USAGE, "--list cannot be combined with --%s", c.rows ? "rows" : "dry-run");
-  if (c.list) return list_experiments(&(ListOptions){c.table, c.out, c.seeds, c.quick, c.json});
-  if (c.table == NULL)
+  if (c.list && (c.choice.rows || c.dry_run))
+    return status_set(STATUS_BAD_USAGE, "--list cannot be combined with --%s", c.choice.rows ? "rows" : "dry-run");
+  if (c.list) return list_experiments(&c.choice, c.json);
+  if (c.choice.name == NULL)
     return status_set(STATUS_BAD_USAGE,
                       "--table NAME is missing: an experiment, as in --table cifar100-groups (--list prints all), or a file");
-  return strcmp(c.table, "all") == 0 ? run_every_table(&c) : run_table(&c);
+  return strcmp(c.choice.name, "all") == 0 ? run_every_table(&c) : run_table(&c);
 }
 
 const CliCommand bench_accuracy_command = {"accuracy", "run an experiment: train, adapt and evaluate its rows with several seeds",

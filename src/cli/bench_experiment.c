@@ -141,12 +141,11 @@ static Status understand(Experiment *e, const char *path) {
   return baseline && e->baseline < 0 ? bad_file(path, "\"baseline\" must name a row") : STATUS_OK;
 }
 
-Status experiment_read(Experiment *e, const char *name) {
+static Status read_file(Experiment *e) {
+  const char *name = e->name;
   char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
   size_t size;
   json_error_t error;
-  for (int i = 0; i < ROWS_MAX; i++)
-    for (int s = 0; s < SEEDS_MAX; s++) e->run[i][s].value = NAN;
   if (is_name(name) && !strchr(name, '.')) {
     snprintf(relative, sizeof relative, "%s.json", name);
     const Status found = data_paths_find("experiments", relative, NULL, &path);
@@ -168,30 +167,105 @@ Status experiment_read(Experiment *e, const char *name) {
   return status;
 }
 
-void experiment_free(Experiment *e) {
+/* ---------------------------------------------------------------- choosing */
+
+/* "1,2,3" in place of the file's, or NULL. */
+static Status choose_seeds(Experiment *e, const char *seeds) {
+  if (e->quick && seeds == NULL) e->seed_count = 1;
+  if (seeds == NULL) return STATUS_OK;
+  const char *at = seeds;
+  for (e->seed_count = 0;; at++) {
+    char *end;
+    errno = 0;
+    long long seed = strtoll(at, &end, 10);
+    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
+      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
+    e->seeds[e->seed_count++] = seed;
+    at = end;
+    if (*at == '\0') return STATUS_OK;
+  }
+}
+
+/* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */
+static void select_row(Experiment *e, int row) {
+  if (row < 0 || e->row[row].selected) return;
+  e->row[row].selected = true;
+  select_row(e, experiment_find_row(e, e->row[row].from));
+  select_row(e, e->row[row].of);
+  select_row(e, e->row[row].baseline);
+}
+
+static Status choose_rows(Experiment *e, const char *rows) {
+  char name[NAME_MAX_LENGTH + 1];
+  if (rows == NULL) {
+    for (int row = 0; row < e->count; row++) e->row[row].selected = true;
+    return STATUS_OK;
+  }
+  for (const char *at = rows;; at++) {
+    size_t length = strcspn(at, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, at);
+    int row = length <= NAME_MAX_LENGTH ? experiment_find_row(e, name) : -1;
+    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; --list --table TABLE names them", name);
+    select_row(e, row);
+    at += length;
+    if (*at == '\0') return STATUS_OK;
+  }
+}
+
+static Status choose_folder(Experiment *e, const char *out) {
+  const char *slash = strrchr(e->name, '/'), *base = slash ? slash + 1 : e->name;
+  char own[2 * NAME_MAX_LENGTH];
+  snprintf(own, sizeof own, "runs/%.*s%s", (int)strcspn(base, "."), base, experiment_suffix(e));
+  e->folder = strdup(out ? out : own);
+  if (e->folder == NULL) return status_no_memory(NULL, "a path");
+  for (size_t length = strlen(e->folder); length > 1 && e->folder[length - 1] == '/';) e->folder[--length] = '\0';
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- one, read and chosen */
+
+Status experiment_open(Experiment **e, const ExperimentChoice *choice) {
+  Experiment *made = calloc(1, sizeof *made);
+  *e = NULL;
+  if (made == NULL) return status_no_memory(NULL, "an experiment");
+  made->name = choice->name, made->quick = choice->quick;
+  for (int i = 0; i < ROWS_MAX; i++)
+    for (int s = 0; s < SEEDS_MAX; s++) made->run[i][s].value = NAN;
+  Status status = read_file(made);
+  if (status == STATUS_OK) status = choose_seeds(made, choice->seeds);
+  if (status == STATUS_OK) status = choose_rows(made, choice->rows);
+  if (status == STATUS_OK) status = choose_folder(made, choice->out);
+  if (status == STATUS_OK)
+    *e = made;
+  else
+    experiment_close(made);
+  return status;
+}
+
+void experiment_close(Experiment *e) {
+  if (e == NULL) return;
   for (int row = 0; row < e->count; row++)
     for (int s = 0; s < SEEDS_MAX; s++) free(e->run[row][s].train_command), free(e->run[row][s].eval_command);
   free(e->folder);
   json_decref(e->root);
+  free(e);
 }
 
 /* ---------------------------------------------------------------- all that come with the programs */
 
 /* Whether a row of the experiment starts from a model of one of these others. */
 static Status waits_for(const char *name, char *const *others, size_t count, bool *waits) {
-  Experiment *e = calloc(1, sizeof *e);
-  if (e == NULL) return status_no_memory(NULL, "an experiment");
-  Status status = experiment_read(e, name);
+  Experiment *e;
+  TRY(experiment_open(&e, &(ExperimentChoice){.name = name}));
   *waits = false;
-  for (int row = 0; status == STATUS_OK && row < e->count; row++) {
+  for (int row = 0; row < e->count; row++) {
     const char *model = e->row[row].model;
     if (model == NULL || strncmp(model, "{run:", 5) != 0) continue;
     for (size_t i = 0; i < count; i++)
       *waits |= strncmp(model + 5, others[i], strlen(others[i])) == 0 && model[5 + strlen(others[i])] == '/';
   }
-  experiment_free(e);
-  free(e);
-  return status;
+  experiment_close(e);
+  return STATUS_OK;
 }
 
 /* From names in any order, in place: of those left, the first that waits for none of them is next. */
@@ -234,63 +308,9 @@ Status experiment_names(char ***names, size_t *count) {
   return status;
 }
 
-/* ---------------------------------------------------------------- choosing */
-
-Status experiment_choose_seeds(Experiment *e, const char *seeds) {
-  if (e->quick && seeds == NULL) e->seed_count = 1;
-  if (seeds == NULL) return STATUS_OK;
-  const char *at = seeds;
-  for (e->seed_count = 0;; at++) {
-    char *end;
-    errno = 0;
-    long long seed = strtoll(at, &end, 10);
-    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
-      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
-    e->seeds[e->seed_count++] = seed;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
-  }
-}
-
-/* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */
-static void select_row(Experiment *e, int row) {
-  if (row < 0 || e->row[row].selected) return;
-  e->row[row].selected = true;
-  select_row(e, experiment_find_row(e, e->row[row].from));
-  select_row(e, e->row[row].of);
-  select_row(e, e->row[row].baseline);
-}
-
-Status experiment_choose_rows(Experiment *e, const char *rows) {
-  char name[NAME_MAX_LENGTH + 1];
-  if (rows == NULL) {
-    for (int row = 0; row < e->count; row++) e->row[row].selected = true;
-    return STATUS_OK;
-  }
-  for (const char *at = rows;; at++) {
-    size_t length = strcspn(at, ",");
-    snprintf(name, sizeof name, "%.*s", (int)length, at);
-    int row = length <= NAME_MAX_LENGTH ? experiment_find_row(e, name) : -1;
-    if (row < 0) return status_set(STATUS_BAD_USAGE, "--rows: \"%s\" is no row of this experiment; --list --table TABLE names them", name);
-    select_row(e, row);
-    at += length;
-    if (*at == '\0') return STATUS_OK;
-  }
-}
-
 /* ---------------------------------------------------------------- folders */
 
 const char *experiment_suffix(const Experiment *e) { return e->quick ? "-quick" : ""; }
-
-Status experiment_choose_folder(Experiment *e, const char *name, const char *out) {
-  const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-  char own[2 * NAME_MAX_LENGTH];
-  snprintf(own, sizeof own, "runs/%.*s%s", (int)strcspn(base, "."), base, experiment_suffix(e));
-  e->folder = strdup(out ? out : own);
-  if (e->folder == NULL) return status_no_memory(NULL, "a path");
-  for (size_t length = strlen(e->folder); length > 1 && e->folder[length - 1] == '/';) e->folder[--length] = '\0';
-  return STATUS_OK;
-}
 
 char *experiment_folder(const char *parent, const char *name, bool quick) {
   char folder[NAME_MAX_LENGTH + 8];

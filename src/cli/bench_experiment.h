@@ -37,10 +37,20 @@ typedef struct Run {
   char *train_command, *eval_command; /* as a shell takes them; NULL until there is a value */
 } Run;
 
+/* What a command line chooses of an experiment. */
+typedef struct ExperimentChoice {
+  const char *name;  /* of one that comes with the programs, or its file's path */
+  const char *out;   /* folder of the results; NULL: runs/NAME (runs/NAME-quick) */
+  const char *seeds; /* "1,2,3"; NULL: the file's, of which quick takes the first */
+  const char *rows;  /* "A,B": these and those they depend on; NULL: all */
+  bool quick;        /* a few steps with one seed */
+} ExperimentChoice;
+
 typedef struct Experiment {
   json_t *root;
-  char *folder; /* of the results */
-  bool quick;   /* a few steps with one seed */
+  const char *name; /* as it was chosen */
+  char *folder;     /* of the results */
+  bool quick;
   const char *title, *about, *paper, *figure, *unit, *x_label;
   const Evaluation *evaluation;
   double scale;
@@ -53,25 +63,16 @@ typedef struct Experiment {
   Run run[ROWS_MAX][SEEDS_MAX];
 } Experiment;
 
-/* Into an empty experiment (all zero but quick), whose runs are NAN. name: one that comes with the programs, or a file's path. NOT_FOUND,
- * or BAD_FILE that names the file and what is wrong. All texts are root's; experiment_free is the caller's, also after an error. */
-Status experiment_read(Experiment *e, const char *name);
+/* Reads an experiment and makes the choices; the values of its runs are NAN. *e: the caller's, with experiment_close; NULL after an error.
+ * The choice's name must outlive it. NOT_FOUND; BAD_FILE names the file and what is wrong, BAD_USAGE --seeds or --rows. */
+Status experiment_open(Experiment **e, const ExperimentChoice *choice);
 
-/* Releases what it holds; the struct itself is the caller's. */
-void experiment_free(Experiment *e);
+/* NULL is fine. */
+void experiment_close(Experiment *e);
 
 /* Names of the experiments that come with the programs, each after those whose models its rows start from ({run:NAME/ROW}), otherwise by
- * name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_read. */
+ * name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_open. */
 Status experiment_names(char ***names, size_t *count);
-
-/* seeds: "1,2,3" in place of the file's (one of them under quick), or NULL. BAD_USAGE names --seeds. */
-Status experiment_choose_seeds(Experiment *e, const char *seeds);
-
-/* Sets the folder of the results: out, or runs/NAME after the experiment `name` (runs/NAME-quick under quick). */
-Status experiment_choose_folder(Experiment *e, const char *name, const char *out);
-
-/* Selects the rows of "A,B" and those they depend on, or all (NULL). BAD_USAGE names --rows. */
-Status experiment_choose_rows(Experiment *e, const char *rows);
 
 /* The folder of one experiment among those of several: PARENT/NAME (PARENT/NAME-quick), a fresh string; NULL: no memory. */
 char *experiment_folder(const char *parent, const char *name, bool quick);

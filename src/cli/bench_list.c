@@ -14,7 +14,7 @@ typedef struct Listing {
   json_t *entries; /* of JSON: collected, and printed at the end */
 } Listing;
 
-typedef Status PrintExperiment(const Experiment *e, const char *name, Listing *to);
+typedef Status PrintExperiment(const Experiment *e, Listing *to);
 
 /* A row that reads another one's evaluation is there when that is. */
 static Status is_made(const Experiment *e, int row, int seed, bool *made) {
@@ -25,7 +25,7 @@ static Status is_made(const Experiment *e, int row, int seed, bool *made) {
   return STATUS_OK;
 }
 
-static Status print_experiment(const Experiment *e, const char *name, Listing *to) {
+static Status print_experiment(const Experiment *e, Listing *to) {
   int made = 0;
   for (int i = 0; i < e->count * e->seed_count; i++) {
     bool one = false;
@@ -33,10 +33,10 @@ static Status print_experiment(const Experiment *e, const char *name, Listing *t
     made += one;
   }
   if (to->json)
-    json_build_append(&to->entries, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "table", name, "title", e->title, "out", e->folder, "rows",
-                                              e->count, "seeds", e->seed_count, "made", made));
+    json_build_append(&to->entries, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "table", e->name, "title", e->title, "out", e->folder,
+                                              "rows", e->count, "seeds", e->seed_count, "made", made));
   else
-    printf("%-22s %4d %5d %5d of %-4d  %s\n", name, e->count, e->seed_count, made, e->count * e->seed_count, e->title);
+    printf("%-22s %4d %5d %5d of %-4d  %s\n", e->name, e->count, e->seed_count, made, e->count * e->seed_count, e->title);
   return STATUS_OK;
 }
 
@@ -56,48 +56,43 @@ static Status print_row(const Experiment *e, int row, Listing *to) {
   return STATUS_OK;
 }
 
-static Status print_rows(const Experiment *e, const char *name, Listing *to) {
-  (void)name;
+static Status print_rows(const Experiment *e, Listing *to) {
   if (!to->json) printf("%s\n%s%s%-32s made with seeds (%s)\n", e->title, e->about, *e->about ? "\n" : "", "row", printable(e->folder));
   for (int row = 0; row < e->count; row++) TRY(print_row(e, row, to));
   return STATUS_OK;
 }
 
-static Status list_one(const ListOptions *options, const char *name, const char *out, PrintExperiment *print, Listing *to) {
-  Experiment *e = calloc(1, sizeof *e);
-  if (e == NULL) return status_no_memory(NULL, "an experiment");
-  e->quick = options->quick;
-  Status status = experiment_read(e, name);
-  if (status == STATUS_OK) status = experiment_choose_seeds(e, options->seeds);
-  if (status == STATUS_OK) status = experiment_choose_folder(e, name, out);
-  if (status == STATUS_OK) status = print(e, name, to);
-  experiment_free(e);
-  free(e);
+static Status list_one(const ExperimentChoice *choice, PrintExperiment *print, Listing *to) {
+  Experiment *e;
+  TRY(experiment_open(&e, choice));
+  const Status status = print(e, to);
+  experiment_close(e);
   return status;
 }
 
-static Status list_all(const ListOptions *options, Listing *to) {
+static Status list_all(const ExperimentChoice *choice, Listing *to) {
   char **names;
   size_t count;
   TRY(experiment_names(&names, &count));
   if (!to->json) printf("%-22s %4s %5s %13s  %s\n", "table", "rows", "seeds", "made", "what");
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    ExperimentChoice one = *choice;
     char *out = NULL;
-    if (options->out && (out = experiment_folder(options->out, names[i], options->quick)) == NULL)
-      status = status_no_memory(NULL, "a path");
-    if (status == STATUS_OK) status = list_one(options, names[i], out, print_experiment, to);
+    if (choice->out && (out = experiment_folder(choice->out, names[i], choice->quick)) == NULL) status = status_no_memory(NULL, "a path");
+    one.name = names[i], one.out = out;
+    if (status == STATUS_OK) status = list_one(&one, print_experiment, to);
     free(out);
   }
   files_list_free(names, count);
   return status;
 }
 
-Status list_experiments(const ListOptions *options) {
-  const bool all = options->table == NULL || strcmp(options->table, "all") == 0;
-  Listing to = {options->json, options->json ? json_array() : NULL};
-  const Status status = all ? list_all(options, &to) : list_one(options, options->table, options->out, print_rows, &to);
-  if (status != STATUS_OK || !to.json) return json_decref(to.entries), status;
+Status list_experiments(const ExperimentChoice *choice, bool json) {
+  const bool all = choice->name == NULL || strcmp(choice->name, "all") == 0;
+  Listing to = {json, json ? json_array() : NULL};
+  const Status status = all ? list_all(choice, &to) : list_one(choice, print_rows, &to);
+  if (status != STATUS_OK || !json) return json_decref(to.entries), status;
   return json_build_print(all ? json_pack("{s:o}", "tables", to.entries)
-                              : json_pack("{s:s, s:o}", "table", options->table, "rows", to.entries));
+                              : json_pack("{s:s, s:o}", "table", choice->name, "rows", to.entries));
 }

@@ -160,8 +160,7 @@ static void write_row_csv(const Experiment *e, FILE *out, int row, int seed) {
   putc('\n', out);
 }
 
-static Status write_csv(const Experiment *e, const char *table, FILE *out) {
-  (void)table;
+static Status write_csv(const Experiment *e, FILE *out) {
   fputs("row,commit,seed,x,figure,value,train_seconds,eval_seconds,quick,train_command,eval_command\n", out);
   for (int row = 0; row < e->count; row++)
     for (int s = 0; s < e->seed_count; s++) write_row_csv(e, out, row, s);
@@ -230,11 +229,10 @@ static Status copy_metrics(FILE *file, const Columns *columns, const char *row, 
 }
 
 /* Trainings may log different columns: all headers are read first, then all lines. */
-static Status write_metrics(const Experiment *e, const char *table, FILE *out) {
+static Status write_metrics(const Experiment *e, FILE *out) {
   Columns columns = {0};
   FILE *file;
   Status status = STATUS_OK;
-  (void)table;
   for (int row = 0; row < e->count; row++)
     for (int s = 0; s < e->seed_count && status == STATUS_OK; s++) {
       if ((file = open_metrics(e, row, s)) == NULL) continue;
@@ -266,10 +264,10 @@ static void write_mean(FILE *out, Mean m, bool sign) {
   fputs(" |", out);
 }
 
-static Status write_table(const Experiment *e, const char *table, FILE *out) {
+static Status write_table(const Experiment *e, FILE *out) {
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
-  fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", table,
+  fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
           e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
@@ -352,13 +350,12 @@ static Status write_chart(const Experiment *e, const char *path) {
   return plot_save(path, e->title, &panel, 1, 720, 460);
 }
 
-static Status write_beside(const Experiment *e, const char *table, const char *name,
-                           Status (*write)(const Experiment *, const char *, FILE *)) {
+static Status write_beside(const Experiment *e, const char *name, Status (*write)(const Experiment *, FILE *)) {
   char *path = files_join(e->folder, name);
   FileWriter writer;
   Status status = path ? files_create(&writer, path) : status_no_memory(NULL, "a path");
   if (status == STATUS_OK) {
-    status = write(e, table, writer.stream);
+    status = write(e, writer.stream);
     if (status == STATUS_OK)
       status = files_commit(&writer);
     else
@@ -368,7 +365,7 @@ static Status write_beside(const Experiment *e, const char *table, const char *n
   return status;
 }
 
-Status results_print_json(const Experiment *e, const char *table) {
+Status results_print_json(const Experiment *e) {
   json_t *rows = json_array();
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
@@ -387,16 +384,16 @@ Status results_print_json(const Experiment *e, const char *table) {
     json_build_put(&row, "paper", json_build_number(e->row[i].paper));
     json_build_append(&rows, row);
   }
-  return json_build_print(
-      json_pack("{s:s, s:s, s:b, s:s, s:o}", "table", table, "out", e->folder, "quick", (int)e->quick, "figure", e->figure, "rows", rows));
+  return json_build_print(json_pack("{s:s, s:s, s:b, s:s, s:o}", "table", e->name, "out", e->folder, "quick", (int)e->quick, "figure",
+                                    e->figure, "rows", rows));
 }
 
-Status results_print(const Experiment *e, const char *table) { return write_table(e, table, stdout); }
+Status results_print(const Experiment *e) { return write_table(e, stdout); }
 
-Status results_write(const Experiment *e, const char *table) {
-  TRY(write_beside(e, table, "results.csv", write_csv));
-  TRY(write_beside(e, table, "metrics.csv", write_metrics));
-  TRY(write_beside(e, table, "results.md", write_table));
+Status results_write(const Experiment *e) {
+  TRY(write_beside(e, "results.csv", write_csv));
+  TRY(write_beside(e, "metrics.csv", write_metrics));
+  TRY(write_beside(e, "results.md", write_table));
   char *chart = files_join(e->folder, "results.png");
   Status status = chart ? write_chart(e, chart) : status_no_memory(NULL, "a path");
   free(chart);

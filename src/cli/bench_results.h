@@ -5,13 +5,13 @@
 #include "cli/bench_experiment.h"
 
 /* Writes results.csv (a row per run, with its command lines), metrics.csv (what the trainings logged), results.md (the table) and, where at
- * least two rows have an x, results.png into the experiment's folder. table: its name, as it was asked for. */
-Status results_write(const Experiment *e, const char *table);
+ * least two rows have an x, results.png into the experiment's folder. */
+Status results_write(const Experiment *e);
 
 /* The table on stdout. */
-Status results_print(const Experiment *e, const char *table);
+Status results_print(const Experiment *e);
 
 /* One JSON object on stdout. */
-Status results_print_json(const Experiment *e, const char *table);
+Status results_print_json(const Experiment *e);
 
 #endif

@@ -148,6 +148,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
   json_t *settings = merged_settings(e, "train", r->train);
   if (from && settings) json_object_set_new(settings, "model", json_string(from));
   if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
+  if (c->threads > 0 && settings) json_object_del(settings, "threads");
   add(a, program);
   add_settings(e, c, a, settings, e->seeds[seed]);
   snprintf(number, sizeof number, "%lld", (long long)e->seeds[seed]);
@@ -210,13 +211,14 @@ static char *command_line(const Arguments *a) {
  * seconds of a training that was interrupted, .commands the two command lines, .log what they said. */
 typedef struct Job {
   Arguments train, eval;
-  char *train_result, *train_part, *eval_result, *commands, *log, *out;
+  char *train_result, *train_part, *train_state, *eval_result, *commands, *log, *out;
   json_t *lines; /* {"train": ..., "eval": ...}: the command lines; "base": base_digest */
 } Job;
 
 static void job_free(Job *job) {
   arguments_free(&job->train), arguments_free(&job->eval);
-  free(job->train_result), free(job->train_part), free(job->eval_result), free(job->commands), free(job->log), free(job->out);
+  free(job->train_result), free(job->train_part), free(job->train_state), free(job->eval_result);
+  free(job->commands), free(job->log), free(job->out);
   json_decref(job->lines);
 }
 
@@ -241,6 +243,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   if (e->row[row].of >= 0) row = e->row[row].of; /* whose evaluation it reads */
   *job = (Job){.train_result = experiment_place(e, row, seed, TRAINED),
                .train_part = experiment_place(e, row, seed, ".part.json"),
+               .train_state = experiment_place(e, row, seed, "/training/state.safetensors"),
                .eval_result = experiment_place(e, row, seed, EXPERIMENT_EVALUATED),
                .commands = experiment_place(e, row, seed, ".commands"),
                .log = experiment_place(e, row, seed, ".log"),
@@ -253,8 +256,8 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   char base[SAFE_DIGEST_TEXT];
   TRY(base_digest(e, c, row, seed, base));
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
-  bool made = job->train_result && job->train_part && job->eval_result && job->commands && job->log && job->out && train && eval &&
-              json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
+  bool made = job->train_result && job->train_part && job->train_state && job->eval_result && job->commands && job->log && job->out &&
+              train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0 &&
               (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0);
   free(train), free(eval);
@@ -296,15 +299,22 @@ static Status check_other(const Experiment *e, const AccuracyCommand *c, int row
   return status;
 }
 
+static char *without_threads(const char *line) {
+  static const char option[] = " --threads ";
+  char *copy = line ? strdup(line) : NULL, *at = copy ? strstr(copy, option) : NULL;
+  if (at == NULL) return copy;
+  const char *behind = at + strlen(option);
+  behind += strcspn(behind, " ");
+  memmove(at, behind, strlen(behind) + 1);
+  return copy;
+}
+
 /* The number of threads is not a setting: results differ in their rounding alone, and machines have other numbers. */
 static bool same_but_threads(const char *a, const char *b) {
-  static const char option[] = " --threads ";
-  if (a == NULL || b == NULL) return false;
-  const char *in_a = strstr(a, option), *in_b = strstr(b, option);
-  if (in_a == NULL || in_b == NULL) return strcmp(a, b) == 0;
-  if (in_a - a != in_b - b || memcmp(a, b, (size_t)(in_a - a)) != 0) return false;
-  in_a += strlen(option), in_b += strlen(option);
-  return strcmp(in_a + strcspn(in_a, " "), in_b + strcspn(in_b, " ")) == 0;
+  char *one = without_threads(a), *other = without_threads(b);
+  const bool same = one && other && strcmp(one, other) == 0;
+  free(one), free(other);
+  return same;
 }
 
 /* Of the command line `key`: whether `before` is the same. What has a result was made by that one. */
@@ -318,7 +328,8 @@ static bool take_line(const Job *job, const json_t *before, const char *key, con
  * base is not there any more. */
 static bool take_base(const Job *job, const json_t *before) {
   json_t *was = json_object_get(before, "base"), *is = json_object_get(job->lines, "base");
-  const bool begun = files_exists(job->train_result) || files_exists(job->eval_result) || files_exists(job->train_part);
+  const bool begun =
+      files_exists(job->train_result) || files_exists(job->eval_result) || files_exists(job->train_part) || files_exists(job->train_state);
   if (!begun) return true;
   if (was && is) return json_equal(was, is);
   return was ? json_object_set(job->lines, "base", was) == 0 : !is || json_object_del(job->lines, "base") == 0;
@@ -376,19 +387,18 @@ static Status time_program(Arguments *a, const char *result, const char *log, do
 /* An interrupted training goes on from its last checkpoint, where it has one. */
 static Status train(Job *job) {
   Arguments resume = {0}, *a = &job->train;
-  char *state = files_join(job->out, "training/state.safetensors");
   double before = 0;
-  if (state && files_exists(state)) {
+  if (files_exists(job->train_state)) {
     json_t *part = NULL;
     add(&resume, job->train.list[0]);
     add_option(&resume, "resume", job->out);
     add_option(&resume, "json", NULL);
     a = &resume;
     if (files_exists(job->train_part) && resume.status == STATUS_OK) resume.status = read_json(job->train_part, &part);
-    if (part) before = figure_at(part, "bench_seconds");
+    const double seconds = figure_at(part, "bench_seconds");
+    if (!isnan(seconds)) before = seconds;
     json_decref(part);
   }
-  free(state);
   Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log, before, job->train_part);
   if (status == STATUS_OK) remove(job->train_part);
   arguments_free(&resume);
@@ -415,25 +425,27 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   return run->train_command && run->eval_command ? STATUS_OK : status_no_memory(e->row[row].name, "its command lines");
 }
 
+static bool is_done(const Job *job) { return files_exists(job->eval_result) && (job->train.count == 0 || files_exists(job->train_result)); }
+
 /* What an earlier command with these settings left of a row that is not selected, or nothing. */
 static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
   Job job;
   json_t *before = NULL;
   Status status = job_make(e, c, row, seed, &job);
-  bool whole = status == STATUS_OK && files_exists(job.commands) && files_exists(job.eval_result);
-  if (whole && job.train.count) whole = files_exists(job.train_result);
-  if (whole) status = read_json(job.commands, &before);
+  if (status == STATUS_OK && files_exists(job.commands) && is_done(&job)) status = read_json(job.commands, &before);
   if (before != NULL && take_lines(&job, before)) status = read_results(e, &job, row, run);
   json_decref(before);
   job_free(&job);
   return status;
 }
 
-static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+/* *anew: whether anything of it was still to be run. */
+static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run, bool *anew) {
   Job job;
   char *folder = NULL;
   Status status = job_make(e, c, row, seed, &job);
-  if (status == STATUS_OK) status = check_other(e, c, row, seed);
+  *anew = status == STATUS_OK && !is_done(&job);
+  if (*anew) status = check_other(e, c, row, seed);
   if (status == STATUS_OK && (folder = files_folder(job.log)) == NULL) status = status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_make_dirs(folder);
   if (status == STATUS_OK) status = check_commands(&job);
@@ -479,10 +491,12 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
       if (!e->row[row].selected) continue;
-      status = run_job(e, c, row, s, &e->run[row][s]);
-      if (status == STATUS_OK) status = results_write(e);
+      bool anew;
+      status = run_job(e, c, row, s, &e->run[row][s], &anew);
+      if (status == STATUS_OK && anew) status = results_write(e);
     }
   TRY(status);
+  TRY(results_write(e));
   if (c->json) return results_print_json(e);
   TRY(results_print(e));
   log_info("%s: results.md, results.csv, metrics.csv and, for rows with an x, results.png", e->folder);

@@ -72,7 +72,8 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
     return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
   if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
   if (row->model && !is_printable(row->model)) return bad_file(path, "a model with control characters");
-  if (row->from && experiment_find_row(e, row->from) < 0) return bad_file(path, "\"from\" must name an earlier row");
+  const int from = experiment_find_row(e, row->from);
+  if (row->from && (from < 0 || e->row[from].of >= 0)) return bad_file(path, "\"from\" must name an earlier row with a model of its own");
   row->of = experiment_find_row(e, of);
   if (of && (row->of < 0 || e->row[row->of].of >= 0))
     return bad_file(path, "\"of\" must name an earlier row with an evaluation of its own");

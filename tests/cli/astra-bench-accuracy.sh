@@ -102,6 +102,8 @@ own ', {"name": "y", "of": "none"}' >of.json
 expect "the evaluation of no row" 1 --table ./of.json; err '"of" must name an earlier row'
 own ', {"name": "y", "of": "plain", "eval": {"nodes": 2}}' >of.json
 expect "settings of no evaluation" 1 --table ./of.json; err 'row with "of" has no model or settings'
+own ', {"name": "y", "from": "bytes", "train": {}}' >of.json
+expect "a model of another row's evaluation" 1 --table ./of.json --dry-run; err '"from" must name an earlier row with a model of its own'
 own ', {"name": "y", "from": "plain", "baseline": "z"}' >of.json
 expect "a baseline that is not there" 1 --table ./of.json; err "row's \"baseline\" must name"
 own ', {"name": "y", "model": "{run:other/plain@12}"}' >at.json
@@ -118,6 +120,8 @@ expect "dry run" 0 --table ./small.json --dry-run; silent err
 [ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
 out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "
 out "^astra-train .*--threads 1 "; ! grep -q -e "--threads 0" "$work/out" || report "the experiment's threads are not kept"
+expect "threads of the command line" 0 --table ./small.json --dry-run -t 2
+[ "$(grep -c -e "--threads 2 " "$work/out")" = 6 ] && ! grep -q -e "--threads 1 " "$work/out" || report "the experiment's threads, or both"
 [ ! -e runs/small ] || report "a dry run left files"
 
 expect "the experiment" 0 --table ./small.json --out run
@@ -206,11 +210,14 @@ jq 'del(.rows[0].paper)' three.json >alone.json; chart "a baseline without the p
 
 experiment "" | sed 's/"threads": 1/"threads": 2/' >threads.json
 expect "another number of threads" 0 --table ./threads.json --out run --seeds 3 --json; ! grep -q "training;" "$work/err" || report "a row is run again for another number of threads"
+expect "the number of the command line" 0 --table ./small.json --out run --seeds 3 -t 2 --json; ! grep -q "training;" "$work/err" || report "a row is run again for -t"
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
 # A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
 cp -r run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
 expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"
+rm renewed/seed-3/G=4.train.json renewed/seed-3/G=4.eval.json # killed in mid-training: nothing but its state says that it had begun
+expect "a base that is made again under a training" 1 --table ./small.json --out renewed --seeds 3 --rows G=4; err "from a model that has been made again since"
 rm -r renewed/seed-3/G=[24] renewed/seed-3/G=[24].*
 expect "and its rows with it" 0 --table ./small.json --out renewed --seeds 3
 # Nor is a directory that an interrupted training has left a model to begin with.
@@ -253,6 +260,8 @@ expect "all, with rows" 2 --table all --rows it; err "cannot be combined with --
 expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 3: second"; err "table 2 of 3: first"
 err "third: .*every/none/seed-3/plain is not there"; err "1 of 3 tables failed, as said above: third"
 for table in second first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
+rm -r every/second
+expect "a finished table whose base is gone" 0 --table first --seeds 3 --out every/first; out "| it | - |"
 sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"
 sed 's,fourth/it,third/it,' "$ASTRA_HOME/experiments/third.json" >"$ASTRA_HOME/experiments/fourth.json"
 expect "a circle" 1 --table all --dry-run; err "fourth.json: it and other experiments start from each other's models"

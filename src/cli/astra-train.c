@@ -237,6 +237,13 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
                        : "more steps (--epochs) or another --learning-rate may help");
 }
 
+/* In OUT, for --resume: its command line, and no state of another run before it. */
+static Status note_run(const Session *session, TrainCommand *command, int argc, char **argv) {
+  if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
+  if (command->resume == NULL) TRY(state_forget(session->options.out));
+  return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
+}
+
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   TRY(ranks_follow(ranks_self() == 0 ? check_out(session) : STATUS_OK));
   if (ranks_count() > 1)
@@ -251,9 +258,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   interrupt_last_checkpoint(command->resume, session->step);
   interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
-  if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
-  TRY(ranks_follow(ranks_self() == 0 ? train_options_remember(&session->options, command->begun_count, command->begun, threads_count())
-                                     : STATUS_OK));
+  TRY(ranks_follow(ranks_self() == 0 ? note_run(session, command, argc, argv) : STATUS_OK));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];

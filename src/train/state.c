@@ -4,6 +4,7 @@
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include "train/session.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -401,6 +402,19 @@ Status state_save(const Session *session, const char *directory) {
   return status;
 }
 
+Status state_forget(const char *directory) {
+  static const char *const names[] = {"training/state.safetensors", "training/evaluations.txt"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *path = files_join(directory, names[i]);
+    const Status status = path == NULL                           ? status_no_memory(NULL, "a path")
+                          : remove(path) == 0 || errno == ENOENT ? STATUS_OK
+                                                                 : status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+    free(path);
+    TRY(status);
+  }
+  return STATUS_OK;
+}
+
 static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTensor *tensor) {
   if (tensor == NULL)
     return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
@@ -422,6 +436,9 @@ Status state_load(Session *session, const char *directory) {
   Status status = paths(directory, &folder, &path);
   SafeFile file = {0};
   Table table = {0};
+  if (status == STATUS_OK && !files_exists(path))
+    status =
+        status_set(STATUS_NOT_FOUND, "%s is not there: that run ended before its first checkpoint, so begin again with its command", path);
   if (status == STATUS_OK) status = safetensors_open(&file, path);
   if (status == STATUS_OK) status = describe(session, &table);
   for (size_t i = 0; i < table.count && status == STATUS_OK; i++)

@@ -24,8 +24,12 @@ Status state_save(const Session *session, const char *directory);
 
 size_t state_bytes(const Session *session); /* of the numbers in the file */
 
-/* Into a session opened with the same model and options. A file that does not fit names the tensor and both shapes; adapters that were
- * trained beside other weights are refused as well. */
+/* Removes it, and what evaluations were noted beside it, if they are there: a run that begins anew in the directory of another one must not
+ * be taken for that one before its first checkpoint. IO names the file that cannot be removed. */
+Status state_forget(const char *directory);
+
+/* Into a session opened with the same model and options. NOT_FOUND of a run that had no checkpoint yet. A file that does not fit names the
+ * tensor and both shapes; adapters that were trained beside other weights are refused as well. */
 Status state_load(Session *session, const char *directory);
 
 #endif

@@ -497,6 +497,16 @@ stop() {
   echo "$name: SIG$signal after step $step, $(grep -o 'interrupted after step [0-9]*' "$work/err")"
 }
 
+# A run in the place of another one that is killed before its first checkpoint: the state of that one is not its own.
+expect "to be replaced" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out replaced -q
+"$program" "${tiny[@]}" --groups 0 --max-steps 100000 --checkpoint-every 100000 --log-every 1 -l 1e-5 --out replaced --overwrite >"$work/out" 2>"$work/err" </dev/null &
+running=$!
+wait_for "step 2/"
+kill -KILL "$running"
+wait "$running" 2>/dev/null
+running=
+expect "the state of a run that was replaced" 1 --resume replaced; err "replaced/training/state.safetensors is not there: that run ended before its first checkpoint"
+
 # survive NAME STEPS SIGNALS ARGUMENTS...: a run in one go, and one that each of the signals stops; both end with the same bytes.
 survive() {
   name=$1

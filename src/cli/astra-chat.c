@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- options */
@@ -204,7 +205,7 @@ static Status take(Session *session, const char *line, bool *quit) {
 typedef struct Lines {
   EditLine *edit; /* NULL: standard input is no terminal */
   History *history;
-  const char *path; /* of the history; or NULL */
+  const char *path; /* of the history, once it has been read; or NULL */
   char *line;       /* of getline, or joined of several */
   size_t room;
   bool more; /* the prompt is for a line that goes on */
@@ -216,9 +217,33 @@ static const char *prompt_text(EditLine *edit) {
   return lines->more ? ". " : "> ";
 }
 
+/* What was typed before; the first time there is nothing. A file of something else is refused: it would be replaced at the end. */
+static Status load_history(Lines *lines, const char *path) {
+  HistEvent event;
+  struct stat file;
+  const bool none = stat(path, &file) == 0 ? file.st_size == 0 : errno == ENOENT;
+  if (!none && history(lines->history, &event, H_LOAD, path) < 0)
+    return status_set(STATUS_BAD_FILE,
+                      "--history %s: it cannot be read, or holds something else than lines of earlier chats; give another file", path);
+  lines->path = path;
+  return STATUS_OK;
+}
+
+/* For its owner alone, as questions may be private. */
+static Status save_history(const Lines *lines) {
+  HistEvent event;
+  FileWriter writer;
+  TRY(files_create(&writer, lines->path));
+  const bool written =
+      fchmod(fileno(writer.stream), S_IRUSR | S_IWUSR) == 0 && history(lines->history, &event, H_SAVE_FP, writer.stream) >= 0;
+  if (written) return files_commit(&writer);
+  files_abort(&writer);
+  return status_set(STATUS_IO, "%s cannot be written", lines->path);
+}
+
 static Status lines_open(Lines *lines, const Chat *chat, bool terminal) {
   HistEvent event;
-  *lines = (Lines){.path = chat->history};
+  *lines = (Lines){0};
   if (!terminal) return STATUS_OK;
   lines->edit = el_init("astra-chat", stdin, stdout, stderr);
   lines->history = history_init();
@@ -229,15 +254,13 @@ static Status lines_open(Lines *lines, const Chat *chat, bool terminal) {
   history(lines->history, &event, H_SETSIZE, 1000);
   history(lines->history, &event, H_SETUNIQUE, 1);
   el_set(lines->edit, EL_HIST, history, lines->history);
-  if (lines->path) history(lines->history, &event, H_LOAD, lines->path); /* the first time there is none */
+  if (chat->history) TRY(load_history(lines, chat->history));
   el_source(lines->edit, NULL);
   return STATUS_OK;
 }
 
 static void lines_close(Lines *lines) {
-  HistEvent event;
-  if (lines->history && lines->path && history(lines->history, &event, H_SAVE, lines->path) < 0)
-    log_warning("--history %s: cannot be written", lines->path);
+  if (lines->path && save_history(lines) != STATUS_OK) log_warning("--history: %s", status_message());
   if (lines->edit) el_end(lines->edit);
   if (lines->history) history_end(lines->history);
   free(lines->line);

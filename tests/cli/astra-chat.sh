@@ -98,6 +98,12 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   out '> '; out 'tokens, .* per second, first after'
   grep -q 'Once\\040upon\\040a\\040time' history || report "the history lacks the line: $(cat history)"
   grep -qF "$(head -n 1 <<<"$answer" | cut -c 1-20)" out || report "the answer is not there"
+  [ "$(stat -c %a history)" = 600 ] || report "others may read the history"
+  name="a history that is none"
+  echo "a letter" >letter
+  TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/letter" /dev/null >out 2>err </dev/null && report "it was taken"
+  out 'history .*letter: it cannot be read, or holds something else'
+  [ "$(cat letter)" = "a letter" ] || report "it was replaced"
 fi
 [ $failed = 0 ] && echo "astra-chat: ok"
 exit $failed

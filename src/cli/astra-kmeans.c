@@ -12,7 +12,6 @@
 #include "nn/json_build.h"
 #include "train/codebooks.h"
 #include "train/emulate.h"
-#include "train/ranks.h"
 #include "train/session.h"
 #include "train/task.h"
 #include "train/trainer.h"
@@ -409,7 +408,6 @@ static Status count_rate(Session *session, TaskPart part, int64_t samples) {
   TRY(session->task->source->seek(session, part, 0, 0));
   while (done < samples) {
     TaskBatch batch;
-    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
     TRY(session->task->source->next(session, part, &batch));
     if (batch.count > samples - done) batch.count = (int)(samples - done);
     TRY(count_batch(session, &batch));
@@ -432,12 +430,13 @@ static Status count_part(Session *session, TaskPart part, int64_t samples) {
 
 /* ---------------------------------------------------------------- init */
 
-/* Codebooks alone, or, as a basis and predictions belong to the model, all of it. */
+/* Codebooks alone, or, as a basis and predictions belong to the model, all of it. The last words hold until files are replaced. */
 static Status save_made(Session *session, const char *out) {
-  if (!session->config->astra.rotation)
-    return checkpoint_save_codebooks(session->config, out, session->emulation.codewords, (SafeDtype)session->options.dtype);
-  TRY(count_part(session, TASK_TRAIN, USUAL_SAMPLES));
-  return trainer_export(session, false);
+  const bool whole = session->config->astra.rotation;
+  if (whole) TRY(count_part(session, TASK_TRAIN, USUAL_SAMPLES));
+  cli_last_words(NULL);
+  return whole ? trainer_export(session, false)
+               : checkpoint_save_codebooks(session->config, out, session->emulation.codewords, (SafeDtype)session->options.dtype);
 }
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {

@@ -18,7 +18,6 @@
 #include "train/codebooks.h"
 #include "train/emulate.h"
 #include "train/plot.h"
-#include "train/ranks.h"
 #include "train/session.h"
 #include "train/task.h"
 #include <jansson.h>
@@ -35,7 +34,6 @@ static int64_t samples_of(const Session *session, int64_t samples) {
 
 /* The next batch of the test part, cut to what is left of `samples`. */
 static Status next_batch(Session *session, int64_t done, int64_t samples, TaskBatch *batch) {
-  if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the measurement was interrupted");
   TRY(session->task->source->next(session, TASK_TEST, batch));
   if (batch->count > samples - done) batch->count = (int)(samples - done);
   return STATUS_OK;
@@ -72,7 +70,7 @@ static int by_fpar(const void *a, const void *b) {
 
 /* Each batch of the first `samples` (0: all) of the test part, which is gone through `draws` times, has shares of its own on `devices`
  * devices, from a Dirichlet distribution with this concentration, and of images a permutation of its own; both follow from options.seed.
- * *list [*count] in ascending order of their rates, the caller's to free, also after a failure. INTERRUPTED when a signal asked for it. */
+ * *list [*count] in ascending order of their rates, the caller's to free, also after a failure. */
 static Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, int64_t draws, FparBatch **list,
                           int64_t *count) {
   const DeviceMapOptions map = {.devices_min = devices,

@@ -550,8 +550,7 @@ static Status evaluate_finished(Run *run) {
     return draw_curves(run);
   }
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
-  if (session_astra(session))
-    TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated));
+  if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &run->result->emulated, run->result->rates));
   return draw_curves(run);
 }
 

@@ -417,6 +417,9 @@ expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out nev
 expect "resume of nothing" 1 --resume none; err "--resume none: there is no run to go on with"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
+expect "several bit rates" 0 "${tiny[@]}" --groups 8,2 --max-steps 2 --out rates --json; rates=$(jq -c '[.rates[] | .groups]' out)
+[ "$(jq '.rates | length' out)" = 2 ] || report "not an evaluation of each: $rates"; cp out first
+expect "and when they are done" 0 --resume rates --json; jq -se '.[0].rates == .[1].rates' first out >/dev/null || report "other evaluations than at the end of the run"
 cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors
 cp -r run narrow
 expect "and its export in 16 bits" 0 --resume narrow --dtype f16 -q

@@ -125,7 +125,8 @@ typedef struct Call {
 /* Activations in float, rounded to int8 on the way. */
 static MatmulLowbit lowbit_product(const Call *call, LowbitMatrix *weight) {
   const Factors *f = call->factors;
-  *weight = (LowbitMatrix){LOWBIT_INT8, call->n, call->k, f->b, (const float *)f->b + MAX_NUMBERS / 2};
+  const float *scales = f->b ? (const float *)f->b + MAX_NUMBERS / 2 : NULL; /* NULL: only the memory for it is asked for */
+  *weight = (LowbitMatrix){LOWBIT_INT8, call->n, call->k, f->b, scales};
   return (MatmulLowbit){
       .weight = weight, .outputs = call->n, .inputs = call->k, .rows = call->m, .x = f->a, .ldx = call->k, .c = f->c, .ldc = call->n};
 }
@@ -186,7 +187,8 @@ Status bench_peak_measure(BenchPeak *peak) {
   Arena *arena = arena_new(numbers + scratch + 2 * (size_t)ARENA_ALIGN);
   real *block = arena ? arena_alloc(arena, numbers) : NULL;
   void *room = block ? arena_alloc(arena, scratch) : NULL;
-  Factors f = {.a = block, .b = block + MAX_NUMBERS, .c = block + (size_t)2 * MAX_NUMBERS, .scratch = room};
+  Factors f = {.scratch = room};
+  if (room) f.a = block, f.b = block + MAX_NUMBERS, f.c = block + (size_t)2 * MAX_NUMBERS;
   for (f.numbers = 0; room && f.numbers < PEAK_NUMBERS; f.numbers++)
     if (f.numbers == PEAK_BF16 ? matmul_backend().bf16 : f.numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0)
       raise_products(&f, &peak->products[f.numbers]);

@@ -537,6 +537,8 @@ static Status compare_chunk(Comparison *c, const LeaderAnswer *answer, real *rep
   const Samples *samples = c->samples;
   c->batch = answer->batch;
   c->actual = answer->codes;
+  if (samples->sets > 0 && c->actual == NULL)
+    return status_set(STATUS_PEER, "a single device is left, which exchanges no codes: there is nothing to compare");
   ReplayInput input = {.batch = c->batch, .tokens = samples->tokens, .partition = c->partition, .split = c->split};
   if (samples->ids) input.ids = samples->ids + c->first * samples->tokens;
   if (samples->pixel_values) input.pixels = samples->pixel_values + c->first * samples->pixels;

@@ -117,8 +117,7 @@ static Status start_weights_find(Session *session) {
   return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
 
-static bool starts_with(const Session *session, const char *how) { return session->origin != NULL && strcmp(session->origin, how) == 0; }
-static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
+bool session_is_scratch(const char *from) { return from != NULL && (strcmp(from, "random") == 0 || strcmp(from, "mimetic") == 0); }
 
 static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
   config->heads = theirs->heads;
@@ -152,7 +151,7 @@ static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
 static Status start_weights_adopt(Session *session, ModelConfig *config) {
   ModelConfig theirs;
   const char *path = session->origin;
-  if (path == NULL || from_scratch(session)) return STATUS_OK;
+  if (path == NULL || session_is_scratch(session->origin)) return STATUS_OK;
   const bool gguf = gguf_is_file(path);
   char *folder = gguf ? strdup(path) : files_folder(path);
   char *own = folder ? files_join(folder, "config.json") : NULL, *images = folder ? files_join(folder, "preprocessor_config.json") : NULL;
@@ -172,7 +171,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
 static Status start_weights_load(Session *session) {
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
-  if (!from_scratch(session)) { /* what learns has memory of its own and is read; what is frozen stays in the file */
+  if (!session_is_scratch(session->origin)) { /* what learns has memory of its own and is read; what is frozen stays in the file */
     TRY(checkpoint_load_params(session->model, session->origin, &rng, &session->report));
     if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
     model_initialise_adapters(session->model, &rng);
@@ -180,7 +179,7 @@ static Status start_weights_load(Session *session) {
   }
   TRY(param_allocate_frozen(model_params(session->model)));
   model_initialise(session->model, &rng);
-  return starts_with(session, "mimetic") ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
+  return strcmp(session->origin, "mimetic") == 0 ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
 }
 
 /* ---- Defaults that follow from model and data ---- */
@@ -247,8 +246,7 @@ static void run_defaults_length(Session *session) {
   }
   session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
   if (options->optimizer.rate < 0) {
-    const bool scratch = options->init != NULL && (strcmp(options->init, "random") == 0 || strcmp(options->init, "mimetic") == 0);
-    const bool adapters = options->lora_rank > 0;
+    const bool scratch = session_is_scratch(options->init), adapters = options->lora_rank > 0;
     options->optimizer.rate = scratch ? fmin(1e-3, 0.4 / (double)session->config->width) : adapters ? 3e-4 : 1e-4;
     say(session, "learning rate %.2g (%s)", options->optimizer.rate,
         scratch    ? "from scratch"
@@ -341,7 +339,7 @@ static Status teacher_open(Session *session) {
   const bool wanted = options->distill > 0 || options->distill_hidden > 0;
   if (!wanted && options->teacher) return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
   if (!wanted || !learning(session)) return STATUS_OK;
-  if (path == NULL || strcmp(path, "random") == 0 || strcmp(path, "mimetic") == 0)
+  if (path == NULL || session_is_scratch(path))
     return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
   const bool described = options->teacher != NULL;
   TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
@@ -461,8 +459,7 @@ static Status choose_task(Session *session) {
 static Status read_config(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(base_config(config, options, session->classes));
-  const bool scratch = options->init != NULL && (strcmp(options->init, "random") == 0 || strcmp(options->init, "mimetic") == 0);
-  if (options->blocks > 0 && !scratch) /* weights that come from somewhere have a number of blocks already */
+  if (options->blocks > 0 && !session_is_scratch(options->init)) /* weights that come from somewhere have a number of blocks already */
     return status_set(STATUS_BAD_USAGE, "--blocks %lld is for models trained from scratch, with --init random or --init mimetic",
                       (long long)options->blocks);
   if (options->blocks > 0) config->blocks = options->blocks;
@@ -501,7 +498,7 @@ static Status read_config(Session *session, ModelConfig *config) {
 static Status choose_recipe(Session *session, ModelConfig *config) {
   TrainOptions *options = &session->options;
   const bool tuned = options->recipe == RECIPE_TUNED && learning(session) && options->groups > 0 && options->codebooks == NULL &&
-                     !from_scratch(session) && options->lora_rank == 0 && config->astra.site == SITE_X;
+                     !session_is_scratch(session->origin) && options->lora_rank == 0 && config->astra.site == SITE_X;
   const bool predicts = tuned && !options->rotation && !options->prediction;
   const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
   const bool compares = distils && options->teacher == NULL; /* another teacher may have other rows */

@@ -174,6 +174,9 @@ void session_close(Session *session); /* fine on a zeroed session */
 /* What the part that is evaluated is called in columns and lines: "valid" where it is held out, else the source's name of it. */
 const char *session_test_name(const Session *session);
 
+/* Whether weights that come from there come from nowhere: "random" and "mimetic" do, NULL does not. */
+bool session_is_scratch(const char *from);
+
 bool session_astra(const Session *session);
 Status session_use_rate(Session *session, int rate); /* model and emulation: what comes next is quantised at this one (config_rates) */
 void session_set_rates(TrainOptions *options, const AstraConfig *astra); /* groups, and all bit rates, of a checkpoint */

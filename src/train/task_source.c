@@ -217,9 +217,7 @@ static Status open_tokenizer(Session *session) {
       options->init != NULL && files_exists(options->init) ? options->init : options->model);
 }
 
-static bool from_scratch(const TrainOptions *options) {
-  return !checkpoint_is_path(options->model) && options->init != NULL && strcmp(options->init, "random") == 0;
-}
+static bool from_scratch(const TrainOptions *options) { return !checkpoint_is_path(options->model) && session_is_scratch(options->init); }
 
 /* Into a configuration: a model that starts from scratch under a preset's name takes the tokenizer's vocabulary; any other one has to have
  * it, padded perhaps (BAD_VALUE names both). Ids of begin and end are set where the configuration has none. */

@@ -65,8 +65,10 @@ static inline void memory_wire_free(MemoryWire *wire) {
   free(wire);
 }
 
+/* Into a full queue as into a socket's full buffer: the packet is lost. */
 static inline void memory_push(MemoryQueue *queue, const uint8_t *packet, size_t bytes) {
-  if (queue->count == MEMORY_QUEUE || bytes > MEMORY_BYTES) abort();
+  if (bytes > MEMORY_BYTES) abort();
+  if (queue->count == MEMORY_QUEUE) return;
   int at = (queue->first + queue->count++) % MEMORY_QUEUE;
   memcpy(queue->bytes[at], packet, bytes);
   queue->size[at] = bytes;

@@ -95,7 +95,8 @@ static void other_texts_are_refused(void **state) {
   assert_int_equal(address_parse(longest, &address), STATUS_BAD_USAGE);
 }
 
-/* On a thread: the same numbers, the same failure; and one that nobody waits for. */
+/* On a thread: the same numbers, the same failure (whose cause may differ: a server of names may answer once and not again); and one that
+ * nobody waits for. */
 static void numbers_are_searched_for(void **state) {
   (void)state;
   const char *const texts[] = {"localhost:80", "127.0.0.1:7", "unix:/tmp/x", "no-such-name.invalid:80"};
@@ -103,11 +104,10 @@ static void numbers_are_searched_for(void **state) {
     Address address, numbers[ADDRESS_SOCKETS], found[ADDRESS_SOCKETS];
     AddressSearch *search, *other;
     Status status;
-    char text[ADDRESS_TEXT], message[256];
+    char text[ADDRESS_TEXT];
     int count, found_count;
     assert_int_equal(address_parse(texts[i], &address), STATUS_OK);
     const Status expected = address_numbers(&address, numbers, &count);
-    snprintf(message, sizeof message, "%s", status_message());
     assert_int_equal(address_search(&search, &address), STATUS_OK);
     assert_int_equal(address_search(&other, &address), STATUS_OK);
     address_search_leave(&other);
@@ -118,7 +118,7 @@ static void numbers_are_searched_for(void **state) {
     assert_true(ended);
     assert_null(search);
     assert_int_equal(status, expected);
-    if (status != STATUS_OK) assert_string_equal(status_message(), message);
+    if (status != STATUS_OK) assert_non_null(strstr(status_message(), "no-such-name.invalid"));
     assert_int_equal(found_count, count);
     for (int n = 0; n < count; n++) {
       address_text(&numbers[n], text);

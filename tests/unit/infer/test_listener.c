@@ -262,6 +262,7 @@ static void a_leader_that_has_left_wakes_the_session_alone(void **state) {
 }
 
 int main(void) {
+  signal(SIGPIPE, SIG_IGN); /* of a listener that has given a caller up */
   const struct CMUnitTest tests[] = {cmocka_unit_test(systemd_is_told_what_it_does), cmocka_unit_test(many_callers_shut_nobody_out),
                                      cmocka_unit_test(without_descriptors_it_waits), cmocka_unit_test(ignored_children_are_noticed_to_end),
                                      cmocka_unit_test(a_leader_that_has_left_wakes_the_session_alone)};

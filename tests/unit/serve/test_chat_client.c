@@ -20,7 +20,8 @@ typedef struct Server {
   char asked[4096]; /* the last request */
 } Server;
 
-static void give(int peer, const char *text) { assert_int_equal(send(peer, text, strlen(text), MSG_NOSIGNAL), strlen(text)); }
+/* To a client that may have left: what it then misses is its test's to see, not this thread's. */
+static void give(int peer, const char *text) { (void)!send(peer, text, strlen(text), MSG_NOSIGNAL); }
 
 static void *serve(void *context) {
   Server *server = context;

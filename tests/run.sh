@@ -8,7 +8,7 @@
 # JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
 # after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places. A test that failed
 # beside others is run once more at the end, alone, and that run counts: its neighbours may have taken the time that it had. Not so one that
-# crashed (what cmocka catches included) or that a sanitizer stopped. The last lines name those that passed only then.
+# crashed (what cmocka catches included) or that a sanitizer stopped. The last lines name those that passed only then, and those that failed.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
@@ -146,7 +146,7 @@ run_one() { # NUMBER PROGRAM
 # ---- all of them
 
 declare -A program_of=() process_of=() place_of=() # of the tests under way, by number
-number=0 tests=$# passed=0 failed=0 skipped=0 second='' # those that passed when they ran again
+number=0 tests=$# passed=0 failed=0 skipped=0 lost='' second='' # those that failed for good, and those that passed when they ran again
 
 finish() {
   [ ${#process_of[@]} -eq 0 ] || kill -TERM "${process_of[@]}" 2>/dev/null
@@ -176,10 +176,12 @@ collect() {
         echo "        runs again alone, at the end"
         echo "again $(cat "$work/$n/limit") ${program_of[$n]}" >>"$work/again"
         good=0 bad=0 left_out=0
-      elif [ "$bad" -eq 0 ] && [ "${place_of[$n]}" = again ]; then second+=" ${program_of[$n]}"; fi
+      elif [ "$bad" -gt 0 ]; then lost+=" ${program_of[$n]}"
+      elif [ "${place_of[$n]}" = again ]; then second+=" ${program_of[$n]}"; fi
       passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
     else
       printf '%-8s%s: killed together with what watched it\n' FAILED "${program_of[$n]}"
+      lost+=" ${program_of[$n]}"
       failed=$((failed + 1))
     fi
     discard "$work/$n"
@@ -215,5 +217,6 @@ run_all "$jobs" < <(sort -s -k 1,1r -k 2,2nr "$work/together") # first those tha
 run_all 1 <"$work/alone"
 run_all 1 <"$work/again"
 [ -z "$second" ] || echo "passed only alone, after a failure beside others:$second"
+[ -z "$lost" ] || echo "failed:$lost"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

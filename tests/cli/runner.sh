@@ -33,6 +33,7 @@ echo 'echo again >>"'"$work"'/crashes"; kill -SEGV $$' >"$work/crash.sh"
 echo 'echo again >>"'"$work"'/crashes"; echo "Test failed with exception: Segmentation fault(11)"; exit 1' >"$work/caught.sh"
 run "again" 1 tests/run.sh "$work/crowded.sh" "$work/crash.sh" "$work/caught.sh" "$work/broken.sh"
 out "^passed only alone, after a failure beside others: $work/crowded.sh$"; out "^1 passed, 3 failed, 0 skipped$"
+[ "$(tail -n 2 "$work/out" | sed -n 's/^failed: //p' | tr ' ' '\n' | sort | tr '\n' ' ')" = "$work/broken.sh $work/caught.sh $work/crash.sh " ] || report "the last lines do not name them"
 [ "$(wc -l <"$work/crashes")" = 2 ] || report "a crash was tried again"
 
 # Two wait for each other, which only tests that run at a time can; a third asks not to be run beside them.

@@ -19,6 +19,9 @@ typedef struct Use {
 static bool at_end(const Option *option) { return option->kind == OPTION_GROUP && !option->help; }
 static bool is_bounded(const Option *option) { return option->min != 0 || option->max != 0; }
 
+/* A default that could not be given as a number says that the program chooses. */
+static bool is_auto(const Option *option, double value) { return is_bounded(option) && value < option->min; }
+
 static Status refuse(const char *shown, const char *value, const char *accepted) {
   return status_set(STATUS_BAD_USAGE, "%s: '%s' is not accepted; %s", shown, value, accepted);
 }
@@ -48,6 +51,7 @@ static bool read_int(const Option *option, const char *text, int64_t *number, ch
 static Status parse_int(const Use *use, const char *value) {
   int64_t number;
   char *end;
+  if (strcmp(value, "auto") == 0 && is_auto(use->option, (double)*(const int64_t *)use->option->target)) return STATUS_OK;
   if (!read_int(use->option, value, &number, &end) || *end) return refuse_number(use, value, "a whole number");
   *(int64_t *)use->option->target = number;
   return STATUS_OK;
@@ -56,6 +60,7 @@ static Status parse_int(const Use *use, const char *value) {
 static Status parse_real(const Use *use, const char *value) {
   const Option *option = use->option;
   char *end;
+  if (strcmp(value, "auto") == 0 && is_auto(option, *(const double *)option->target)) return STATUS_OK;
   double number = strtod(value, &end);
   bool well_formed = end != value && !strchr(" \t\n\v\f\r", value[0]);
   if (well_formed && *end == '%') {
@@ -366,9 +371,6 @@ Status options_parse(Option *options, int argc, char **argv, const char **positi
 /* ---- --help ---- */
 
 enum { HELP_COLUMN = 32 };
-
-/* A default that could not be given says that the program chooses. */
-static bool is_auto(const Option *option, double value) { return (option->min != 0 || option->max != 0) && value < option->min; }
 
 /* What an option holds before the command line is read; "" where there is nothing to say. */
 static void show_default(const Option *option, char *text, size_t room) {

@@ -36,7 +36,8 @@ typedef struct Option {
   OptionKind kind;
   const char *name; /* without the dashes */
   char letter;      /* short form or 0 */
-  void *target; /* holds the default; see OptionKind. A number below `min` is shown as "auto", a negative rate, time or size not at all */
+  void *target; /* holds the default; see OptionKind. A number below `min` is shown and accepted as "auto", a negative rate, time or size
+                   not at all */
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
   double min, max;     /* numbers only; min == max == 0 means any (finite) value */

@@ -88,6 +88,12 @@ bool block_status(Tape *tape, Status status) {
 
 /* ---- attention and what follows */
 
+/* Of class tokens towards what is quantised: rows that travel in full are not, and training would undo it. */
+static real class_bias(const BlockContext *context, const Tape *tape) {
+  const bool whole = context->exchange != NULL && context->exchange->whole_rows;
+  return whole || tape_learning(tape) ? 0 : (real)context->config->astra.class_bias;
+}
+
 Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                      const BlockWanted *wanted) {
   const ModelConfig *config = context->config;
@@ -104,7 +110,7 @@ Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKe
                               .lost_stride = each ? q->shape[0] * layout->remote : 0,
                               .queries = wanted->of_span,
                               .first_query = wanted->first,
-                              .first_bias = tape_learning(tape) ? 0 : (real)config->astra.class_bias}; /* training would undo it */
+                              .first_bias = class_bias(context, tape)};
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
 }
 

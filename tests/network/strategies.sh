@@ -8,6 +8,8 @@
 export XDG_CACHE_HOME=$work/cache
 make_checkpoint "$work/vit" vit-cifar 0
 make_checkpoint "$work/coded" vit-cifar 8 256 4
+sed -i 's/"astra": {/"astra": {"class_bias": -0.8,/' "$work/coded/config.json" # towards codes, of which these strategies send none
+grep -q class_bias "$work/coded/config.json" || report "no class bias"
 make_checkpoint "$work/gpt2" tiny-gpt2 0
 cp tests/golden/stories260K/tok512.bin "$work/gpt2/"
 llama=tests/golden/stories260K

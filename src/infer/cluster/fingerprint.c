@@ -52,20 +52,32 @@ static Status end(Digest *digest, uint64_t *number) {
 
 /* ---- models */
 
-/* Everything that affects the computation from pixels or ids to the last row. */
+/* Everything that affects the computation from pixels or ids to the last row, and that parameters do not show. The mean of the class
+ * tokens is the leader's alone. */
 static void add_config(Digest *digest, const ModelConfig *c) {
   const int most_groups = c->astra.groups > 0 ? config_rate_groups(c, config_rates(c) - 1) : 0; /* whichever rate is in use */
-  const int64_t facts[] = {c->kind,        c->width,
-                           c->blocks,      c->heads,
-                           c->kv_heads,    c->mlp,
-                           c->activation,  c->classes,
-                           c->image,       c->patch,
-                           c->channels,    c->vocabulary,
-                           c->tied,        c->context,
-                           c->rope.llama3, c->rope.original,
-                           most_groups,    c->astra.codebook_size,
-                           c->astra.site,  c->astra.class_token};
-  const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor};
+  const int64_t facts[] = {c->kind,
+                           c->width,
+                           c->blocks,
+                           c->heads,
+                           c->kv_heads,
+                           c->mlp,
+                           c->activation,
+                           c->classes,
+                           c->image,
+                           c->patch,
+                           c->channels,
+                           c->vocabulary,
+                           c->tied,
+                           c->context,
+                           c->rope.llama3,
+                           c->rope.original,
+                           most_groups,
+                           c->astra.codebook_size,
+                           c->astra.site,
+                           c->astra.class_token,
+                           c->astra.exact_first};
+  const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor, c->astra.class_bias};
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) add_number(digest, (uint64_t)facts[i]);
   for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) add_real(digest, reals[i]);
   for (int i = 0; i < 3; i++) add_real(digest, c->image_mean[i]), add_real(digest, c->image_std[i]);

@@ -172,6 +172,21 @@ static void wrong_numbers_are_told_the_range(void **state) {
   check_refused("--offset 9223372036854775808", "--offset", "a whole number");
 }
 
+/* The word that --help shows for such a default may be given, too; of an option with another default it is no number. */
+static void what_the_program_chooses_is_auto(void **state) {
+  (void)state;
+  int64_t steps = -1;
+  double rate = -1;
+  Option own[] = {{OPTION_INT, "warmup", 0, &steps, "STEPS", .min = 0, .max = 10, .help = "steps"},
+                  {OPTION_REAL, "rate", 0, &rate, "RATE", .min = 0, .max = 1, .help = "rate"},
+                  {.kind = OPTION_GROUP}};
+  char *line[] = {"program", "--warmup", "auto", "--rate=auto"};
+  assert_int_equal(options_parse(own, 4, line, positional, &count), STATUS_OK);
+  assert_true(steps == -1 && rate == -1 && own[0].given && own[1].given);
+  check_refused("--epochs auto", "--epochs: 'auto'", "from 1 to 1000");
+  check_refused("--lr auto", "--lr: 'auto'", "from 0 to 1");
+}
+
 static void wrong_ranges_are_refused(void **state) {
   (void)state;
   const char *const wrong[] = {"0-4", "8-2", "2-", "-2", "2-65", "2-4-6", "a-b", "2-4x", "2--4"};
@@ -333,6 +348,7 @@ int main(void) {
       cmocka_unit_test(the_rest_is_positional),
       cmocka_unit_test(earlier_spellings_are_accepted_and_not_listed),
       cmocka_unit_test(wrong_numbers_are_told_the_range),
+      cmocka_unit_test(what_the_program_chooses_is_auto),
       cmocka_unit_test(wrong_ranges_are_refused),
       cmocka_unit_test(lists_have_the_largest_number_first),
       cmocka_unit_test(wrong_choices_are_told_the_others),

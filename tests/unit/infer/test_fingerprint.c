@@ -40,6 +40,10 @@ static void equal_models_have_equal_numbers(void **state) {
   config.norm_eps *= 2;
   two = of_config(&config);
   assert_true(one.model != two.model && one.codebook == two.codebook);
+  config.norm_eps /= 2;
+  config.astra.class_bias = -0.8; /* of attention on every device */
+  two = of_config(&config);
+  assert_true(one.model != two.model && one.codebook == two.codebook);
   config_release(&config);
 }
 

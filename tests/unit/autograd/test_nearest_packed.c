@@ -145,8 +145,32 @@ static void a_row_decides_alone(void **state) {
   }
 }
 
+/* 20 words are two chunks of 16, of which the second is filled up. Words in pairs on both sides of a mean far from the origin, rows near
+ * that mean: what fills up, which is zero, lies where all scores of words are low. */
+static void what_fills_a_chunk_is_never_nearest(void **state) {
+  (void)state;
+  packed();
+  Rng rng;
+  rng_init(&rng, 4, 4);
+  Sample s = sample_new(20, 16384);
+  for (int64_t k = 0; k < s.k; k++) {
+    double sum = 0;
+    for (int64_t i = 0; i < s.d; i++) {
+      real *word = &s.words[k * s.d + i];
+      *word = k % 2 == 1 ? -2 - word[-s.d] : rng_below(&rng, 2) == 1 ? 0 : -2;
+      sum += (double)*word * (double)*word;
+    }
+    s.half_norm[k] = (real)(0.5 * sum);
+  }
+  for (int64_t row = 0; row < ROWS; row++)
+    for (int64_t i = 0; i < s.d; i++) s.x[row * s.ldx + i] = -1 + (real)0.05 * (s.words[row % s.k * s.d + i] + 1);
+  search(&s, ROWS);
+  for (int64_t row = 0; row < ROWS; row++) assert_int_equal(s.codes[2 * row], row % s.k);
+  sample_free(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(equal_to_float_in_narrow_groups), cmocka_unit_test(nearest_in_wide_groups),
-                                     cmocka_unit_test(a_row_decides_alone)};
+                                     cmocka_unit_test(a_row_decides_alone), cmocka_unit_test(what_fills_a_chunk_is_never_nearest)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

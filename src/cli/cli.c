@@ -88,7 +88,7 @@ Status cli_check_kernels(const char *backend) {
 }
 
 void cli_commands_help(const CliCommand *const *commands, FILE *stream) {
-  for (; *commands; commands++) fprintf(stream, "  %-10s %s\n", (*commands)->name, (*commands)->about);
+  for (; *commands; commands++) fprintf(stream, "  %-12s %s\n", (*commands)->name, (*commands)->about);
 }
 
 static Status cli_no_command(const CliProgram *program, const char *given) {
@@ -110,6 +110,11 @@ static Status cli_flush(Status status) {
   return status;
 }
 
+static int say_version(const CliProgram *program) {
+  printf("%s %s\n", program->name, CLI_VERSION);
+  return cli_finish(cli_flush(STATUS_OK));
+}
+
 int cli_run(int argc, char **argv, const CliProgram *program) {
   const char *word = argc > 1 ? argv[1] : NULL;
   Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}}; /* without rows no option takes a value */
@@ -118,11 +123,12 @@ int cli_run(int argc, char **argv, const CliProgram *program) {
   for (const CliCommand *const *command = program->commands; word && command && *command; command++) {
     if (strcmp((*command)->name, word) != 0) continue;
     cli_command = (*command)->name;
+    if (argc == 3 && options_asked(table, 2, argv + 1) == 'V') return say_version(program);
     return cli_finish(cli_flush((*command)->run(argc - 1, argv + 1)));
   }
   if (program->table) program->table(table);
   char asked = options_asked(table, argc, argv);
-  if (asked == 'V') printf("%s %s\n", program->name, CLI_VERSION);
+  if (asked == 'V') return say_version(program);
   if (asked == 'h') program->help(stdout);
   if (asked) return cli_finish(cli_flush(STATUS_OK));
   /* A word in place of a command that no file is called, where files may stand as well. */

@@ -494,7 +494,12 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
 /* ---- the model */
 
 static Status load_config(const PlanCommand *command, ModelConfig *config) {
-  if (command->model) return config_preset(config, command->model, CLASSES);
+  if (command->model) {
+    const Status known = config_preset(config, command->model, CLASSES);
+    return known != STATUS_NOT_FOUND ? known
+                                     : status_set(known, "--model %s: known are %s; a checkpoint is named with --checkpoint",
+                                                  command->model, config_preset_names());
+  }
   if (checkpoint_is_path(command->checkpoint)) return config_load(config, command->checkpoint);
   char *directory = NULL;
   if (strchr(command->checkpoint, '/'))

@@ -111,6 +111,7 @@ static double milliseconds(const KvTables *tables, bool product) { return 1e3 * 
 static void tell_tables(const Weights *weights) {
   const KvTables *tables = weights->keys;
   const int groups = weights->config->astra.groups;
+  if (weights->config->astra.prediction) return; /* there never are any */
   if (kv_tables_seconds(tables, true, ROWS) <= 0) {
     log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
     return;

@@ -228,7 +228,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {CLUSTERS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"}},
       {CLUSTERS,
        {OPTION_CHOICE, "on-failure", 0, &s->on_failure, .choices = "abort|rerun|mask|auto",
-        .help = "when a device fails; auto: rerun with --peers, else abort"}},
+        .help = "when a device fails; auto: rerun with --peers and for a service, else abort"}},
       {RUNS,
        {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .min = 0, .max = 86400,
         .help = "time limit per request, retries included; 0: none"}},

@@ -20,7 +20,7 @@ for program in "$bin"/astra-*; do
   name=$(basename "$program")
   [ -x "$program" ] && [ -f "$pages/../../src/cli/$name.c" ] || continue
   check "$name"
-  for command in $("$program" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z]*\)  .*/\1/p'); do check "$name" "$command"; done
+  for command in $("$program" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p'); do check "$name" "$command"; done
 done
 # Each command of astra-infer has an entry of its own (.TP or .TQ before its name).
 for command in generate eval selftest worker plan keygen; do

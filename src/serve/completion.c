@@ -531,6 +531,17 @@ static Status encode(Completion *c, const char **code) {
   return STATUS_OK;
 }
 
+/* Devices would refuse these, and be taken for faulty. */
+static Status check_biases(const Completion *c) {
+  const Sampling *s = &c->asked.sampling;
+  const int64_t count = c->model->vocabulary->count;
+  for (int i = 0; i < s->biases; i++)
+    if (s->bias[i].id >= count)
+      return status_set(STATUS_BAD_VALUE, "logit_bias: there is no token %d; the vocabulary has %lld", (int)s->bias[i].id,
+                        (long long)count);
+  return STATUS_OK;
+}
+
 /* What the engine does with each prompt, and a job for each of its texts. */
 static Status make_jobs(Completion *c) {
   const Vocabulary *v = c->model->vocabulary;
@@ -591,6 +602,8 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
     else if (status != STATUS_OK)
       service_refuse(service, request, c->model, status, chat ? "messages" : "prompt");
   }
+  if (c->model && status == STATUS_OK && (status = check_biases(c)) != STATUS_OK)
+    service_refuse(service, request, c->model, status, "logit_bias");
   if (!c->model || status != STATUS_OK) {
     release(c);
     return;

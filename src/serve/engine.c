@@ -580,6 +580,11 @@ static Status check_text(const Engine *engine, const EngineJob *job) {
       return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)job->ids[i], (long long)i,
                         (long long)vocabulary);
   }
+  for (int i = 0; i < job->sampling.biases; i++) {
+    if (job->sampling.bias[i].id < 0 || job->sampling.bias[i].id >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "a bias for id %d; the model's vocabulary has %lld tokens", (int)job->sampling.bias[i].id,
+                        (long long)vocabulary);
+  }
   return STATUS_OK;
 }
 

@@ -522,12 +522,17 @@ static void take_found(Engine *engine) {
   free(found);
 }
 
+/* For the leader: answers that are to come, and sequences that nobody wants any more, of which devices have to be told. */
+static bool leader_has_work(const Engine *engine) {
+  return leader_under_way(engine->leader) > 0 || leader_sequences_held(engine->leader) > 0;
+}
+
 /* Until the end, or until there is something to do; meanwhile devices may leave and come back. false: the end. */
 static bool wait_for_work(Engine *engine) {
   enum { WATCH_NANOSECONDS = 250000000 };
   uint64_t woken;
   pthread_mutex_lock(&engine->lock);
-  while (!engine->queue && engine->count == 0 && (leader_under_way(engine->leader) == 0 || engine->failure[0]) && !engine->stop) {
+  while (!engine->queue && engine->count == 0 && (!leader_has_work(engine) || engine->failure[0]) && !engine->stop) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += WATCH_NANOSECONDS;

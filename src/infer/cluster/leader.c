@@ -460,6 +460,8 @@ bool leader_is_here(const Leader *leader, int device) {
   return leader->membership.devices[device].state == DEVICE_READY && leader->membership.devices[device].node >= 0;
 }
 
+int leader_sequences_held(const Leader *leader) { return leader->sequences.count; }
+
 int leader_sequences_on(const Leader *leader, int device) {
   int count = 0;
   for (int i = 0; i < leader->sequences.count; i++) {

@@ -138,6 +138,8 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
                              uint32_t *number);
 void leader_sequence_stop(Leader *leader, uint32_t number); /* no more of its tokens are reported; ignored where it is over */
 int leader_sequences_on(const Leader *leader, int device);
+/* Over all devices; those that have been stopped count until their devices could be told: polls go on until there are none. */
+int leader_sequences_held(const Leader *leader);
 bool leader_is_here(const Leader *leader, int device); /* takes part */
 
 /* Waits for tokens, for `seconds` at most and until `also` can be read (-1: none), and reports them. *lost: devices have failed or come

@@ -86,6 +86,12 @@ typedef struct LeaderSequence {
   int32_t chain[SPECULATION_CHAIN];
 } LeaderSequence;
 
+/* STOPs of a device's connection, which keeps pointers to what it has not sent yet: no more than it queues. */
+typedef struct StopRing {
+  uint8_t message[CONNECTION_QUEUE][WIRE_HEADER];
+  unsigned next;
+} StopRing;
+
 typedef struct LeaderSequences {
   LeaderSequence *list; /* [devices * sequences + LEADER_DEPTH] those that are over, but not here, are besides */
   int count;
@@ -96,10 +102,9 @@ typedef struct LeaderSequences {
   bool lost;              /* the epoch has ended since the last poll */
   bool waits;             /* something is waited for: */
   IdleTimeout idle;
-  uint8_t **messages;                              /* [devices] WIRE_DECODED */
-  uint8_t **drafts;                                /* [devices] a DRAFT or DRAFTED; sent while nothing else is queued */
-  uint8_t (*stops)[CONNECTION_QUEUE][WIRE_HEADER]; /* [devices] */
-  unsigned stop;
+  uint8_t **messages; /* [devices] WIRE_DECODED */
+  uint8_t **drafts;   /* [devices] a DRAFT or DRAFTED; sent while nothing else is queued */
+  StopRing *stops;    /* [devices] */
 } LeaderSequences;
 
 struct Leader {

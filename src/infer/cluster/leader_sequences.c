@@ -182,7 +182,8 @@ Status leader_sequences_tell(Leader *leader) {
     LeaderSequence *sequence = &q->list[i];
     Connection *connection = leader->epoch.connections[sequence->node];
     if (!sequence->unwanted || !sequence->here || connection_queued(connection) > CONNECTION_QUEUE / 2) continue;
-    uint8_t *message = q->stops[leader->epoch.device_of[sequence->node]][q->stop++ % CONNECTION_QUEUE];
+    StopRing *ring = &q->stops[leader->epoch.device_of[sequence->node]];
+    uint8_t *message = ring->message[ring->next++ % CONNECTION_QUEUE];
     wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = sequence->number}, message);
     TRY(connection_send(connection, message, WIRE_HEADER));
     leader_sequences_end(leader, sequence);

@@ -378,6 +378,39 @@ static void one_is_stopped(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* More at a time than a connection queues, of which the first and the last are of one device. */
+static void each_is_told_to_stop(void **state) {
+  static const int nodes[] = {0, 1, 1, 1, 2, 2, 2, 0, 0};
+  enum { COUNT = sizeof nodes / sizeof *nodes };
+  Fixture f;
+  bool told[COUNT] = {false};
+  (void)state;
+  assert_true((int)COUNT > (int)CONNECTION_QUEUE);
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  start(&f, NODES, NULL);
+  LeaderSequences *q = &f.leader->sequences;
+  for (uint32_t i = 0; i < COUNT; i++)
+    q->list[q->count++] = (LeaderSequence){.number = 1 + i, .node = nodes[i], .here = true, .unwanted = true};
+  assert_int_equal(leader_sequences_held(f.leader), COUNT);
+  assert_int_equal(leader_sequences_tell(f.leader), STATUS_OK);
+  assert_int_equal(leader_sequences_held(f.leader), 0);
+  for (int node = 0; node < NODES; node++) {
+    const Connection *c = f.leader->epoch.connections[node];
+    assert_int_equal(c->queued, COUNT / NODES);
+    for (int i = 0; i < c->queued; i++) {
+      WireHeader header;
+      assert_int_equal(wire_parse(c->queue[(c->first + i) % CONNECTION_QUEUE].bytes, 0, &header), STATUS_OK);
+      assert_int_equal(header.kind, WIRE_STOP);
+      assert_in_range(header.request, 1, COUNT);
+      assert_int_equal(nodes[header.request - 1], node);
+      assert_false(told[header.request - 1]);
+      told[header.request - 1] = true;
+    }
+  }
+  stop(&f);
+  sample_fixture_close(&f.base);
+}
+
 static void a_death_loses_them_once(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -467,6 +500,7 @@ int main(void) {
       cmocka_unit_test(on_one_device),
       cmocka_unit_test(drafts_change_no_text),
       cmocka_unit_test(one_is_stopped),
+      cmocka_unit_test(each_is_told_to_stop),
       cmocka_unit_test(a_death_loses_them_once),
       cmocka_unit_test(an_idle_device_drafts),
       cmocka_unit_test(a_text_that_cannot_be_computed_ends_alone),

@@ -210,11 +210,13 @@ static bool is_temporary(const char *name) {
 
 /* Removes the file unless somebody writes it; its bytes, or -1. */
 static int64_t remove_abandoned(int directory, const char *name) {
-  struct stat info;
+  struct stat info, now;
   int64_t bytes = -1;
   int file = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return -1;
-  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0 && unlinkat(directory, name, 0) == 0)
+  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0 &&
+      fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_dev == info.st_dev && now.st_ino == info.st_ino &&
+      unlinkat(directory, name, 0) == 0) /* another may have the name now */
     bytes = (int64_t)info.st_size;
   close(file);
   return bytes;

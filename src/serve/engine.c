@@ -50,6 +50,7 @@ struct Engine {
   pthread_mutex_t lock;   /* of everything below */
   pthread_cond_t changed; /* a job has come, or the end */
   Job *queue, **last;     /* waiting, oldest first */
+  Job *starting;          /* a text on its way from the one to the other, or back; NULL: none */
   Job **running;          /* [places] texts on devices; or the one request of images */
   int count, places;
   Pace pace[WIRE_NODES]; /* the thread's alone */
@@ -170,6 +171,7 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   for (int i = 0; i < engine->count; i++) {
     if (engine->running[i] == job) engine->running[i] = engine->running[--engine->count];
   }
+  if (engine->starting == job) engine->starting = NULL;
   if (end == ENGINE_FAILED || end == ENGINE_DESERTED)
     s->failed++;
   else if (end == ENGINE_CANCELLED)
@@ -453,6 +455,7 @@ static bool start_text(Engine *engine, Job *job) {
   Status status = start_sequence(engine, job);
   if (status == STATUS_BUSY) return false;
   pthread_mutex_lock(&engine->lock);
+  engine->starting = NULL;
   engine->running[engine->count++] = job;
   if (job->started <= 0) engine->state.prompt_tokens += (uint64_t)job->job.count;
   pthread_mutex_unlock(&engine->lock);
@@ -475,6 +478,7 @@ static Job *take_first(Engine *engine) {
 
 static void put_back(Engine *engine, Job *job) {
   pthread_mutex_lock(&engine->lock);
+  engine->starting = NULL;
   job->next = engine->queue;
   if (!engine->queue) engine->last = &job->next;
   engine->queue = job;
@@ -487,7 +491,9 @@ static bool take_up(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
   Job *job = engine->queue ? take_first(engine) : NULL;
   const bool unwanted = job && (job->cancelled || engine->stop), gone = engine->failure[0] != 0;
-  if (job && !job->text && !unwanted && !gone) engine->running[engine->count++] = job;
+  const bool taken = job && !unwanted && !gone;
+  if (taken && !job->text) engine->running[engine->count++] = job;
+  if (taken && job->text) engine->starting = job;
   pthread_mutex_unlock(&engine->lock);
   if (!job) return false;
   if (unwanted) {
@@ -689,6 +695,7 @@ void engine_cancel(Engine *engine, uint64_t ticket) {
   for (int i = 0; !found && i < engine->count; i++) {
     if (engine->running[i]->ticket == ticket) engine->running[i]->cancelled = true;
   }
+  if (engine->starting && engine->starting->ticket == ticket) engine->starting->cancelled = true;
   wake(engine);
   pthread_mutex_unlock(&engine->lock);
 }

@@ -126,7 +126,7 @@ static Status call_macro(JinjaRun *run, const JinjaNode *macro, const JinjaArgum
     TRY(set_variable(run, &scope, parameter->text, bound));
   }
   if (used < count)
-    return jinja_fail(run, STATUS_BAD_VALUE, "the macro \"%.*s\" does not take these arguments", (int)(macro->text.size % 100),
+    return jinja_fail(run, STATUS_BAD_VALUE, "the macro \"%.*s\" does not take these arguments", jinja_shown(macro->text),
                       macro->text.bytes);
   run->scope = &scope;
   TRY(execute(run, macro->list));
@@ -157,9 +157,9 @@ static Status evaluate_call(JinjaRun *run, const JinjaNode *node, JinjaValue *va
   if (callee.kind == JINJA_MACRO) return call_macro(run, callee.macro, arguments, count, value);
   if (node->a->kind == NODE_ATTRIBUTE)
     return jinja_fail(run, STATUS_UNSUPPORTED, "%s has no method \"%.*s\" that is supported", jinja_kind_name(self.kind),
-                      (int)(node->a->text.size % 100), node->a->text.bytes);
+                      jinja_shown(node->a->text), node->a->text.bytes);
   if (callee.kind == JINJA_UNDEFINED)
-    return jinja_fail(run, STATUS_UNSUPPORTED, "there is no function \"%.*s\"", (int)(callee.text.size % 100), callee.text.bytes);
+    return jinja_fail(run, STATUS_UNSUPPORTED, "there is no function \"%.*s\"", jinja_shown(callee.text), callee.text.bytes);
   return jinja_fail(run, STATUS_BAD_VALUE, "%s is called like a function", jinja_kind_name(callee.kind));
 }
 

@@ -483,7 +483,7 @@ static Status choose(JinjaRun *run, const JinjaCall *call, bool by_attribute, bo
     JinjaText text = {"", 0};
     TRY(want_text(run, name, &text));
     if (!(test = jinja_builtin(JINJA_TESTS, text)))
-      return jinja_fail(run, STATUS_UNSUPPORTED, "the test \"%.*s\" is not supported", (int)(text.size % 100), text.bytes);
+      return jinja_fail(run, STATUS_UNSUPPORTED, "the test \"%.*s\" is not supported", jinja_shown(text), text.bytes);
   }
   TRY(jinja_items(run, &call->self, &items));
   TRY(jinja_list_new(run, items.count, result));
@@ -573,7 +573,7 @@ static Status function_range(JinjaRun *run, const JinjaCall *call, JinjaValue *r
   if (exact > RANGE_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "a range of more than %d numbers", (int)RANGE_MAX);
   size_t count = exact > 0 ? (size_t)exact + ((double)(size_t)exact < exact) : 0;
   TRY(jinja_list_new(run, count, result));
-  for (size_t i = 0; i < count; i++) result->list->items[i] = jinja_integer(from + (int64_t)i * step);
+  for (size_t i = 0; i < count; i++) result->list->items[i] = jinja_integer((int64_t)((uint64_t)from + (uint64_t)i * (uint64_t)step));
   return STATUS_OK;
 }
 

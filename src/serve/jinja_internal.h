@@ -70,6 +70,9 @@ static inline bool jinja_text_is(JinjaText text, const char *word) {
 }
 static inline bool jinja_text_equal(JinjaText a, JinjaText b) { return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0; }
 
+/* Bytes of a name that a message shows, as the precision of %.*s. */
+static inline int jinja_shown(JinjaText text) { return text.size < 100 ? (int)text.size : 100; }
+
 /* Bytes of the character at text[at]; a byte that belongs to no character of UTF-8 counts as one. */
 static inline size_t jinja_character(JinjaText text, size_t at) {
   size_t size = utf8_size(text.bytes + at, text.size - at);

@@ -179,8 +179,8 @@ Status jinja_items(JinjaRun *run, const JinjaValue *value, JinjaList *items) {
 Status jinja_attribute(JinjaRun *run, const JinjaValue *value, JinjaText name, JinjaValue *result) {
   *result = jinja_undefined(name);
   if (value->kind == JINJA_UNDEFINED)
-    return jinja_fail(run, STATUS_BAD_VALUE, "\"%.*s\" is undefined, so it has no \"%.*s\"", (int)(value->text.size % 200),
-                      value->text.bytes, (int)(name.size % 200), name.bytes);
+    return jinja_fail(run, STATUS_BAD_VALUE, "\"%.*s\" is undefined, so it has no \"%.*s\"", jinja_shown(value->text), value->text.bytes,
+                      jinja_shown(name), name.bytes);
   if (value->kind != JINJA_MAP) return STATUS_OK;
   const JinjaValue *found;
   TRY(jinja_map_find(run, value->map, name, &found));

@@ -1,6 +1,7 @@
 /* See service.h. */
 #include "serve/service.h"
 #include "base/clock.h"
+#include "base/printable.h"
 #include "serve/completion_request.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +27,15 @@ const ServiceModel *service_find(Service *service, HttpRequest *request, const c
     if ((model->vocabulary != NULL) == texts) return model;
     other = model;
   }
+  char *shown = name ? printable_excerpt(name, strlen(name), 100) : NULL; /* a part of a character would spoil the answer */
   if (!name)
     http_reply_error(request, 404, "model", "model_not_found", "%s is served by no checkpoint here", wanted);
   else if (other)
-    http_reply_error(request, 400, "model", "model_not_found", "%.100s is not %s", name, wanted);
+    http_reply_error(request, 400, "model", "model_not_found", "%s is not %s", shown ? shown : "it", wanted);
   else
-    http_reply_error(request, 404, "model", "model_not_found", "there is no model %.100s here; /v1/models lists those there are", name);
+    http_reply_error(request, 404, "model", "model_not_found", "there is no model %s here; /v1/models lists those there are",
+                     shown ? shown : "of that name");
+  free(shown);
   return NULL;
 }
 

@@ -4,6 +4,7 @@
 # either side is noticed; several at a time; and a directory that is something else is left alone.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" tiny 4 50 2
+mkfifo "$work/model/pipe.json" # is no file to be sent, and whoever opened it would wait
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 key=(--key-file "$work/key")
 for i in 1 2; do make_picture "$work/$i.ppm" 16; done

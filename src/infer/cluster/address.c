@@ -122,8 +122,9 @@ static bool is_stale(const struct sockaddr_un *path) {
   struct stat file;
   if (lstat(path->sun_path, &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
   int fd = open_socket(AF_UNIX);
-  bool alive = fd >= 0 && (connect(fd, (const struct sockaddr *)path, sizeof *path) == 0 || errno != ECONNREFUSED);
-  if (fd >= 0) close(fd);
+  if (fd < 0) return false; /* not known */
+  const bool alive = connect(fd, (const struct sockaddr *)path, sizeof *path) == 0 || errno != ECONNREFUSED;
+  close(fd);
   return !alive;
 }
 

@@ -294,7 +294,10 @@ static Status fetch(Fetch *f) {
   if (f->folder < 0) return status_set(STATUS_IO, "%s: %s", f->partial, strerror(errno));
   TRY(send_message(f, f->last, (WireHeader){.kind = WIRE_FETCH}));
   while (!f->offered) TRY(step(f));
-  while (flock(f->folder, LOCK_EX | LOCK_NB) != 0) TRY(step(f)); /* another process fetches into the folder */
+  while (flock(f->folder, LOCK_EX | LOCK_NB) != 0) { /* another process fetches into the folder */
+    if (errno != EWOULDBLOCK && errno != EINTR) return status_set(STATUS_IO, "%s: cannot be locked: %s", f->partial, strerror(errno));
+    TRY(step(f));
+  }
   TRY(checkpoint_fetch_find(directory, &earlier));
   if (earlier) { /* it has completed it */
     free(earlier);

@@ -102,7 +102,7 @@ typedef struct Listing {
 static Status add_file(OfferCatalogue *catalogue, const char *path, const char *name, Pulse *pulse, void *context) {
   OfferList *list = &catalogue->list;
   struct stat facts;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
   if (fd < 0) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
   bool is_file = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
   if (!is_file || list->count == OFFER_FILES) {

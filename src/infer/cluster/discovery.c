@@ -149,7 +149,8 @@ static void run_announcer(const Announcement *what, int told) {
   Announcer a = {.what = what, .told = told};
   char name[NAME] = "";
   size_t length = strnlen(what->name, NAME - 1);
-  while (length > 0 && length == NAME - 1 && ((unsigned char)what->name[length] & 0xc0) == 0x80) length--; /* no part of a character */
+  const bool cut = length == NAME - 1; /* then no part of a character is left at the end */
+  while (cut && length > 0 && ((unsigned char)what->name[length] & 0xc0) == 0x80) length--;
   memcpy(name, what->name, length);
   choose_interface(&a);
   a.name = avahi_strdup(length ? name : "astra");

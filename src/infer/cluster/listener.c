@@ -27,6 +27,7 @@ static const double caller_seconds = 5, handshake_seconds = 10; /* time limits *
 static const double busy_seconds = 1, refused_seconds = 2;      /* between two BUSY messages; before a refused leader is closed */
 static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two checks of what is due; of a session that ends */
 static const double full_seconds = 1;                           /* before the next accept, when descriptors have run out */
+static const double unread_seconds = 30;                        /* before a waiting leader that does not read is closed */
 
 /* ---- the event loop (epoll): level triggered, no timers: a step says how long it may wait. A watch must stay where it is while it is on
  * the loop. A callback may unwatch and release any watch, its own and others of the same step as well */
@@ -444,10 +445,16 @@ static Pending *find_pending(Listener *l, PendingState state) {
   return first;
 }
 
-/* Serves the first waiting leader if no session runs. A message to it must be sent completely before, or its TLS stream would break. */
+/* Serves the first waiting leader if no session runs, of those that have read what was sent to them: a message must be sent completely
+ * before, or its TLS stream would break. */
 static void call_next(Listener *l) {
-  Pending *next = l->served.pid || l->fetched ? NULL : find_pending(l, PENDING_WAITS);
-  if (next && next->sent == next->size) start_session(l, next);
+  Pending *next = NULL;
+  for (int i = 0; i < MAX_PENDING && !l->served.pid && !l->fetched; i++) {
+    Pending *pending = &l->pending[i];
+    const bool ready = pending->state == PENDING_WAITS && pending->sent == pending->size;
+    if (ready && (!next || pending->turn < next->turn)) next = pending;
+  }
+  if (next) start_session(l, next);
 }
 
 /* A handshake is done: the leader is served, queued, or refused. */
@@ -456,7 +463,11 @@ static void admit(Listener *l, Pending *handshake) {
   if (!pending) pending = find_pending(l, PENDING_REFUSED); /* it was told already; there are more slots than leaders may wait */
   int waiting = 0;
   for (int i = 0; i < MAX_PENDING; i++) waiting += l->pending[i].state == PENDING_WAITS;
-  bool room = !l->served.pid || waiting < l->options->queue;
+  bool room = waiting < l->options->queue || (!l->served.pid && waiting == 0);
+  if (!pending) { /* as many wait as there are slots */
+    drop_pending(l, handshake);
+    return;
+  }
   if (pending->state == PENDING_REFUSED) drop_pending(l, pending);
   memcpy(pending->caller, handshake->caller, sizeof pending->caller);
   memcpy(pending->session, handshake->session, HELLO_SESSION);
@@ -514,6 +525,7 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   address_caller(fd, handshake->caller);
   address_limit_silence(fd, true);
   Status status = connection_tls(&handshake->connection, fd, CONNECTION_ANSWERS, l->options->key);
+  if (status == STATUS_OK) handshake->connection->limited = true; /* until it is sent a message */
   if (status == STATUS_OK) status = loop_watch(&l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
   if (status == STATUS_OK) {
     handshake_ready(handshake, POLLIN); /* its first bytes may have come with the HELLO */
@@ -662,7 +674,8 @@ static Status tick(Listener *l) {
   }
   for (int i = 0; i < MAX_PENDING; i++) {
     Pending *pending = &l->pending[i];
-    if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
+    const bool deaf = pending->state == PENDING_WAITS && pending->sent < pending->size && now > pending->until + unread_seconds;
+    if (deaf || (pending->state == PENDING_REFUSED && now > pending->until)) drop_pending(l, pending);
     if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
     make_busy(pending, place_of(l, pending));
     pending->until = now + busy_seconds;

@@ -245,7 +245,8 @@ static Status step_handshake(Membership *membership, int m) {
     /* A worker serves one connection at a time: a second one would wait for the first forever. */
     for (int b = membership->cluster->local; b < membership->count && status == STATUS_OK; b++) {
       const Address *other = &membership->devices[b].reached, *own = &device->reached;
-      if (b != m && other->on_disk == own->on_disk && other->port == own->port && strcmp(other->name, own->name) == 0)
+      if (b != m && connection_is_open(&membership->devices[b].connection) && other->on_disk == own->on_disk && other->port == own->port &&
+          strcmp(other->name, own->name) == 0)
         status = status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", b, address_text(own, text));
     }
   }

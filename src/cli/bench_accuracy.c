@@ -568,6 +568,7 @@ static Status run_accuracy(int argc, char **argv) {
   TRY(cli_parse(options, argc, argv));
   if (c.list && (c.choice.rows || c.dry_run))
     return status_set(STATUS_BAD_USAGE, "--list cannot be combined with --%s", c.choice.rows ? "rows" : "dry-run");
+  if (c.dry_run && c.json) return status_set(STATUS_BAD_USAGE, "--dry-run prints command lines: it cannot be combined with --json");
   if (c.list) return list_experiments(&c.choice, c.json);
   if (c.choice.name == NULL)
     return status_set(STATUS_BAD_USAGE,

@@ -560,15 +560,15 @@ static InferKind kind_of(const InferRun *run) {
 
 static const struct {
   const char *name, *takes;
-} kinds[] = {[INFER_KIND_IMAGES] = {"a model that classifies images", "images, or to eval a data set of them"},
+} kinds[] = {[INFER_KIND_IMAGES] = {"a model that classifies images", "images, or astra-infer eval a data set of them"},
              [INFER_KIND_TEXTS] = {"a model that classifies texts",
-                                   "--text TEXT, or to eval a data set of texts with classes (sst2:DIR, tsv:FILE...)"},
-             [INFER_KIND_LANGUAGE] = {"a language model", "--prompt TEXT, or to eval --dataset text:PATH"}};
+                                   "--text TEXT, or astra-infer eval a data set of texts with classes (sst2:DIR, tsv:FILE...)"},
+             [INFER_KIND_LANGUAGE] = {"a language model", "--prompt TEXT, or astra-infer eval --dataset text:PATH"}};
 
 Status infer_run_require(const InferRun *run, InferKind kind) {
   InferKind own = kind_of(run);
   if (own == kind) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is %s: give it %s", run->directory, kinds[own].name, kinds[own].takes);
+  return status_set(STATUS_BAD_USAGE, "%s is %s: give astra-infer %s", run->directory, kinds[own].name, kinds[own].takes);
 }
 
 Status infer_run_require_options(const InferSettings *s, const InferRun *run) {

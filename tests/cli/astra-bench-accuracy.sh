@@ -116,6 +116,7 @@ experiment "" | sed 's/"figure": "top1"/"evaluation": "astra-kmeans eval", "figu
 expect "another evaluation" 0 --table ./evaluation.json --seeds 3 --dry-run; out "^astra-kmeans eval --codebooks runs/evaluation/seed-3/G=4 "
 ! grep -q -e "^astra-kmeans.*--per-sample" "$work/out" || report "an option that astra-kmeans does not have"
 
+expect "dry run as JSON" 2 --table ./small.json --dry-run --json; err "cannot be combined with --json"
 expect "dry run" 0 --table ./small.json --dry-run; silent err
 [ "$(grep -c '^astra-train' "$work/out")" = 6 ] && [ "$(grep -c '^astra-infer eval' "$work/out")" = 6 ] || report "not six trainings and evaluations"
 out "^astra-train .*--groups 4 .*--model runs/small/seed-5/plain .*--seed 5 .*--out runs/small/seed-5/G=4 "

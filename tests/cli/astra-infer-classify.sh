@@ -110,9 +110,9 @@ err "warning: 1 of 2 texts are longer than the context of 6 tokens; their ends a
 expect "eval of a shorter context" 0 eval -c model -d tsv:table.tsv --context 4 --json; holds '.longest == 4 and .cut > 5'
 
 # ---- what is refused
-expect "prompt for a classifier" 2 -c model -p A; err "is a model that classifies texts: give it --text TEXT"; silent out
-expect "text for a language model" 2 -c "$stories" --text A; err "is a language model: give it --prompt TEXT"; silent out
-expect "pictures for a classifier" 2 -c model x.png; err "classifies texts: give it --text"
+expect "prompt for a classifier" 2 -c model -p A; err "is a model that classifies texts: give astra-infer --text TEXT"; silent out
+expect "text for a language model" 2 -c "$stories" --text A; err "is a language model: give astra-infer --prompt TEXT"; silent out
+expect "pictures for a classifier" 2 -c model x.png; err "classifies texts: give astra-infer --text"
 expect "perplexity of a classifier" 2 eval -c model -d text:table.tsv; err "classifies texts"
 expect "classes for a language model" 2 eval -c "$stories" -d tsv:table.tsv; err "is a language model"
 expect "an option of prompts" 2 -c model --text A --max-new-tokens 3; err "--max-new-tokens is for a language model; model is a model that classifies texts"

@@ -175,8 +175,8 @@ expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
 expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
 expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
 expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies images"
-expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it --prompt TEXT, or to eval --dataset text:PATH"
-expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "is a language model: give it"
+expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give astra-infer --prompt TEXT, or astra-infer eval --dataset text:PATH"
+expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "is a language model: give astra-infer"
 
 # ---- a byte-level tokenizer, which has an end of text and no begin
 mkdir "$work/bpe" && cp "$work/gpt2/"*.safetensors "$work/gpt2/config.json" "$work/bpe/"

@@ -124,6 +124,9 @@ static void look_at(const Http *http, HttpLink *link, double now) {
   if ((link->phase != HTTP_ANSWER && !cut_off) || !request) return;
   bool over = atomic_load(&http->expired) || (o->request_seconds > 0 && now - request->begun > o->request_seconds);
   bool late = over && !atomic_exchange(&request->late, true);
+  /* Its handler has had its say; who takes a byte of it now and then would keep it and the connection for ever. */
+  const double long_over = o->request_seconds + o->stall_seconds;
+  if (o->request_seconds > 0 && link->phase == HTTP_ANSWER && now - request->begun > long_over) shutdown(link->fd, SHUT_RDWR);
   bool gone = (atomic_load(&http->stopping) || cut_off || client_gone(link->fd)) && !atomic_exchange(&request->gone, true);
   if (late || gone) http_wake(request);
 }

@@ -42,7 +42,7 @@ typedef struct HttpOptions {
   double head_seconds;              /* for the head of a request, and between two requests of a connection */
   double body_seconds;              /* for its body */
   double stall_seconds;             /* in which a client takes nothing of its answer */
-  double request_seconds;           /* for an answer, its stream included; 0: any (http_late) */
+  double request_seconds;           /* for an answer, its stream included (http_late); stall_seconds later it is cut off; 0: any */
   const char *certificate, *secret; /* of TLS, as PEM; NULL: without */
   const char *cors;                 /* the origin whose pages may use the service, or "*"; NULL: none */
   FILE *log;                        /* a line of JSON for each request; NULL: none */

@@ -331,6 +331,22 @@ static void ends_readers_that_stall(void **state) {
   finish(f);
 }
 
+static void stall_late(HttpOptions *options) { options->stall_seconds = 2, options->request_seconds = 0.3; }
+
+/* A little now and then is no stall, but it does not last for ever. */
+static void ends_readers_that_dawdle(void **state) {
+  (void)state;
+  Fixture *f = start(stall_late, NULL, 0);
+  int fd = client_connect(f->port, 65536), reads = 0;
+  char piece[16384];
+  client_send(fd, "GET /numbers?endless=1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (recv(fd, piece, sizeof piece, 0) > 0 && ++reads < 500 && atomic_load(&f->closed) == 0) client_sleep(0.02);
+  assert_in_range(reads, 5, 499);
+  wait_until(&f->closed, 1);
+  close(fd);
+  finish(f);
+}
+
 static void limit_connections(HttpOptions *options) { options->per_address = 4, options->threads = 1; }
 
 static void limits_connections(void **state) {
@@ -578,6 +594,7 @@ int main(void) {
                                      cmocka_unit_test(ends_slow_requests),
                                      cmocka_unit_test(notices_requests_that_end_early),
                                      cmocka_unit_test(ends_readers_that_stall),
+                                     cmocka_unit_test(ends_readers_that_dawdle),
                                      cmocka_unit_test(limits_connections),
                                      cmocka_unit_test(closes_idle_connections),
                                      cmocka_unit_test(keeps_connections_in_use),

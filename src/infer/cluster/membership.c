@@ -90,16 +90,20 @@ static Status fork_one(Membership *membership, int m, pid_t parent) {
   return STATUS_OK;
 }
 
-static Status fork_local(Membership *membership) {
+/* Many nodes, and the clients of a service, need more descriptors than the usual soft limit. */
+static void raise_limit(void) {
   struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static Status fork_local(Membership *membership) {
   pid_t parent = getpid();
+  raise_limit();
   if (membership->cluster->local == 0) return STATUS_OK;
   fflush(NULL);             /* or each child would print what is still buffered */
   signal(SIGCHLD, SIG_DFL); /* or children could not be waited for, if the parent ignored it */
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max; /* many nodes need more descriptors than the usual soft limit */
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
   for (int m = 0; m < membership->cluster->local; m++) TRY(fork_one(membership, m, parent));
   return STATUS_OK;
 }

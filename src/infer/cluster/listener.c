@@ -463,7 +463,7 @@ static void admit(Listener *l, Pending *handshake) {
   if (!pending) pending = find_pending(l, PENDING_REFUSED); /* it was told already; there are more slots than leaders may wait */
   int waiting = 0;
   for (int i = 0; i < MAX_PENDING; i++) waiting += l->pending[i].state == PENDING_WAITS;
-  bool room = waiting < l->options->queue || (!l->served.pid && waiting == 0);
+  bool room = waiting < l->options->queue + !l->served.pid; /* one of them is served next */
   if (!pending) { /* as many wait as there are slots */
     drop_pending(l, handshake);
     return;

@@ -464,7 +464,8 @@ static void admit(Listener *l, Pending *handshake) {
   int waiting = 0;
   for (int i = 0; i < MAX_PENDING; i++) waiting += l->pending[i].state == PENDING_WAITS;
   bool room = waiting < l->options->queue + !l->served.pid; /* one of them is served next */
-  if (!pending) {                                           /* as many wait as there are slots */
+  /* As many wait as there are slots. */
+  if (!pending) {
     drop_pending(l, handshake);
     return;
   }

@@ -229,8 +229,8 @@ static void turn_chunk(NearestPack *pack, int64_t chunk) {
   turn(words_of(pack, chunk), pack->d, pack->words + chunk * CHUNK * pack->d, pack->d, chunk_turned(pack, chunk));
 }
 
-/* What fills a chunk up has bytes of zero, so that its scores are all that they start with: the least number there is. */
-static void clear_filling(NearestPack *pack, int64_t chunk, __mmask16 words) {
+/* Words that pad a chunk have bytes of zero, so that their scores are what they start with: the least number there is. */
+static void clear_padding(NearestPack *pack, int64_t chunk, __mmask16 words) {
   int32_t *bytes = pack->bytes + chunk * pack->quads * CHUNK;
   for (int64_t quad = 0; words != lanes_of(CHUNK) && quad < pack->quads; quad++)
     _mm512_storeu_si512(bytes + quad * CHUNK, _mm512_maskz_loadu_epi32(words, bytes + quad * CHUNK));
@@ -250,7 +250,7 @@ static void pack_chunk(NearestPack *pack, int64_t chunk) {
   pack->max_rest = longest(pack->max_rest, _mm512_maskz_mov_ps(mask, rounded.rest_squares));
   pack->max_packed = longest(pack->max_packed, _mm512_maskz_mov_ps(mask, rounded.packed_squares));
   _mm512_storeu_si512(pack->sums + first, _mm512_maskz_mov_epi32(mask, rounded.sums));
-  clear_filling(pack, chunk, mask);
+  clear_padding(pack, chunk, mask);
   pack->finite = pack->finite && _mm512_mask_cmp_ps_mask(mask, constants, _mm512_set1_ps(1e30f), _CMP_NLT_UQ) == 0;
 }
 

@@ -145,9 +145,9 @@ static void a_row_decides_alone(void **state) {
   }
 }
 
-/* 20 words are two chunks of 16, of which the second is filled up. Words in pairs on both sides of a mean far from the origin, rows near
- * that mean: what fills up, which is zero, lies where all scores of words are low. */
-static void what_fills_a_chunk_is_never_nearest(void **state) {
+/* 20 words are two chunks of 16, of which the second is padded. Words in pairs on both sides of a mean far from the origin, rows near that
+ * mean: padding, which is zero, lies where all scores of words are low. */
+static void padding_is_never_nearest(void **state) {
   (void)state;
   packed();
   Rng rng;
@@ -171,6 +171,6 @@ static void what_fills_a_chunk_is_never_nearest(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(equal_to_float_in_narrow_groups), cmocka_unit_test(nearest_in_wide_groups),
-                                     cmocka_unit_test(a_row_decides_alone), cmocka_unit_test(what_fills_a_chunk_is_never_nearest)};
+                                     cmocka_unit_test(a_row_decides_alone), cmocka_unit_test(padding_is_never_nearest)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

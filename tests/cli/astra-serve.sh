@@ -112,7 +112,8 @@ refused '{"prompt": "a", "logit_bias": {"512": 1}}' /v1/completions 400 '"logit_
 refused '{"prompt": "a", "logit_bias": {"999999999": 1}}' /v1/completions 400 '"logit_bias"'
 refused '{"prompt": "a", "stop": 5}' /v1/completions 400 '"stop"'
 refused '{"prompt": "a", "model": "other"}' /v1/completions 404 '"model"'
-refused "{\"prompt\": \"a\", \"model\": \"$(printf '%.0s名' {1..50})\"}" /v1/completions 404 '"model"' # is cut inside of none
+refused "{\"prompt\": \"a\", \"model\": \"$(printf '%.0s名' {1..50})\"}" /v1/completions 404 '"model"'
+that '.error.message | startswith("there is no model 名名")' # it is cut, but inside of no character
 refused '{"prompt": [1, 99999]}' /v1/completions 400 '"prompt"'
 refused '{"max_tokens": 5}' /v1/completions 400 '"prompt"'
 refused '{"messages": [{"role": "user", "content": 5}]}' /v1/chat/completions 400 '"messages[0].content"'

@@ -71,6 +71,19 @@ links_lead() { # PAGE
   done
 }
 
+# What --json prints has its place in FORMATS.md: every name in the calls that build an object, but values, and what the chat client sends and
+# an experiment keeps for itself.
+members_described() {
+  local name
+  sed -n '/^## JSON output/,/^## Exit codes/p' docs/FORMATS.md | grep -oE '`[a-z][a-z0-9_]*`' | tr -d '\`' | sort -u >"$index/members"
+  for name in $(find src/cli -name '*.c' ! -name astra-chat.c ! -name bench_accuracy.c -exec cat {} + | tr '\n' ' ' | tr ';' '\n' |
+                grep -E 'json_(pack|object_set_new|object_set|build_put)\(' | grep -oE '"[a-z][a-z0-9_]*"' | tr -d '"' |
+                grep -vE '_plain$|^(all|answer|test|train|valid)$' | lacking members); do
+    report "docs/FORMATS.md, JSON output: $name, which --json prints, is not described"
+  done
+}
+
+members_described
 for page in README.md CONTRIBUTING.md docs/*.md docs/results/*.md docs/images/*.svg checkpoints/README.md datasets/README.md; do
   [ -s "$page" ] || { report "$page is not there"; continue; }
   names_there "$page"

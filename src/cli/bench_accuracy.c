@@ -120,15 +120,6 @@ static void add_settings(const Experiment *e, const AccuracyCommand *c, Argument
   free(sorted);
 }
 
-/* Of all rows, of this one, and of --quick, the later ones before the earlier. */
-static json_t *merged_settings(const Experiment *e, const char *kind, json_t *own) {
-  json_t *all = json_object(), *common = json_object_get(e->root, kind), *quick = json_object_get(json_object_get(e->root, "quick"), kind);
-  if (all && common) json_object_update(all, common);
-  if (all && own) json_object_update(all, own);
-  if (all && e->quick && quick) json_object_update(all, quick);
-  return all;
-}
-
 /* Where the model of a row lies, a fresh string: what it was trained to, or what it takes over untrained. */
 static Status model_of(const Experiment *e, const AccuracyCommand *c, int row, int seed, char **model) {
   const Row *r = &e->row[row];
@@ -145,7 +136,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
     a->status = model_of(e, c, experiment_find_row(e, r->from), seed, &from);
   else if (r->model)
     a->status = expand(e, c, r->model, e->seeds[seed], &from);
-  json_t *settings = merged_settings(e, "train", r->train);
+  json_t *settings = experiment_settings(e, "train", r->train);
   if (from && settings) json_object_set_new(settings, "model", json_string(from));
   if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
   if (c->threads > 0 && settings) json_object_del(settings, "threads");
@@ -168,7 +159,7 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
   char *program = process_beside(how->program), *samples = experiment_place(e, row, seed, ".samples.csv"), *model = NULL;
   char *folder = experiment_place(e, row, seed, ".eval");
   a->status = model_of(e, c, row, seed, &model);
-  json_t *settings = merged_settings(e, "eval", e->row[row].eval);
+  json_t *settings = experiment_settings(e, "eval", e->row[row].eval);
   add(a, program);
   add(a, how->command);
   add_option(a, how->model, model);

@@ -309,6 +309,14 @@ Status experiment_names(char ***names, size_t *count) {
   return status;
 }
 
+json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own) {
+  json_t *all = json_object(), *common = json_object_get(e->root, kind), *quick = json_object_get(json_object_get(e->root, "quick"), kind);
+  if (all && common) json_object_update(all, common);
+  if (all && own) json_object_update(all, own);
+  if (all && e->quick && quick) json_object_update(all, quick);
+  return all;
+}
+
 /* ---------------------------------------------------------------- folders */
 
 const char *experiment_suffix(const Experiment *e) { return e->quick ? "-quick" : ""; }

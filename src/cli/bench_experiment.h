@@ -83,6 +83,10 @@ char *experiment_place(const Experiment *e, int row, int seed, const char *suffi
 /* Suffix of the folder names of experiments: "-quick" or nothing. */
 const char *experiment_suffix(const Experiment *e);
 
+/* Settings of the kind "train" or "eval": of all rows, of one row (own: its train or eval, or NULL), and of quick, the later ones
+ * before the earlier. The caller's, with json_decref; NULL: no memory. */
+json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own);
+
 /* Index of the row of that name, or -1 (also for NULL). */
 int experiment_find_row(const Experiment *e, const char *name);
 

@@ -61,6 +61,15 @@ static Status read_samples(const char *path, Samples *samples) {
   return status;
 }
 
+/* Whether a perplexity is divided by the tokens that samples count; by other conventions it is by words or bytes. */
+static bool is_per_token(const Experiment *e, int row) {
+  json_t *settings = experiment_settings(e, "eval", e->row[row].eval);
+  const char *convention = json_string_value(json_object_get(settings, "perplexity"));
+  const bool per_token = convention == NULL || strcmp(convention, "auto") == 0 || strcmp(convention, "token") == 0;
+  json_decref(settings);
+  return per_token;
+}
+
 /* What the row's figure is of sums over samples; NAN for one that is none. */
 static double figure_of(const Experiment *e, int row, Sample sum) {
   const char *figure = e->row[row].figure;
@@ -107,6 +116,7 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   *interval = (Interval){NAN, NAN};
   if (baseline < 0 || !e->evaluation->samples || e->row[row].of >= 0 || e->row[baseline].of >= 0) return STATUS_OK;
   if (strcmp(e->row[row].figure, e->row[baseline].figure) != 0) return STATUS_OK;
+  if (strcmp(e->row[row].figure, "perplexity") == 0 && !(is_per_token(e, row) && is_per_token(e, baseline))) return STATUS_OK;
   for (int s = 0; s < e->seed_count; s++) {
     if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
     char *path = experiment_place(e, row, s, ".samples.csv"), *base_path = experiment_place(e, baseline, s, ".samples.csv");

@@ -179,6 +179,21 @@ jq -e '.rows[1] | .difference_low < .difference_high' "$work/out" >/dev/null || 
 expect "two alike" 0 --table ./small.json --out run --json
 [ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 
+# Perplexities are of what samples count, tokens, unless the evaluation divides by something else: then they tell nothing of its error.
+cp -r run words
+rm -r words/seed-3/G=2*
+sed -i 's|run/seed|words/seed|g' words/seed-3/*.commands
+for part in plain G=4; do jq '.perplexity = 5' words/seed-3/$part.eval.json >with && mv with words/seed-3/$part.eval.json; done
+experiment "" | sed 's/"figure": "top1"/"figure": "perplexity"/' >perplexity.json
+expect "perplexities a token" 0 --table ./perplexity.json --out words --seeds 3 --rows G=4 --json
+jq -e '.rows[1].difference_low != null' "$work/out" >/dev/null || report "perplexities a token without an interval"
+sed 's/"eval": {"dataset"/"eval": {"perplexity": "word", "dataset"/' perplexity.json >word.json
+for part in plain G=4; do
+  jq '.eval |= sub(" --nodes (?<n>.)"; " --nodes \(.n) --perplexity word")' words/seed-3/$part.commands >with && mv with words/seed-3/$part.commands
+done
+expect "perplexities a word" 0 --table ./word.json --out words --seeds 3 --rows G=4 --json
+jq -e '.rows[1] | .row == "G=4" and .difference != null and .difference_low == null' "$work/out" >/dev/null || report "an interval of something else"
+
 # Chosen rows come with those that they need, and with what was made before.
 expect "a row that is none" 2 --table ./own.json --out chosen --rows G=4,none; err '"none" is no row'
 expect "the command of one row" 0 --table ./own.json --dry-run --rows plain --seeds 3

@@ -507,10 +507,12 @@ static Status run_init(int argc, char **argv) {
 /* ---------------------------------------------------------------- eval and show */
 
 /* The configuration that lies beside codebooks. */
-static Status codebooks_config(const TrainOptions *train, ModelConfig *config) {
+static Status codebooks_config(TrainOptions *train, ModelConfig *config) {
+  train_options_find_others(train);
   if (train->codebooks == NULL)
     return status_set(STATUS_BAD_USAGE, "--codebooks is missing: the directory that astra-kmeans init or astra-train wrote");
-  if (!files_is_dir(train->codebooks)) return status_set(STATUS_NOT_FOUND, "--codebooks %s: no such directory", train->codebooks);
+  if (!files_is_dir(train->codebooks))
+    return status_set(STATUS_NOT_FOUND, "--codebooks %s: no such directory, and no installed checkpoint of that name", train->codebooks);
   TRY(config_load(config, train->codebooks));
   if (config->astra.groups > 0) return STATUS_OK;
   config_release(config);
@@ -542,8 +544,8 @@ static Status run_show(int argc, char **argv) {
   ModelConfig config;
   if (helped(&kmeans, &SHOW, argc, argv)) return STATUS_OK;
   TRY(parse(&kmeans, argc, argv));
-  const char *directory = kmeans.shared.train.codebooks;
   TRY(codebooks_config(&kmeans.shared.train, &config));
+  const char *directory = kmeans.shared.train.codebooks;
   size_t numbers = (size_t)(config_rates(&config) * config_codebooks(&config) * config.astra.codebook_size * config_site_width(&config));
   real *codewords = calloc(numbers, sizeof *codewords);
   Status status = codewords ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %zu numbers of codebooks", numbers);

@@ -380,6 +380,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(cli_parse(table, argc, argv));
   if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
   TRY(train_options_need_model(&command->train, "astra-train"));
+  train_options_find_others(&command->train);
   TRY(check_use(command));
   TRY(read_memory(command));
   TRY(inherit(command, table));

@@ -4,12 +4,14 @@
  * decode writes the bytes of the text as they are, so that `encode | decode` gives the same bytes; only to a terminal characters that it
  * would obey are written out, and a line feed follows. */
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/data_commands.h"
+#include "data/data_paths.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/json_build.h"
 #include <errno.h>
@@ -228,6 +230,15 @@ static Status decode_input(const Encoding *request, Tokenizer *tokenizer, const 
 
 typedef Status Work(const Encoding *request, Tokenizer *tokenizer, const char *input, size_t size);
 
+/* Of a path, or of an installed checkpoint; where there is neither, the message is that of a path. */
+static Status open_tokenizer(Tokenizer **tokenizer, const char *name) {
+  char *installed = NULL;
+  if (!files_exists(name) && data_paths_find("checkpoints", name, NULL, &installed) == STATUS_OK) name = installed;
+  const Status status = tokenizer_open(tokenizer, name);
+  free(installed);
+  return status;
+}
+
 static Status run_with(const Encoding *request, Work *work) {
   Tokenizer *tokenizer;
   char *input;
@@ -236,7 +247,7 @@ static Status run_with(const Encoding *request, Work *work) {
     return status_set(STATUS_BAD_USAGE,
                       "%s: --tokenizer PATH is missing: a tokenizer's file, or a directory that holds one, as a checkpoint does",
                       request->command);
-  TRY(tokenizer_open(&tokenizer, request->tokenizer));
+  TRY(open_tokenizer(&tokenizer, request->tokenizer));
   Status status = read_input(request, &input, &size);
   if (status == STATUS_OK) status = work(request, tokenizer, input, size);
   free(input);

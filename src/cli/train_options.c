@@ -181,24 +181,34 @@ static bool is_installed(const char *kind, const char *name) {
   return true;
 }
 
-/* In place of the name of an installed checkpoint its directory. A preset's name stays: its weights are found later, or need not be there.
- */
-static void find_installed(TrainOptions *options) {
-  static char *directory; /* lives as long as the program: the options point to it */
+/* In place of the name of an installed checkpoint its directory, which *owner keeps. Paths and NULL stay. */
+static void find_installed(const char **name, const char *data_dir, char **owner) {
   char *found;
+  if (*name == NULL || strchr(*name, '/') || checkpoint_is_path(*name)) return;
+  if (data_paths_find("checkpoints", *name, data_dir, &found) != STATUS_OK) return;
+  free(*owner);
+  *name = *owner = found;
+}
+
+/* A preset's name stays: its weights are found later, or need not be there. */
+static void find_model(TrainOptions *options) {
+  static char *directory; /* lives as long as the program: the options point to it */
   ModelConfig config;
-  if (strchr(options->model, '/') || checkpoint_is_path(options->model)) return;
-  bool preset = config_preset(&config, options->model, 2) != STATUS_NOT_FOUND;
+  const bool preset = config_preset(&config, options->model, 2) != STATUS_NOT_FOUND;
   config_release(&config);
-  if (preset || data_paths_find("checkpoints", options->model, options->data_dir, &found) != STATUS_OK) return;
-  free(directory);
-  options->model = directory = found;
+  if (!preset) find_installed(&options->model, options->data_dir, &directory);
+}
+
+void train_options_find_others(TrainOptions *options) {
+  static char *teacher, *codebooks; /* as above */
+  find_installed(&options->teacher, options->data_dir, &teacher);
+  find_installed(&options->codebooks, options->data_dir, &codebooks);
 }
 
 Status train_options_need_model(TrainOptions *options, const char *command) {
   char example[256] = "";
   if (options->model != NULL) {
-    find_installed(options);
+    find_model(options);
     return STATUS_OK;
   }
   if (command != NULL && is_installed("checkpoints", "vit-cifar") && is_installed("datasets", "cifar100-sample"))

@@ -25,6 +25,9 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
  * of an installed checkpoint (astra-data list) that is no preset becomes its directory. */
 Status train_options_need_model(TrainOptions *options, const char *command);
 
+/* The names of installed checkpoints that --teacher and --codebooks have become their directories. */
+void train_options_find_others(TrainOptions *options);
+
 /* What evaluates a checkpoint with codebooks: sets model and codebooks to its directory, which must outlive the options, and groups,
  * codewords, site, basis, devices and class token to its own. BAD_VALUE for a plain model, NOT_FOUND where there are no weights. */
 Status train_options_inherit(TrainOptions *options, const char *directory);

@@ -342,10 +342,11 @@ static Status teacher_open(Session *session) {
   if (path == NULL || session_is_scratch(path))
     return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
   const bool described = options->teacher != NULL;
-  TRY(described ? config_load(&config, path) : config_copy(&config, session->config));
+  Status status = described ? config_load(&config, path) : config_copy(&config, session->config);
+  if (status != STATUS_OK) return status_wrap(status, described ? "--teacher" : "--distill");
   Teacher *teacher = &session->teacher;
   config.astra.groups = config.astra.rate_count = 0;
-  Status status = check_teacher(session, &config, path);
+  status = check_teacher(session, &config, path);
   if (status == STATUS_OK) status = model_new(&teacher->model, &config);
   config_release(&config);
   if (status == STATUS_OK && session->use == SESSION_PLAN) {

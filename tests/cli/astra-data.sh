@@ -98,6 +98,7 @@ expect "tokenizer to nowhere" 2 tokenizer "$work/text.txt"; err "--out"
 expect "tokenizer of nothing" 2 tokenizer --out "$work/none"; err "no FILE"
 expect "tokenizer too small" 2 tokenizer --vocab 256 --out "$work/none" "$work/text.txt"; err "--vocab"; err "257 to 1000000"
 # Ids of texts, and texts of ids. The vocabulary of 259: bytes in GPT-2's order, then ab (256), abab (257), <|endoftext|> (258).
+expect "the tokenizer of an installed checkpoint" 0 encode --tokenizer gpt2-mini "The history"; silent err
 expect "encode" 0 encode --tokenizer "$work/tokenizer" "abab ab"; silent err
 [ "$(cat "$work/out")" = "257 220 256" ] || report "not the ids expected"
 expect "encode, a line each" 0 encode -t "$work/tokenizer/vocab.json" --lines --end abab ab

@@ -36,7 +36,8 @@ expect "unknown data" 1 init --model model --init random --dataset mnist; err "m
 expect "bad synthetic data" 1 init --model model --init random --dataset synthetic:16x0:4; err "synthetic:16x0:4"
 [ ! -e none ] || report "something was made"
 expect "codebooks missing" 2 eval --dataset "$data"; err "--codebooks is missing"
-expect "codebooks nowhere" 1 show --codebooks nowhere; err "nowhere"
+expect "codebooks nowhere" 1 show --codebooks nowhere; err "nowhere"; err "no installed checkpoint of that name"
+expect "codebooks of an installed checkpoint" 0 show --codebooks vit-cifar-g8; out "6 codebooks of 8 groups x 1024 codewords"
 expect "a plain model" 1 show --codebooks model; err "plain model"
 
 # ---- init

@@ -3,8 +3,10 @@
 #include "serve/http_access.h"
 #include "base/array.h"
 #include "base/files.h"
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,15 +105,29 @@ static Bucket *find_bucket(HttpAccess *access, const char *who) {
     if (freer) best = bucket;
   }
   *best = (Bucket){.left = -1};
-  strncpy(best->who, who, WHO - 1);
+  snprintf(best->who, WHO, "%s", who);
   return best;
 }
 
+/* Of an IPv6 address its network of 64 bits, within which a client may take any address; of everything else itself, also of an IPv4
+ * address in the form of IPv6. */
+static void payer_of(const char *who, char payer[WHO]) {
+  struct in6_addr address;
+  if (inet_pton(AF_INET6, who, &address) != 1 || IN6_IS_ADDR_V4MAPPED(&address)) {
+    snprintf(payer, WHO, "%s", who);
+    return;
+  }
+  memset(address.s6_addr + 8, 0, 8);
+  inet_ntop(AF_INET6, &address, payer, WHO);
+}
+
 double http_access_take(HttpAccess *access, const char *who, double now) {
+  char payer[WHO];
   if (access->per_minute <= 0) return 0;
   double rate = access->per_minute / 60, room = access->per_minute < 1 ? 1 : access->per_minute, wait = 0;
+  payer_of(who, payer);
   pthread_mutex_lock(&access->lock);
-  Bucket *bucket = find_bucket(access, who);
+  Bucket *bucket = find_bucket(access, payer);
   bucket->left = bucket->left < 0 ? room : bucket->left + (now - bucket->seen) * rate;
   if (bucket->left > room) bucket->left = room;
   bucket->seen = now;

@@ -18,7 +18,8 @@ void http_access_free(HttpAccess *access); /* accepts NULL */
  * time for each key of the same length. */
 int http_access_find(const HttpAccess *access, const char *authorization);
 
-/* One more request of `who` at `now` (clock_now). 0: it may go on; else the seconds after which it may. */
+/* One more request of `who`, a key or an address, at `now` (clock_now); the addresses of an IPv6 network of 64 bits count as one. 0: it may
+ * go on; else the seconds after which it may. */
 double http_access_take(HttpAccess *access, const char *who, double now);
 
 #endif

@@ -499,6 +499,27 @@ static void fills_rates_again(void **state) {
   http_access_free(access);
 }
 
+/* One client has all addresses of an IPv6 network, and one IPv4 address, in whatever form. */
+static void counts_networks(void **state) {
+  (void)state;
+  static const struct {
+    const char *first, *second;
+    bool one;
+  } cases[] = {{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true},
+               {"2001:db8:0:1::1", "2001:db8:0:2::1", false},
+               {"::ffff:192.0.2.1", "::ffff:192.0.2.2", false},
+               {"::ffff:192.0.2.1", "::ffff:192.0.2.1", true},
+               {"192.0.2.1", "192.0.2.2", false},
+               {"key 1", "key 2", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    HttpAccess *access;
+    assert_int_equal(http_access_new(&access, NULL, 1), STATUS_OK);
+    assert_true(http_access_take(access, cases[i].first, 100) == 0);
+    assert_int_equal(http_access_take(access, cases[i].second, 100) > 0, cases[i].one);
+    http_access_free(access);
+  }
+}
+
 static void allow_origin(HttpOptions *options) { options->cors = "https://example.org"; }
 
 static void answers_other_origins(void **state) {
@@ -602,6 +623,7 @@ int main(void) {
                                      cmocka_unit_test(asks_for_keys),
                                      cmocka_unit_test(refuses_key_files),
                                      cmocka_unit_test(fills_rates_again),
+                                     cmocka_unit_test(counts_networks),
                                      cmocka_unit_test(answers_other_origins),
                                      cmocka_unit_test(waits_and_wakes),
                                      cmocka_unit_test(notices_clients_that_leave),

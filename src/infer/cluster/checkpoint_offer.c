@@ -58,13 +58,12 @@ Status offer_list(ByteCursor c, size_t size, OfferList *list) {
 
 /* ---- the catalogue */
 
-typedef enum CatalogueState { CATALOGUE_NEW, CATALOGUE_IS_MADE, CATALOGUE_READY, CATALOGUE_FAILED } CatalogueState;
+typedef enum CatalogueState { CATALOGUE_NEW, CATALOGUE_IS_MADE, CATALOGUE_READY } CatalogueState;
 
 struct OfferCatalogue {
   char *checkpoint;
   pthread_mutex_t lock; /* of state; the rest is written by the thread that makes it, and read by all once it is ready */
   CatalogueState state;
-  char why[512]; /* CATALOGUE_FAILED */
   OfferList list;
   int descriptors[OFFER_FILES];
 };
@@ -156,9 +155,14 @@ static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context)
   return status;
 }
 
+static void forget_files(OfferCatalogue *catalogue) {
+  for (int i = 0; i < catalogue->list.count; i++) close(catalogue->descriptors[i]);
+  catalogue->list = (OfferList){0};
+}
+
 void offer_catalogue_free(OfferCatalogue *catalogue) {
   if (!catalogue) return;
-  for (int i = 0; i < catalogue->list.count; i++) close(catalogue->descriptors[i]);
+  forget_files(catalogue);
   pthread_mutex_destroy(&catalogue->lock);
   free(catalogue->checkpoint);
   free(catalogue);
@@ -172,19 +176,21 @@ static CatalogueState change_state(OfferCatalogue *catalogue, CatalogueState fro
   return before;
 }
 
-/* The first thread that gets here makes it; the others wait. */
+static Status make_catalogue(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
+  const Status status = list_files(catalogue, pulse, context);
+  if (status != STATUS_OK) forget_files(catalogue);
+  change_state(catalogue, CATALOGUE_IS_MADE, status == STATUS_OK ? CATALOGUE_READY : CATALOGUE_NEW);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "the checkpoint cannot be offered");
+}
+
+/* The first thread that gets here makes it; the others wait. What has failed once is tried again by the next one. */
 static Status catalogue_ready(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
-  CatalogueState state = change_state(catalogue, CATALOGUE_NEW, CATALOGUE_IS_MADE);
-  if (state == CATALOGUE_NEW) {
-    Status status = list_files(catalogue, pulse, context);
-    if (status != STATUS_OK) snprintf(catalogue->why, sizeof catalogue->why, "%s", status_message());
-    change_state(catalogue, CATALOGUE_IS_MADE, status == STATUS_OK ? CATALOGUE_READY : CATALOGUE_FAILED);
-  }
-  while ((state = change_state(catalogue, CATALOGUE_NEW, CATALOGUE_NEW)) == CATALOGUE_IS_MADE) {
+  CatalogueState state;
+  while ((state = change_state(catalogue, CATALOGUE_NEW, CATALOGUE_IS_MADE)) == CATALOGUE_IS_MADE) {
     if (!pulse(context)) return status_set(STATUS_INTERRUPTED, "interrupted");
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
   }
-  return state == CATALOGUE_READY ? STATUS_OK : status_set(STATUS_BAD_VALUE, "the checkpoint cannot be offered: %s", catalogue->why);
+  return state == CATALOGUE_READY ? STATUS_OK : make_catalogue(catalogue, pulse, context);
 }
 
 /* ---- serving one worker */

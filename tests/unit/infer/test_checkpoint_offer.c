@@ -1,7 +1,11 @@
 /* The offer of a checkpoint's files: exact layout, and what a worker does not accept. */
+#include "base/files.h"
 #include "infer/cluster/checkpoint_offer.h"
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static OfferList list, again;
 static uint8_t bytes[WIRE_OFFER_BYTES + OFFER_FILE_BYTES];
@@ -67,8 +71,54 @@ static void lengths_and_sizes_are_limited(void **state) {
   assert_int_equal(offer_list(byte_cursor_from(bytes), sizeof bytes, &again), STATUS_BAD_VALUE);
 }
 
+static Status end_offer(Offer **ends) {
+  Status status;
+  while ((status = offer_end(ends, false)) == STATUS_BUSY) usleep(1000);
+  return status;
+}
+
+/* Of the next message that is no sign of life. */
+static int next_kind(int fd) {
+  uint8_t message[WIRE_HEADER];
+  WireHeader header;
+  do {
+    assert_int_equal(read(fd, message, sizeof message), sizeof message);
+    assert_int_equal(wire_parse(message, WIRE_OFFER_BYTES, &header), STATUS_OK);
+  } while (header.kind == WIRE_PING);
+  return header.kind;
+}
+
+/* A folder that is not there yet, or cannot be read for a while, is offered to the next worker that asks. */
+static void what_failed_is_tried_again(void **state) {
+  (void)state;
+  char folder[] = "/tmp/test_checkpoint_offer.XXXXXX", checkpoint[64], path[96];
+  OfferCatalogue *catalogue = NULL;
+  assert_non_null(mkdtemp(folder));
+  snprintf(checkpoint, sizeof checkpoint, "%s/model", folder);
+  snprintf(path, sizeof path, "%s/config.json", checkpoint);
+  for (int made = 0; made < 2; made++) {
+    Connection connection;
+    Offer *offer;
+    int pair[2];
+    if (made) assert_int_equal(files_make_dirs(checkpoint), STATUS_OK);
+    if (made) assert_int_equal(files_write(path, "{}", 2), STATUS_OK);
+    assert_int_equal(connection_pair(pair), STATUS_OK);
+    assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
+    assert_int_equal(offer_start(&offer, &catalogue, checkpoint, &connection, "a worker"), STATUS_OK);
+    if (made) assert_int_equal(next_kind(pair[1]), WIRE_OFFER);
+    if (made) close(pair[1]);
+    assert_int_not_equal(end_offer(&offer), STATUS_OK);
+    if (!made) assert_non_null(strstr(status_message(), "cannot be offered"));
+    if (!made) close(pair[1]);
+  }
+  offer_catalogue_free(catalogue);
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(checkpoint), 0);
+  assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_layout_is_the_documented_one), cmocka_unit_test(names_stay_in_the_folder),
-                                     cmocka_unit_test(lengths_and_sizes_are_limited)};
+                                     cmocka_unit_test(lengths_and_sizes_are_limited), cmocka_unit_test(what_failed_is_tried_again)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

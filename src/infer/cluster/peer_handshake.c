@@ -46,7 +46,8 @@ static Status parse_meet(const uint8_t message[MESSAGE], PeerIdentity *identity)
 typedef struct Caller {
   Connection *connection; /* NULL: a free place */
   int node;               /* that this device dialled or was passed; -1: unknown until its MEET */
-  bool shaken;            /* its TLS handshake is done */
+  bool shaken;            /* its TLS handshake is done: it has the key */
+  uint64_t arrival;       /* the greater the later; of those that came by themselves */
   size_t sent, got;       /* bytes of MEET, ours and theirs */
   uint8_t theirs[MESSAGE];
 } Caller;
@@ -55,6 +56,7 @@ typedef struct Handshakes {
   PeerHandshake *all;
   uint8_t ours[MESSAGE];
   Caller callers[CALLERS];
+  uint64_t arrivals;
 } Handshakes;
 
 static void drop(Caller *caller) {
@@ -120,6 +122,19 @@ static Caller *free_place(Handshakes *h) {
   return NULL;
 }
 
+/* A free place, or that of the oldest one which has not shown that it has the key: calls without it, as many as there may be, take no place
+ * from the devices. NULL: all have it. */
+static Caller *place_for_call(Handshakes *h) {
+  Caller *place = free_place(h);
+  if (place) return place;
+  for (int i = 0; i < CALLERS; i++) {
+    Caller *caller = &h->callers[i];
+    if (caller->node < 0 && !caller->shaken && (!place || caller->arrival < place->arrival)) place = caller;
+  }
+  if (place) drop(place);
+  return place;
+}
+
 static Status dial(Handshakes *h, int node) {
   PeerHandshake *all = h->all;
   const SetupDevice *device = &all->setup->device[node];
@@ -133,14 +148,18 @@ static Status dial(Handshakes *h, int node) {
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 
-/* A descriptor of an earlier epoch, or one more than there can be callers, is closed. */
+/* A descriptor of an earlier epoch, or one for which there is no place, is closed. */
 static Status take_passed(Handshakes *h, const PassedFd *passed) {
   PeerHandshake *all = h->all;
-  Caller *caller = free_place(h);
-  FdKind kind = all->together ? FD_STREAM : FD_CONNECTION;
-  bool due = passed->kind == kind && caller && (!all->together || (passed->epoch == all->setup->epoch && passed->node < all->setup->nodes));
-  if (!due && passed->fd >= 0) close(passed->fd);
-  if (!due || passed->fd < 0) return STATUS_OK;
+  const FdKind kind = all->together ? FD_STREAM : FD_CONNECTION;
+  const bool ours = !all->together || (passed->epoch == all->setup->epoch && passed->node < all->setup->nodes);
+  if (passed->fd < 0) return STATUS_OK;
+  Caller *caller = passed->kind != kind || !ours ? NULL : all->together ? free_place(h) : place_for_call(h);
+  if (!caller) {
+    close(passed->fd);
+    return STATUS_OK;
+  }
+  caller->arrival = h->arrivals++;
   if (!all->together) return connection_tls(&caller->connection, passed->fd, CONNECTION_ANSWERS, all->key);
   caller->node = passed->node;
   return connection_plain(&caller->connection, passed->fd);

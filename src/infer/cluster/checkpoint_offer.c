@@ -177,10 +177,13 @@ static CatalogueState change_state(OfferCatalogue *catalogue, CatalogueState fro
 }
 
 static Status make_catalogue(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
+  char why[512];
   const Status status = list_files(catalogue, pulse, context);
+  snprintf(why, sizeof why, "%s", status == STATUS_OK ? "" : status_message());
   if (status != STATUS_OK) forget_files(catalogue);
   change_state(catalogue, CATALOGUE_IS_MADE, status == STATUS_OK ? CATALOGUE_READY : CATALOGUE_NEW);
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "the checkpoint cannot be offered");
+  if (status == STATUS_OK || status == STATUS_INTERRUPTED) return status;
+  return status_set(STATUS_BAD_VALUE, "the checkpoint cannot be offered: %s", why);
 }
 
 /* The first thread that gets here makes it; the others wait. What has failed once is tried again by the next one. */

@@ -1,9 +1,10 @@
-/* The offer of a checkpoint's files: exact layout, and what a worker does not accept. */
+/* The offer of a checkpoint's files: exact layout, what a worker does not accept, and that a checkpoint which could not be read is
+ * offered once it can. */
 #include "base/files.h"
 #include "infer/cluster/checkpoint_offer.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -91,9 +92,9 @@ static int next_kind(int fd) {
 /* A folder that is not there yet, or cannot be read for a while, is offered to the next worker that asks. */
 static void what_failed_is_tried_again(void **state) {
   (void)state;
-  char folder[] = "/tmp/test_checkpoint_offer.XXXXXX", checkpoint[64], path[96];
+  char folder[TEMPORARY_PATH], checkpoint[TEMPORARY_PATH + 8], path[TEMPORARY_PATH + 24];
   OfferCatalogue *catalogue = NULL;
-  assert_non_null(mkdtemp(folder));
+  assert_int_equal(make_temporary_folder(folder), 0);
   snprintf(checkpoint, sizeof checkpoint, "%s/model", folder);
   snprintf(path, sizeof path, "%s/config.json", checkpoint);
   for (int made = 0; made < 2; made++) {
@@ -112,9 +113,7 @@ static void what_failed_is_tried_again(void **state) {
     if (!made) close(pair[1]);
   }
   offer_catalogue_free(catalogue);
-  assert_int_equal(unlink(path), 0);
-  assert_int_equal(rmdir(checkpoint), 0);
-  assert_int_equal(rmdir(folder), 0);
+  assert_int_equal(remove_tree(folder), 0);
 }
 
 int main(void) {

@@ -469,10 +469,22 @@ static bool ready(void *context, HttpRequest *request) {
   return true;
 }
 
+/* What a client that left took until then. Jobs that ended have been counted (look_at); the caller holds the lock. */
+static void count_unfinished(Completion *c) {
+  for (int i = 0; i < c->next; i++) {
+    const Job *job = &c->jobs[i];
+    if (job->done) continue;
+    if (i % c->asked.n == 0) c->prompt_tokens += (int64_t)c->prompts[i / c->asked.n].count;
+    c->new_tokens += job->choice.new_tokens;
+    for (size_t t = 0; t < job->count && !job->choice.finish; t++) c->new_tokens += !job->tokens[t].prompt;
+  }
+}
+
 static void close_request(void *context, HttpRequest *request) {
   Completion *c = context;
   pthread_mutex_lock(&c->lock);
   c->request = NULL;
+  count_unfinished(c);
   pthread_mutex_unlock(&c->lock);
   for (int i = 0; i < c->next; i++)
     if (!c->jobs[i].done && c->jobs[i].ticket) engine_cancel(c->model->engine, c->jobs[i].ticket);

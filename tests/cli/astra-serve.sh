@@ -167,6 +167,8 @@ sleep 0.1; kill -TERM "$server"; wait "$server"; code=$?; server=; wait $late
 cp "$work/late" "$work/out"; that '.choices[0].finish_reason'
 name="log"; jq -es 'map(select(.path)) | length > 40 and all(.id and .status and .time and (.ms >= 0))' <(grep '^{' "$work/log") >/dev/null || report "lines that are no JSON"
 jq -es 'map(select(.finish == "length" and .new_tokens == 60)) | length == 2' <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log"
+jq -es 'map(select(.path == "/v1/completions" and .complete == false and .model)) | length == 2 and all(.prompt_tokens > 0) and any(.new_tokens > 0)' \
+  <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log of those who left"
 
 # ---- keys, rates, TLS
 printf '# keys\nfirst-key-of-two\n\nsecond-key-of-two\n' >"$work/keys"; chmod 600 "$work/keys"

@@ -16,7 +16,9 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
-static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
+static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
+static bool sends_codes(const Leader *leader) { return facts_of(leader)->sends_codes; }
+static bool divides_tokens(const Leader *leader) { return facts_of(leader)->divides_tokens; }
 
 /* A sum over everything that was sent, per token, block, site and receiver: a node of images sends to all others, one of a text to those
  * after it. */
@@ -55,7 +57,8 @@ double report_fpar(const Leader *leader) {
     sum += leader_sums(leader)->tokens[d];
     squares += leader_sums(leader)->tokens[d] * leader_sums(leader)->tokens[d];
   }
-  return sum > 0 ? (double)squares / ((double)sum * (double)sum) : 0;
+  if (sum == 0) return 0;
+  return divides_tokens(leader) ? (double)squares / ((double)sum * (double)sum) : 1;
 }
 
 /* Missing packets and tokens; a run without any has no such table. */
@@ -131,7 +134,7 @@ void report_bits(FILE *out, const ReportSent *sent) {
 /* T of a sample, and how many nodes take part in it. */
 static int64_t tokens_of(const Leader *leader, int *taking_part) {
   const int64_t *counts = leader_sums(leader)->tokens;
-  bool divided = strategy_facts(node_share_strategy(leader_setup(leader)))->divides_tokens;
+  bool divided = divides_tokens(leader);
   int64_t tokens = 0;
   *taking_part = 0;
   for (int d = 0; d < leader_nodes(leader); d++) {

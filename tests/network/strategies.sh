@@ -67,6 +67,8 @@ check() { # KIND STRATEGY NODES RETAINED RIGHT
     | (\$a | length == (if \$run[0].nats then 1 else 200 end)) and (\$b | length == (\$a | length))
       and \$run[0].strategy == \$strategy
       and ([\$run[0].bytes_per_token, \$run[0].bytes_per_token_formula] | all((. - \$bytes | fabs) <= 1e-6 * \$bytes))
+      and (if \$strategy == \"sp\" then \$run[0].fpar < 0.6 else \$run[0].fpar == 1 end)
+      and (\$run[0].fastest_ms // 1) >= 0.01 # of a device that had something to do
       and (if \$right then \$worst <= 1e-4 else (\$run[0].notice | contains(\"latency baseline\")) end)" >"$work/verdict" 2>"$work/err" ||
     report "$name: not the single device's numbers, or not $expected bytes a token"
 }

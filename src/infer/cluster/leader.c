@@ -597,10 +597,20 @@ Status leader_watch(Leader *leader) {
 
 /* ---- answers ---- */
 
-/* Statistics by device, and times per sample: of the node that started last, as all end together, and from submission. Devices that have
- * taken part are cleared of faults. */
+/* Seconds from when the node that had its input last had it. Those with tokens of an image end together; a text ends with its last span. */
+static double elapsed_of(const Leader *leader, const LeaderRequest *slot) {
+  double least = 0;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    const double elapsed = slot->nodes[d].elapsed;
+    const bool counts = leader->setup.split ? slot->shares[d].last : slot->counts[d] > 0;
+    if (counts && !(slot->missing >> leader->epoch.device_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
+  }
+  return least;
+}
+
+/* Statistics by device, and times per sample, from the input and from submission. Devices that have taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
-  double min = 0, request = (clock_now() - slot->began) / (double)slot->request.batch;
+  const double samples = (double)slot->request.batch, min = elapsed_of(leader, slot) / samples, request = (clock_now() - slot->began) / samples;
   memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
@@ -610,10 +620,8 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     leader->last[m] = slot->nodes[d];
     leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
     wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
-    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (min <= 0 || elapsed < min) min = elapsed;
   }
-  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
+  if (min > 0 && (leader->sums.fastest <= 0 || min < leader->sums.fastest)) leader->sums.fastest = min;
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
   leader->sums.rate_samples[config_rate(leader->weights.config)] += slot->request.batch;
   leader->sums.reruns += slot->reruns;

@@ -7,8 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROUND_TRIPS = 5, SHORT_BURST = 1 << 14 };
-static const double long_enough = 0.02; /* seconds that a burst must last to measure a rate; otherwise one of PROBE_MAX follows */
+enum { ROUND_TRIPS = 5, FIRST_BURST = 1 << 13 /* bytes: fits the window that a TCP connection begins with */, LAST_BURSTS = 3 };
+static const double long_enough = 0.02; /* seconds that a burst must last to measure a rate; otherwise one twice as long follows */
+static const double round_trips = 2;    /* ... and that many round trips: one that waits for its window to open lasts one more */
 static const double slice_seconds = 0.01;
 static const double frame = 1514.0 / 1448; /* bytes on the wire per byte of a stream */
 static const double max_rate = 1e12;
@@ -109,15 +110,18 @@ static Status trip(Probe *p, int m, uint32_t there, uint32_t back, double *secon
   return STATUS_OK;
 }
 
+/* Each burst opens the connection's window for the next one, of twice its bytes; of the last ones, which are alike, the fastest counts. */
 static Status measure_rate(Probe *p, int m, bool back, double round_trip, double *rate) {
-  uint32_t bytes = SHORT_BURST;
-  double seconds;
-  TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
-  if (seconds - round_trip < long_enough) {
-    bytes = PROBE_MAX;
+  const double least = fmax(long_enough, round_trips * round_trip);
+  double best = 0, seconds;
+  uint32_t bytes = FIRST_BURST / 2;
+  for (int last = 0; last < LAST_BURSTS && best < least; last += bytes == PROBE_MAX) {
+    const bool longer = bytes < PROBE_MAX;
+    if (longer) bytes *= 2;
     TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
+    best = longer ? seconds - round_trip : fmin(best, seconds - round_trip);
   }
-  *rate = fmin(max_rate, 8 * frame * bytes / fmax(seconds - round_trip, 1e-9));
+  *rate = fmin(max_rate, 8 * frame * bytes / fmax(best, 1e-9));
   return STATUS_OK;
 }
 

@@ -532,10 +532,11 @@ typedef struct Convention {
   double value, byte_value, bits;
 } Convention;
 
-/* What the evaluation comes to under --perplexity. */
+/* What the evaluation comes to under --perplexity. Where tokens are unscored only what is divided by tokens is a number. */
 static Convention apply_convention(const InferSettings *s, const Text *text, const TextEvaluation *evaluation) {
   Convention c = {.unit = (PerplexityUnit)s->perplexity, .page_bytes = text->rolling.bytes};
-  double nats = evaluation->score.loss;
+  const bool whole = evaluation->unscored == 0;
+  const double nats = whole || c.unit == PERPLEXITY_TOKEN ? evaluation->score.loss : NAN;
   c.units = perplexity_units(c.unit, &text->windows, (int64_t)evaluation->score.counted, evaluation->bytes);
   c.value = perplexity_value(nats, c.units);
   c.byte_value = perplexity_value(nats, c.page_bytes);
@@ -574,8 +575,12 @@ static json_t *report_text_evaluation(FILE *out, const Leader *leader, const Tex
   fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
           (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, rate);
   fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", e->perplexity, score->loss, (long long)score->counted);
-  fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", e->bits_per_byte,
-          (long long)e->bytes, 100 * right);
+  if (e->unscored > 0)
+    fprintf(out, "%lld tokens have no loss, since their device failed: no figures by bytes or words   next token right %.2f%%\n",
+            (long long)e->unscored, 100 * right);
+  else
+    fprintf(out, "%.4f bits per byte of the %lld bytes behind these tokens   next token right %.2f%%\n", e->bits_per_byte,
+            (long long)e->bytes, 100 * right);
   if (sent.codes)
     fprintf(out, "sent %llu bytes by all nodes together; %g bytes per token, block, codebook set and receiver\n",
             (unsigned long long)sent.bytes, sent.token_bytes);
@@ -596,10 +601,10 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   }
   printf("%s\n", printable(text->about));
   report_text_evaluation(stdout, run->leader, evaluation);
-  if (convention)
+  if (convention && !isnan(measured.value))
     printf("perplexity (%s) %.4f = exp(%.2f nats / %lld), divided by %s\n", perplexity_name(measured.unit), measured.value,
            evaluation->score.loss, (long long)measured.units, perplexity_counts(measured.unit));
-  if (convention && measured.page_bytes > 0)
+  if (convention && measured.page_bytes > 0 && !isnan(measured.bits))
     printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", measured.value, measured.byte_value,
            measured.bits, (long long)measured.page_bytes);
   report_traffic(stdout, run->leader, evaluation->windows, true);

@@ -136,8 +136,11 @@ static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluati
       int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch;
       for (int64_t i = 0; i < count; i++)
         text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
-      for (int64_t i = 0; i < count * context; i++)
-        if (sheet->labels[i] >= 0) evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
+      for (int64_t i = 0; i < count * context; i++) {
+        if (sheet->labels[i] < 0) continue;
+        evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
+        evaluation->unscored++;
+      }
       sheet->submitted += count;
       TRY(leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context));
     }
@@ -149,15 +152,16 @@ static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluati
     sheet->collected += answer.batch;
     score->loss += answer.score.loss;
     score->counted += answer.score.counted;
+    evaluation->unscored -= (int64_t)answer.score.counted;
     score->correct += answer.score.correct;
     evaluation->seconds = clock_now() - start;
     evaluation->perplexity = score->counted ? exp(score->loss / (double)score->counted) : 0;
-    evaluation->bits_per_byte = evaluation->bytes > 0 ? score->loss / log(2) / (double)evaluation->bytes : 0;
     snprintf(note, sizeof note, "perplexity %.2f  %.0f tokens/s", evaluation->perplexity, (double)score->counted / evaluation->seconds);
     progress_update(&progress, sheet->collected, note);
   }
   progress_finish(&progress, sheet->collected, note);
   evaluation->windows = sheet->collected;
+  evaluation->bits_per_byte = evaluation->unscored > 0 ? NAN : evaluation->bytes > 0 ? score->loss / log(2) / (double)evaluation->bytes : 0;
   return STATUS_OK;
 }
 

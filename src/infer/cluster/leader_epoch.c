@@ -532,14 +532,24 @@ static bool mask_broken(Leader *leader) {
   return any;
 }
 
-/* A silent device, or one that others report, is treated as disconnected. Returns the cause where masking does not help. */
+static void disconnect(Leader *leader, int m) {
+  LeaderDevice *device = &leader->membership.devices[m];
+  if (device->state >= DEVICE_HERE) connection_close(&device->connection);
+}
+
+/* A silent device, or one that others report, and a process that has ended are treated as disconnected. Returns the cause where masking does
+ * not help. */
 static Status try_mask(Leader *leader, Status cause) {
   int fault = leader->epoch.fault;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", status_message());
   if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
-  drop_dead(leader);
-  if (fault >= 0 && leader->membership.devices[fault].state >= DEVICE_HERE) connection_close(&leader->membership.devices[fault].connection);
+  for (int m = 0; m < leader->cluster.local; m++)
+    if (membership_has_ended(&leader->membership, m)) disconnect(leader, m);
+  if (fault >= 0) disconnect(leader, fault);
   bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* the device that complains has given up */
   if (by_others || !mask_broken(leader)) return cause;
+  log_warning("%s", why);
   leader->epoch.complainer = leader->epoch.fault = -1;
   return STATUS_OK;
 }

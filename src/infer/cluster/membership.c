@@ -127,11 +127,16 @@ static void end_child(LeaderDevice *device) {
   close_passed(device);
 }
 
+bool membership_has_ended(Membership *membership, int m) {
+  LeaderDevice *device = &membership->devices[m];
+  return device->pid && reap(device, WNOHANG);
+}
+
 int membership_find_dead(Membership *membership, char *text, size_t room) {
   int found = -1;
   for (int m = 0; m < membership->cluster->local; m++) {
     LeaderDevice *device = &membership->devices[m];
-    if (!device->pid || !reap(device, WNOHANG)) continue;
+    if (!membership_has_ended(membership, m)) continue;
     if (found < 0 || (WIFSIGNALED(device->ended) && !WIFSIGNALED(membership->devices[found].ended))) found = m;
   }
   if (found < 0) return found;

@@ -112,6 +112,9 @@ const char *membership_name(const Membership *membership, int device, char text[
  * comes before one that exited. */
 int membership_find_dead(Membership *membership, char *text, size_t room);
 
+/* Whether device m is a process of this machine that has ended and has not been dropped. */
+bool membership_has_ended(Membership *membership, int m);
+
 /* The cause of a connection failure, if known: this run was interrupted (INTERRUPTED), or a child has died (PEER). A child's death may show
  * shortly after its sockets have closed: `patient` waits for that. Otherwise the failure itself, with its message. */
 Status membership_explain(Membership *membership, Status status, bool patient, bool *known);

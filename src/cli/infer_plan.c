@@ -127,7 +127,8 @@ typedef struct PlanPeersOptions {
   const char *peers, *key_file; /* as of astra-infer itself */
   bool local;
   double wait, timeout;
-  int threads; /* of this device */
+  int threads;    /* of this device */
+  int64_t tokens; /* of a text */
 } PlanPeersOptions;
 
 typedef struct PlanPeers {
@@ -141,7 +142,9 @@ typedef struct PlanPeers {
 static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, LeaderMeasure *measured) {
   int nodes = cluster->options.local + cluster->options.peer_count;
   const ClusterSetup plain = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1}; /* it has no codes */
+  const bool text = config_is_decoder(weights->config);
   const LeaderOptions leader = {.batch_max = 1,
+                                .tokens_max = text && options->tokens < weights->config->context ? options->tokens : 0,
                                 .network = weights->books ? NULL : &plain,
                                 .timeout = options->timeout,
                                 .threads = options->threads,
@@ -150,7 +153,7 @@ static Status measure(const PlanPeersOptions *options, const InferCluster *clust
   TokenSplit split;
   Partition partition;
   infer_run_catch_signals();
-  if (config_is_decoder(weights->config)) {
+  if (text) {
     TRY(token_split_init(&split, nodes, NULL));
     return leader_measure(weights, NULL, &split, &leader, measured);
   }
@@ -666,7 +669,8 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .local = command->local,
                                     .wait = command->wait,
                                     .timeout = PEERS_TIMEOUT,
-                                    .threads = (int)command->threads};
+                                    .threads = (int)command->threads,
+                                    .tokens = setup->tokens};
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
   setup->profiles = peers->profiles;

@@ -228,16 +228,25 @@ enum { NAMES = 256 };
 /* the option's text says auto, or all */
 static bool infer_split_wanted(const char *split) { return split && (strcmp(split, "auto") == 0 || strcmp(split, "all") == 0); }
 
+/* How many blocks have tables with one of the bit rates. */
+static int table_blocks(const InferSplit *s, int rate) {
+  const ModelConfig *config = s->weights->config;
+  const int rates = config_rates(config);
+  if (s->table_memory > 0)
+    return (int)kv_tables_room(config, config_rate_groups(config, rate), config->astra.codebook_size, s->table_memory / rates);
+  return (int)kv_tables_blocks(rates > 1 ? s->weights->rate[rate].keys : s->weights->keys);
+}
+
 static PlanCase plan_of(const InferSplit *s) {
   const ModelConfig *config = s->weights->config;
   return (PlanCase){.config = config,
                     .strategy = s->network->strategy,
-                    .tokens = s->partition ? s->partition->tokens : config_tokens(config),
+                    .tokens = s->tokens,
                     .reliability = s->network->transport == TRANSPORT_UDP ? &s->network->reliability : NULL,
                     .parts = s->choose_parts ? 0 : s->network->parts,
                     .min_packets = s->network->reliability.min_packets,
                     .retained = s->network->retained,
-                    .table_blocks = (int)kv_tables_blocks(s->weights->keys),
+                    .table_blocks = table_blocks(s, config_rate(config)),
                     .all_rows = s->all_rows,
                     .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
 }
@@ -258,7 +267,7 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   plan->config = config;
   for (int rate = 0; rate < config_rates(config) && status == STATUS_OK; rate++) {
     config->astra.groups = config_rate_groups(config, rate);
-    plan->table_blocks = (int)kv_tables_blocks(s->weights->rate[rate].keys);
+    plan->table_blocks = table_blocks(s, rate);
     status = planner_split(plan, measured, nodes, given, split);
     seconds[rate] = split->predicted;
   }
@@ -266,7 +275,7 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   TRY(status);
   config->astra.groups = rate_choice_predicted(config, seconds);
   const int rate = config_rate(config), last = config_rates(config) - 1;
-  plan->table_blocks = (int)kv_tables_blocks(s->weights->rate[rate].keys);
+  plan->table_blocks = table_blocks(s, rate);
   log_info("%d groups to begin with: %.1f ms predicted, with %d groups %.1f ms, with %d groups %.1f ms", config->astra.groups,
            1e3 * seconds[rate], config_rate_groups(config, 0), 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
   return STATUS_OK;
@@ -452,6 +461,9 @@ static Status use_rate(const InferSettings *s, Weights *weights) {
   return weights_use_rate(weights, (int)groups) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--groups %ld", groups);
 }
 
+/* This process forks a node, or more. */
+static bool codes_are_heard_here(const InferSettings *s) { return !s->peers || s->local; }
+
 /* Both are even until the devices have been measured. */
 static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
   bool text = config_is_decoder(run->weights.config);
@@ -465,6 +477,8 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
   run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
   run->divided.partition = text ? NULL : &run->partition;
   run->divided.split = text ? &run->split : NULL;
+  run->divided.tokens = !text ? run->partition.tokens : options->tokens_max > 0 ? options->tokens_max : run->weights.config->context;
+  run->divided.table_memory = codes_are_heard_here(s) || !strategy_facts(run->network.strategy)->sends_codes ? 0 : s->links.table_memory;
   options->divide = divide_by_speed;
   options->divide_context = &run->divided;
 }
@@ -510,7 +524,7 @@ static Status start_fewer(const InferSettings *s, InferRun *run, const LeaderOpt
 
 /* Nodes that this process forks hear others, and hear codes. */
 static bool needs_tables(const InferSettings *s, const InferRun *run) {
-  return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
+  return choose_nodes(s, run) > 1 && codes_are_heard_here(s) && strategy_facts(run->network.strategy)->sends_codes;
 }
 
 Status infer_run_prepare(const InferSettings *s, InferRun *run, const LeaderOptions *options, LeaderOptions *all) {

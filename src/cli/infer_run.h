@@ -42,6 +42,8 @@ typedef struct InferSplit {
   ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
   Partition *partition;  /* of images; NULL for texts: */
   TokenSplit *split;
+  int64_t tokens;      /* of the largest request */
+  double table_memory; /* of devices that are all elsewhere, for tables as this one would make; 0: this device has its own */
   bool choose_parts;
   bool all_rows; /* every token is scored, not the last or the class alone */
   bool ahead;    /* the input of a request travels while the one before is computed */

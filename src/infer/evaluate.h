@@ -45,7 +45,7 @@ Status evaluate_labels_run(Leader *leader, const Texts *texts, const int32_t *la
 
 typedef struct TextEvaluation {
   int64_t windows, context, stride;
-  int64_t bytes; /* of the text of the predicted tokens; separators of documents have none */
+  int64_t bytes;    /* of the text of the predicted tokens; separators of documents have none */
   int64_t unscored; /* tokens that were to be predicted by a device that failed (--on-failure mask) */
   RequestScore score;
   double perplexity;    /* exp(nats / predicted tokens) */

@@ -180,11 +180,16 @@ static Status connect_devices(Leader *leader) {
   return membership_open(&leader->membership);
 }
 
+/* Tokens of the largest request: devices are measured with as many. */
+static int64_t most_tokens(const Leader *leader) {
+  return leader->setup.split ? leader->setup.tokens_max : config_tokens(leader->weights.config);
+}
+
 /* Measures the devices and lets the caller divide the tokens accordingly. */
 static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
-  Status status = leader_probe_run(&leader->membership, measured);
+  Status status = leader_probe_run(&leader->membership, most_tokens(leader), measured);
   if (status == STATUS_OK)
     status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count, &leader->options.groups);
   free(measured);
@@ -280,7 +285,7 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
   Leader *leader;
   TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
   Status status = connect_devices(leader);
-  if (status == STATUS_OK) status = leader_probe_run(&leader->membership, measured);
+  if (status == STATUS_OK) status = leader_probe_run(&leader->membership, most_tokens(leader), measured);
   leader_stop(leader);
   return status;
 }
@@ -610,7 +615,8 @@ static double elapsed_of(const Leader *leader, const LeaderRequest *slot) {
 
 /* Statistics by device, and times per sample, from the input and from submission. Devices that have taken part are cleared of faults. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
-  const double samples = (double)slot->request.batch, min = elapsed_of(leader, slot) / samples, request = (clock_now() - slot->began) / samples;
+  const double samples = (double)slot->request.batch, min = elapsed_of(leader, slot) / samples,
+               request = (clock_now() - slot->began) / samples;
   memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {

@@ -537,8 +537,8 @@ static void disconnect(Leader *leader, int m) {
   if (device->state >= DEVICE_HERE) connection_close(&device->connection);
 }
 
-/* A silent device, or one that others report, and a process that has ended are treated as disconnected. Returns the cause where masking does
- * not help. */
+/* A silent device, or one that others report, and a process that has ended are treated as disconnected. Returns the cause where masking
+ * does not help. */
 static Status try_mask(Leader *leader, Status cause) {
   int fault = leader->epoch.fault;
   char why[1024];

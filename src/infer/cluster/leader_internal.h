@@ -141,9 +141,9 @@ static inline LeaderDevice *leader_device(const Leader *leader, int node) {
 
 /* ---- leader_probe.c */
 
-/* Measures all connected devices, before the first epoch: measured [devices]. A failing device is dropped or is an error, as the options
+/* Measures all connected devices, before the first epoch, with `tokens` tokens, at most the model's: measured [devices]. A failing device is dropped or is an error, as the options
  * say. */
-Status leader_probe_run(Membership *membership, LeaderMeasure *measured);
+Status leader_probe_run(Membership *membership, int64_t tokens, LeaderMeasure *measured);
 
 /* ---- leader_sequences.c */
 

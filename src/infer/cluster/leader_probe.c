@@ -140,10 +140,10 @@ static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
 
 /* ---- all */
 
-static Status measure_all(Probe *p, LeaderMeasure *measured) {
+static Status measure_all(Probe *p, int64_t tokens, LeaderMeasure *measured) {
   int here = 0;
   double until = clock_now() + p->membership->timeout;
-  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(p->membership->weights->config)};
+  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)tokens};
   for (int m = 0; m < p->membership->count; m++)
     if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
   for (int m = 0; m < p->membership->count; m++) {
@@ -157,7 +157,7 @@ static Status measure_all(Probe *p, LeaderMeasure *measured) {
   return here > 0 ? STATUS_OK : status_set(STATUS_PEER, "no device is left to measure");
 }
 
-Status leader_probe_run(Membership *membership, LeaderMeasure *measured) {
+Status leader_probe_run(Membership *membership, int64_t tokens, LeaderMeasure *measured) {
   size_t devices = (size_t)membership->count;
   Probe p = {.membership = membership,
              .message = calloc(1, WIRE_HEADER + PROBE_MAX),
@@ -167,7 +167,7 @@ Status leader_probe_run(Membership *membership, LeaderMeasure *measured) {
              .due = calloc(devices, sizeof *p.due)};
   bool memory = p.message && p.payload && p.asked && p.profiles && p.due;
   receive(&p, true);
-  Status status = memory ? measure_all(&p, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
+  Status status = memory ? measure_all(&p, tokens, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   receive(&p, false);
   /* Unfinished messages use memory that is freed now. */
   for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->devices[m].connection);

@@ -19,4 +19,23 @@ done
 wait $leader || report "exit code"
 grep -q '^64 images on 4 nodes' "$work/out" || report "no result"
 no_orphans
+
+# A service whose devices decode
+command -v curl >/dev/null && command -v jq >/dev/null || exit $failed
+"${program%infer}serve" -c checkpoints/gpt2-mini-g8 --nodes 2 --listen "unix:$work/socket" --timeout 1 >"$work/out" 2>"$work/err" &
+leader=$!
+for ((i = 0; i < 300; i++)); do [ -S "$work/socket" ] && break; sleep 0.1; done
+curl -sS -m 100 --unix-socket "$work/socket" http://unix/v1/completions -H 'Content-Type: application/json' \
+  -d '{"prompt": "a", "n": 64, "max_tokens": 100, "temperature": 1}' >"$work/answer" &
+client=$!
+sleep 0.5
+kill -STOP -- -$leader
+sleep 3.5
+kill -CONT -- -$leader
+wait $client || report "the client has no answer"
+kill $leader
+wait $leader || report "service: exit code"
+jq -e '.usage.completion_tokens > 1000' "$work/answer" >"$work/verdict" || report "service: no answer"
+! grep -q 'sent no token' "$work/err" || report "service: its own absence is a device's silence"
+no_orphans
 exit $failed

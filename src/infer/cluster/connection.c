@@ -549,9 +549,13 @@ void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved
   *idle_timeout = (IdleTimeout){.max = max, .heard = now, .looked = now, .moved = moved};
 }
 
+double connection_idle_late(const IdleTimeout *idle_timeout, double now) {
+  const double late = now - idle_timeout->looked - connection_idle_slice(idle_timeout);
+  return late > late_look ? late : 0;
+}
+
 bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now) {
-  double late = now - idle_timeout->looked - connection_idle_slice(idle_timeout);
-  if (late > late_look) idle_timeout->heard += late;
+  idle_timeout->heard += connection_idle_late(idle_timeout, now);
   if (moved != idle_timeout->moved) idle_timeout->heard = now;
   idle_timeout->moved = moved;
   idle_timeout->looked = now;

@@ -162,6 +162,10 @@ void connection_idle_start(IdleTimeout *idle_timeout, double max, uint64_t moved
 /* The longest that the next wait may take. */
 static inline double connection_idle_slice(const IdleTimeout *t) { return t->max < CONNECTION_IDLE_SLICE ? t->max : CONNECTION_IDLE_SLICE; }
 
+/* Seconds that this process was kept from looking, as when it was suspended: nobody was silent then. 0 where it was late by a second or
+ * less. */
+double connection_idle_late(const IdleTimeout *idle_timeout, double now);
+
 /* After each wait: whether nothing has moved for too long. moved: bytes so far, in both directions. */
 bool connection_idle_ends(IdleTimeout *idle_timeout, uint64_t moved, double now);
 

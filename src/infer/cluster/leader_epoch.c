@@ -598,7 +598,10 @@ Status leader_epoch_poll(Leader *leader, int also, double seconds) {
   if (!waits) return STATUS_OK;
   for (int d = 0; d < leader->epoch.nodes; d++) idle[d] = true;
   for (int i = 0; i < q->count; i++) idle[q->list[i].node] = false;
+  const IdleTimeout before = q->idle;
   Status status = look(leader, &q->idle, prompts ? leader_requests_oldest(leader)->arrived : idle, also, seconds);
+  const double late = connection_idle_late(&before, clock_now());
+  for (int d = 0; d < leader->epoch.nodes; d++) leader_device(leader, d)->heard += late;
   if (status == STATUS_OK && !prompts) status = find_silent(leader);
   return status == STATUS_OK ? STATUS_OK : recover(leader, status);
 }

@@ -163,9 +163,9 @@ static Tensor *make_before(const CodeExchange *ex, Tape *tape, int site, int64_t
   return tape_tensor(tape, 3, (int64_t[]){1, tokens, ex->exchange.predict_weight[site]->shape[1]});
 }
 
-/* What is expected takes a lost token's place in attention, too: of texts, whose first block all know exactly. It halves what lost packets
- * cost them; images do better without such tokens (docs/results/loss.md). */
-static bool stands_in(const CodeExchange *ex, int site) { return ex->setup.first > 0 && expects(ex, site); }
+/* What is expected takes a lost token's place in attention, too, which halves what lost packets cost (docs/results/loss.md). Of an image's
+ * first block that is the mean at its position, which its codes are relative to. */
+static bool stands_in(const CodeExchange *ex) { return ex->remote != NULL; }
 
 static void add_to(real *to, const real *from, int64_t count, real factor) {
   for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
@@ -452,7 +452,7 @@ Status code_exchange_decode_part(CodeExchange *ex, Tape *tape, const TokenLayout
     peer.offset += peer.rows;
   }
   if (ex->remote) TRY(complete(ex, tape, layout, site, rows, peer.lost));
-  if (ex->statistics.masked > masked && !stands_in(ex, site)) rows->lost = peer.lost;
+  if (ex->statistics.masked > masked && !stands_in(ex)) rows->lost = peer.lost;
   return STATUS_OK;
 }
 

@@ -5,8 +5,8 @@
  *
  * A message of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
  * (packet.h), their codes packed without gaps (pack_dense), or entropy-coded (rans_encode). Tokens of missing packets are masked: their
- * rows hold some codeword, and their marks in `lost` are 1. With predictions (AstraConfig.prediction) what is expected takes their place, and
- * they are not marked.
+ * rows hold some codeword, and their marks in `lost` are 1. With predictions (AstraConfig.prediction) what is expected takes their place,
+ * and they are not marked.
  *
  * The transport holds the messages that arrive, the exchange those that are sent, of as many blocks as the transport keeps. Nothing is
  * allocated after code_exchange_init. */

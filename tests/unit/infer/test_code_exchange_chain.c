@@ -1,5 +1,6 @@
 /* Predictions in an exchange without a transport: what a receiver makes of a chain of codes, against a plain computation in double; the
- * first block known to both sides; a lost code leaves the prediction alone, which takes the token's place and from which later blocks go on. */
+ * first block known to both sides; a lost code leaves the prediction alone, which takes the token's place and from which later blocks go
+ * on. */
 #include "autograd/ops/ops.h"
 #include "base/arena.h"
 #include "infer/code_exchange.h"

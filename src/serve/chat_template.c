@@ -65,7 +65,8 @@ static Status read_config(const char *path, json_t **config) {
   *config = NULL;
   if (!files_exists(path)) return STATUS_OK;
   TRY(files_read(path, CONFIG_MAX, &data, &size));
-  *config = json_loadb(data, size, JSON_ALLOW_NUL, &error);
+  /* No number is read here, and model_max_length is 10^30, too big an integer for Jansson, where a tokenizer has no limit. */
+  *config = json_loadb(data, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
   free(data);
   if (!*config) return status_set(STATUS_BAD_FILE, "%s:%d: %s", path, error.line, error.text);
   return STATUS_OK;

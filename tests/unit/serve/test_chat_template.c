@@ -87,6 +87,14 @@ static void named_templates_are_chosen(void **state) {
   check_text(NULL, hello, true, "one");
 }
 
+/* transformers writes int(1e30) for a tokenizer without a limit, which fits no integer of 64 bits. */
+static void a_length_without_a_limit_is_accepted(void **state) {
+  (void)state;
+  write_file("tokenizer_config.json",
+             "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": \"<s>\", \"chat_template\": \"{{ bos_token }}x\"}");
+  check_text(NULL, hello, true, "<s>x");
+}
+
 static void file_of_its_own_comes_first(void **state) {
   (void)state;
   write_file("tokenizer_config.json", "{\"bos_token\": \"<s>\", \"chat_template\": \"old\"}");
@@ -181,6 +189,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(chatml_stands_in, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(template_names_tokens, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(named_templates_are_chosen, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(a_length_without_a_limit_is_accepted, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(file_of_its_own_comes_first, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(gguf_files_have_their_own, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(broken_templates_name_file_and_line, set_up, tear_down),

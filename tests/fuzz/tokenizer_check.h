@@ -1,5 +1,5 @@
 /* What must hold of every tokenizer that a parser accepts: a refusal has a message and leaves nothing; all pieces can be read; the input
- * itself, as text, is encoded to ids in range and decoded to the same bytes. */
+ * itself, as text, is encoded to ids in range and decoded to the same bytes, or to fewer where special tokens without text were meant. */
 #ifndef TOKENIZER_CHECK_H
 #define TOKENIZER_CHECK_H
 #include "data/tokenizer/tokenizer_internal.h"
@@ -14,7 +14,10 @@ static inline void check_round_trip(Tokenizer *tokenizer, const char *text, size
   size_t bytes;
   if (tokenizer_encode(tokenizer, text, size, special, &list) != STATUS_OK) abort();
   if (tokenizer_decode(tokenizer, list.ids, list.count, &back, &bytes) != STATUS_OK) abort();
-  if (bytes != size || memcmp(back, text, size) != 0) abort();
+  bool less = false; /* what the first ids of a scored vocabulary stand for has no text */
+  for (size_t i = 0; i < list.count; i++) less |= tokenizer->kind == TOKENIZER_SCORES && list.ids[i] < TOKENIZER_FIRST_BYTE;
+  if (less && !special) abort();
+  if (less ? bytes > size : bytes != size || memcmp(back, text, size) != 0) abort();
   free(back);
   token_list_release(&list);
 }

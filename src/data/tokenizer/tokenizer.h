@@ -1,7 +1,8 @@
 /* Text to token ids and back, exactly as the models' own tokenizers do it: GPT-2's byte-level BPE (Radford et al. 2019), Llama-3's, and the
  * scored vocabulary of small Llama models (llama2.c's tokenizer.bin). Files: docs/FORMATS.md.
  *
- * Text is any bytes, NUL and invalid UTF-8 included: decoding what was encoded gives the same bytes.
+ * Text is any bytes, NUL and invalid UTF-8 included: decoding what was encoded gives the same bytes, but for the names of unknown, begin
+ * and end of a scored vocabulary where special tokens are meant: those have no text.
  * Threads: any number may use one tokenizer at the same time, for everything but tokenizer_close. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
@@ -35,7 +36,8 @@ int64_t tokenizer_count(const Tokenizer *tokenizer); /* ids are 0 .. count - 1 *
 Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bool special, TokenList *out);
 
 /* The text of ids [count], from the beginning of a text on: *text is malloc'd (caller frees), with a NUL behind its *bytes bytes. With a
- * scored vocabulary the space that encoding put in front is taken away again. BAD_VALUE: an id out of range; *text is NULL then. */
+ * scored vocabulary the spaces that encoding put in front, and behind special tokens, are taken away again. BAD_VALUE: an id out of range;
+ * *text is NULL then. */
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *bytes);
 
 /* The bytes of one id, for text that is shown as it comes; NULL (and 0) for an id out of range, "" for one without text. The tokenizer's. A
@@ -73,7 +75,7 @@ Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer);
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
  * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
  * written: the directory holds another file that tokenizer_open would prefer. UNSUPPORTED likewise: a scored vocabulary that came with
- * special tokens of its own, which tokN.bin has no place for. */
+ * special tokens besides the first ids, which tokN.bin has no place for. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
 

@@ -527,14 +527,21 @@ static Status check_name(void *context, const char *name) {
                     name);
 }
 
+/* The special tokens of a scored vocabulary that are not its first ids: tokN.bin does not tell them from other pieces. */
+static int more_specials(const Tokenizer *tokenizer) {
+  int more = 0;
+  for (int32_t i = 0; i < tokenizer->special_count; i++) more += tokenizer->specials[i] >= TOKENIZER_FIRST_PIECE;
+  return more;
+}
+
 /* What is kept in tokenizer.json is found before everything else. */
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
   char name[NAME];
-  if (tokenizer->kind == TOKENIZER_SCORES && tokenizer->special_count > 0)
+  if (tokenizer->kind == TOKENIZER_SCORES && more_specials(tokenizer) > 0)
     return status_set(STATUS_UNSUPPORTED,
                       "%s: a scored vocabulary with %d more special tokens fits no file that is written here; use it from its "
                       "GGUF file",
-                      directory, (int)tokenizer->special_count);
+                      directory, more_specials(tokenizer));
   if (tokenizer->kind == TOKENIZER_MERGES || !files_is_dir(directory)) return STATUS_OK;
   name_of(outputs_of(tokenizer), tokenizer, name);
   return files_each(directory, check_name, &(Place){directory, name});

@@ -137,6 +137,9 @@ typedef enum TokenizerKind {
   TOKENIZER_SCORES  /* characters with a fall-back to bytes, what gives the higher score first */
 } TokenizerKind;
 
+/* Of SCORES: the ids before the first byte are unknown, begin and end, which have names and no text; then come the bytes, then pieces. */
+enum { TOKENIZER_FIRST_BYTE = 3, TOKENIZER_FIRST_PIECE = TOKENIZER_FIRST_BYTE + 256 };
+
 typedef struct TokenizerMerge {
   int32_t left, right;
 } TokenizerMerge;

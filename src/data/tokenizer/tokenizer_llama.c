@@ -170,7 +170,7 @@ const TokenizerOutput tokenizer_llama_ranks_files[] = {{"tokenizer.model", write
  * the bytes, written <0x00> to <0xFF>; the others are characters and what they merge to, higher scores first. */
 
 /* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant (not of the
- * first 259 ids, whose meaning is fixed). */
+ * bytes). */
 typedef struct TokenizerScore {
   float score;
   const char *bytes; /* copied */
@@ -178,7 +178,7 @@ typedef struct TokenizerScore {
   bool special;
 } TokenizerScore;
 
-enum { BEGIN = 1, END = 2, FIRST_BYTE = 3, FIRST_PIECE = FIRST_BYTE + 256, HEAD = 8 };
+enum { BEGIN = 1, END = 2, FIRST_BYTE = TOKENIZER_FIRST_BYTE, FIRST_PIECE = TOKENIZER_FIRST_PIECE, HEAD = 8 };
 
 static uint32_t read_number(const char *data) {
   const unsigned char *byte = (const unsigned char *)data;
@@ -190,7 +190,7 @@ static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, 
   if (size - *at < HEAD) return status_set(STATUS_BAD_FILE, "ends within the entry of id %lld", (long long)id);
   uint32_t bits = read_number(data + *at);
   memcpy(&entry->score, &bits, sizeof bits);
-  entry->special = false;
+  entry->special = id < FIRST_BYTE;
   entry->size = read_number(data + *at + 4);
   entry->bytes = data + *at + HEAD;
   if (entry->size > size - *at - HEAD) return status_set(STATUS_BAD_FILE, "the piece of id %lld ends behind the file", (long long)id);
@@ -208,9 +208,9 @@ static Status count_entries(const char *data, size_t size, int64_t *count) {
 
 static Status put_entry(Tokenizer *tokenizer, int32_t id, const TokenizerScore *entry) {
   tokenizer->scores[id] = entry->score;
-  if (id < FIRST_BYTE) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, false);
-  if (id >= FIRST_PIECE && entry->special) return tokenizer_model_add_special(tokenizer, id, entry->bytes, entry->size);
-  if (id >= FIRST_PIECE) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, true);
+  bool is_byte = id >= FIRST_BYTE && id < FIRST_PIECE;
+  if (!is_byte && entry->special) return tokenizer_model_add_special(tokenizer, id, entry->bytes, entry->size);
+  if (!is_byte) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, id >= FIRST_PIECE);
   char expected[8], byte = (char)(id - FIRST_BYTE);
   snprintf(expected, sizeof expected, "<0x%02X>", id - FIRST_BYTE);
   if (entry->size != strlen(expected) || memcmp(entry->bytes, expected, entry->size) != 0)

@@ -57,15 +57,33 @@ static void a_scored_vocabulary_is_the_same(void **state) {
     token_list_release(&expected);
     token_list_release(&ids);
   }
+  tokenizer_close(file);
+  tokenizer_close(gguf);
+}
+
+/* Ids 1 and 2, which chat templates write as their names; they have no text, and what stands behind one begins a text. */
+static void begin_and_end_of_a_scored_vocabulary_are_special(void **state) {
+  (void)state;
+  Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin"), *gguf = converted(file);
+  static const int32_t ids[] = {1, 403, 407, 261, 378, 2};
+  char *text;
+  size_t bytes;
+  assert_encodes(gguf, "<s>Once upon a time</s>", true, 1, 403, 407, 261, 378, 2);
+  assert_encodes(gguf, "<unk>", true, 0);
+  assert_ok(tokenizer_decode(gguf, ids, sizeof ids / sizeof *ids, &text, &bytes));
+  assert_string_equal(text, "Once upon a time");
+  free(text);
+  assert_round_trip(gguf, "<s>Once upon a time</s>", 23, false);
   assert_ok(tokenizer_save(gguf, testing_path("saved")));
-  Tokenizer *saved = testing_tokenizer(testing_path("saved"));
-  assert_int_equal(tokenizer_count(saved), 512);
+  Tokenizer *saved = testing_tokenizer(testing_path("saved/tok512.bin"));
+  assert_encodes(saved, "<s>Once upon a time</s>", true, 1, 403, 407, 261, 378, 2);
+  assert_string_equal(tokenizer_fingerprint(saved), tokenizer_fingerprint(gguf));
   tokenizer_close(saved);
   tokenizer_close(file);
   tokenizer_close(gguf);
 }
 
-/* Two more tokens, as chat models have; texts between them are texts, the space in front is the beginning's alone. */
+/* Two more tokens, as chat models have; texts between them are texts of their own, each with a space in front, as llama.cpp does it. */
 static void special_tokens_of_a_scored_vocabulary(void **state) {
   (void)state;
   Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin"), *gguf;
@@ -92,16 +110,18 @@ static void special_tokens_of_a_scored_vocabulary(void **state) {
   gguf_add_flag(&writer, "tokenizer.ggml.add_bos_token", false);
   assert_ok(read_written(&writer, &gguf));
   assert_true(tokenizer_begin(gguf) == -1 && tokenizer_end(gguf) == 513);
-  static const char text[] = "<|im_start|>Once upon<|im_end|> a time";
+  static const char text[] = "<|im_start|>Once upon<|im_end|> a time", apart[] = "<|im_start|><|im_end|>a time";
   TokenList ids = {0}, plain = {0}, inner = {0};
   assert_ok(tokenizer_encode(gguf, text, strlen(text), true, &ids));
   assert_ok(tokenizer_encode(gguf, text, strlen(text), false, &plain));
-  assert_ok(tokenizer_encode(file, "a time", 6, false, &inner)); /* its space is the one that is in the text */
+  assert_ok(tokenizer_encode(file, " a time", 7, false, &inner));
   assert_int_equal(ids.ids[0], 512);
   size_t end = 1;
   while (end < ids.count && ids.ids[end] != 513) end++;
   assert_ids(&(TokenList){.ids = ids.ids + end + 1, .count = ids.count - end - 1}, inner.ids, inner.count);
+  assert_encodes(gguf, apart, true, 512, 513, 261, 378);
   for (size_t i = 0; i < plain.count; i++) assert_true(plain.ids[i] < 512);
+  assert_round_trip(gguf, apart, strlen(apart), true);
   assert_round_trip(gguf, text, strlen(text), true);
   assert_round_trip(gguf, text, strlen(text), false);
   assert_int_equal(tokenizer_save(gguf, testing_path("nowhere")), STATUS_UNSUPPORTED);
@@ -203,6 +223,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_is_the_same),
                                      cmocka_unit_test(llama3_gives_the_published_ids),
                                      cmocka_unit_test(a_scored_vocabulary_is_the_same),
+                                     cmocka_unit_test(begin_and_end_of_a_scored_vocabulary_are_special),
                                      cmocka_unit_test(special_tokens_of_a_scored_vocabulary),
                                      cmocka_unit_test(files_are_opened_by_path),
                                      cmocka_unit_test(what_is_not_understood_is_refused),

@@ -142,9 +142,9 @@ static Status write_merges(const Tokenizer *tokenizer, const char *path) {
 /* ---- tokenizer.json ---- */
 
 /* As far as it describes a byte-level BPE with the expression of GPT-2 or Llama-3: the vocabulary, the merges ("LEFT RIGHT" or [LEFT,
- * RIGHT]), ignore_merges, the added tokens. What would change the ids and is not understood is refused: another model, normalizer or
- * expression, a space put in front, added tokens that swallow spaces. Left out: truncation, padding, post-processor and decoder, which do
- * not change the ids of a text. */
+ * RIGHT]), ignore_merges, the added tokens, of a post-processor what begins and ends a text. What would change the ids and is not
+ * understood is refused: another model, normalizer or expression, a space put in front, added tokens that swallow spaces. Left out:
+ * truncation, padding and decoder, which do not change the ids of a text. */
 
 static bool is_type(json_t *object, const char *type) {
   const char *text = json_string_value(json_object_get(object, "type"));
@@ -287,6 +287,46 @@ static Status build(Tokenizer **tokenizer, json_t *root, json_t *added) {
   return add_merges(*tokenizer, json_object_get(model, "merges"));
 }
 
+/* ---- Begin and end ---- */
+
+/* The TemplateProcessing that a post_processor is or has; NULL: none that says what stands in front of a text. */
+static json_t *find_template(json_t *post) {
+  json_t *steps = json_object_get(post, "processors"), *step, *found = is_type(post, "TemplateProcessing") ? post : NULL;
+  size_t i;
+  if (is_type(post, "Sequence")) {
+    json_array_foreach(steps, i, step) {
+      if (is_type(step, "TemplateProcessing")) found = step;
+    }
+  }
+  return json_is_array(json_object_get(found, "single")) ? found : NULL;
+}
+
+static Status read_special(const Tokenizer *tokenizer, json_t *template, const char *name, int32_t *id) {
+  json_t *ids = json_object_get(json_object_get(json_object_get(template, "special_tokens"), name), "ids"), *first = json_array_get(ids, 0);
+  if (json_array_size(ids) != 1 || !json_is_integer(first) || json_integer_value(first) < 0 ||
+      json_integer_value(first) >= tokenizer->pieces.count)
+    return status_set(STATUS_BAD_FILE, "post_processor: the special token '%.60s' has not one id of the vocabulary", name);
+  *id = (int32_t)json_integer_value(first);
+  return STATUS_OK;
+}
+
+/* A template says what stands in front of a text, be it nothing. The end, which it need not have behind one, is the other special token
+ * that it lists, unless one has the usual name. */
+static Status read_ends(Tokenizer *tokenizer, json_t *template) {
+  const char *in_front =
+      json_string_value(json_object_get(json_object_get(json_array_get(json_object_get(template, "single"), 0), "SpecialToken"), "id"));
+  const char *name, *other = NULL;
+  json_t *listed = json_object_get(template, "special_tokens"), *token;
+  size_t others = 0;
+  tokenizer->begin = -1;
+  if (in_front) TRY(read_special(tokenizer, template, in_front, &tokenizer->begin));
+  json_object_foreach(listed, name, token) {
+    if (!in_front || strcmp(name, in_front) != 0) other = name, others++;
+  }
+  if (tokenizer->end < 0 && others == 1) TRY(read_special(tokenizer, template, other, &tokenizer->end));
+  return tokenizer_model_fingerprint(tokenizer);
+}
+
 static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, const char *path) {
   *tokenizer = NULL;
   json_error_t error;
@@ -294,9 +334,16 @@ static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, c
   Status status = !root    ? status_set(STATUS_BAD_FILE, "line %d: %s", error.line, error.text)
                   : !added ? status_set(STATUS_NO_MEMORY, "no memory for added tokens")
                            : build(tokenizer, root, added);
+  status = tokenizer_finish(tokenizer, status, path);
+  json_t *template = find_template(json_object_get(root, "post_processor"));
+  if (status == STATUS_OK && template && (status = read_ends(*tokenizer, template)) != STATUS_OK) {
+    tokenizer_close(*tokenizer);
+    *tokenizer = NULL;
+    status = status_wrap(status, "%s", path);
+  }
   json_decref(root);
   json_decref(added);
-  return tokenizer_finish(tokenizer, status, path);
+  return status;
 }
 
 /* ---- Writing. A NULL somewhere inside makes the whole NULL: no memory. ---- */
@@ -330,18 +377,52 @@ static json_t *pre_object(const Tokenizer *tokenizer) {
   return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", split, byte_level(false));
 }
 
-/* Other programs put the token for the beginning in front, where there is one. */
+/* A failure makes the list NULL. */
+static void append_piece(json_t **pieces, const char *kind, const char *name, int type) {
+  if (json_array_append_new(*pieces, json_pack("{s:{s:s, s:i}}", kind, "id", name, "type_id", type)) == 0) return;
+  json_decref(*pieces);
+  *pieces = NULL;
+}
+
+/* Of one text or of two; in_front: NULL, or the special token in front of each. */
+static json_t *template_of(int texts, const char *in_front) {
+  static const char *const names[] = {"A", "B"};
+  json_t *pieces = json_array();
+  for (int i = 0; i < texts; i++) {
+    if (in_front) append_piece(&pieces, "SpecialToken", in_front, i);
+    append_piece(&pieces, "Sequence", names[i], i);
+  }
+  return pieces;
+}
+
+/* Puts a special token into the list of a template's; name NULL: there is none. A failure makes the list NULL. */
+static void list_special(json_t **listed, const char *name, int32_t id) {
+  if (!name || json_object_set_new(*listed, name, json_pack("{s:s, s:[i], s:[s]}", "id", name, "ids", (int)id, "tokens", name)) == 0)
+    return;
+  json_decref(*listed);
+  *listed = NULL;
+}
+
+/* Other programs put the token for the beginning in front, where there is one. Where names alone would tell the reader another beginning or
+ * end, the template has them: a special token that it lists and does not place changes nothing in other programs. */
 static json_t *post_object(const Tokenizer *tokenizer) {
-  if (tokenizer->begin < 0) return byte_level(true);
-  size_t size;
-  const char *name = bpe_pieces_text(&tokenizer->pieces, tokenizer->begin, &size);
-  json_t *single =
-      json_pack("[{s:{s:s, s:i}}, {s:{s:s, s:i}}]", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A", "type_id", 0);
-  json_t *pair =
-      json_pack("[{s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}]", "SpecialToken", "id", name, "type_id", 0, "Sequence",
-                "id", "A", "type_id", 0, "SpecialToken", "id", name, "type_id", 1, "Sequence", "id", "B", "type_id", 1);
-  json_t *tokens = json_pack("{s:{s:s, s:[i], s:[s]}}", name, "id", name, "ids", (int)tokenizer->begin, "tokens", name);
-  return json_pack("{s:s, s:o, s:o, s:o}", "type", "TemplateProcessing", "single", single, "pair", pair, "special_tokens", tokens);
+  int32_t begin, end;
+  tokenizer_model_usual_ends(tokenizer, &begin, &end);
+  bool in_front = tokenizer->begin >= 0, listed_end = tokenizer->end != end;
+  if (!in_front && begin < 0 && !listed_end) return byte_level(true);
+  char *first = in_front ? spell_piece(tokenizer, tokenizer->begin) : NULL,
+       *last = listed_end ? spell_piece(tokenizer, tokenizer->end) : NULL;
+  json_t *post = NULL;
+  if ((first || !in_front) && (last || !listed_end)) {
+    json_t *listed = json_object();
+    list_special(&listed, first, tokenizer->begin);
+    list_special(&listed, last, tokenizer->end);
+    post = json_pack("{s:s, s:o, s:o, s:o}", "type", "TemplateProcessing", "single", template_of(1, first), "pair", template_of(2, first),
+                     "special_tokens", listed);
+  }
+  free(first);
+  free(last);
+  return post;
 }
 
 static json_t *merges_object(const Tokenizer *tokenizer) {
@@ -534,6 +615,14 @@ static int more_specials(const Tokenizer *tokenizer) {
   return more;
 }
 
+/* tokN.bin has ids 1 and 2 for begin and end; tokenizer.json tells two that are not the usual ones apart, but not that one is both. */
+static bool keeps_ends(const Tokenizer *tokenizer) {
+  int32_t begin, end;
+  tokenizer_model_usual_ends(tokenizer, &begin, &end);
+  if (tokenizer->kind == TOKENIZER_MERGES) return tokenizer->end == end || tokenizer->end != tokenizer->begin;
+  return tokenizer->begin == begin && tokenizer->end == end;
+}
+
 /* What is kept in tokenizer.json is found before everything else. */
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
   char name[NAME];
@@ -542,6 +631,11 @@ Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
                       "%s: a scored vocabulary with %d more special tokens fits no file that is written here; use it from its "
                       "GGUF file",
                       directory, more_specials(tokenizer));
+  if (!keeps_ends(tokenizer))
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: no file that is written here can say that ids %d and %d begin and end a text (-1: none does) with this "
+                      "tokenizer; use it from its GGUF file",
+                      directory, (int)tokenizer->begin, (int)tokenizer->end);
   if (tokenizer->kind == TOKENIZER_MERGES || !files_is_dir(directory)) return STATUS_OK;
   name_of(outputs_of(tokenizer), tokenizer, name);
   return files_each(directory, check_name, &(Place){directory, name});

@@ -138,7 +138,7 @@ typedef enum TokenizerKind {
 } TokenizerKind;
 
 /* Of SCORES: the ids before the first byte are unknown, begin and end, which have names and no text; then come the bytes, then pieces. */
-enum { TOKENIZER_FIRST_BYTE = 3, TOKENIZER_FIRST_PIECE = TOKENIZER_FIRST_BYTE + 256 };
+enum { TOKENIZER_BEGIN = 1, TOKENIZER_END, TOKENIZER_FIRST_BYTE, TOKENIZER_FIRST_PIECE = TOKENIZER_FIRST_BYTE + 256 };
 
 typedef struct TokenizerMerge {
   int32_t left, right;
@@ -181,8 +181,12 @@ Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_
  * vocabulary, or the pair was given before. */
 Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t left_size, const char *right, size_t right_size);
 
+/* What begins and ends texts where a file says nothing else: the special tokens of the usual names, -1 for want of one; of a scored
+ * vocabulary ids 1 and 2. */
+void tokenizer_model_usual_ends(const Tokenizer *tokenizer, int32_t *begin, int32_t *end);
+
 /* The last step but the expression's working memory and the fingerprint: that all ids have a piece and (byte-level) all bytes an id; order
- * of special tokens, begin and end by their names, the expression. */
+ * of special tokens, the usual begin and end, the expression. */
 Status tokenizer_model_finish(Tokenizer *tokenizer);
 
 /* Of what decides which ids a text has, into tokenizer->fingerprint. */

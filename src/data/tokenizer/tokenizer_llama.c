@@ -178,7 +178,7 @@ typedef struct TokenizerScore {
   bool special;
 } TokenizerScore;
 
-enum { BEGIN = 1, END = 2, FIRST_BYTE = TOKENIZER_FIRST_BYTE, FIRST_PIECE = TOKENIZER_FIRST_PIECE, HEAD = 8 };
+enum { FIRST_BYTE = TOKENIZER_FIRST_BYTE, FIRST_PIECE = TOKENIZER_FIRST_PIECE, HEAD = 8 };
 
 static uint32_t read_number(const char *data) {
   const unsigned char *byte = (const unsigned char *)data;
@@ -260,8 +260,6 @@ static Status make_scores(Tokenizer **tokenizer, const TokenizerScore *entries, 
   TRY(tokenizer_model_new(tokenizer, TOKENIZER_SCORES, count));
   (*tokenizer)->scores = malloc((size_t)count * sizeof(float));
   if (!(*tokenizer)->scores) return status_set(STATUS_NO_MEMORY, "no memory for %lld scores", (long long)count);
-  (*tokenizer)->begin = BEGIN;
-  (*tokenizer)->end = END;
   for (int32_t id = 0; id < count; id++) TRY(put_entry(*tokenizer, id, &entries[id]));
   return add_scored_pairs(*tokenizer);
 }

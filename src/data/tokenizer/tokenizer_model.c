@@ -464,14 +464,21 @@ static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
   return -1;
 }
 
+void tokenizer_model_usual_ends(const Tokenizer *tokenizer, int32_t *begin, int32_t *end) {
+  *begin = TOKENIZER_BEGIN;
+  *end = TOKENIZER_END;
+  if (tokenizer->kind == TOKENIZER_SCORES) return;
+  *begin = find_special(tokenizer, "<|begin_of_text|>");
+  *end = find_special(tokenizer, "<|end_of_text|>");
+  if (*end < 0) *end = find_special(tokenizer, "<|endoftext|>");
+}
+
 Status tokenizer_model_finish(Tokenizer *tokenizer) {
   TRY(bpe_pieces_check_whole(&tokenizer->pieces));
   TRY(sort_specials(tokenizer));
+  tokenizer_model_usual_ends(tokenizer, &tokenizer->begin, &tokenizer->end);
   if (tokenizer->kind == TOKENIZER_SCORES) return STATUS_OK;
   TRY(find_bytes(tokenizer));
-  tokenizer->begin = find_special(tokenizer, "<|begin_of_text|>");
-  tokenizer->end = find_special(tokenizer, "<|end_of_text|>");
-  if (tokenizer->end < 0) tokenizer->end = find_special(tokenizer, "<|endoftext|>");
   return bpe_split_new(&tokenizer->split, tokenizer->pattern);
 }
 

@@ -171,6 +171,39 @@ static void test_json_of_llama3(void **state) {
   tokenizer_close(tokenizer);
 }
 
+/* What stands in front of a text as post_processor says, rather than by its name. */
+static void test_begin_of_a_template(void **state) {
+  (void)state;
+  static const char in_front[] = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"S\", \"type_id\": 0}},"
+                                 "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"special_tokens\": {\"S\": {\"id\": \"S\","
+                                 "\"ids\": [%d], \"tokens\": [\"S\"]}}}";
+  static const char none[] = "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}],"
+                             "\"special_tokens\": {}}";
+  Tokenizer *tokenizer;
+  char text[512];
+  snprintf(text, sizeof text, in_front, 258);
+  assert_ok(read_root(&tokenizer, changed(NULL, "post_processor", json_loads(text, 0, NULL))));
+  assert_true(tokenizer_begin(tokenizer) == 258 && tokenizer_end(tokenizer) == 259);
+  tokenizer_close(tokenizer);
+  json_t *sequence = json_pack("{s:s, s:[{s:s}, o]}", "type", "Sequence", "processors", "type", "ByteLevel", json_loads(text, 0, NULL));
+  assert_ok(read_root(&tokenizer, changed(NULL, "post_processor", sequence)));
+  assert_int_equal(tokenizer_begin(tokenizer), 258);
+  tokenizer_close(tokenizer);
+  json_t *root = changed(NULL, "post_processor", json_loads(none, 0, NULL));
+  json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", 260, "content", "<|begin_of_text|>"));
+  assert_ok(read_root(&tokenizer, root));
+  assert_int_equal(tokenizer_begin(tokenizer), -1);
+  tokenizer_close(tokenizer);
+  for (int id = -1; id <= 260; id += 261) {
+    snprintf(text, sizeof text, in_front, id);
+    assert_bad_json(changed(NULL, "post_processor", json_loads(text, 0, NULL)), STATUS_BAD_FILE, "the special token 'S'");
+  }
+  snprintf(text, sizeof text, in_front, 258);
+  root = json_loads(text, 0, NULL);
+  json_object_set_new(root, "special_tokens", json_object());
+  assert_bad_json(changed(NULL, "post_processor", root), STATUS_BAD_FILE, "the special token 'S'");
+}
+
 static void test_json_that_is_not_understood(void **state) {
   (void)state;
   assert_bad_json(changed("model", "type", json_string("Unigram")), STATUS_UNSUPPORTED, "not BPE");
@@ -321,6 +354,7 @@ int main(void) {
                                      cmocka_unit_test(test_vocabularies),
                                      cmocka_unit_test(test_json),
                                      cmocka_unit_test(test_json_of_llama3),
+                                     cmocka_unit_test(test_begin_of_a_template),
                                      cmocka_unit_test(test_json_that_is_not_understood),
                                      cmocka_unit_test(test_json_of_wrong_shape),
                                      cmocka_unit_test(test_ranks),

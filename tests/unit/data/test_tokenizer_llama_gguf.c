@@ -135,6 +135,74 @@ static void special_tokens_of_a_scored_vocabulary(void **state) {
   tokenizer_close(file);
 }
 
+/* A byte-level one of the 256 bytes, which texts are split by as `pre` says, and two special tokens, ids 256 and 257. */
+static Tokenizer *bytes_and_two(const char *pre, const char *begin, const char *end, bool add_begin) {
+  Tokenizer *tokenizer;
+  GgufWriter writer;
+  gguf_writer_init(&writer);
+  gguf_add_text(&writer, "tokenizer.ggml.model", "gpt2");
+  gguf_add_text(&writer, "tokenizer.ggml.pre", pre);
+  gguf_add_array(&writer, "tokenizer.ggml.tokens", 8, 258);
+  for (int id = 0; id < 256; id++) {
+    char text[4], byte = (char)bpe_alphabet_byte(id);
+    gguf_put_text(&writer.entries, text, bpe_alphabet_write(&byte, 1, text));
+  }
+  gguf_put_text(&writer.entries, begin, strlen(begin));
+  gguf_put_text(&writer.entries, end, strlen(end));
+  gguf_add_array(&writer, "tokenizer.ggml.token_type", 5, 258);
+  for (int id = 0; id < 258; id++) gguf_put_u32(&writer.entries, id < 256 ? GT_NORMAL : GT_CONTROL);
+  gguf_add_array(&writer, "tokenizer.ggml.merges", 8, 0);
+  gguf_add_u32(&writer, "tokenizer.ggml.bos_token_id", 256);
+  gguf_add_u32(&writer, "tokenizer.ggml.eos_token_id", 257);
+  gguf_add_flag(&writer, "tokenizer.ggml.add_bos_token", add_begin);
+  assert_ok(read_written(&writer, &tokenizer));
+  return tokenizer;
+}
+
+/* Whatever they are called, and where texts have none in front, what is saved begins and ends texts as before. */
+static void begin_and_end_are_saved(void **state) {
+  (void)state;
+  static const struct {
+    const char *pre, *begin, *end;
+    bool add_begin;
+  } cases[] = {{"llama-bpe", "<bos>", "<eos>", true},
+               {"llama-bpe", "<bos>", "<eos>", false},
+               {"llama-bpe", "<|begin_of_text|>", "<|end_of_text|>", true},
+               {"llama-bpe", "<|begin_of_text|>", "<|end_of_text|>", false},
+               {"gpt-2", "<bos>", "<|endoftext|>", true},
+               {"gpt-2", "<bos>", "<eos>", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char folder[32];
+    snprintf(folder, sizeof folder, "ends-%zu", i);
+    Tokenizer *gguf = bytes_and_two(cases[i].pre, cases[i].begin, cases[i].end, cases[i].add_begin);
+    assert_int_equal(tokenizer_begin(gguf), cases[i].add_begin ? 256 : -1);
+    assert_int_equal(tokenizer_end(gguf), 257);
+    assert_ok(tokenizer_save(gguf, testing_path(folder)));
+    Tokenizer *saved = testing_tokenizer(testing_path(folder));
+    assert_int_equal(tokenizer_begin(saved), tokenizer_begin(gguf));
+    assert_int_equal(tokenizer_end(saved), tokenizer_end(gguf));
+    assert_string_equal(tokenizer_fingerprint(saved), tokenizer_fingerprint(gguf));
+    tokenizer_close(saved);
+    tokenizer_close(gguf);
+  }
+}
+
+/* tokN.bin has no place for other ends than ids 1 and 2. */
+static void a_scored_vocabulary_without_a_begin_is_not_saved(void **state) {
+  (void)state;
+  Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin"), *gguf;
+  GgufWriter writer;
+  gguf_writer_init(&writer);
+  gguf_tokenizer_write(&writer, file);
+  gguf_add_flag(&writer, "tokenizer.ggml.add_bos_token", false);
+  assert_ok(read_written(&writer, &gguf));
+  assert_int_equal(tokenizer_begin(gguf), -1);
+  assert_fails(tokenizer_save(gguf, testing_path("beginless")), STATUS_UNSUPPORTED, "begin");
+  assert_false(files_exists(testing_path("beginless/tok512.bin")));
+  tokenizer_close(file);
+  tokenizer_close(gguf);
+}
+
 static void files_are_opened_by_path(void **state) {
   (void)state;
   Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin");
@@ -225,6 +293,8 @@ int main(void) {
                                      cmocka_unit_test(a_scored_vocabulary_is_the_same),
                                      cmocka_unit_test(begin_and_end_of_a_scored_vocabulary_are_special),
                                      cmocka_unit_test(special_tokens_of_a_scored_vocabulary),
+                                     cmocka_unit_test(begin_and_end_are_saved),
+                                     cmocka_unit_test(a_scored_vocabulary_without_a_begin_is_not_saved),
                                      cmocka_unit_test(files_are_opened_by_path),
                                      cmocka_unit_test(what_is_not_understood_is_refused),
                                      cmocka_unit_test(counts_and_ids_must_agree)};

@@ -287,7 +287,7 @@ static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size,
   if (!WebPInitDecoderConfig(&config)) return status_set(STATUS_UNSUPPORTED, "%s: the libwebp here is not that of this build", origin);
   VP8StatusCode code = WebPGetFeatures(bytes, size, &config.input);
   if (code != VP8_STATUS_OK) return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason(code));
-  if (config.input.has_animation) return status_set(STATUS_UNSUPPORTED, "%s: an animated WebP; only single images are read", origin);
+  if (config.input.has_animation) return status_set(STATUS_BAD_FILE, "%s: an animated WebP; only single images are read", origin);
   TRY(image_check_size(config.input.width, config.input.height, size, origin));
   TRY(image_reshape(image, config.input.width, config.input.height));
   config.output.colorspace = MODE_RGB; /* alpha is dropped */

@@ -285,23 +285,49 @@ static void run_two_epochs(Dataset *set) {
   loader_free(loader);
 }
 
+/* Six images as folder:NAME, of which records 1 and 5 are to be broken. */
+static Dataset *six_images(const char *folder, const char *first, const void *bytes, size_t count) {
+  char file[64], name[600];
+  Dataset *set;
+  for (int i = 0; i < 6; i++) {
+    snprintf(file, sizeof file, "%s/train/%d/p.png", folder, i);
+    testing_image(file, 9, 7, (uint8_t)(10 * i), 0, 0);
+  }
+  snprintf(file, sizeof file, "%s/test/0/p.png", folder);
+  testing_image(file, 9, 7, 0, 0, 0);
+  snprintf(file, sizeof file, "%s/train/1/p.png", folder);
+  assert_int_equal(remove(testing_path(file)), 0);
+  snprintf(file, sizeof file, "%s/train/1/%s", folder, first);
+  testing_write(file, bytes, count);
+  snprintf(file, sizeof file, "%s/train/5/p.png", folder);
+  testing_write(file, "", 0);
+  snprintf(name, sizeof name, "folder:%s", testing_path(folder));
+  assert_ok(dataset_open(&set, name, NULL, DATASET_TRAIN));
+  return set;
+}
+
 static void test_broken_images(void **state) {
   (void)state;
-  for (int i = 0; i < 6; i++) {
-    char name[64];
-    snprintf(name, sizeof name, "bad/train/%d/p.png", i);
-    testing_image(name, 9, 7, (uint8_t)(10 * i), 0, 0);
-  }
-  testing_image("bad/test/0/p.png", 9, 7, 0, 0, 0);
-  testing_write("bad/train/1/p.png", "\x89PNG\r\n\x1a\n", 8);
-  testing_write("bad/train/5/p.png", "", 0);
-  char name[600];
-  snprintf(name, sizeof name, "folder:%s", testing_path("bad"));
-  Dataset *set;
-  assert_ok(dataset_open(&set, name, NULL, DATASET_TRAIN));
+  Dataset *set = six_images("bad", "p.png", "\x89PNG\r\n\x1a\n", 8);
   int counts[2];
   count_warnings(run_two_epochs, set, (const char *const[]){"bad/train/1/p.png", "bad/train/5/p.png"}, counts);
   assert_int_equal(counts[0], 1); /* named once, though met in both epochs */
+  assert_int_equal(counts[1], 1);
+  dataset_close(set);
+}
+
+/* An image that cannot be taken is passed over as one that is damaged. */
+static void test_animated_images(void **state) {
+  (void)state;
+  static const char animated[] = "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\x08\0\0\x06\0\0"; /* its header: 9 x 7 pixels */
+  if (!testing_reads_image("WebP")) {
+    printf("skipped: this build has no libwebp\n");
+    skip();
+  }
+  Dataset *set = six_images("moving", "p.webp", animated, sizeof animated - 1);
+  int counts[2];
+  count_warnings(run_two_epochs, set, (const char *const[]){"moving/train/1/p.webp: an animated WebP", "moving/train/5/p.png"}, counts);
+  assert_int_equal(counts[0], 1);
   assert_int_equal(counts[1], 1);
   dataset_close(set);
 }
@@ -415,6 +441,7 @@ int main(void) {
       cmocka_unit_test(test_drop_last),
       cmocka_unit_test(test_options_refused),
       cmocka_unit_test(test_broken_images),
+      cmocka_unit_test(test_animated_images),
       cmocka_unit_test(test_mostly_broken),
       cmocka_unit_test(test_prepare),
       cmocka_unit_test(test_sheet),

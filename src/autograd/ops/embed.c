@@ -249,8 +249,8 @@ Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *position
   for (int64_t s = 0; s < rows && !tape_planning(tape); s++)
     OP_CHECK(positions[s] >= 0 && positions[s] < rope->count, "position %d of row %lld is outside [0, %lld)", (int)positions[s],
              (long long)s, (long long)rope->count);
-  OP_CHECK(x->value || width / rope->heads <= MAX_HEAD, "rope: heads of %lld numbers in bf16; at most %d are possible",
-           (long long)(width / rope->heads), MAX_HEAD);
+  OP_CHECK((x->value && !tape_is_narrow(tape)) || width / rope->heads <= MAX_HEAD,
+           "rope: heads of %lld numbers in bf16; at most %d are possible", (long long)(width / rope->heads), MAX_HEAD);
   Tensor *y = tape_activation(tape, x->dims, x->shape);
   Turn *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;

@@ -150,6 +150,24 @@ static void test_rope(void **state) {
   fixture_close(&fixture);
 }
 
+/* Heads that are wider than what one is widened in, where either side is in bf16; x alone need not be. */
+static void test_rope_of_wide_heads(void **state) {
+  (void)state;
+  enum { WIDE = 1026 };
+  static const int32_t positions[] = {0, 0};
+  real cosine[WIDE / 2], sine[WIDE / 2] = {0};
+  for (int i = 0; i < WIDE / 2; i++) cosine[i] = 1;
+  const Rope rope = {cosine, sine, 1, 1};
+  Fixture fixture;
+  fixture_open(&fixture, 6);
+  fixture_leaf(&fixture, true, 1, 2, WIDE, 0);
+  tape_use_bf16(fixture.tape, true);
+  assert_non_null(op_rope(fixture.tape, LEAF(0), &rope, positions));
+  tape_narrow(fixture.tape, true);
+  check_refused(&fixture, op_rope(fixture.tape, LEAF(0), &rope, positions), "heads of 1026 numbers in bf16");
+  fixture_close(&fixture);
+}
+
 /* ---- SwiGLU and scale ---- */
 
 static void test_swiglu_and_scale(void **state) {
@@ -343,9 +361,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear_part),        cmocka_unit_test(test_linear_part_refuses),
       cmocka_unit_test(test_token_embed),        cmocka_unit_test(test_rope),
-      cmocka_unit_test(test_swiglu_and_scale),   cmocka_unit_test(test_vocab_loss),
-      cmocka_unit_test(test_vocab_loss_teacher), cmocka_unit_test(test_vocab_loss_ties),
-      cmocka_unit_test(test_vocab_loss_refuses), cmocka_unit_test(test_last_row),
+      cmocka_unit_test(test_rope_of_wide_heads), cmocka_unit_test(test_swiglu_and_scale),
+      cmocka_unit_test(test_vocab_loss),         cmocka_unit_test(test_vocab_loss_teacher),
+      cmocka_unit_test(test_vocab_loss_ties),    cmocka_unit_test(test_vocab_loss_refuses),
+      cmocka_unit_test(test_last_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

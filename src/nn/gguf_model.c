@@ -64,11 +64,14 @@ static bool explains(const RopeConfig *rope, int64_t head, const float *factor) 
  * ones, since they can be stated exactly. */
 static Status find_llama3(const GgufFile *file, int64_t head, const float *factor, RopeConfig *rope) {
   double largest = 1;
+  bool ones = true; /* nothing is slowed down */
   int64_t original = 8192;
   TRY(gguf_whole(file, "llama.rope.scaling.original_context_length", &original));
-  for (int64_t i = 0; i < head / 2; i++)
+  for (int64_t i = 0; i < head / 2; i++) {
     if ((double)factor[i] > largest) largest = (double)factor[i]; /* with fmax gcc 12 for arm64 fails on this loop */
-  if (largest == 1) return STATUS_OK;
+    ones = ones && factor[i] == 1;
+  }
+  if (ones) return STATUS_OK;
   const double factors[] = {largest, 8, 32}; /* a small head may have no frequency that is slowed down in full */
   const int64_t originals[] = {original, 8192};
   for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)

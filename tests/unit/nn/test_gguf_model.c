@@ -169,6 +169,7 @@ static void ids_and_defaults_are_read(void **state) {
   gguf_add_text(&writer, "llama.rope.scaling.type", "linear"); /* by 1 */
   gguf_add_f32(&writer, "llama.rope.scaling.factor", 1);
   gguf_add_flag(&writer, "llama.attention.causal", true);
+  gguf_add_tensor(&writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){2}, (float[]){1, 1}, 8); /* nothing is slowed down */
   assert_int_equal(config_of(&writer, &config), STATUS_OK);
   assert_true(config.begin_id == 1 && config.pad_id == 4 && config.end_ids == 2 && config.end_id[0] == 2 && config.end_id[1] == 3);
   assert_true(config.kv_heads == 2 && config.rope.theta == 10000 && !config.rope.llama3 && config.tied && config.vocabulary == 5);
@@ -220,12 +221,12 @@ static void configurations_that_are_not_understood(void **state) {
   write_keys(&writer, NULL);
   gguf_add_u32(&writer, "llama.attention.head_count_kv", 3);
   assert_refused(&writer, STATUS_BAD_FILE, "sample: num_key_value_heads is 3; accepted is 1 to 2");
-  write_keys(&writer, NULL);
-  gguf_add_tensor(&writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){2}, (float[]){1, 1.7f}, 8);
-  assert_refused(&writer, STATUS_UNSUPPORTED, "rope_freqs.weight are not those of Llama 3");
-  write_keys(&writer, NULL);
-  gguf_add_tensor(&writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){2}, (float[]){1, INFINITY}, 8);
-  assert_refused(&writer, STATUS_UNSUPPORTED, "rope_freqs.weight are not those of Llama 3");
+  static const float others[][2] = {{1, 1.7f}, {1, INFINITY}, {1, 0.5f}, {0.5f, 0.5f}, {1, NAN}, {NAN, NAN}, {1, 0}, {1, -1}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    write_keys(&writer, NULL);
+    gguf_add_tensor(&writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){2}, others[i], 8);
+    assert_refused(&writer, STATUS_UNSUPPORTED, "rope_freqs.weight are not those of Llama 3");
+  }
   write_keys(&writer, NULL);
   gguf_add_tensor(&writer, "rope_freqs.weight", GL_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1}, 12);
   assert_refused(&writer, STATUS_BAD_FILE, "rope_freqs.weight has 3 numbers of type F32, expected 2");

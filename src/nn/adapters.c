@@ -1,6 +1,7 @@
 /* Low-rank adapters (Hu et al., 2022): see model.h. Each projection of a block that is adapted has an A and a B of its own, also where
  * several projections are parts of one weight (GPT-2's c_attn), so that the names of targets mean the same for all models.
- * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen except a head of classes. */
+ * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen except a head of classes and
+ * what is fitted to codebooks. */
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
@@ -212,11 +213,11 @@ static Status add_weight(Export *export, Model *model, const real *values, size_
   return add_matrix(export, adapted->b_name, adapted->out, adapted->rank, adapted->b);
 }
 
-/* A head of classes, which learns as a whole. */
+/* A head of classes, which learns as a whole. The bases of codebooks, which are fitted, are of no use to other programs. */
 static Status add_head(Export *export, Model *model, const real *values, size_t index) {
   const Param *param = &model->params.list[index];
   char *name = export->heads[export->head_count];
-  if (param->frozen) return STATUS_OK;
+  if (param->frozen || param->fitted) return STATUS_OK;
   export->head_count++;
   snprintf(name, NAME, "base_model.model.%.120s", param->name);
   const real *data = values_of(model, values, (int)index);

@@ -229,6 +229,37 @@ static void exported_adapters_are_those_that_are_merged(void **state) {
     }
 }
 
+/* What is fitted to the codebooks is no part of the model that PEFT knows; a head of classes, which learns as well, is. */
+static void fitted_bases_are_not_exported(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    ModelConfig config;
+    Model *model;
+    SafeFile adapter;
+    small_config(&config, (ModelKind)kind, 4);
+    config.astra.groups = 4;
+    config.astra.rotation = config.astra.prediction = true;
+    assert_int_equal(model_new(&model, &config), STATUS_OK);
+    config_release(&config);
+    assert_int_equal(model_add_adapters(model, RANK, 6, "query"), STATUS_OK);
+    assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
+    assert_int_equal(param_allocate_frozen(model_params(model)), STATUS_OK);
+    small_values(model, 11);
+    assert_non_null(param_named(model_params(model), "astra.layers.1.remote_key.weight"));
+    assert_int_equal(checkpoint_save_adapters(model, scratch_path("bases"), NULL, NULL), STATUS_OK);
+    assert_int_equal(safetensors_open(&adapter, scratch_path("bases/adapter_model.safetensors")), STATUS_OK);
+    assert_int_equal(adapter.count, 2 * SMALL_BLOCKS + 1);
+    assert_non_null(safetensors_find(&adapter, "base_model.model.score.weight"));
+    json_t *saved = json_load_file(scratch_path("bases/adapter_config.json"), 0, NULL);
+    const json_t *heads = json_object_get(saved, "modules_to_save");
+    assert_int_equal(json_array_size(heads), 1);
+    assert_string_equal(json_string_value(json_array_get(heads, 0)), "score");
+    json_decref(saved);
+    safetensors_close(&adapter);
+    model_free(model);
+  }
+}
+
 /* A large model's way: the weights stay in the file, in 16 bits, and only adapters and a new head have memory. */
 static void frozen_weights_stay_in_the_file(void **state) {
   (void)state;
@@ -299,9 +330,10 @@ static void bad_targets_and_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fresh_adapters_change_nothing),   cmocka_unit_test(adapters_alone_learn),
-      cmocka_unit_test(merging_keeps_the_function),      cmocka_unit_test(exported_adapters_are_those_that_are_merged),
-      cmocka_unit_test(frozen_weights_stay_in_the_file), cmocka_unit_test(bad_targets_and_ranks),
+      cmocka_unit_test(fresh_adapters_change_nothing), cmocka_unit_test(adapters_alone_learn),
+      cmocka_unit_test(merging_keeps_the_function),    cmocka_unit_test(exported_adapters_are_those_that_are_merged),
+      cmocka_unit_test(fitted_bases_are_not_exported), cmocka_unit_test(frozen_weights_stay_in_the_file),
+      cmocka_unit_test(bad_targets_and_ranks),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

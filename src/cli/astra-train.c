@@ -345,7 +345,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
     }
     const bool own = command->eval_only || (!given(table, "groups") && !given(table, "codebook-size")); /* codebooks: no others are made */
     if (own && !given(table, "codebooks")) train->codebooks = train->model;
-    if (train->codebooks != NULL && strcmp(train->codebooks, train->model) == 0) { /* what its codebooks are of */
+    if (train->codebooks != NULL && files_same(train->codebooks, train->model)) { /* what its codebooks are of */
       if (!given(table, "rotation")) train->rotation = astra->rotation;
       if (!given(table, "prediction")) train->prediction = astra->prediction;
       train->plain_prediction = config_plain_prediction(astra);

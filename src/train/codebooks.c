@@ -4,6 +4,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
@@ -530,12 +531,55 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 
+/* Appends what two configurations disagree on; nothing where they agree. */
+static void tell_difference(char *text, size_t size, const char *name, bool there, bool here) {
+  const size_t used = strlen(text);
+  if (there == here) return;
+  snprintf(text + used, size - used, "%s%s (there %s, here %s)", used > 0 ? ", " : "", name, there ? "true" : "false",
+           here ? "true" : "false");
+}
+
+/* The shapes of codebooks are the same in every basis, so that only the configuration beside them shows what they were made for. */
+static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, const char *path, const char *folder) {
+  const AstraConfig *here = &mine->astra, *there = &theirs->astra;
+  char difference[256] = "";
+  if (there->groups == 0) return STATUS_OK; /* a plain model: it has no codebooks, which reading them says */
+  tell_difference(difference, sizeof difference, "rotation", there->rotation, here->rotation);
+  tell_difference(difference, sizeof difference, "prediction", there->prediction, here->prediction);
+  tell_difference(difference, sizeof difference, "exact_first", there->exact_first, here->exact_first);
+  tell_difference(difference, sizeof difference, "position_mean", there->position_mean, here->position_mean);
+  if (difference[0] == '\0') return STATUS_OK;
+  if (there->rotation) /* which is part of weights, so that there are some */
+    return status_set(STATUS_BAD_USAGE,
+                      "the codebooks of %s are of another basis than this run's: %s; give --model %s to start from that checkpoint, or "
+                      "codebooks made for this model (astra-kmeans init)",
+                      path, difference, folder);
+  return status_set(STATUS_BAD_USAGE,
+                    "the codebooks of %s are of another basis than this run's: %s; leave --codebooks out, or give some that were made for "
+                    "this model",
+                    path, difference);
+}
+
+static Status check_basis(const Session *session, const char *path) {
+  ModelConfig theirs;
+  char *folder = files_folder(path), *config = folder ? files_join(folder, "config.json") : NULL;
+  Status status = config ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK && files_exists(config) && (status = config_load(&theirs, folder)) == STATUS_OK) {
+    status = compare_basis(session->config, &theirs, path, folder);
+    config_release(&theirs);
+  }
+  free(folder);
+  free(config);
+  return status;
+}
+
 Status codebooks_read(Session *session, const char *path) {
   if (session->report.unfitted > 0)
     return status_set(STATUS_BAD_USAGE,
                       "--codebooks %s: --rotation is fitted together with codebooks, and the initial weights have none; "
                       "leave --codebooks out, or start from a checkpoint with a rotation",
                       path);
+  TRY(check_basis(session, path));
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }

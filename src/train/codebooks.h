@@ -9,7 +9,8 @@
  * of each site of the emulation has counted, or of the moving averages that training keeps. */
 Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *frequencies);
 
-/* Takes the codebooks of all bit rates from a file or directory written by astra-kmeans or astra-train. */
+/* Takes the codebooks of all bit rates from a file or directory written by astra-kmeans or astra-train. BAD_USAGE where the config.json
+ * beside them says that they are of tokens in another basis, or less another prediction, than the session's. */
 Status codebooks_read(Session *session, const char *path);
 
 typedef struct CodebookReport {

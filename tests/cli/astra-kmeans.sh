@@ -98,6 +98,15 @@ expect "its codebooks" 0 eval --codebooks ready --dataset "$data" -q; out "^mean
 run "training from it" 0 "$bin/astra-train" --model ready --dataset "$data" --batch 16 -g 4 -k 32 --codebooks ready --max-steps 1 --eval-samples 8 --out continued
 ! grep -q k-means "$work/err" || report "the training ran K-means"
 jq -e .astra.prediction continued/config.json >/dev/null || report "the predictions are gone"
+for directory in ready/ ./ready "$work/ready"; do
+  run "training from it as $directory" 0 "$bin/astra-train" --model ready --dataset "$data" --batch 16 --codebooks "$directory" --max-steps 1 --eval-samples 8 --out continued --overwrite -q
+  jq -e .astra.prediction continued/config.json >/dev/null || report "the predictions are gone"
+done
+for use in "--max-steps 1" --eval-only; do
+  # shellcheck disable=SC2086
+  run "its codebooks for tokens as they are, $use" 2 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks ready $use --out none
+  err "the codebooks of ready are of another basis than this run's: rotation (there true, here false), prediction"; err "give --model ready"; [ ! -e none ] || report "it left something"
+done
 expect "predictions again" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready; err "--overwrite"
 expect "into its own weights" 2 init --model ready --dataset "$data" -g 4 -k 32 --prediction --out ready --overwrite; err "it starts from"
 expect "over a training" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out continued --overwrite; err "continued holds a training that can be resumed"

@@ -153,6 +153,45 @@ static void codebooks_are_read_back(void **state) {
   session_close(&session);
 }
 
+static void refuse(const TrainOptions *options, const char *books, const char *told) {
+  Session session;
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
+  assert_int_equal(codebooks_read(&session, books), STATUS_BAD_USAGE);
+  if (!strstr(status_message(), told) || !strstr(status_message(), books)) fail_msg("it says: %s", status_message());
+  session_close(&session);
+}
+
+/* Codewords of tokens as they are say nothing of rotated ones, nor of what a prediction leaves, and the other way round. */
+static void codebooks_of_another_basis_are_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  char plain[256], predicted[256], weights[300];
+  Session session;
+  tiny_set_out(&options, plain, "plain");
+  tiny_open(&session, &options);
+  tiny_check(tiny_save(&session));
+  session_close(&session);
+  options.prediction = true;
+  tiny_set_out(&options, predicted, "predicted");
+  tiny_open(&session, &options);
+  tiny_check(tiny_save(&session));
+  session_close(&session);
+  snprintf(weights, sizeof weights, "%s/model.safetensors", predicted);
+
+  options.prediction = false;
+  refuse(&options, predicted, "rotation (there true, here false), prediction (there true, here false), position_mean");
+  refuse(&options, weights, "prediction (there true, here false)"); /* a file: what lies beside it */
+  options.model = predicted, options.prediction = true;
+  refuse(&options, plain, "rotation (there false, here true)");
+  options.plain_prediction = true; /* as an earlier version computes with the same weights */
+  refuse(&options, predicted, "position_mean (there true, here false)");
+  options.plain_prediction = false;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  tiny_check(codebooks_read(&session, predicted));
+  tiny_check(codebooks_read(&session, weights));
+  session_close(&session);
+}
+
 /* ---------------------------------------------------------------- judging */
 
 /* Distortion and variance of the test part's content tokens, the plain way: [12 images of which the loader gives 8 and 4]. */
@@ -235,6 +274,7 @@ int main(void) {
       cmocka_unit_test(averages_start_from_the_codebooks),
       cmocka_unit_test(more_codewords_than_samples_are_refused),
       cmocka_unit_test(codebooks_are_read_back),
+      cmocka_unit_test(codebooks_of_another_basis_are_refused),
       cmocka_unit_test(a_report_says_what_is_so),
       cmocka_unit_test(more_codewords_lose_less),
   };

@@ -7,8 +7,12 @@
 
 static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
 
+int64_t micro_step_dropping(const Session *session) {
+  return session->options.patch_drop > 0 ? (int64_t)ceil(DROP_UNTIL * (double)session->total_steps) : 0;
+}
+
 static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
-  bool drop = session->options.patch_drop > 0 && (double)session->step < DROP_UNTIL * (double)session->total_steps;
+  const bool drop = session->step < micro_step_dropping(session);
   *layout = drop ? &session->layout : &session->plain_layout;
   *exchange = NULL;
   if (drop) { /* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion */

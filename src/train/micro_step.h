@@ -13,4 +13,7 @@ typedef struct StepResult {
  */
 Status micro_step(Session *session, const TaskBatch *batch, StepResult *result);
 
+/* How many of the run's steps, from the first on, leave patches out (options.patch_drop); the rest is on whole images. */
+int64_t micro_step_dropping(const Session *session);
+
 #endif

@@ -189,10 +189,41 @@ static Status plan_evaluation(Session *session, const TaskBatch *batch, size_t f
   return STATUS_OK;
 }
 
+/* The products of a micro-batch at session->step, at each bit rate: noise takes more room with few groups, codes with many. *flops: of the
+ * rate with the most. */
+static Status plan_rates(Session *session, const TaskBatch *batch, double *flops) {
+  StepResult result;
+  const int rate = config_rate(session->config), rates = session_astra(session) ? session->emulation.rates : 1;
+  Status status = STATUS_OK;
+  for (int other = 0; other < rates && status == STATUS_OK; other++) {
+    if (rates > 1) status = session_use_rate(session, other);
+    matmul_reset_count();
+    data_parallel_begin_plan(session);
+    if (status == STATUS_OK) status = micro_step(session, batch, &result);
+  }
+  if (rates > 1 && status == STATUS_OK) status = session_use_rate(session, rate);
+  *flops = matmul_counted().flops;
+  matmul_reset_count();
+  return status;
+}
+
+/* The first step and the last, which may be on more patches: memory is that of the larger one, work the mean over the run. */
+static Status plan_steps(Session *session, const TaskBatch *batch, Plan *plan) {
+  const int64_t now = session->step, dropping = micro_step_dropping(session);
+  const double share = dropping > 0 ? (double)dropping / (double)session->total_steps : 0;
+  double first = 0, last = 0;
+  session->step = 0;
+  Status status = dropping > 0 ? plan_rates(session, batch, &first) : STATUS_OK;
+  session->step = session->total_steps;
+  if (status == STATUS_OK) status = plan_rates(session, batch, &last);
+  session->step = now;
+  plan->step_flops = share * first + (1 - share) * last;
+  return status;
+}
+
 /* A batch of the right size; planning reads nothing of it. */
 static Status plan_step(Session *session, Plan *plan) {
   TaskBatch batch;
-  StepResult result;
   size_t floor = arena_mark(session->arena);
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
   uint64_t step = session->emulation.step;
@@ -200,19 +231,9 @@ static Status plan_step(Session *session, Plan *plan) {
   TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   TRY(plan_evaluation(session, &batch, floor, plan));
-  const int rate = config_rate(session->config), rates = session_astra(session) ? session->emulation.rates : 1;
-  Status status = STATUS_OK;
   watch_arenas(session);
-  for (int other = 0; other < rates && status == STATUS_OK; other++) { /* noise takes more room with few groups, codes with many */
-    if (rates > 1) status = session_use_rate(session, other);
-    matmul_reset_count();
-    data_parallel_begin_plan(session);
-    if (status == STATUS_OK) status = micro_step(session, &batch, &result);
-  }
-  if (rates > 1 && status == STATUS_OK) status = session_use_rate(session, rate);
-  plan->step_flops = matmul_counted().flops;
+  const Status status = plan_steps(session, &batch, plan);
   plan->activations = watched(session, floor);
-  matmul_reset_count();
   session->map_rng = map_rng; /* the plan leaves no trace in the run */
   session->mixup_rng = mixup_rng;
   session->emulation.step = step;

@@ -88,6 +88,30 @@ static void evaluations_are_planned(void **state) {
   }
 }
 
+/* The last steps are on whole images: they decide the memory. The work is the mean over the run. */
+static void dropped_patches_save_time_alone(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  Session session;
+  Plan whole, some, most;
+  options.groups = 0;
+  options.max_steps = 10;
+  planned(&options, SESSION_PLAN, &whole);
+  options.patch_drop = 0.25;
+  planned(&options, SESSION_PLAN, &some);
+  options.patch_drop = 0.75;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  const Rng before = session.map_rng;
+  session.step = 3;
+  tiny_check(plan_make(&session, &most));
+  assert_true(session.step == 3 && session.drop_step == 0 && memcmp(&before, &session.map_rng, sizeof before) == 0);
+  session_close(&session);
+  assert_true(some.activations == whole.activations && most.activations == whole.activations);
+  assert_true(most.step_flops < some.step_flops && some.step_flops < whole.step_flops);
+  assert_true(most.step_flops > 0.2 * whole.step_flops + 0.8 * whole.step_flops / 4); /* class tokens are never left out */
+  assert_true(most.step_flops < 0.2 * whole.step_flops + 0.8 * whole.step_flops / 3);
+}
+
 /* Samples of all codebooks at once, as codebooks_fit has them; none where the codebooks come from a file. */
 static void samples_of_k_means_count(void **state) {
   (void)state;
@@ -208,6 +232,7 @@ int main(void) {
       cmocka_unit_test(no_text_is_needed),
       cmocka_unit_test(frozen_weights_have_no_moments),
       cmocka_unit_test(evaluations_are_planned),
+      cmocka_unit_test(dropped_patches_save_time_alone),
       cmocka_unit_test(samples_of_k_means_count),
       cmocka_unit_test(a_node_takes_what_the_paper_says),
       cmocka_unit_test(a_node_works_in_the_memory_of_its_plan),

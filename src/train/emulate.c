@@ -264,7 +264,8 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
                     emulation->codewords + (int64_t)index * config->astra.codebook_size * width));
   TRY(ema_init(&site->ema, &site->book, 1));
   TRY(navq_init(&site->navq, groups, width, emulation->options.covariance));
-  return usage_init(&site->usage, groups, config->astra.codebook_size);
+  TRY(usage_init(&site->usage, groups, config->astra.codebook_size));
+  return usage_init(&site->aside, groups, config->astra.codebook_size);
 }
 
 void emulate_use_rate(Emulation *emulation, int rate) { emulation->site = emulation->all + rate * emulation->blocks * emulation->sites; }
@@ -301,6 +302,7 @@ void emulate_release(Emulation *emulation) {
     ema_release(&site->ema);
     navq_release(&site->navq);
     usage_release(&site->usage);
+    usage_release(&site->aside);
   }
   free(emulation->all);
   free(emulation->codewords);
@@ -377,6 +379,18 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
 void emulate_clear_usage(Emulation *emulation) {
   for (int index = 0; index < all_sites(emulation); index++) usage_clear(&emulation->all[index].usage);
   emulation->revived = 0;
+}
+
+void emulate_swap_usage(Emulation *emulation) {
+  const int64_t revived = emulation->revived;
+  for (int index = 0; index < all_sites(emulation); index++) {
+    EmulateSite *site = &emulation->all[index];
+    const CodeUsage usage = site->usage;
+    site->usage = site->aside;
+    site->aside = usage;
+  }
+  emulation->revived = emulation->revived_aside;
+  emulation->revived_aside = revived;
 }
 
 const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]) {

@@ -62,6 +62,7 @@ typedef struct EmulateSite {
   CodebookEma ema;
   Navq navq;
   CodeUsage usage; /* since the last emulate_clear_usage */
+  CodeUsage aside; /* emulate_swap_usage */
   const real *x;   /* of the step under way: [B shared, W], in the tape's arena */
   int32_t *codes;  /* [B, shared, G] */
   int64_t rows;
@@ -88,6 +89,7 @@ typedef struct Emulation {
   int64_t first_sample, samples; /* of a batch that is a rank's share: its place in the whole one and the samples of that; 0, 0: whole */
   Tensor *carried[EXCHANGE_CARRIED]; /* of the step under way, EmulateCarried; NULL before the first site */
   int64_t revived;                   /* codewords since the last emulate_clear_usage */
+  int64_t revived_aside;             /* emulate_swap_usage */
   real *codewords;                   /* all codebooks in one block: [rates][blocks * sites][G, K, W/G] */
 } Emulation;
 
@@ -106,6 +108,8 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);
 /* The part of a batch's `rows` rows at a site that its noise moments are taken of: how many, from *first on. */
 int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t rows, int64_t *first);
 void emulate_clear_usage(Emulation *emulation); /* of all rates */
+/* Exchanges the counts of all rates with other ones, 0 at first: an evaluation within an interval of training counts apart. */
+void emulate_swap_usage(Emulation *emulation);
 
 /* "block 3" or, where a block has two codebooks, "block 3 k", "block 3 v"; returns text. */
 enum { EMULATE_PLACE = 32 };

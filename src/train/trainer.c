@@ -340,7 +340,7 @@ static Status report_evaluation(Run *run) {
   double started = clock_now(), values[COLUMNS];
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) {
-    emulate_clear_usage(&session->emulation);
+    emulate_swap_usage(&session->emulation); /* those of the interval under way, which goes on afterwards */
     TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
   }
   print_evaluation(run);
@@ -354,6 +354,7 @@ static Status report_evaluation(Run *run) {
                  100 * summary.dead);
     }
     emulate_clear_usage(&session->emulation);
+    emulate_swap_usage(&session->emulation);
   }
   measure_columns(run, values);
   Status status = STATUS_OK;

@@ -285,6 +285,55 @@ static void a_run_leaves_a_whole_checkpoint(void **state) {
   session_close(&session);
 }
 
+/* A column of the intervals' rows (not of the evaluations', which have no loss), at most `max` of them; returns how many there are. */
+static int read_intervals(const char *path, const char *column, double *values, int max) {
+  size_t size;
+  int at = 0, wanted = -1, rows = 0;
+  char *text = tiny_read(path, &size), *rest = text, *line = strsep(&rest, "\n"), *field;
+  for (char *names = line; (field = strsep(&names, ",")) != NULL; at++)
+    if (strcmp(field, column) == 0) wanted = at;
+  assert_true(wanted >= 0);
+  while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
+    bool interval = true;
+    for (at = 0; (field = strsep(&line, ",")) != NULL; at++) {
+      if (at == 2 && *field == '\0') interval = false; /* step, seconds, loss */
+      if (at == wanted && interval && rows < max) values[rows] = strtod(field, NULL);
+    }
+    rows += interval;
+  }
+  free(text);
+  return rows;
+}
+
+/* What is said of codes is said of all steps since the line before, whether there was an evaluation between them or not. */
+static void an_evaluation_takes_no_codes_away(void **state) {
+  (void)state;
+  static const char *const COLUMNS_OF_CODES[] = {"codebook_perplexity", "codebook_dead", "codewords_revived"};
+  TrainOptions options = tiny_options();
+  char often[256], once[256], path[300];
+  options.codebook_decay = options.dead_below = 0.5; /* so that codewords die */
+  for (int run = 0; run < 2; run++) {
+    Session session;
+    TrainResult result;
+    options.eval_every = run == 0 ? 1 : 100; /* after steps 5, 10 and 12; after the last alone */
+    tiny_set_out(&options, run == 0 ? often : once, run == 0 ? "often" : "once");
+    tiny_open(&session, &options);
+    tiny_check(trainer_run(&session, &result));
+    session_close(&session);
+  }
+  for (int column = 0; column < 3; column++) {
+    double with[3], without[3];
+    snprintf(path, sizeof path, "%s/metrics.csv", often);
+    assert_int_equal(read_intervals(path, COLUMNS_OF_CODES[column], with, 3), 3);
+    snprintf(path, sizeof path, "%s/metrics.csv", once);
+    assert_int_equal(read_intervals(path, COLUMNS_OF_CODES[column], without, 3), 3);
+    for (int row = 0; row < 3; row++)
+      if (with[row] != without[row])
+        fail_msg("%s, interval %d: %g, without an evaluation in it %g", COLUMNS_OF_CODES[column], row, with[row], without[row]);
+    assert_true(column < 2 || with[1] > 0); /* some were revived */
+  }
+}
+
 /* ---------------------------------------------------------------- not a number */
 
 static void assert_says(const char *words) {
@@ -356,6 +405,7 @@ int main(void) {
       cmocka_unit_test(a_plan_is_what_a_step_takes),
       cmocka_unit_test(a_plain_plan_counts_every_product),
       cmocka_unit_test(a_run_leaves_a_whole_checkpoint),
+      cmocka_unit_test(an_evaluation_takes_no_codes_away),
       cmocka_unit_test(the_tensor_that_overflowed_is_named),
       cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),
   };

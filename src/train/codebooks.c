@@ -528,6 +528,7 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   }
   if (status == STATUS_OK) status = session_use_rate(session, session->emulation.rates - 1);
   param_refresh_shadows(model_params(session->model), false);
+  optimizer_start_average(&session->optimizer); /* else the basis and predictions would start from zeros in it */
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 

@@ -77,6 +77,11 @@ static bool new_moment(const Optimizer *optimizer, OptimizerMoment *moment) {
   return moment->numbers && (moment->scales || kind != OPTIMIZER_8_BITS);
 }
 
+void optimizer_start_average(Optimizer *optimizer) {
+  const ParamSet *params = optimizer->params;
+  if (optimizer->average) memcpy(optimizer->average, params->values, (size_t)params->total * sizeof(real));
+}
+
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options) {
   *optimizer = (Optimizer){.params = params, .options = *options};
   TRY(check_options(options));
@@ -93,7 +98,7 @@ Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOpt
     return status_set(STATUS_NO_MEMORY, "out of memory for the optimizer's state of %lld numbers", (long long)params->total);
   }
   cut(params, optimizer->chunk, &optimizer->scales);
-  if (optimizer->average) memcpy(optimizer->average, params->values, (size_t)params->total * sizeof(real));
+  optimizer_start_average(optimizer);
   return STATUS_OK;
 }
 

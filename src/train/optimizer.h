@@ -62,6 +62,10 @@ double optimizer_moment_bytes(const ParamSet *params, const OptimizerOptions *op
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options);
 void optimizer_release(Optimizer *optimizer);
 
+/* The average starts from the weights as they are now: for what sets some of them after optimizer_init and before the first step. Does
+ * nothing where there is no average, nor on a zeroed optimizer. */
+void optimizer_start_average(Optimizer *optimizer);
+
 /* One step with rate = options.rate * factor on gradients scaled by `scale` (1 / accumulated batches). Returns the gradient's norm before
  * clipping (after scaling) in *norm; NUMERIC, with the weights untouched and the first bad parameter named, when it is not finite.
  * Gradients are left as they are. */

@@ -111,6 +111,19 @@ static void averages_start_from_the_codebooks(void **state) {
   session_close(&session);
 }
 
+/* A basis and predictions are fitted after the optimizer was made. */
+static void averaged_weights_start_from_the_fitted_ones(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  Session session;
+  options.prediction = true;
+  options.optimizer.average = 0.9;
+  tiny_open(&session, &options);
+  const ParamSet *params = model_params(session.model);
+  assert_memory_equal(session.optimizer.average, params->values, (size_t)params->total * sizeof(real));
+  session_close(&session);
+}
+
 static void more_codewords_than_samples_are_refused(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
@@ -272,6 +285,7 @@ int main(void) {
       cmocka_unit_test(samples_are_content_tokens_of_the_plain_model),
       cmocka_unit_test(the_same_seed_gives_the_same_codebooks),
       cmocka_unit_test(averages_start_from_the_codebooks),
+      cmocka_unit_test(averaged_weights_start_from_the_fitted_ones),
       cmocka_unit_test(more_codewords_than_samples_are_refused),
       cmocka_unit_test(codebooks_are_read_back),
       cmocka_unit_test(codebooks_of_another_basis_are_refused),

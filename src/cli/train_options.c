@@ -257,9 +257,9 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
   fprintf(stream, "--distill-hidden\n%.17g\n--class-mean-power\n%.17g\n", options->distill_hidden, options->class_mean_power);
-  fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s", (long long)options->max_steps,
+  fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s\n", (long long)options->max_steps,
           precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
-          options->keep_best ? "--keep-best\n" : "");
+          options->keep_best ? "--keep-best" : "--no-keep-best");
 }
 
 static char *options_text(const TrainOptions *options, int argc, char **argv, int64_t threads, size_t *size) {

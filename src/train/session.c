@@ -626,6 +626,7 @@ void session_close(Session *session) {
   layout_release(&session->layout);
   layout_release(&session->plain_layout);
   tokenizer_close(session->tokenizer);
+  free(session->tokenizer_place);
   free(session->confusion);
   free(session->order);
   free(session->origin);

@@ -131,10 +131,11 @@ struct Session {
   const Task *task;
   void *source; /* the state of the task's source */
   TaskData data;
-  Tokenizer *tokenizer; /* of texts; saved with each checkpoint. NULL: of images, of random tokens */
-  int64_t classes;      /* of the data; 0: tokens are predicted */
-  int64_t tokens;       /* T: content tokens of a sample */
-  double program;       /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */
+  Tokenizer *tokenizer;  /* of texts; saved with each checkpoint. NULL: of images, of random tokens */
+  char *tokenizer_place; /* the path where options.tokenizer was found; NULL: it was not given */
+  int64_t classes;       /* of the data; 0: tokens are predicted */
+  int64_t tokens;        /* T: content tokens of a sample */
+  double program;        /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */

@@ -196,14 +196,20 @@ static Status try_installed(const char *name, const char *data_dir, Tokenizer **
   return status;
 }
 
+/* --tokenizer: a path, or the name of an installed checkpoint. */
+static Status open_named(Session *session, const char *name) {
+  char **place = &session->tokenizer_place;
+  if (files_exists(name) || data_paths_find("checkpoints", name, session->options.data_dir, place) != STATUS_OK) *place = strdup(name);
+  return *place != NULL ? tokenizer_open(&session->tokenizer, *place) : status_no_memory(NULL, "a path");
+}
+
 /* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's
  * name. NOT_FOUND says where it was looked for. */
 static Status open_tokenizer(Session *session) {
   const TrainOptions *options = &session->options;
   Tokenizer **tokenizer = &session->tokenizer;
   if (options->tokenizer != NULL) {
-    Status status = files_exists(options->tokenizer) ? STATUS_OK : try_installed(options->tokenizer, options->data_dir, tokenizer);
-    if (status == STATUS_OK && *tokenizer == NULL) status = tokenizer_open(tokenizer, options->tokenizer);
+    Status status = open_named(session, options->tokenizer);
     return status == STATUS_OK ? status : status_wrap(status, "--tokenizer %s", options->tokenizer);
   }
   TRY(try_beside(options->init, tokenizer));

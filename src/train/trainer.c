@@ -373,7 +373,7 @@ static Status report_evaluation(Run *run) {
 /* What a chat needs besides ids: its template, and the special tokens that it names. From where the tokenizer came from, or the weights. */
 static Status keep_chat_template(const Session *session, const char *out) {
   static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
-  const char *source = session->options.tokenizer != NULL ? session->options.tokenizer : session->origin;
+  const char *source = session->tokenizer_place != NULL ? session->tokenizer_place : session->origin;
   if (source == NULL || !files_exists(source)) return STATUS_OK; /* such as "random" */
   char *folder = files_folder(source);
   Status status = folder != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");

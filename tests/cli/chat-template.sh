@@ -11,6 +11,12 @@ expect "a training" 0 --model model --init model --dataset text:text.txt --group
 cmp -s model/tokenizer_config.json tuned/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
 printf '{{ raise_exception("the file was used") }}' >tuned/chat_template.jinja
 expect "it goes on" 0 --resume tuned --max-steps 2 --quiet
+mkdir -p "$ASTRA_HOME/checkpoints" && cp -R model "$ASTRA_HOME/checkpoints/somebodys-chat"
+cp -R "$stories" bare
+expect "with the tokenizer of an installed checkpoint" 0 --model bare --tokenizer somebodys-chat --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out named --quiet
+cmp -s model/tokenizer_config.json named/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
+expect "with that of a file" 0 --model bare --tokenizer model/tok512.bin --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out filed --quiet
+cmp -s model/tokenizer_config.json filed/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
 run "quantised" 0 "$bin/astra-quantize" --checkpoint tuned --out small
 for file in tokenizer_config.json chat_template.jinja; do cmp -s tuned/$file small/$file || report "$file is not beside the quantised checkpoint"; done
 echo hello >line; input=line

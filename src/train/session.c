@@ -360,6 +360,7 @@ static Status teacher_open(Session *session) {
 
 /* ---- Sessions ---- */
 
+static const char LORA_TARGETS[] = "all";             /* unless given */
 enum { STREAM_MAP = 2, STREAM_REVIVE, STREAM_MIXUP }; /* 1 is that of the first weights */
 static const size_t ARENA_BYTES = (size_t)1 << 40;    /* address space, not memory */
 
@@ -385,7 +386,7 @@ void session_defaults(TrainOptions *options) {
                             .kmeans_iterations = 20,
                             .kmeans_restarts = 1,
                             .log_every = 20,
-                            .lora_targets = "all",
+                            .lora_targets = LORA_TARGETS,
                             .checkpoint_every = 1000,
                             .dtype = SAFE_F32,
                             .seed = 42,
@@ -488,6 +489,12 @@ static Status read_config(Session *session, ModelConfig *config) {
     return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised: it needs --groups");
   if (options->rotation && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised: it needs --groups");
+  if (options->codebooks != NULL && options->groups == 0)
+    return status_set(STATUS_BAD_USAGE, "--codebooks is for tokens that are quantised: it needs --groups");
+  if (options->lora_rank == 0 && options->lora_alpha > 0)
+    return status_set(STATUS_BAD_USAGE, "--lora-alpha is for --lora RANK, e.g. --lora 8");
+  if (options->lora_rank == 0 && strcmp(options->lora_targets, LORA_TARGETS) != 0)
+    return status_set(STATUS_BAD_USAGE, "--lora-targets is for --lora RANK, e.g. --lora 8");
   TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,

@@ -92,6 +92,8 @@ static Status start_images(Session *session) {
   if (session->use == SESSION_TRAIN || session->use == SESSION_PLAN) { /* whose first batch is shown */
     Status status = augment_policy_parse(&learning->augment, options->augment);
     if (status != STATUS_OK) return status_set(STATUS_BAD_USAGE, "--augment %s", status_message());
+    if (options->crop_min > 0 && learning->augment.kind == AUGMENT_NONE)
+      return status_set(STATUS_BAD_USAGE, "--crop-min is for --augment: with --augment none images are not cropped");
     learning->erase = options->erase;
   }
   learning->crop_min = options->crop_min;

@@ -75,6 +75,10 @@ for loss in 1 -0.1 x 0.1,span 0.1,span:0.5 0.1,burst:3; do
   expect "token loss of '$loss'" 2 "${tiny[@]}" --groups 4 --token-loss "$loss"; err "--token-loss \"$loss\""
 done
 expect "token loss of a plain model" 2 "${tiny[@]}" --groups 0 --token-loss 0.1; err "--token-loss"; err "plain model"
+expect "codebooks of a plain model" 2 "${tiny[@]}" --groups 0 --codebooks nowhere; err "--codebooks is for tokens that are quantised: it needs --groups"
+expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
+expect "scale of no adapters" 2 "${tiny[@]}" --lora-alpha 8; err "--lora-alpha is for --lora RANK"
+expect "crops without augmentation" 2 "${tiny[@]}" --no-augment --crop-min 0.5; err "--crop-min is for --augment"
 expect "token loss in evaluation" 2 "${tiny[@]}" --groups 4 --eval-token-loss 1; err "--eval-token-loss"
 
 if [ ! -e "$root/checkpoints/vit-base" ] && [ ! -e "$root/datasets/vit-base" ]; then
@@ -186,6 +190,9 @@ expect "with one, blocks computed twice" 0 "${tiny[@]}" --groups 4 --class-bias 
 ! cmp -s biased/selftest.safetensors unbiased/selftest.safetensors || report "evaluation has no bias either"
 expect "it is kept" 0 --resume biased --max-steps 3 -q; [ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5 any more"
 expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3 --out inherited -q; [ "$(jq .astra.class_bias inherited/config.json)" = -0.5 ] || report "config.json does not say -0.5"
+expect "a single class token has neither bias nor shares" 0 --model biased "${data[@]}" --class-token single --max-steps 1 --devices 3 --out alone -q
+[ "$(jq -c '[.astra.class_token, .astra.class_bias, .astra.class_mean_power]' alone/config.json)" = '["single",null,null]' ] || report "config.json says $(jq -c .astra alone/config.json)"
+expect "unless they are given" 1 --model biased "${data[@]}" --class-token single --class-bias -0.5 --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
 run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased

@@ -210,7 +210,7 @@ static Tensor *apply_rope(OpBench *b) {
 
 static Tensor *apply_cross_entropy(OpBench *b) { return op_cross_entropy(b->tape, &b->input[0], &(CrossEntropy){.labels = b->zeros}); }
 
-static Tensor *apply_row_error(OpBench *b) { return op_row_error(b->tape, &b->input[0], b->values[1], b->sizes.tokens, b->zeros); }
+static Tensor *apply_row_error(OpBench *b) { return op_row_error(b->tape, &b->input[0], b->values[1], b->sizes.tokens, b->zeros, NULL); }
 
 static Tensor *apply_vocab_loss(OpBench *b) {
   Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);

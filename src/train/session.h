@@ -113,8 +113,10 @@ typedef struct TeacherStates {
   BlockOutputs outputs; /* first, so that take_rows finds this struct */
   real **rows;          /* [blocks - 1] of [B, count, D], on the tape */
   int64_t count;
-  int32_t *match; /* [S] the teacher's row of each of the student's */
-  Tensor *error;  /* sum over the blocks of the step under way; NULL: none yet */
+  int32_t *match;   /* [S] the teacher's row of each of the student's */
+  int64_t compared; /* S */
+  double *power;    /* [blocks - 1] of a job of several ranks: what errors are relative to (task.c); NULL: the rows themselves */
+  Tensor *error;    /* sum over the blocks of the step under way; NULL: none yet */
 } TeacherStates;
 
 /* Of a run with distillation: a plain model that does not learn. */

@@ -4,6 +4,7 @@
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include "nn/checkpoint.h"
+#include "train/ranks.h"
 #include "train/session.h"
 #include <math.h>
 #include <string.h>
@@ -132,7 +133,7 @@ static bool is_taught(const Session *session) { return session->teacher.model !=
 static void take_rows(BlockOutputs *self, Tape *tape, int block, Tensor *x) {
   TeacherStates *states = (TeacherStates *)self;
   if (tape_recording(tape)) {
-    Tensor *error = op_row_error(tape, x, states->rows[block], states->count, states->match);
+    Tensor *error = op_row_error(tape, x, states->rows[block], states->count, states->match, states->power ? &states->power[block] : NULL);
     states->error = states->error ? op_add(tape, states->error, error) : error;
   } else if (!tape_planning(tape)) {
     tensor_read(x, 0, tensor_count(x), states->rows[block]);
@@ -148,7 +149,7 @@ static BlockOutputs *follow_rows(Session *session, const TaskBatch *batch, const
   const int32_t first = config_is_decoder(config) ? 0 : 1;
   const int64_t blocks = config->blocks - 1;
   if (session->options.distill_hidden == 0) return NULL;
-  *states = (TeacherStates){.outputs = {take_rows}, .count = first + batch->tokens};
+  *states = (TeacherStates){.outputs = {take_rows}, .count = first + batch->tokens, .compared = layout->rows};
   states->rows = tape_alloc(tape, (size_t)(blocks + 1) * sizeof *states->rows);
   states->match = tape_alloc(tape, (size_t)layout->rows * sizeof *states->match);
   if (states->rows == NULL || states->match == NULL) return NULL;
@@ -159,12 +160,55 @@ static BlockOutputs *follow_rows(Session *session, const TaskBatch *batch, const
   return tape_status(tape) == STATUS_OK ? &states->outputs : NULL;
 }
 
+/* Sums of squares over the teacher's rows that a sample is compared with, after one block. */
+typedef struct Power {
+  const TeacherStates *states;
+  const real *rows; /* [B, count, D] */
+  int64_t width;
+  double *sums; /* [B] */
+} Power;
+
+static void power_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Power *job = context;
+  const TeacherStates *states = job->states;
+  (void)thread;
+  for (int64_t sample = begin; sample < end; sample++) {
+    job->sums[sample] = 0;
+    for (int64_t row = 0; row < states->compared; row++)
+      job->sums[sample] += kernels()->sum_squares(job->width, job->rows + (sample * states->count + states->match[row]) * job->width);
+  }
+}
+
+/* In a job of several ranks errors are relative to the rows of the whole batch, as in one process: P = sum over ranks of sum t^2. As the
+ * loss of a share of n of N samples counts n / N, its error E is divided by P n / N, and the ranks' losses sum to sum E / P. Once the
+ * teacher's rows are there; waits for the other ranks. */
+static void share_power(Session *session, const TaskBatch *batch) {
+  Tape *tape = session->tape;
+  TeacherStates *states = &session->teacher.states;
+  const int64_t blocks = session->config->blocks - 1;
+  Power job = {.states = states, .width = session->config->width};
+  if (session->parallel == NULL) return;
+  states->power = tape_alloc(tape, (size_t)(blocks + 1) * sizeof *states->power);
+  job.sums = tape_alloc(tape, (size_t)batch->count * sizeof *job.sums);
+  if (tape_status(tape) != STATUS_OK || tape_planning(tape)) return;
+  for (int64_t block = 0; block < blocks; block++) {
+    job.rows = states->rows[block];
+    tape_for(tape, batch->count, 1, power_body, &job);
+    states->power[block] = 0;
+    for (int64_t sample = 0; sample < batch->count; sample++) states->power[block] += job.sums[sample];
+  }
+  ranks_sum(states->power, (int)blocks);
+  for (int64_t block = 0; block < blocks; block++) states->power[block] *= (double)batch->count / (double)batch->whole;
+}
+
 /* The teacher's rows: all of a text, the class token of an image. */
 static Tensor *teacher_rows(Session *session, const TaskBatch *batch, Tensor *pixels, BlockOutputs *outputs) {
   ModelInput input = {.pixels = pixels, .ids = batch->ids, .batch = batch->count, .outputs = outputs};
   if (task_lay_plain(session, batch->tokens) != STATUS_OK) return NULL;
-  return model_encode(session->teacher.model, session->tape, &input, &session->plain_layout, NULL,
-                      batch->ids ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS);
+  Tensor *rows = model_encode(session->teacher.model, session->tape, &input, &session->plain_layout, NULL,
+                              batch->ids ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS);
+  if (rows != NULL && outputs != NULL) share_power(session, batch);
+  return rows;
 }
 
 /* The teacher's probabilities [B, classes] for the batch, whose pixels, if it has any, are `pixels` [B, C, H, W], into the target: on the

@@ -66,6 +66,16 @@ train "several bit rates, one process" 0 rates1 "${astra[@]}" --groups 1,4 --max
 train "several bit rates" 2 rates2 "${astra[@]}" --groups 1,4 --max-steps 20
 near "several bit rates" rates1 rates2 1e-3 20
 
+# ---- distillation by the recipe: rows are compared with the teacher's relative to those of the whole batch, not of a rank's share
+train "a teacher" 0 teacher "${plain[@]}" --max-steps 10
+taught=(--model "$work/teacher" --groups 4 --codebook-size 16 --kmeans-samples 256 --devices 2-4 --distill-hidden 20 "${shared[@]:2}")
+train "taught, one process" 0 taught1 "${taught[@]}" --max-steps 20
+grep -q 'distillation (--recipe tuned)' "$work/err" || report "taught: not by the recipe"
+train "taught" 5 taught5 "${taught[@]}" --max-steps 20
+near "taught" taught1 taught5 1e-3 20
+train "taught, blocks computed twice" 2 taught2 "${taught[@]}" --max-steps 20 --recompute
+near "taught, blocks computed twice" taught1 taught2 1e-3 20
+
 # ---- the same ranks, the same bits; divided states as well
 train "again" 3 three "${astra[@]}" --max-steps 6 --ema-decay 0.9
 train "again" 3 again "${astra[@]}" --max-steps 6 --ema-decay 0.9

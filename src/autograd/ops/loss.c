@@ -131,7 +131,8 @@ typedef struct RowError {
   const int32_t *rows;
   int64_t batch, count, target_rows, width;
   double *error, *power; /* [batch count] */
-  double scale;          /* 1 / sum t^2 */
+  const double *given;   /* in place of sum t^2; NULL: none */
+  double scale;          /* 1 / sum t^2, or what is given */
 } RowError;
 
 static const real *target_of(const RowError *job, int64_t row) {
@@ -146,7 +147,7 @@ static void row_error_body(void *context, int64_t begin, int64_t end, int thread
     double error = 0;
     for (int64_t i = 0; i < job->width; i++) error += ((double)x[i] - (double)t[i]) * ((double)x[i] - (double)t[i]);
     job->error[row] = error;
-    job->power[row] = kernels()->sum_squares(job->width, t);
+    job->power[row] = job->given != NULL ? 0 : kernels()->sum_squares(job->width, t);
   }
 }
 
@@ -156,6 +157,7 @@ static void row_error_forward(Tape *tape, void *record) {
   threads_for(job->batch * job->count, 16, row_error_body, job);
   double error = 0, power = 0;
   for (int64_t row = 0; row < job->batch * job->count; row++) error += job->error[row], power += job->power[row];
+  if (job->given != NULL) power = *job->given;
   job->scale = power > 0 ? 1 / power : 0;
   job->y->value[0] = (real)(error * job->scale);
 }
@@ -188,7 +190,7 @@ static void row_error_backward(Tape *tape, void *record) {
 
 static const OpKind ROW_ERROR = {"row_error", row_error_forward, row_error_backward};
 
-Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_rows, const int32_t *rows) {
+Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_rows, const int32_t *rows, const double *power) {
   OP_REQUIRE(x, target, rows);
   OP_CHECK(x->dims == 3, "row_error: x has %d dimensions, not 3", x->dims);
   x = op_widen(tape, x);
@@ -200,7 +202,7 @@ Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_r
   RowError *job = tape_alloc(tape, sizeof *job);
   double *sums = tape_alloc(tape, (size_t)(2 * x->shape[0] * count) * sizeof *sums);
   if (y == NULL || job == NULL || sums == NULL) return NULL;
-  *job = (RowError){x, y, target, rows, x->shape[0], count, target_rows, x->shape[2], sums, sums + x->shape[0] * count, 0};
+  *job = (RowError){x, y, target, rows, x->shape[0], count, target_rows, x->shape[2], sums, sums + x->shape[0] * count, power, 0};
   y->needs_grad = tape_recording(tape) && op_wants(x);
   tape_apply(tape, &ROW_ERROR, job, y);
   return y;

@@ -111,9 +111,10 @@ typedef struct CrossEntropy {
 } CrossEntropy;
 Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options);
 
-/* sum (x - t)^2 / sum t^2 over all numbers: x [B, S, D] against constants, row s of sample b against row rows[s] of target [B, T, D] ->
- * [1]. 0 where all targets are 0. target and rows [S] outlive the step; a row outside [0, T) fails the tape. */
-Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_rows, const int32_t *rows);
+/* sum (x - t)^2 / power over all numbers: x [B, S, D] against constants, row s of sample b against row rows[s] of target [B, T, D] -> [1].
+ * power: NULL for sum t^2, or another number, as of a share of a batch that is measured by the whole one. 0 where that is 0. target,
+ * rows [S] and power outlive the step; a row outside [0, T) fails the tape. */
+Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_rows, const int32_t *rows, const double *power);
 
 /* Next-token loss: the mean over counted rows of -sum_v q_v log softmax(x W^T)_v, x [..., D], table W [V, D] (the tied embedding or the
  * head), real or 16-bit -> [1]. q and labels as in op_cross_entropy, without mixup; labels [rows] outlive the step. The vocabulary product

@@ -212,7 +212,14 @@ static void test_cross_entropy(void **state) {
 static Tensor *build_row_error(Fixture *fixture, const void *context, Tensor **second) {
   static const int32_t rows[] = {3, 0, 3};
   (void)second;
-  return op_row_error(fixture->tape, LEAF(0), context, 4, rows);
+  return op_row_error(fixture->tape, LEAF(0), context, 4, rows, NULL);
+}
+
+static Tensor *build_row_error_of_power(Fixture *fixture, const void *context, Tensor **second) {
+  static const int32_t rows[] = {3, 0, 3};
+  static const double power = 2.5;
+  (void)second;
+  return op_row_error(fixture->tape, LEAF(0), context, 4, rows, &power);
 }
 
 static void test_row_error(void **state) {
@@ -223,6 +230,7 @@ static void test_row_error(void **state) {
   fixture_open(&fixture, 12);
   fixture_leaf(&fixture, true, 2, 3, 5, 0);
   gradcheck(&fixture, "row_error", build_row_error, target);
+  gradcheck(&fixture, "row_error of a power", build_row_error_of_power, target);
   fixture_close(&fixture);
 }
 

@@ -121,9 +121,12 @@ static void test_row_error(void **state) {
     error += ((double)x[i] - t) * ((double)x[i] - t);
     power += t * t;
   }
-  check_value("row_error", 0, op_row_error(fixture.tape, LEAF(0), target, T, rows)->value[0], error / power);
-  assert_true(op_row_error(fixture.tape, LEAF(0), nothing, T, rows)->value[0] == 0);
-  assert_null(op_row_error(fixture.tape, LEAF(0), target, T, outside));
+  check_value("row_error", 0, op_row_error(fixture.tape, LEAF(0), target, T, rows, NULL)->value[0], error / power);
+  static const double given = 2.5, none = 0;
+  check_value("row_error of a power", 0, op_row_error(fixture.tape, LEAF(0), target, T, rows, &given)->value[0], error / given);
+  assert_true(op_row_error(fixture.tape, LEAF(0), target, T, rows, &none)->value[0] == 0);
+  assert_true(op_row_error(fixture.tape, LEAF(0), nothing, T, rows, NULL)->value[0] == 0);
+  assert_null(op_row_error(fixture.tape, LEAF(0), target, T, outside, NULL));
   fixture_close(&fixture);
 }
 

@@ -14,7 +14,9 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prot
 ifdef CI
 WARNINGS += -Werror
 endif
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
+# Where Fedora has OpenBLAS's headers:
+OPENBLAS_INCLUDE := $(if $(wildcard /usr/include/openblas/cblas.h),-isystem /usr/include/openblas)
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc $(OPENBLAS_INCLUDE) -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread -Wl,--as-needed $(LDFLAGS) $(SANITIZE)
 LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lxxhash -lmicrohttpd -ledit -lm
 
@@ -110,10 +112,10 @@ IMAGE_OBJECTS := $(BUILD)/float/data/image_formats.o $(BUILD)/double/data/image_
 $(IMAGE_OBJECTS): FILE_FLAGS = $(addprefix -DASTRA_,$(filter EXIF WEBP TIFF,$(IMAGE_EXTRAS)))
 $(IMAGE_OBJECTS): $(DEPS)
 
-# oneDNN multiplies where its header is, else OpenBLAS alone.
-ONEDNN = $(eval ONEDNN := $$(shell $$(call HAS,dnnl.h '',ONEDNN)))$(ONEDNN)
+# oneDNN 2 multiplies where its header is, else OpenBLAS alone; version 3 has other functions.
+ONEDNN = $(eval ONEDNN := $$(shell $$(call HAS,dnnl.h 'dnnl_matmul_desc_t product;',ONEDNN)))$(ONEDNN)
 ONEDNN_OBJECTS := $(BUILD)/float/autograd/kernels/onednn.o $(BUILD)/double/autograd/kernels/onednn.o
-$(ONEDNN_OBJECTS): FILE_FLAGS = $(if $(ONEDNN),-DASTRA_ONEDNN -fopenmp)
+$(ONEDNN_OBJECTS): FILE_FLAGS = $(if $(ONEDNN),-DASTRA_ONEDNN)
 $(ONEDNN_OBJECTS): $(DEPS)
 LIBS += $(if $(ONEDNN),-ldnnl -lgomp)
 
@@ -350,28 +352,27 @@ check-includes:
 demo: all
 	@BUILD=$(BUILD) tools/demo.sh
 
-SHARE = $(DESTDIR)$(PREFIX)/share
-UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
+TO = $(DESTDIR)$(PREFIX)
 SYSTEMD_UNITS := $(wildcard dist/*.service)
 ## install: programs, manual pages, systemd units, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
 .PHONY: install
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/astra
-	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" $(SHARE)/man/man1; fi; done
-	install -d $(UNITS)
-	for unit in $(SYSTEMD_UNITS); do sed 's|/usr/local/bin/|$(PREFIX)/bin/|' $$unit >$(UNITS)/$${unit##*/}; chmod 644 $(UNITS)/$${unit##*/}; done
-	git ls-files -z datasets checkpoints experiments 2>/dev/null | grep -qz . \
-	  && git ls-files -z datasets checkpoints experiments | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
-	  || cp -R datasets checkpoints experiments $(SHARE)/astra
+	install -d "$(TO)/bin" "$(TO)/share/man/man1" "$(TO)/share/astra" "$(TO)/lib/systemd/system"
+	install $(PROGRAMS) "$(TO)/bin"
+	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" "$(TO)/share/man/man1"; fi; done
+	for unit in $(notdir $(SYSTEMD_UNITS)); do sed -E 's|/usr/local/bin/([a-z-]+)|"$(PREFIX)/bin/\1"|' dist/$$unit >"$(TO)/lib/systemd/system/$$unit" \
+	  && chmod 644 "$(TO)/lib/systemd/system/$$unit" || exit 1; done
+	set -o pipefail; if [ -e .git ]; then git -c safe.directory="$(CURDIR)" ls-files -z datasets checkpoints experiments \
+	    | xargs -0 -I{} install -D -m 644 {} "$(TO)/share/astra/{}"; \
+	  else cp -R datasets checkpoints experiments "$(TO)/share/astra"; fi
 
 ## uninstall: remove what install put there
 .PHONY: uninstall
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS)))
-	rm -f $(addprefix $(SHARE)/man/man1/,$(notdir $(wildcard docs/man/*.1)))
-	rm -f $(addprefix $(UNITS)/,$(notdir $(SYSTEMD_UNITS)))
-	rm -rf $(SHARE)/astra
+	for program in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$program"; done
+	for page in $(notdir $(wildcard docs/man/*.1)); do rm -f "$(TO)/share/man/man1/$$page"; done
+	for unit in $(notdir $(SYSTEMD_UNITS)); do rm -f "$(TO)/lib/systemd/system/$$unit"; done
+	rm -rf "$(TO)/share/astra"
 
 ## clean: remove everything that was built
 .PHONY: clean

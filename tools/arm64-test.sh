@@ -18,14 +18,15 @@ fetch() { # a package index of our own, in which nothing is installed
     -o Dir::State::status=/dev/null -o APT::Sandbox::User=root -o Debug::NoLocking=1)
   apt-get "${options[@]}" update
   apt-get "${options[@]}" install -y --no-install-recommends --download-only libcmocka-dev libopenblas-pthread-dev libpng-dev libstb-dev libcsv-dev \
-    libjansson-dev libcurl4-openssl-dev libarchive-dev zlib1g-dev libpcre2-dev libxxhash-dev libssl-dev
+    libjansson-dev libcurl4-openssl-dev libarchive-dev zlib1g-dev libpcre2-dev libxxhash-dev libssl-dev libmicrohttpd-dev libedit-dev
   rm "$apt"/cache/archives/libc6-dev_*.deb # the cross compiler has its own
   for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
   find "$root/usr/lib" -type l -lname '/*' -printf '%l %p\n' | while read -r target link; do ln -sf "$root$target" "$link"; done # not this machine's
   rm -rf "$apt"
 }
 
-[ -e "$root/usr/include/cmocka.h" ] && [ ! -e "$root/apt" ] || fetch
+# The last of the list: an older tree may lack it
+[ -e "$root/usr/include/histedit.h" ] && [ ! -e "$root/apt" ] || fetch
 mkdir -p $BUILD
 touch $BUILD/deps.checked # tools/deps.sh would look for this machine's
 

@@ -598,9 +598,20 @@ static void constrain_sites(Session *session, const uint16_t *frequencies, doubl
   }
 }
 
+/* Whether they can be written beside the codebooks, asked before the work that is for them. */
+static Status try_frequencies(const char *directory) {
+  char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
+  FileWriter writer;
+  Status status = path ? files_create(&writer, path) : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK) files_abort(&writer);
+  free(path);
+  return status == STATUS_OK ? status : status_wrap(status, "--checkpoint %s", directory);
+}
+
 static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   (void)reports;
+  TRY(try_frequencies(train->codebooks));
   size_t numbers = (size_t)checkpoint_frequencies(session->config);
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
   Status status =

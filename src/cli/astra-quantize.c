@@ -52,14 +52,29 @@ static bool exact_in(SafeDtype dtype, int64_t count, const real *numbers) {
   return exact;
 }
 
+/* What is kept in 16 bits is read piece by piece, unless it is of that dtype. */
+static bool exact_tensor(SafeDtype dtype, const Tensor *tensor) {
+  enum { PIECE = 256 };
+  const int64_t count = tensor_count(tensor);
+  real piece[PIECE];
+  if (tensor->value) return exact_in(dtype, count, tensor->value);
+  if (!tensor->narrow || tensor->narrow_kind == (dtype == SAFE_F16 ? NARROW_F16 : NARROW_BF16)) return true;
+  bool exact = true;
+  for (int64_t first = 0, numbers; first < count && exact; first += numbers) {
+    numbers = count - first < PIECE ? count - first : PIECE;
+    tensor_read(tensor, first, numbers, piece);
+    exact = exact_in(dtype, numbers, piece);
+  }
+  return exact;
+}
+
 /* The narrowest dtype that holds all other numbers as they are. */
 static SafeDtype rest_dtype(const Weights *weights, const real *codebooks, int64_t codewords) {
   static const SafeDtype narrow[] = {SAFE_F16, SAFE_BF16};
   const ParamSet *set = model_params(weights->model);
   for (size_t d = 0; d < 2; d++) {
     bool exact = exact_in(narrow[d], codewords, codebooks);
-    for (size_t i = 0; i < set->count && exact; i++)
-      if (set->list[i].tensor.value) exact = exact_in(narrow[d], tensor_count(&set->list[i].tensor), set->list[i].tensor.value);
+    for (size_t i = 0; i < set->count && exact; i++) exact = exact_tensor(narrow[d], &set->list[i].tensor);
     if (exact) return narrow[d];
   }
   return SAFE_F32;
@@ -70,6 +85,8 @@ static SafeDtype rest_dtype(const Weights *weights, const real *codebooks, int64
 static bool is_carried(const char *name) {
   static const char *const names[] = {"vocab.json",
                                       "merges.txt",
+                                      "encoder.json",
+                                      "vocab.bpe",
                                       "tokenizer.json",
                                       "tokenizer.model",
                                       "tokenizer_config.json",

@@ -149,7 +149,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "stop after N evaluations without improvement; 0: never"},
       {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "data type of the exported weights"},
       {OPTION_INT, "seed", 's', &t->seed, "N", .min = 0, .max = 9e15, .help = "random seed; same seed and threads, same result"},
-      {OPTION_INT, "threads", 't', &t->threads, "N", .min = 0, .max = 1024, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &t->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
       {OPTION_INT, "workers", 0, &t->workers, "N", .min = 1, .max = 64, .help = "threads that load images"},
       {OPTION_FLAG, "dry-run", 0, &command->dry_run,
        .help = "report parameters, memory, FLOPs, bits and time, and show the first batch, without training"},

@@ -6,6 +6,12 @@ infer=$bin/astra-infer
 mini=$root/checkpoints/gpt2-mini-g8
 text=$root/datasets/enwiki-sample/valid.txt
 
+# The same tokenizer in the files of GPT-2's first release
+cp -r "$mini" old; rm old/tokenizer.json; mv old/vocab.json old/encoder.json; mv old/merges.txt old/vocab.bpe
+expect "older names" 0 -c old --weights int8 -o older
+run "older names: a prompt" 0 "$infer" -c ./older -p "The history of the city began" -m 2 -q
+rm -r old older
+
 size() { stat -c %s "$1/model.safetensors"; }
 for bits in int8 int4; do
   expect "$bits" 0 -c "$mini" --weights $bits -o $bits; out "45 matrices of 7077888 numbers as $bits"

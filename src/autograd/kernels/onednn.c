@@ -5,7 +5,6 @@
 
 #ifdef ASTRA_ONEDNN
 #include <dnnl.h>
-#include <omp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +15,8 @@
  * SHARED: of the library's own cache, by which threads that multiply the same shape at a time share what was generated. */
 enum { PLACES = 128, SHARED = 32, PROBES = 8, ARGUMENTS = 5, ALIGNMENT = 64 };
 enum { A, B, C, SCRATCH, BIAS }; /* the arguments' places; a product may be without the last */
+
+void omp_set_num_threads(int threads); /* clang does not find omp.h where gcc alone has it */
 
 /* What a primitive depends on: a product without its addresses. Zeroed before it is filled, because it is compared as bytes. */
 typedef struct Shape {

@@ -398,6 +398,8 @@ static Status train(Job *job) {
 
 static Status read_results(const Experiment *e, const Job *job, int row, Run *run) {
   json_t *root = NULL;
+  free(run->train_command), free(run->eval_command);
+  *run = (Run){.value = NAN};
   TRY(read_json(job->eval_result, &root));
   run->value = e->scale * figure_at(root, e->row[row].figure);
   run->eval_seconds = figure_at(root, "bench_seconds");
@@ -418,7 +420,7 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
 
 static bool is_done(const Job *job) { return files_exists(job->eval_result) && (job->train.count == 0 || files_exists(job->train_result)); }
 
-/* What an earlier command with these settings left of a row that is not selected, or nothing. */
+/* What an earlier command with these settings left of a row, or nothing. */
 static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
   Job job;
   json_t *before = NULL;
@@ -427,7 +429,7 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
   if (before != NULL && take_lines(&job, before)) status = read_results(e, &job, row, run);
   json_decref(before);
   job_free(&job);
-  return status;
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
 }
 
 /* *anew: whether anything of it was still to be run. */
@@ -473,12 +475,26 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
+/* All that earlier commands made, whether it is selected or not, so that results stay in the files while others are added; but not what was
+ * made from a row that this command makes again. */
+static Status read_all(Experiment *e, const AccuracyCommand *c) {
+  for (int s = 0; s < e->seed_count; s++) {
+    bool anew[ROWS_MAX] = {false};
+    for (int row = 0; row < e->count; row++) {
+      const Row *r = &e->row[row];
+      const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
+      anew[row] = origin >= 0 && anew[origin];
+      if (!anew[row]) TRY(read_earlier(e, c, row, s, &e->run[row][s]));
+      anew[row] = anew[row] || (r->selected && isnan(e->run[row][s].value));
+    }
+  }
+  return STATUS_OK;
+}
+
 /* Seed by seed, so that after the first there is a whole table. */
 static Status run_all(Experiment *e, const AccuracyCommand *c) {
+  TRY(read_all(e, c));
   Status status = STATUS_OK;
-  for (int s = 0; s < e->seed_count; s++)
-    for (int row = 0; row < e->count && status == STATUS_OK; row++)
-      if (!e->row[row].selected) status = read_earlier(e, c, row, s, &e->run[row][s]);
   for (int s = 0; s < e->seed_count; s++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
       if (!e->row[row].selected) continue;

@@ -16,6 +16,8 @@ experiment() { # ROW'S MEMBERS [STEPS]
           {"name": "G=2", "from": "plain", "train": {"groups": 2, "codebook-size": 16, "kmeans-samples": 256}, "eval": {"nodes": 2}, "x": 4}$1]}
 END
 }
+# Command lines have paths: those of the copy are its own.
+copy() { cp -r "$1" "$2" && sed -i "s|$1/seed|$2/seed|g" "$2"/seed-*/*.commands; } # FROM TO: folders of results
 experiment "" >small.json
 
 expect "help" 0 --help; out "^usage: astra-bench accuracy"; out "--quick"; silent err
@@ -230,8 +232,9 @@ expect "the number of the command line" 0 --table ./small.json --out run --seeds
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
 # A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
-cp -r run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
+copy run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
 expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"
+grep -q '^plain,[^,]*,3,' renewed/results.csv && ! grep -q '^G=.,[^,]*,3,' renewed/results.csv || report "rows of the former base beside the new one"
 rm renewed/seed-3/G=4.train.json renewed/seed-3/G=4.eval.json # killed in mid-training: nothing but its state says that it had begun
 expect "a base that is made again under a training" 1 --table ./small.json --out renewed --seeds 3 --rows G=4; err "from a model that has been made again since"
 rm -r renewed/seed-3/G=[24] renewed/seed-3/G=[24].*
@@ -245,6 +248,9 @@ expect "other settings" 1 --table ./small.json --out run; err "run with other se
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
 expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2: .*no-such-option"; err "bad.log"
 [ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"
+copy run remade; rm remade/seed-3/G=4.eval.json
+expect "a row that fails behind one that is made again" 1 --table ./bad.json --out remade; err "seed 3, G=4: evaluation"; err "seed 3, bad: "
+[ "$(wc -l <remade/results.csv)" = 7 ] && [ "$(grep -c '^| G=. .* 2 |$' remade/results.md)" = 2 ] || report "finished rows and seeds have left the results"
 
 # Interrupted while it trains: the training is told, and goes on from its checkpoint.
 experiment "" 400 | sed 's/"max-steps"/"checkpoint-every": 20, "max-steps"/' >long.json

@@ -462,11 +462,11 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
 /* ---------------------------------------------------------------- the command */
 
 static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
-  for (int s = 0; s < e->seed_count; s++)
+  for (int i = 0; i < e->chosen_count; i++)
     for (int row = 0; row < e->count; row++) {
       Job job;
       if (e->row[row].of >= 0 || !e->row[row].selected) continue;
-      Status status = job_make(e, c, row, s, &job);
+      Status status = job_make(e, c, row, e->chosen[i], &job);
       if (status == STATUS_OK && job.train.count) printf("%s\n", json_string_value(json_object_get(job.lines, "train")));
       if (status == STATUS_OK) printf("%s\n", json_string_value(json_object_get(job.lines, "eval")));
       job_free(&job);
@@ -475,7 +475,7 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
-/* All that earlier commands made, whether it is selected or not, so that results stay in the files while others are added; but not what was
+/* All that earlier commands made, whether it is chosen or not, so that results stay in the files while others are added; but not what was
  * made from a row that this command makes again. */
 static Status read_all(Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++) {
@@ -485,7 +485,7 @@ static Status read_all(Experiment *e, const AccuracyCommand *c) {
       const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
       anew[row] = origin >= 0 && anew[origin];
       if (!anew[row]) TRY(read_earlier(e, c, row, s, &e->run[row][s]));
-      anew[row] = anew[row] || (r->selected && isnan(e->run[row][s].value));
+      anew[row] = anew[row] || (experiment_is_run(e, row, s) && isnan(e->run[row][s].value));
     }
   }
   return STATUS_OK;
@@ -495,8 +495,9 @@ static Status read_all(Experiment *e, const AccuracyCommand *c) {
 static Status run_all(Experiment *e, const AccuracyCommand *c) {
   TRY(read_all(e, c));
   Status status = STATUS_OK;
-  for (int s = 0; s < e->seed_count; s++)
+  for (int i = 0; i < e->chosen_count; i++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
+      const int s = e->chosen[i];
       if (!e->row[row].selected) continue;
       bool anew;
       status = run_job(e, c, row, s, &e->run[row][s], &anew);
@@ -557,7 +558,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "table", 0, &c.choice.name, "NAME|FILE|all",
        .help = "experiment that comes with the programs, a file of your own, or all"},
-      {OPTION_TEXT, "seeds", 0, &c.choice.seeds, "LIST", .help = "seeds instead of the experiment's: 1,2,3"},
+      {OPTION_TEXT, "seeds", 0, &c.choice.seeds, "LIST", .help = "seeds to run instead of the experiment's: 1,2,3"},
       {OPTION_TEXT, "rows", 0, &c.choice.rows, "LIST", .help = "run only these rows and those they depend on: G=8,G=1 (default: all)"},
       {OPTION_FLAG, "quick", 0, &c.choice.quick, .help = "a few steps with one seed, to check that everything runs"},
       {OPTION_FLAG, "list", 0, &c.list, .help = "print the experiments, or the rows of --table, and what of them is made; stop"},

@@ -92,11 +92,11 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
   return STATUS_OK;
 }
 
-/* Among those that are there so far. */
-static bool has_seed(const Experiment *e, int64_t seed) {
+/* Its index among those that are there so far, or -1. */
+static int find_seed(const Experiment *e, int64_t seed) {
   for (int s = 0; s < e->seed_count; s++)
-    if (e->seeds[s] == seed) return true;
-  return false;
+    if (e->seeds[s] == seed) return s;
+  return -1;
 }
 
 static Status understand(Experiment *e, const char *path) {
@@ -128,7 +128,7 @@ static Status understand(Experiment *e, const char *path) {
     const json_t *seed = json_array_get(seeds, (size_t)e->seed_count);
     if (!json_is_integer(seed) || json_integer_value(seed) < 0) return bad_file(path, "\"seeds\" is a list of 1 to 32 whole numbers");
     e->seeds[e->seed_count] = json_integer_value(seed);
-    if (has_seed(e, e->seeds[e->seed_count])) return bad_file(path, "a seed of \"seeds\" is there twice");
+    if (find_seed(e, e->seeds[e->seed_count]) >= 0) return bad_file(path, "a seed of \"seeds\" is there twice");
   }
   if (!json_is_array(rows) || json_array_size(rows) == 0 || json_array_size(rows) > ROWS_MAX)
     return bad_file(path, "1 to 64 rows are accepted");
@@ -170,18 +170,30 @@ static Status read_file(Experiment *e) {
 
 /* ---------------------------------------------------------------- choosing */
 
+static bool is_chosen(const Experiment *e, int seed) {
+  for (int i = 0; i < e->chosen_count; i++)
+    if (e->chosen[i] == seed) return true;
+  return false;
+}
+
+bool experiment_is_run(const Experiment *e, int row, int seed) { return e->row[row].selected && is_chosen(e, seed); }
+
 /* "1,2,3" in place of the file's, or NULL. */
 static Status choose_seeds(Experiment *e, const char *seeds) {
-  if (e->quick && seeds == NULL) e->seed_count = 1;
-  if (seeds == NULL) return STATUS_OK;
-  const char *at = seeds;
-  for (e->seed_count = 0;; at++) {
+  if (seeds == NULL) {
+    const int count = e->quick ? 1 : e->seed_count;
+    for (; e->chosen_count < count; e->chosen_count++) e->chosen[e->chosen_count] = e->chosen_count;
+    return STATUS_OK;
+  }
+  for (const char *at = seeds;; at++) {
     char *end;
     errno = 0;
     long long seed = strtoll(at, &end, 10);
-    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->seed_count == SEEDS_MAX || has_seed(e, seed))
+    int index = find_seed(e, seed);
+    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->chosen_count == SEEDS_MAX || is_chosen(e, index))
       return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
-    e->seeds[e->seed_count++] = seed;
+    if (index < 0) e->seeds[index = e->seed_count++] = seed;
+    e->chosen[e->chosen_count++] = index;
     at = end;
     if (*at == '\0') return STATUS_OK;
   }
@@ -231,7 +243,7 @@ Status experiment_open(Experiment **e, const ExperimentChoice *choice) {
   if (made == NULL) return status_no_memory(NULL, "an experiment");
   made->name = choice->name, made->quick = choice->quick;
   for (int i = 0; i < ROWS_MAX; i++)
-    for (int s = 0; s < SEEDS_MAX; s++) made->run[i][s].value = NAN;
+    for (int s = 0; s < 2 * SEEDS_MAX; s++) made->run[i][s].value = NAN;
   Status status = read_file(made);
   if (status == STATUS_OK) status = choose_seeds(made, choice->seeds);
   if (status == STATUS_OK) status = choose_rows(made, choice->rows);
@@ -246,7 +258,7 @@ Status experiment_open(Experiment **e, const ExperimentChoice *choice) {
 void experiment_close(Experiment *e) {
   if (e == NULL) return;
   for (int row = 0; row < e->count; row++)
-    for (int s = 0; s < SEEDS_MAX; s++) free(e->run[row][s].train_command), free(e->run[row][s].eval_command);
+    for (int s = 0; s < e->seed_count; s++) free(e->run[row][s].train_command), free(e->run[row][s].eval_command);
   free(e->folder);
   json_decref(e->root);
   free(e);

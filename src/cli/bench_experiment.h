@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ROWS_MAX = 64, SEEDS_MAX = 32, NAME_MAX_LENGTH = 60 };
+enum { ROWS_MAX = 64, SEEDS_MAX = 32 /* of a list */, NAME_MAX_LENGTH = 60 };
 #define EXPERIMENT_FILE_LIMIT ((size_t)1 << 20) /* bytes of its file, and of what its programs print */
 #define EXPERIMENT_EVALUATED  ".eval.json"      /* behind a row's place: what its evaluation printed */
 
@@ -41,7 +41,7 @@ typedef struct Run {
 typedef struct ExperimentChoice {
   const char *name;  /* of one that comes with the programs, or its file's path */
   const char *out;   /* folder of the results; NULL: runs/NAME (runs/NAME-quick) */
-  const char *seeds; /* "1,2,3"; NULL: the file's, of which quick takes the first */
+  const char *seeds; /* to run: "1,2,3"; NULL: the file's, of which quick takes the first */
   const char *rows;  /* "A,B": these and those they depend on; NULL: all */
   bool quick;        /* a few steps with one seed */
 } ExperimentChoice;
@@ -54,13 +54,15 @@ typedef struct Experiment {
   const char *title, *about, *paper, *figure, *unit, *x_label;
   const Evaluation *evaluation;
   double scale;
-  int baseline;       /* of rows that name no other; -1: none */
-  bool has_baselines; /* of any row */
-  int64_t seeds[SEEDS_MAX];
+  int baseline;                 /* of rows that name no other; -1: none */
+  bool has_baselines;           /* of any row */
+  int64_t seeds[2 * SEEDS_MAX]; /* the file's, then those of the command line that it lacks: results have them all */
   int seed_count;
+  int chosen[SEEDS_MAX]; /* seeds to run, by their index, in this order; of the others the results have what an earlier command made */
+  int chosen_count;
   Row row[ROWS_MAX];
   int count;
-  Run run[ROWS_MAX][SEEDS_MAX];
+  Run run[ROWS_MAX][2 * SEEDS_MAX];
 } Experiment;
 
 /* Reads an experiment and makes the choices; the values of its runs are NAN. *e: the caller's, with experiment_close; NULL after an error.
@@ -86,6 +88,9 @@ const char *experiment_suffix(const Experiment *e);
 /* Settings of the kind "train" or "eval": of all rows, of one row (own: its train or eval, or NULL), and of quick, the later ones
  * before the earlier. The caller's, with json_decref; NULL: no memory. */
 json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own);
+
+/* Whether the row is run with the seed of this index, or what an earlier command made of it is read. */
+bool experiment_is_run(const Experiment *e, int row, int seed);
 
 /* Index of the row of that name, or -1 (also for NULL). */
 int experiment_find_row(const Experiment *e, const char *name);

@@ -27,23 +27,25 @@ static Status is_made(const Experiment *e, int row, int seed, bool *made) {
 
 static Status print_experiment(const Experiment *e, Listing *to) {
   int made = 0;
-  for (int i = 0; i < e->count * e->seed_count; i++) {
+  const int runs = e->count * e->chosen_count;
+  for (int i = 0; i < runs; i++) {
     bool one = false;
-    TRY(is_made(e, i / e->seed_count, i % e->seed_count, &one));
+    TRY(is_made(e, i / e->chosen_count, e->chosen[i % e->chosen_count], &one));
     made += one;
   }
   if (to->json)
     json_build_append(&to->entries, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "table", e->name, "title", e->title, "out", e->folder,
-                                              "rows", e->count, "seeds", e->seed_count, "made", made));
+                                              "rows", e->count, "seeds", e->chosen_count, "made", made));
   else
-    printf("%-22s %4d %5d %5d of %-4d  %s\n", e->name, e->count, e->seed_count, made, e->count * e->seed_count, e->title);
+    printf("%-22s %4d %5d %5d of %-4d  %s\n", e->name, e->count, e->chosen_count, made, runs, e->title);
   return STATUS_OK;
 }
 
 static Status print_row(const Experiment *e, int row, Listing *to) {
   json_t *seeds = to->json ? json_array() : NULL;
   if (!to->json) printf("%-32s", e->row[row].name);
-  for (int seed = 0; seed < e->seed_count; seed++) {
+  for (int i = 0; i < e->chosen_count; i++) {
+    const int seed = e->chosen[i];
     bool made = false;
     TRY(is_made(e, row, seed, &made));
     if (made && to->json) json_build_append(&seeds, json_integer(e->seeds[seed]));

@@ -274,11 +274,24 @@ static void write_mean(FILE *out, Mean m, bool sign) {
   fputs(" |", out);
 }
 
+/* Seeds with which there is a figure of any row. */
+static int count_seeds(const Experiment *e) {
+  int count = 0;
+  for (int s = 0; s < e->seed_count; s++)
+    for (int row = 0; row < e->count; row++)
+      if (!isnan(e->run[row][s].value)) {
+        count++;
+        break;
+      }
+  return count;
+}
+
 static Status write_table(const Experiment *e, FILE *out) {
+  const int seeds = count_seeds(e);
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
   fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
-          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, e->seed_count, e->seed_count == 1 ? "" : "s");
+          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, seeds, seeds == 1 ? "" : "s");
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
     fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");

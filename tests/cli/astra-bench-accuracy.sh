@@ -150,41 +150,50 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
 
+# Seeds that are not chosen are not run, but stay in the results, as rows do; those of the command line come to the file's.
+copy run one; rm -r one/seed-5
+copy run narrow; rm narrow/seed-5/G=2.eval.json
+expect "one of the seeds" 0 --table ./small.json --out narrow --seeds 3 --json; ! grep -q "seed 5" "$work/err" || report "a seed that is not chosen is run"
+jq -e '[.rows[].seeds] == [2, 2, 1]' <"$work/out" >/dev/null && [ "$(wc -l <narrow/results.csv)" = 6 ] || report "seeds of earlier commands are left out"
+grep -q "deviation over 2 seeds" narrow/results.md && grep -q "^plain,5," narrow/metrics.csv || report "seeds of earlier commands are left out of a file"
+expect "a seed that the file does not have" 0 --table ./small.json --out narrow --seeds 7 --rows plain --json
+jq -e '[.rows[].seeds] == [3, 2, 1]' <"$work/out" >/dev/null && [ "$(grep -oE '^plain,[^,]*,[0-9]+' narrow/results.csv | cut -d, -f3 | xargs)" = "3 5 7" ] || report "not the file's seeds and that one"
+expect "the seeds of a list" 0 --list --table ./small.json --out narrow --seeds 7,3; out "^plain  *7 3$"; out "^G=2  *3$"
+expect "quick, with the file's first seed" 0 --table ./small.json --quick --dry-run; ! grep -q "seed-5" "$work/out" || report "quick takes more than a seed"
+
 # The mean loss of images is a figure, too, and that at the best temperature: they tell models apart that top-1 does not.
 column=4
 for figure in loss tempered_loss; do
   experiment "" | sed 's/"figure": "top1", "scale": 100, "unit": "%"/"figure": "'$figure'"/' >loss.json
-  expect "the $figure" 0 --table ./loss.json --out run --seeds 3 --json
-  jq -e --argjson ours "$(jq .$figure run/seed-3/G=4.eval.json)" --argjson plain "$(jq .$figure run/seed-3/plain.eval.json)" --arg figure $figure '.figure == $figure and
+  expect "the $figure" 0 --table ./loss.json --out one --seeds 3 --json
+  jq -e --argjson ours "$(jq .$figure one/seed-3/G=4.eval.json)" --argjson plain "$(jq .$figure one/seed-3/plain.eval.json)" --arg figure $figure '.figure == $figure and
     (.rows[1] | .mean == $ours and (.difference - ($ours - $plain) | fabs) < 1e-6 and .difference_low <= .difference and .difference <= .difference_high)' \
     <"$work/out" >/dev/null || report "another $figure than the evaluation's, or no interval"
-  holds "($(awk -F, -v c=$column 'NR > 1 { n += $2; loss += $c } END { printf "%.9f", loss / n }' run/seed-3/plain.samples.csv) - $(jq .$figure run/seed-3/plain.eval.json)) ^ 2 < 1e-12"
+  holds "($(awk -F, -v c=$column 'NR > 1 { n += $2; loss += $c } END { printf "%.9f", loss / n }' one/seed-3/plain.samples.csv) - $(jq .$figure one/seed-3/plain.eval.json)) ^ 2 < 1e-12"
   column=$((column + 1))
 done
-holds "$(jq .tempered_loss run/seed-3/plain.eval.json) <= $(jq .loss run/seed-3/plain.eval.json) && $(jq .temperature run/seed-3/plain.eval.json) >= 0.5"
+holds "$(jq .tempered_loss one/seed-3/plain.eval.json) <= $(jq .loss one/seed-3/plain.eval.json) && $(jq .temperature one/seed-3/plain.eval.json) >= 0.5"
 
 own "" >own.json
-expect "rows of the same models" 0 --table ./own.json --out run --seeds 3 --json
-jq -e --argjson sent "$(jq '100 * .nodes[1].bytes_sent' run/seed-3/G=4.eval.json)" --argjson plain "$(jq '100 * .top1' run/seed-3/G=4.eval.json)" \
-  --argjson raster "$(jq '100 * .top1' run/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent) and
+expect "rows of the same models" 0 --table ./own.json --out one --seeds 3 --json
+jq -e --argjson sent "$(jq '100 * .nodes[1].bytes_sent' one/seed-3/G=4.eval.json)" --argjson plain "$(jq '100 * .top1' one/seed-3/G=4.eval.json)" \
+  --argjson raster "$(jq '100 * .top1' one/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent) and
   (.rows[4] | (.difference - ($raster - $plain) | fabs) < 1e-6 and .difference_low != null)' <"$work/out" >/dev/null || report "other figures"
-grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-][0-9.]* | " run/results.md || report "the baseline of a row is not named"
-[ ! -e run/seed-3/bytes.eval.json ] || report "the same evaluation was made twice"
+grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-][0-9.]* | " one/results.md || report "the baseline of a row is not named"
+[ ! -e one/seed-3/bytes.eval.json ] || report "the same evaluation was made twice"
 
 # Seeds share the test samples: two that answer alike say no more than one.
 interval() { jq -c '.rows[1] | [.difference_low, .difference_high]' "$work/out"; }
 samples() { awk "BEGIN { print \"sample,items,correct,loss\"; for (i = 0; i < 60; i++) print i \",1,\" ($1) \",1\" }"; } # WHETHER i IS RIGHT
-for seed in 3 5; do samples "i % 2" >run/seed-$seed/plain.samples.csv; samples "i % 3 == 0" >run/seed-$seed/G=4.samples.csv; done
-expect "one seed" 0 --table ./small.json --out run --seeds 3 --json
+for place in one/seed-3 run/seed-3 run/seed-5; do samples "i % 2" >$place/plain.samples.csv; samples "i % 3 == 0" >$place/G=4.samples.csv; done
+expect "one seed" 0 --table ./small.json --out one --seeds 3 --json
 one=$(interval)
 jq -e '.rows[1] | .difference_low < .difference_high' "$work/out" >/dev/null || report "an interval of one number"
 expect "two alike" 0 --table ./small.json --out run --json
 [ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 
 # Perplexities are of what samples count, tokens, unless the evaluation divides by something else: then they tell nothing of its error.
-cp -r run words
-rm -r words/seed-3/G=2*
-sed -i 's|run/seed|words/seed|g' words/seed-3/*.commands
+copy one words; rm -r words/seed-3/G=2*
 for part in plain G=4; do jq '.perplexity = 5' words/seed-3/$part.eval.json >with && mv with words/seed-3/$part.eval.json; done
 experiment "" | sed 's/"figure": "top1"/"figure": "perplexity"/' >perplexity.json
 expect "perplexities a token" 0 --table ./perplexity.json --out words --seeds 3 --rows G=4 --json
@@ -217,9 +226,9 @@ expect "the same as JSON" 0 --list --table ./own.json --out chosen --json
 jq -e '.schema == 1 and .table == "./own.json" and ([.rows[] | .row] | index("plain") == 0) and (.rows[] | select(.row == "plain").made) == [3]' <"$work/out" >/dev/null || report "another list"
 
 # The chart: the order of the rows does not change it; where the baseline has no figure of the paper it is another one.
-chart() { expect "$1" 0 --table ./"$2" --out run --seeds 3 --json; cp run/results.png "$3.png"; } # NAME FILE TO
+chart() { expect "$1" 0 --table ./"$2" --out one --seeds 3 --json; cp one/results.png "$3.png"; } # NAME FILE TO
 jq '.rows += [{"name": "again", "from": "G=4", "eval": {"nodes": 2, "layout": "raster"}, "x": 3}]' small.json >three.json; chart "three points" three.json first
-for figure in G=4:0.3 again:0.9 G=2:0.5; do jq ".top1 = ${figure#*:}" "run/seed-3/${figure%:*}.eval.json" >figure && mv figure "run/seed-3/${figure%:*}.eval.json"; done
+for figure in G=4:0.3 again:0.9 G=2:0.5; do jq ".top1 = ${figure#*:}" "one/seed-3/${figure%:*}.eval.json" >figure && mv figure "one/seed-3/${figure%:*}.eval.json"; done
 chart "three heights" three.json first
 jq '.rows |= [.[0], .[1], .[3], .[2]]' three.json >swapped.json; chart "rows in another order" swapped.json second
 cmp -s first.png second.png || report "the order of the rows changes the chart"

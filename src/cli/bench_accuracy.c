@@ -308,9 +308,15 @@ static bool same_but_threads(const char *a, const char *b) {
   return same;
 }
 
-/* Of the command line `key`: whether `before` is the same. What has a result was made by that one. */
-static bool take_line(const Job *job, const json_t *before, const char *key, const char *result) {
+/* Whether anything came of it. A training that failed before its first checkpoint leaves nothing but its seconds, and begins anew. */
+static bool is_begun(const Job *job) {
+  return files_exists(job->train_result) || files_exists(job->train_state) || files_exists(job->eval_result);
+}
+
+/* Of the command line `key`, with which something is begun or not: whether `before` is the same. What has a result was made by that one. */
+static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, const char *result) {
   json_t *line = json_object_get(before, key);
+  if (!begun) return true;
   if (!same_but_threads(json_string_value(line), json_string_value(json_object_get(job->lines, key)))) return false;
   return !files_exists(result) || json_object_set(job->lines, key, line) == 0;
 }
@@ -319,15 +325,14 @@ static bool take_line(const Job *job, const json_t *before, const char *key, con
  * base is not there any more. */
 static bool take_base(const Job *job, const json_t *before) {
   json_t *was = json_object_get(before, "base"), *is = json_object_get(job->lines, "base");
-  const bool begun =
-      files_exists(job->train_result) || files_exists(job->eval_result) || files_exists(job->train_part) || files_exists(job->train_state);
-  if (!begun) return true;
+  if (!is_begun(job)) return true;
   if (was && is) return json_equal(was, is);
   return was ? json_object_set(job->lines, "base", was) == 0 : !is || json_object_del(job->lines, "base") == 0;
 }
 
 static bool take_lines(const Job *job, const json_t *before) {
-  return take_base(job, before) && take_line(job, before, "train", job->train_result) && take_line(job, before, "eval", job->eval_result);
+  return take_base(job, before) && take_line(job, before, "train", is_begun(job), job->train_result) &&
+         take_line(job, before, "eval", files_exists(job->eval_result), job->eval_result);
 }
 
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
@@ -389,6 +394,8 @@ static Status train(Job *job) {
     const double seconds = figure_at(part, "bench_seconds");
     if (!isnan(seconds)) before = seconds;
     json_decref(part);
+  } else {
+    remove(job->train_part); /* of one that failed: its seconds are not this one's */
   }
   Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log, before, job->train_part);
   if (status == STATUS_OK) remove(job->train_part);

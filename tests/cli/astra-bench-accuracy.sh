@@ -257,6 +257,16 @@ expect "other settings" 1 --table ./small.json --out run; err "run with other se
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
 expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2: .*no-such-option"; err "bad.log"
 [ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"
+# What has failed at once has made nothing: it may be run with other settings, of which the training's are not changed under an evaluation.
+experiment ', {"name": "bad", "from": "plain", "eval": {"nodes": 1000}}' >sized.json
+expect "another row, whose evaluation fails" 1 --table ./sized.json --seeds 3 --out failing; err "seed 3, bad: .*astra-infer: exit code"
+experiment ', {"name": "bad", "from": "plain", "train": {"max-steps": 2}, "eval": {"nodes": 1000}}' >sized.json
+expect "a training in place of none, whose evaluation fails" 1 --table ./sized.json --seeds 3 --out failing; err "bad: training"; err "seed 3, bad: .*astra-infer: exit code"
+[ -s failing/seed-3/bad.train.json ] && [ ! -e failing/seed-3/bad.part.json ] || report "no training, or its seconds are left behind"
+sed -i 's/1000/1/' sized.json
+expect "another evaluation of the same training" 0 --table ./sized.json --seeds 3 --out failing; ! grep -q "bad: training" "$work/err" || report "trained again"
+sed -i 's/"max-steps": 2/"max-steps": 3/' sized.json
+expect "a training that there is, with other settings" 1 --table ./sized.json --seeds 3 --out failing; err "bad: .*run with other settings"
 copy run remade; rm remade/seed-3/G=4.eval.json
 expect "a row that fails behind one that is made again" 1 --table ./bad.json --out remade; err "seed 3, G=4: evaluation"; err "seed 3, bad: "
 [ "$(wc -l <remade/results.csv)" = 7 ] && [ "$(grep -c '^| G=. .* 2 |$' remade/results.md)" = 2 ] || report "finished rows and seeds have left the results"

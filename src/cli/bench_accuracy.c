@@ -203,7 +203,8 @@ static char *command_line(const Arguments *a) {
 typedef struct Job {
   Arguments train, eval;
   char *train_result, *train_part, *train_state, *eval_result, *commands, *log, *out;
-  json_t *lines; /* {"train": ..., "eval": ...}: the command lines; "base": base_digest */
+  int64_t threads; /* of the training, as the command line says; 0: the experiment's, or those that it began with */
+  json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest */
 } Job;
 
 static void job_free(Job *job) {
@@ -239,6 +240,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .commands = experiment_place(e, row, seed, ".commands"),
                .log = experiment_place(e, row, seed, ".log"),
                .out = experiment_place(e, row, seed, ""),
+               .threads = c->threads,
                .lines = json_object()};
   if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
   eval_arguments(e, c, row, seed, &job->eval);
@@ -313,12 +315,13 @@ static bool is_begun(const Job *job) {
   return files_exists(job->train_result) || files_exists(job->train_state) || files_exists(job->eval_result);
 }
 
-/* Of the command line `key`, with which something is begun or not: whether `before` is the same. What has a result was made by that one. */
-static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, const char *result) {
+/* Of the command line `key`, with which something is begun or not: whether `before` is the same. kept: what is there was made by that one,
+ * or will be. */
+static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, bool kept) {
   json_t *line = json_object_get(before, key);
   if (!begun) return true;
   if (!same_but_threads(json_string_value(line), json_string_value(json_object_get(job->lines, key)))) return false;
-  return !files_exists(result) || json_object_set(job->lines, key, line) == 0;
+  return !kept || json_object_set(job->lines, key, line) == 0;
 }
 
 /* Whether the row began, or would begin, with the same model; results of before this was noted count as made by it, and so do those whose
@@ -330,9 +333,12 @@ static bool take_base(const Job *job, const json_t *before) {
   return was ? json_object_set(job->lines, "base", was) == 0 : !is || json_object_del(job->lines, "base") == 0;
 }
 
+/* A training that is resumed keeps its number of threads where no other is given. */
 static bool take_lines(const Job *job, const json_t *before) {
-  return take_base(job, before) && take_line(job, before, "train", is_begun(job), job->train_result) &&
-         take_line(job, before, "eval", files_exists(job->eval_result), job->eval_result);
+  const bool trained = files_exists(job->train_result) || (files_exists(job->train_state) && job->threads == 0);
+  const bool evaluated = files_exists(job->eval_result);
+  return take_base(job, before) && take_line(job, before, "train", is_begun(job), trained) &&
+         take_line(job, before, "eval", evaluated, evaluated);
 }
 
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
@@ -386,8 +392,11 @@ static Status train(Job *job) {
   double before = 0;
   if (files_exists(job->train_state)) {
     json_t *part = NULL;
+    char threads[32];
+    snprintf(threads, sizeof threads, "%lld", (long long)job->threads);
     add(&resume, job->train.list[0]);
     add_option(&resume, "resume", job->out);
+    if (job->threads > 0) add_option(&resume, "threads", threads);
     add_option(&resume, "json", NULL);
     a = &resume;
     if (files_exists(job->train_part) && resume.status == STATUS_OK) resume.status = read_json(job->train_part, &part);

@@ -283,10 +283,17 @@ err "interrupted"; err "the same command goes on"
 grep -q "interrupted after step" long/seed-3/plain.log || report "the training did not save its state"
 [ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
 jq '.bench_seconds += 1000' long/seed-3/plain.part.json >part && mv part long/seed-3/plain.part.json # a part that is sure to be noticed
-expect "goes on" 0 --table ./long.json --seeds 3 --out long
+expect "goes on" 0 --table ./long.json --seeds 3 --out long -t 2
 grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/seed-3/plain.log)" = 1 ] || report "the training began anew"
 holds "$(jq .bench_seconds long/seed-3/plain.train.json) > 1000"; holds "$(jq .bench_seconds long/seed-3/G=4.train.json) < 1000"
 [ ! -e long/seed-3/plain.part.json ] || report "the seconds of a part are left behind a whole run"
+# It has the number of threads that is given, which is the one that is noted; without one it keeps its own.
+threads() { jq -r .train "long/seed-3/$1.commands" | grep -oE -e '--threads [0-9]+'; } # ROW
+began=$(grep -A 1 -x -e --threads long/seed-3/plain/training/options.txt | tail -n 1)
+[ "$(threads plain)" = "--threads 2" ] && [ "$began" = 2 ] || report "noted are $(threads plain), it went on with $began"
+rm long/seed-3/G=2.train.json long/seed-3/G=2.eval.json
+expect "goes on without a number" 0 --table ./long.json --seeds 3 --out long; err "G=2: training"
+[ "$(threads G=2)" = "--threads 2" ] || report "noted are $(threads G=2), it went on with 2"
 [ "$(tail -n +2 long/seed-3/plain/metrics.csv | awk -F, 'seen[$1 "," $2]++' | wc -l)" = 0 ] || report "steps stand twice in metrics.csv"
 
 # All tables, here of another folder: each after the one whose model it starts from; one fails.

@@ -10,6 +10,8 @@
 #include "cli/bench_list.h"
 #include "cli/bench_results.h"
 #include "cli/cli.h"
+#include "data/data_paths.h"
+#include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include <ctype.h>
 #include <jansson.h>
@@ -35,7 +37,8 @@ typedef struct AccuracyCommand {
 typedef struct Arguments {
   char *list[ARGUMENTS_MAX]; /* owned; NULL behind the last */
   int count;
-  Status status; /* of the first that could not be added; those after it are left out */
+  Status status;  /* of the first that could not be added; those after it are left out */
+  json_t *models; /* owned: {"--teacher": checkpoint_digest}, of options that name a model which is there; NULL: none */
 } Arguments;
 
 static void add(Arguments *a, const char *text) {
@@ -53,8 +56,22 @@ static void add_option(Arguments *a, const char *name, const char *value) {
   if (value) add(a, value);
 }
 
+/* Where `value` of this option is a checkpoint, or the name of an installed one, it is told from later ones in its place. */
+static void note_model(Arguments *a, const char *option, const char *value, const char *data_dir) {
+  char key[NAME_MAX_LENGTH + 8], digest[SAFE_DIGEST_TEXT] = "", *found = NULL;
+  if (a->status != STATUS_OK) return;
+  if (checkpoint_is_path(value) || data_paths_find("checkpoints", value, data_dir, &found) == STATUS_OK)
+    a->status = checkpoint_digest(found ? found : value, digest);
+  free(found);
+  if (digest[0] == '\0') return;
+  snprintf(key, sizeof key, "--%s", option);
+  if (a->models == NULL) a->models = json_object();
+  if (json_object_set_new(a->models, key, json_string(digest)) != 0) a->status = status_no_memory(NULL, "digests of its models");
+}
+
 static void arguments_free(Arguments *a) {
   for (int i = 0; i < a->count; i++) free(a->list[i]);
+  json_decref(a->models);
 }
 
 /* {data}, {seed} and {run:EXPERIMENT/ROW} of a text replaced: the data directory, this run's seed, and the checkpoint of another
@@ -95,8 +112,10 @@ static Status expand(const Experiment *e, const AccuracyCommand *c, const char *
   return status;
 }
 
-/* Options of settings in the order of their names, so that equal settings are equal command lines: true is a flag, false its --no-. */
-static void add_settings(const Experiment *e, const AccuracyCommand *c, Arguments *a, json_t *settings, int64_t seed) {
+/* Options of settings in the order of their names, so that equal settings are equal command lines: true is a flag, false its --no-. Models
+ * are looked for in data_dir (may be NULL), too. */
+static void add_settings(const Experiment *e, const AccuracyCommand *c, Arguments *a, json_t *settings, int64_t seed,
+                         const char *data_dir) {
   const char *key;
   json_t *value;
   char *sorted = settings ? json_dumps(settings, JSON_SORT_KEYS) : NULL;
@@ -114,6 +133,7 @@ static void add_settings(const Experiment *e, const AccuracyCommand *c, Argument
     if (json_is_number(value)) text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
     add_option(a, key, NULL);
     add(a, text);
+    if (text && json_is_string(value)) note_model(a, key, text, data_dir);
     free(text);
   }
   json_decref(in_order);
@@ -141,7 +161,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
   if (r->from && settings) json_object_del(settings, "init"), json_object_del(settings, "blocks"); /* how the first row began */
   if (c->threads > 0 && settings) json_object_del(settings, "threads");
   add(a, program);
-  add_settings(e, c, a, settings, e->seeds[seed]);
+  add_settings(e, c, a, settings, e->seeds[seed], c->data_dir);
   snprintf(number, sizeof number, "%lld", (long long)e->seeds[seed]);
   add_option(a, "seed", number);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
@@ -163,7 +183,8 @@ static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int ro
   add(a, program);
   add(a, how->command);
   add_option(a, how->model, model);
-  add_settings(e, c, a, settings, e->seeds[seed]);
+  if (model && !e->row[row].train) note_model(a, how->model, model, NULL);
+  add_settings(e, c, a, settings, e->seeds[seed], NULL);
   if (c->data_dir) add_option(a, "data-dir", c->data_dir);
   if (how->samples) add_option(a, "per-sample", samples);
   if (how->folder) add_option(a, "out", folder);
@@ -204,7 +225,7 @@ typedef struct Job {
   Arguments train, eval;
   char *train_result, *train_part, *train_state, *eval_result, *commands, *log, *out;
   int64_t threads; /* of the training, as the command line says; 0: the experiment's, or those that it began with */
-  json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest */
+  json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest; and Arguments.models of both */
 } Job;
 
 static void job_free(Job *job) {
@@ -252,7 +273,9 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   bool made = job->train_result && job->train_part && job->train_state && job->eval_result && job->commands && job->log && job->out &&
               train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0 &&
-              (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0);
+              (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0) &&
+              (!job->train.models || json_object_update(job->lines, job->train.models) == 0) &&
+              (!job->eval.models || json_object_update(job->lines, job->eval.models) == 0);
   free(train), free(eval);
   return made ? STATUS_OK : status_no_memory(e->row[row].name, "its command lines");
 }
@@ -324,20 +347,37 @@ static bool take_line(const Job *job, const json_t *before, const char *key, boo
   return !kept || json_object_set(job->lines, key, line) == 0;
 }
 
-/* Whether the row began, or would begin, with the same model; results of before this was noted count as made by it, and so do those whose
- * base is not there any more. */
-static bool take_base(const Job *job, const json_t *before) {
-  json_t *was = json_object_get(before, "base"), *is = json_object_get(job->lines, "base");
-  if (!is_begun(job)) return true;
+/* Whether a model's digest of then, `was`, is that of now; NULL: it was not noted yet. That counts as the same, as does a model that is not
+ * there any more. */
+static bool take_digest(const Job *job, const char *key, json_t *was) {
+  json_t *is = json_object_get(job->lines, key);
   if (was && is) return json_equal(was, is);
-  return was ? json_object_set(job->lines, "base", was) == 0 : !is || json_object_del(job->lines, "base") == 0;
+  return was ? json_object_set(job->lines, key, was) == 0 : json_object_del(job->lines, key) == 0;
+}
+
+static bool is_line(const char *key) { return strcmp(key, "train") == 0 || strcmp(key, "eval") == 0; }
+
+/* Whether the row began, or would begin, with the same models. */
+static bool take_models(const Job *job, json_t *before) {
+  const char *key;
+  json_t *value;
+  void *next;
+  bool same = true;
+  if (!is_begun(job)) return true;
+  json_object_foreach_safe(job->lines, next, key, value) {
+    if (!is_line(key)) same = same && take_digest(job, key, json_object_get(before, key));
+  }
+  json_object_foreach(before, key, value) {
+    if (!is_line(key)) same = same && take_digest(job, key, value);
+  }
+  return same;
 }
 
 /* A training that is resumed keeps its number of threads where no other is given. */
-static bool take_lines(const Job *job, const json_t *before) {
+static bool take_lines(const Job *job, json_t *before) {
   const bool trained = files_exists(job->train_result) || (files_exists(job->train_state) && job->threads == 0);
   const bool evaluated = files_exists(job->eval_result);
-  return take_base(job, before) && take_line(job, before, "train", is_begun(job), trained) &&
+  return take_models(job, before) && take_line(job, before, "train", is_begun(job), trained) &&
          take_line(job, before, "eval", evaluated, evaluated);
 }
 
@@ -350,11 +390,11 @@ static Status check_commands(const Job *job) {
   bool changed = !json_equal(before, job->lines);
   json_decref(before);
   if (equal) return changed ? write_json(job->commands, job->lines) : STATUS_OK;
-  return status_set(
-      STATUS_BAD_VALUE,
-      "%s: this row was run with other settings, or from a model that has been made again since; give another --out, or remove "
-      "%s and %s.* to run it again",
-      job->commands, job->out, job->out);
+  return status_set(STATUS_BAD_VALUE,
+                    "%s: this row was run with other settings, or from a model that has been made again since, or replaced; give another "
+                    "--out, or remove "
+                    "%s and %s.* to run it again",
+                    job->commands, job->out, job->out);
 }
 
 /* "a.b" of an object, "a.0" of a list; NAN where there is no number. */

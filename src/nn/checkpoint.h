@@ -4,6 +4,7 @@
 #ifndef NN_CHECKPOINT_H
 #define NN_CHECKPOINT_H
 #include "nn/model.h"
+#include "nn/safetensors.h"
 
 /* Whether a path names a checkpoint rather than a preset or an installed model: an existing directory or a GGUF file (nn/gguf_model.h),
  * which holds a Llama model and its tokenizer and is accepted wherever a checkpoint directory is read. */
@@ -12,6 +13,12 @@ bool checkpoint_is_path(const char *path);
 /* *name: the file with a directory's weights that a reader would open first, model.safetensors or else model.safetensors.index.json; NULL:
  * there is neither. Does not open the file. NO_MEMORY is the only failure. */
 Status checkpoint_find_weights(const char *directory, const char **name);
+
+/* Tells the model of a directory or file from another one in its place, as digits (safe_digest_text): of config.json and of the names,
+ * shapes and first bytes of all tensors of weights and codebooks (of a GGUF file, its ends), so that it costs little whatever their size.
+ * Digests in the files do not count. "" where there are no weights or codebooks, or none that can be read. NO_MEMORY is the only failure.
+ */
+Status checkpoint_digest(const char *path, char digest[SAFE_DIGEST_TEXT]);
 
 typedef struct CheckpointReport {
   bool new_head;          /* the head was absent or had another number of classes and was initialised */

@@ -153,6 +153,71 @@ void checkpoint_files_close(CheckpointFiles *files) {
   memset(files, 0, sizeof *files);
 }
 
+/* ---- which model it is */
+
+/* Bytes of each tensor, of which a training changes some in one tensor at least; of a GGUF file, whose tensors would have to be converted,
+ * at both of its ends. */
+enum { DIGEST_TENSOR = 4096, DIGEST_GGUF = 1 << 20 };
+
+static void describe_files(const CheckpointFiles *files, FILE *out) {
+  for (size_t i = 0; i < files->count; i++)
+    for (size_t t = 0; t < files->list[i].count; t++) {
+      const SafeTensor *tensor = &files->list[i].list[t];
+      char shape[SHAPE_TEXT], digest[SAFE_DIGEST_TEXT];
+      safe_digest_text(safe_digest_of(tensor->data, tensor->bytes < DIGEST_TENSOR ? tensor->bytes : DIGEST_TENSOR), digest);
+      fprintf(out, "%s %d %s %s\n", tensor->name, (int)tensor->dtype, checkpoint_shape_text(shape, tensor->dims, tensor->shape), digest);
+    }
+}
+
+/* Nothing of a file that is not there or cannot be read. */
+static Status describe_file(const char *directory, const char *name, FILE *out) {
+  static const size_t most = (size_t)8 << 20;
+  char *path = files_join(directory, name), *text = NULL;
+  size_t size = 0;
+  if (path == NULL) return status_no_memory(directory, "its files");
+  Status status = files_exists(path) ? files_read(path, most, &text, &size) : STATUS_OK;
+  if (text) fwrite(text, 1, size, out);
+  free(path), free(text);
+  return status == STATUS_NO_MEMORY ? status : STATUS_OK;
+}
+
+static void describe_gguf(const FileMap *map, FILE *out) {
+  const size_t bytes = map->size < DIGEST_GGUF ? map->size : DIGEST_GGUF;
+  fprintf(out, "%zu\n", map->size);
+  fwrite(map->data, 1, bytes, out);
+  fwrite(map->data + map->size - bytes, 1, bytes, out);
+}
+
+static Status describe_tensors(const char *path, FILE *out) {
+  CheckpointFiles files;
+  FileMap map;
+  const bool gguf = gguf_is_file(path);
+  const Status status = gguf ? files_map(&map, path) : checkpoint_files_open(&files, path);
+  if (status == STATUS_OK && gguf) {
+    describe_gguf(&map, out);
+    files_unmap(&map);
+  } else if (status == STATUS_OK) {
+    describe_files(&files, out);
+    checkpoint_files_close(&files);
+  }
+  return status == STATUS_NO_MEMORY ? status : STATUS_OK;
+}
+
+Status checkpoint_digest(const char *path, char digest[SAFE_DIGEST_TEXT]) {
+  char *text = NULL, *codebooks = files_join(path, "codebooks.safetensors");
+  size_t size = 0;
+  digest[0] = '\0';
+  FILE *out = codebooks ? open_memstream(&text, &size) : NULL;
+  Status status = out ? STATUS_OK : status_no_memory(path, "its files");
+  if (status == STATUS_OK) status = describe_tensors(path, out);
+  if (status == STATUS_OK && files_exists(codebooks)) status = describe_tensors(codebooks, out);
+  if (status == STATUS_OK && ftello(out) > 0) status = describe_file(path, "config.json", out);
+  if (out && fclose(out) != 0 && status == STATUS_OK) status = status_no_memory(path, "its files");
+  if (status == STATUS_OK && size > 0) safe_digest_text(safe_digest_of(text, size), digest);
+  free(text), free(codebooks);
+  return status;
+}
+
 /* ---- tensors */
 
 static const SafeTensor *find_exactly(const CheckpointFiles *files, const char *name) {

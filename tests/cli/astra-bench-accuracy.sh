@@ -252,6 +252,28 @@ expect "and its rows with it" 0 --table ./small.json --out renewed --seeds 3
 mkdir -p here/other/seed-7/plain
 expect "a training that has not ended" 1 --table ./braces.json --seeds 7 --data-dir there --out here/braces/; err "here/other/seed-7/plain is not there, or not trained to its end"
 
+# So is another model under the name of the one, installed or a directory, that a row begins with, evaluates or learns from.
+mkdir -p "$ASTRA_HOME/checkpoints"; cp -r one/seed-3/plain "$ASTRA_HOME/checkpoints/installed"; cp -r one/seed-3/plain there; unseal there/model.safetensors
+cat >models.json <<'END'
+{"title": "Models that no row makes", "figure": "top1", "seeds": [3], "train": {"dataset": "synthetic:32x32:4:256", "max-steps": 2, "batch": 16, "threads": 1},
+ "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 1}, "rows": [{"name": "evaluated", "model": "installed"},
+  {"name": "trained", "model": "installed", "train": {"distill": 0, "groups": 4, "codebook-size": 16, "kmeans-samples": 256}},
+  {"name": "taught", "from": "evaluated", "train": {"distill": 0.5, "teacher": "there", "groups": 4, "codebook-size": 16, "kmeans-samples": 256}}]}
+END
+expect "models that no row makes" 0 --table ./models.json --out models
+run "digests in one of them" 0 "$bin/astra-data" verify there --write
+copy models sealed
+expect "the same models" 0 --table ./models.json --out sealed; ! grep -q "training\|evaluation" "$work/err" || report "a row is made again"
+cp run/seed-5/plain/model.safetensors there/
+expect "another teacher" 1 --table ./models.json --out models; err "taught: .*from a model that has been made again since, or replaced"
+cp run/seed-5/plain/model.safetensors "$ASTRA_HOME/checkpoints/installed/"
+for row in evaluated trained; do
+  expect "another model for $row" 1 --table ./models.json --out models --rows $row; err "seed 3, $row: .*from a model that has been made again since, or replaced"
+done
+# What was made before models were noted is taken for made from them, and stays so.
+for commands in models/seed-3/*.commands; do jq '{train, eval}' "$commands" >with && mv with "$commands"; done
+for time in first second; do expect "made before models were noted, the $time time" 0 --table ./models.json --out models --json; jq -e '.rows | length == 3' <"$work/out" >/dev/null || report "not all rows"; done
+
 experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json

@@ -255,6 +255,54 @@ static void codebooks_stay_out_of_a_checkpoint(void **state) {
   model_free(model);
 }
 
+/* Another number, shape or member of config.json is another model; the same numbers are the same one, with digests in their file or not. */
+static void models_are_told_apart(void **state) {
+  (void)state;
+  char first[SAFE_DIGEST_TEXT], other[SAFE_DIGEST_TEXT];
+  ModelConfig config;
+  SafeFile file;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_digest(scratch_path("nowhere"), first), STATUS_OK);
+  assert_string_equal(first, "");
+  const char *path = strdup(scratch_path("told"));
+  char *weights = files_join(path, "model.safetensors"), *settings = files_join(path, "config.json"), *text;
+  size_t size;
+  assert_int_equal(checkpoint_save(model, path, NULL, NULL, SAFE_F32), STATUS_OK);
+  assert_int_equal(checkpoint_digest(path, first), STATUS_OK);
+  assert_int_equal(strlen(first), SAFE_DIGEST_TEXT - 1);
+
+  assert_int_equal(files_read(weights, (size_t)1 << 24, &text, &size), STATUS_OK);
+  unseal(text, size);
+  assert_int_equal(files_write(weights, text, size), STATUS_OK);
+  free(text);
+  assert_int_equal(checkpoint_digest(path, other), STATUS_OK);
+  assert_string_equal(other, first);
+  assert_int_equal(safetensors_open(&file, weights), STATUS_OK);
+  assert_int_equal(safetensors_seal(&file), STATUS_OK);
+  safetensors_close(&file);
+  assert_int_equal(checkpoint_digest(path, other), STATUS_OK);
+  assert_string_equal(other, first);
+
+  param_named(model_params(model), "model.layers.1.mlp.up_proj.weight")->tensor.value[3] += (real)0.5;
+  assert_int_equal(checkpoint_save(model, path, NULL, NULL, SAFE_F32), STATUS_OK);
+  assert_int_equal(checkpoint_digest(path, other), STATUS_OK);
+  assert_string_not_equal(other, first);
+
+  assert_int_equal(checkpoint_digest(path, first), STATUS_OK);
+  assert_int_equal(files_read(settings, (size_t)1 << 20, &text, &size), STATUS_OK);
+  memcpy(memmem(text, size, "rms_norm_eps", 12), "rms_norm_EPS", 12);
+  assert_int_equal(files_write(settings, text, size), STATUS_OK);
+  free(text);
+  assert_int_equal(checkpoint_digest(path, other), STATUS_OK);
+  assert_string_not_equal(other, first);
+  assert_int_equal(files_write(weights, "{", 1), STATUS_OK); /* what cannot be read is for those to tell who open it */
+  assert_int_equal(checkpoint_digest(path, other), STATUS_OK);
+  assert_string_equal(other, "");
+  model_free(model);
+  free(weights), free(settings), free((char *)(uintptr_t)path);
+}
+
 /* ---- what other writers leave */
 
 typedef struct Bent {
@@ -510,6 +558,7 @@ int main(void) {
       cmocka_unit_test(no_index_that_is_a_part),
       cmocka_unit_test(an_index_that_lacks_a_shard),
       cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
+      cmocka_unit_test(models_are_told_apart),
       cmocka_unit_test(bare_models_and_buffers),
       cmocka_unit_test(dtypes_that_are_not_converted),
       cmocka_unit_test(heads_tied_and_not),

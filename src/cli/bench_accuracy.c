@@ -74,38 +74,52 @@ static void arguments_free(Arguments *a) {
   json_decref(a->models);
 }
 
+/* PARENT/EXPERIMENT[-quick] of a reference, beside this experiment's own folder; with the row, its checkpoint there. A fresh string. */
+static char *reference_place(const Experiment *e, const RunReference *to, bool row) {
+  const char *slash = strrchr(e->folder, '/');
+  char *place = NULL;
+  size_t size;
+  FILE *out = open_memstream(&place, &size);
+  if (out == NULL) return NULL;
+  fprintf(out, "%.*s%.*s%s", slash ? (int)(slash - e->folder) + 1 : 0, e->folder, to->experiment_length, to->experiment,
+          experiment_suffix(e));
+  if (row) fprintf(out, "/seed-%lld/%.*s", (long long)to->seed, to->row_length, to->row);
+  if (fclose(out) == 0) return place;
+  free(place);
+  return NULL;
+}
+
 /* {data}, {seed} and {run:EXPERIMENT/ROW} of a text replaced: the data directory, this run's seed, and the checkpoint of another
  * experiment's row with the same seed, or with seed S: {run:EXPERIMENT/ROW@S}. *expanded: a fresh string. */
 static Status expand(const Experiment *e, const AccuracyCommand *c, const char *text, int64_t seed, char **expanded) {
-  static const char accepted[] = "accepted in braces are {data}, {seed}, {run:EXPERIMENT/ROW} and {run:EXPERIMENT/ROW@SEED}";
-  const char *slash = strrchr(e->folder, '/');
   size_t size;
   FILE *out = open_memstream(expanded, &size);
   if (out == NULL) return status_no_memory(NULL, "a setting");
   Status status = STATUS_OK;
-  for (const char *at = text; *at && status == STATUS_OK; at++) {
-    size_t length = strcspn(at, "}"), name = strcspn(at, "/"), end = strcspn(at, "@}");
-    char *behind = (char *)(uintptr_t)at + end;
+  for (const char *at = text; *at && status == STATUS_OK;) {
+    RunReference run;
     if (*at != '{') {
-      putc(*at, out);
+      putc(*at++, out);
       continue;
     }
-    if (strncmp(at, "{seed}", 6) == 0)
+    if (strncmp(at, "{seed}", 6) == 0) {
       fprintf(out, "%lld", (long long)seed);
-    else if (strncmp(at, "{data}", 6) == 0 && c->data_dir)
+    } else if (strncmp(at, "{data}", 6) == 0 && c->data_dir) {
       fputs(c->data_dir, out);
-    else if (strncmp(at, "{data}", 6) == 0)
+    } else if (strncmp(at, "{data}", 6) == 0) {
       status = status_set(STATUS_BAD_USAGE, "--data-dir DIR is missing: this experiment needs \"%s\"", text);
-    else if (strncmp(at, "{run:", 5) == 0 && at[length] && name < end && experiment_is_name(at + 5, name - 5) &&
-             experiment_is_name(at + name + 1, end - name - 1) && (end == length || isdigit((unsigned char)at[end + 1])))
-      fprintf(out, "%.*s%.*s%s/seed-%lld/%.*s", slash ? (int)(slash - e->folder) + 1 : 0, e->folder, (int)(name - 5), at + 5,
-              experiment_suffix(e), end == length ? (long long)seed : strtoll(at + end + 1, &behind, 10), (int)(end - name - 1),
-              at + name + 1);
-    else
-      status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
-    if (status == STATUS_OK && *at == '{' && end < length && *behind != '}')
-      status = status_set(STATUS_BAD_FILE, "\"%s\": %s", text, accepted);
-    if (status == STATUS_OK) at += length;
+    } else if (experiment_read_reference(at, seed, &run)) {
+      char *place = reference_place(e, &run, true);
+      if (place)
+        fputs(place, out);
+      else
+        status = status_no_memory(NULL, "a path");
+      free(place);
+    } else {
+      status = status_set(STATUS_BAD_FILE,
+                          "\"%s\": accepted in braces are {data}, {seed}, {run:EXPERIMENT/ROW} and {run:EXPERIMENT/ROW@SEED}", text);
+    }
+    if (status == STATUS_OK) at += strcspn(at, "}") + 1;
   }
   if (fclose(out) != 0 && status == STATUS_OK) status = status_no_memory(NULL, "a setting");
   if (status != STATUS_OK) free(*expanded), *expanded = NULL;
@@ -298,22 +312,95 @@ static Status write_json(const char *path, const json_t *root) {
   return status;
 }
 
-/* The model that a row begins with, when another experiment makes it. */
-static Status check_other(const Experiment *e, const AccuracyCommand *c, int row, int seed) {
-  const char *model = e->row[row].model;
-  char *path;
-  if (model == NULL || strncmp(model, "{run:", 5) != 0) return STATUS_OK;
-  TRY(expand(e, c, model, e->seeds[seed], &path));
-  char *said = malloc(strlen(path) + sizeof TRAINED);
+/* ---- models of other experiments */
+
+/* What is wanted of the experiment that `of` refers to. */
+typedef struct Wanted {
+  const RunReference *of;
+  json_t *rows, *seeds; /* objects whose members are the rows and seeds, in the order in which they were met */
+} Wanted;
+
+static Status want(void *context, const RunReference *to) {
+  Wanted *w = context;
+  char row[NAME_MAX_LENGTH + 1], seed[32];
+  if (to->experiment_length != w->of->experiment_length || memcmp(to->experiment, w->of->experiment, (size_t)to->experiment_length) != 0)
+    return STATUS_OK;
+  snprintf(row, sizeof row, "%.*s", to->row_length, to->row);
+  snprintf(seed, sizeof seed, "%lld", (long long)to->seed);
+  const bool added = json_object_set_new(w->rows, row, json_null()) == 0 && json_object_set_new(w->seeds, seed, json_null()) == 0;
+  return added ? STATUS_OK : status_no_memory(NULL, "rows and seeds");
+}
+
+/* --NAME with the members of the object as its list. */
+static void add_list(Arguments *a, const char *name, json_t *members) {
+  char *list = NULL;
+  const char *key, *between = "";
+  json_t *value;
+  size_t size;
+  FILE *out = open_memstream(&list, &size);
+  json_object_foreach(members, key, value) {
+    if (out) fprintf(out, "%s%s", between, key);
+    between = ",";
+  }
+  if (out && fclose(out) != 0) list = NULL;
+  add_option(a, name, NULL);
+  add(a, list);
+  free(list);
+}
+
+/* The command line that makes all that this one needs of the experiment that `to` refers to. A fresh string, or NULL: no memory. */
+static char *other_command(const Experiment *e, const AccuracyCommand *c, const RunReference *to) {
+  Arguments a = {0};
+  Wanted wanted = {to, json_object(), json_object()};
+  char name[NAME_MAX_LENGTH + 1], *out = reference_place(e, to, false);
+  for (int i = 0; i < e->chosen_count; i++)
+    for (int row = 0; row < e->count && a.status == STATUS_OK; row++)
+      if (e->row[row].selected) a.status = experiment_each_reference(e, row, e->seeds[e->chosen[i]], false, want, &wanted);
+  snprintf(name, sizeof name, "%.*s", to->experiment_length, to->experiment);
+  add(&a, "astra-bench");
+  add(&a, "accuracy");
+  add_option(&a, "table", name);
+  if (e->quick) add_option(&a, "quick", NULL);
+  add_list(&a, "rows", wanted.rows);
+  add_list(&a, "seeds", wanted.seeds);
+  if (c->data_dir) add_option(&a, "data-dir", c->data_dir);
+  if (c->choice.out) add_option(&a, "out", NULL), add(&a, out);
+  char *line = a.status == STATUS_OK ? command_line(&a) : NULL;
+  json_decref(wanted.rows), json_decref(wanted.seeds);
+  arguments_free(&a);
+  free(out);
+  return line;
+}
+
+typedef struct Checked {
+  const Experiment *e;
+  const AccuracyCommand *c;
+} Checked;
+
+static Status check_reference(void *context, const RunReference *to) {
+  const Checked *of = context;
+  char *path = reference_place(of->e, to, true), *said = path ? malloc(strlen(path) + sizeof TRAINED) : NULL, *command = NULL;
   if (said) sprintf(said, "%s" TRAINED, path);
-  const bool whole = said && files_is_dir(path) && files_exists(said); /* an interrupted training has left a directory, too */
-  Status status =
-      whole ? STATUS_OK
-            : status_set(STATUS_NOT_FOUND, "%s is not there, or not trained to its end; make it first: astra-bench accuracy --table %.*s%s",
-                         path, (int)strcspn(model + 5, "/}"), model + 5, e->quick ? " --quick" : "");
-  free(path), free(said);
+  Status status = STATUS_OK;
+  if (said == NULL)
+    status = status_no_memory(NULL, "a path");
+  else if (files_is_dir(path) && files_exists(said)) /* an interrupted training has left a directory, too */
+    status = STATUS_OK;
+  else if ((command = other_command(of->e, of->c, to)) == NULL)
+    status = status_no_memory(NULL, "a command line");
+  else
+    status = status_set(STATUS_NOT_FOUND, "%s is not there, or not trained to its end; make it first: %s", path, command);
+  free(path), free(said), free(command);
   return status;
 }
+
+/* The models that the row needs from now on, where other experiments make them. */
+static Status check_others(const Experiment *e, const AccuracyCommand *c, int row, int seed, const Job *job) {
+  Checked checked = {e, c};
+  return experiment_each_reference(e, row, e->seeds[seed], files_exists(job->train_result), check_reference, &checked);
+}
+
+/* ---- the command lines of then and now */
 
 static char *without_threads(const char *line) {
   static const char option[] = " --threads ";
@@ -494,7 +581,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   char *folder = NULL;
   Status status = job_make(e, c, row, seed, &job);
   *anew = status == STATUS_OK && !is_done(&job);
-  if (*anew) status = check_other(e, c, row, seed);
+  if (*anew) status = check_others(e, c, row, seed, &job);
   if (status == STATUS_OK && (folder = files_folder(job.log)) == NULL) status = status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_make_dirs(folder);
   if (status == STATUS_OK) status = check_commands(&job);

@@ -264,21 +264,77 @@ void experiment_close(Experiment *e) {
   free(e);
 }
 
+/* ---------------------------------------------------------------- models of other experiments */
+
+bool experiment_read_reference(const char *text, int64_t seed, RunReference *to) {
+  static const char begin[] = "{run:";
+  if (strncmp(text, begin, sizeof begin - 1) != 0) return false;
+  const char *name = text + sizeof begin - 1, *slash = name + strcspn(name, "/}");
+  if (*slash != '/') return false;
+  const char *row = slash + 1, *end = row + strcspn(row, "@}");
+  *to = (RunReference){name, row, (int)(slash - name), (int)(end - row), seed};
+  if (*end == '@') {
+    if (!isdigit((unsigned char)end[1])) return false;
+    char *behind;
+    to->seed = strtoll(end + 1, &behind, 10);
+    end = behind;
+  }
+  return *end == '}' && experiment_is_name(name, (size_t)to->experiment_length) && experiment_is_name(row, (size_t)to->row_length);
+}
+
+static Status visit_text(const char *text, int64_t seed, ReferenceVisit *visit, void *context) {
+  RunReference to;
+  for (const char *at = text ? strchr(text, '{') : NULL; at; at = strchr(at + 1, '{'))
+    if (experiment_read_reference(at, seed, &to)) TRY(visit(context, &to));
+  return STATUS_OK;
+}
+
+static Status visit_settings(json_t *settings, int64_t seed, ReferenceVisit *visit, void *context) {
+  const char *key;
+  json_t *value;
+  Status status = settings ? STATUS_OK : status_no_memory(NULL, "settings");
+  json_object_foreach(settings, key, value) {
+    if (status == STATUS_OK) status = visit_text(json_string_value(value), seed, visit, context);
+  }
+  json_decref(settings);
+  return status;
+}
+
+Status experiment_each_reference(const Experiment *e, int row, int64_t seed, bool trained, ReferenceVisit *visit, void *context) {
+  const Row *r = &e->row[row];
+  if (r->of >= 0) return STATUS_OK; /* it reads what another one has */
+  if (!r->train || !trained) TRY(visit_text(r->model, seed, visit, context));
+  if (r->train && !trained) TRY(visit_settings(experiment_settings(e, "train", r->train), seed, visit, context));
+  return visit_settings(experiment_settings(e, "eval", r->eval), seed, visit, context);
+}
+
 /* ---------------------------------------------------------------- all that come with the programs */
 
-/* Whether a row of the experiment starts from a model of one of these others. */
+typedef struct Waiting {
+  const char *name;
+  char *const *others; /* [count]; itself may be among them */
+  size_t count;
+  bool waits;
+} Waiting;
+
+static Status wait_for(void *context, const RunReference *to) {
+  Waiting *w = context;
+  const size_t length = (size_t)to->experiment_length;
+  for (size_t i = 0; i < w->count; i++)
+    w->waits |= strcmp(w->others[i], w->name) != 0 && strlen(w->others[i]) == length && memcmp(w->others[i], to->experiment, length) == 0;
+  return STATUS_OK;
+}
+
+/* Whether a row of the experiment starts or learns from a model of one of these others. */
 static Status waits_for(const char *name, char *const *others, size_t count, bool *waits) {
   Experiment *e;
   TRY(experiment_open(&e, &(ExperimentChoice){.name = name}));
-  *waits = false;
-  for (int row = 0; row < e->count; row++) {
-    const char *model = e->row[row].model;
-    if (model == NULL || strncmp(model, "{run:", 5) != 0) continue;
-    for (size_t i = 0; i < count; i++)
-      *waits |= strncmp(model + 5, others[i], strlen(others[i])) == 0 && model[5 + strlen(others[i])] == '/';
-  }
+  Waiting waiting = {name, others, count, false};
+  Status status = STATUS_OK;
+  for (int row = 0; row < e->count && status == STATUS_OK; row++) status = experiment_each_reference(e, row, 0, false, wait_for, &waiting);
+  *waits = waiting.waits;
   experiment_close(e);
-  return STATUS_OK;
+  return status;
 }
 
 /* From names in any order, in place: of those left, the first that waits for none of them is next. */

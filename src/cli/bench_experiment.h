@@ -72,8 +72,8 @@ Status experiment_open(Experiment **e, const ExperimentChoice *choice);
 /* NULL is fine. */
 void experiment_close(Experiment *e);
 
-/* Names of the experiments that come with the programs, each after those whose models its rows start from ({run:NAME/ROW}), otherwise by
- * name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_open. */
+/* Names of the experiments that come with the programs, each after those whose models its rows start or learn from ({run:NAME/ROW}),
+ * otherwise by name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_open. */
 Status experiment_names(char ***names, size_t *count);
 
 /* The folder of one experiment among those of several: PARENT/NAME (PARENT/NAME-quick), a fresh string; NULL: no memory. */
@@ -91,6 +91,21 @@ json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own);
 
 /* Whether the row is run with the seed of this index, or what an earlier command made of it is read. */
 bool experiment_is_run(const Experiment *e, int row, int seed);
+
+/* {run:EXPERIMENT/ROW} or {run:EXPERIMENT/ROW@SEED} in a text: the checkpoint of a row of another experiment, or of its own. */
+typedef struct RunReference {
+  const char *experiment, *row; /* within the text, of these lengths */
+  int experiment_length, row_length;
+  int64_t seed;
+} RunReference;
+
+/* The one that the text begins with; `seed` where it names none. False: it begins with none, or one that is malformed. */
+bool experiment_read_reference(const char *text, int64_t seed, RunReference *to);
+
+/* Calls `visit` for each reference of the row's model and settings with this seed, up to the first that fails, whose status is returned.
+ * trained: its training is done, what that needs is left out. */
+typedef Status ReferenceVisit(void *context, const RunReference *to);
+Status experiment_each_reference(const Experiment *e, int row, int64_t seed, bool trained, ReferenceVisit *visit, void *context);
 
 /* Index of the row of that name, or -1 (also for NULL). */
 int experiment_find_row(const Experiment *e, const char *name);

@@ -61,6 +61,13 @@ experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a b$(c)'\''d"}}
 expect "what a shell obeys" 0 --table ./quotes.json --dry-run
 grep -qF -e "--layout 'a b\$(c)'\\''d' " "$work/out" || report "a command line that a shell reads differently"
 expect "a run that is not there" 1 --table cifar100-weights --quick; err "cifar100-groups-quick/seed-1/G=8 is not there"; err "astra-bench accuracy --table cifar100-groups --quick"
+[[ $(cat "$work/err") == *"--table cifar100-groups --quick --rows G=8"*" --seeds 1" ]] || report "not the rows and the seed that it needs"
+cat >others.json <<'END'
+{"title": "Rows of others", "figure": "top1", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 2}, "rows": [{"name": "a", "model": "{run:other/A}"},
+  {"name": "b", "model": "{run:other/B}"}, {"name": "first", "model": "{run:other/A@1}"}, {"name": "c", "model": "{run:other/C}"}, {"name": "d", "model": "{run:more/D}"}]}
+END
+expect "what is to be made first, with which seeds and where" 1 --table ./others.json --rows a,b,first,d --seeds 8,9 --data-dir "a b" --out here/others
+err "here/other/seed-8/A is not there, .*: astra-bench accuracy --table other --rows A,B --seeds 8,1,9 --data-dir 'a b' --out here/other$"
 for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
   cat "$work/out" >>"$work/commands"
@@ -326,10 +333,18 @@ for pair in first:second/G=4 third:none/plain; do
 {"title": "One row", "figure": "top1", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 2}, "rows": [{"name": "it", "model": "{run:${pair#*:}}"}]}
 END
 done
+# One whose name is the first waits for a teacher of another one; its second row learns from its first.
+cat >"$ASTRA_HOME/experiments/alone.json" <<'END'
+{"title": "Taught", "figure": "top1", "seeds": [3], "train": {"model": "tiny", "init": "random", "dataset": "synthetic:32x32:4:256", "max-steps": 2, "batch": 16,
+  "threads": 1, "groups": 4, "codebook-size": 16, "kmeans-samples": 256, "distill": 0.5}, "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 2},
+ "rows": [{"name": "it", "train": {"teacher": "{run:second/plain}"}}, {"name": "again", "train": {"teacher": "{run:alone/it}"}}]}
+END
+expect "a teacher that is not there" 1 --table alone --out taught/alone
+err "it: taught/second/seed-3/plain is not there, or not trained to its end; make it first: astra-bench accuracy --table second --rows plain --seeds 3 --out taught/second$"
 expect "all, with rows" 2 --table all --rows it; err "cannot be combined with --rows"
-expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 3: second"; err "table 2 of 3: first"
-err "third: .*every/none/seed-3/plain is not there"; err "1 of 3 tables failed, as said above: third"
-for table in second first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
+expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 4: second"; err "table 2 of 4: alone"; err "table 3 of 4: first"
+err "third: .*every/none/seed-3/plain is not there"; err "1 of 4 tables failed, as said above: third"
+for table in second alone first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
 rm -r every/second
 expect "a finished table whose base is gone" 0 --table first --seeds 3 --out every/first; out "| it | - |"
 sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"

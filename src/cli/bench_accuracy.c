@@ -663,6 +663,14 @@ static Status run_table(const AccuracyCommand *c) {
   return status;
 }
 
+/* --seeds, which all tables have in common: what else is wrong usage, as without --data-dir, is so of one table. `name`: any of them. */
+static Status check_seeds(const AccuracyCommand *c, const char *name) {
+  Experiment *e;
+  const Status status = experiment_open(&e, &(ExperimentChoice){.name = name, .seeds = c->choice.seeds});
+  experiment_close(e);
+  return status;
+}
+
 /* Every table that comes with the programs, each after those whose models it starts from. One that fails (its data or models are not there)
  * does not keep the others from being made. */
 static Status run_every_table(const AccuracyCommand *c) {
@@ -671,7 +679,7 @@ static Status run_every_table(const AccuracyCommand *c) {
   if (c->choice.rows || c->json)
     return status_set(STATUS_BAD_USAGE, "--table all cannot be combined with --%s", c->choice.rows ? "rows" : "json");
   TRY(experiment_names(&names, &count));
-  Status status = STATUS_OK;
+  Status status = count > 0 ? check_seeds(c, names[0]) : STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
     AccuracyCommand one = *c;
     char *out = c->choice.out ? experiment_folder(c->choice.out, names[i], c->choice.quick) : NULL;
@@ -680,7 +688,7 @@ static Status run_every_table(const AccuracyCommand *c) {
     const Status made = c->choice.out && !out ? status_no_memory(NULL, "a path") : run_table(&one);
     free(out);
     if (made == STATUS_OK) continue;
-    if (made == STATUS_INTERRUPTED || made == STATUS_BAD_USAGE || made == STATUS_NO_MEMORY) {
+    if (made == STATUS_INTERRUPTED || made == STATUS_NO_MEMORY) {
       status = made;
       break;
     }

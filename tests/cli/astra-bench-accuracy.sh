@@ -342,10 +342,13 @@ END
 expect "a teacher that is not there" 1 --table alone --out taught/alone
 err "it: taught/second/seed-3/plain is not there, or not trained to its end; make it first: astra-bench accuracy --table second --rows plain --seeds 3 --out taught/second$"
 expect "all, with rows" 2 --table all --rows it; err "cannot be combined with --rows"
-expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 4: second"; err "table 2 of 4: alone"; err "table 3 of 4: first"
-err "third: .*every/none/seed-3/plain is not there"; err "1 of 4 tables failed, as said above: third"
+expect "all, with seeds that are none" 2 --table all --seeds 3,x --out every; err '--seeds "3,x"'; [ ! -e every ] || report "a table is begun"
+# Without --data-dir, those that need it fail alone.
+sed 's/{run:second.G=4}/{data}\/G=4/' "$ASTRA_HOME/experiments/first.json" >"$ASTRA_HOME/experiments/data.json"
+expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 5: data"; err "table 2 of 5: second"; err "table 3 of 5: alone"; err "table 4 of 5: first"
+err "data: .*--data-dir DIR is missing"; err "third: .*every/none/seed-3/plain is not there"; err "2 of 5 tables failed, as said above: data, third"
 for table in second alone first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
-rm -r every/second
+rm -r every/second "$ASTRA_HOME/experiments/data.json"
 expect "a finished table whose base is gone" 0 --table first --seeds 3 --out every/first; out "| it | - |"
 sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"
 sed 's,fourth/it,third/it,' "$ASTRA_HOME/experiments/third.json" >"$ASTRA_HOME/experiments/fourth.json"

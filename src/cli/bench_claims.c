@@ -21,6 +21,7 @@
 #include "train/session.h"
 #include "train/task.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,23 @@ static Status save_histogram(const FparBatch *list, int64_t count, const char *f
   return status;
 }
 
+/* Numbers of a bin without samples are null. */
+static json_t *bin_json(const FparBin *bin) {
+  const bool any = bin->score.samples > 0;
+  return json_pack("{s:o, s:o, s:I, s:o, s:o}", "low", json_build_number(any ? bin->low : NAN), "high",
+                   json_build_number(any ? bin->high : NAN), "samples", (json_int_t)bin->score.samples, "accuracy",
+                   json_build_number(any ? task_accuracy(&bin->score) : NAN), "loss",
+                   json_build_number(any ? task_mean_loss(&bin->score) : NAN));
+}
+
+static void print_bin(const FparBin *bin, const char *note) {
+  if (bin->score.samples > 0)
+    printf("%.4f to %.4f %13lld %9.2f%% %10.4f%s\n", bin->low, bin->high, (long long)bin->score.samples, 100 * task_accuracy(&bin->score),
+           task_mean_loss(&bin->score), note);
+  else
+    printf("%-20s %9d %10s %10s\n", "-", 0, "-", "-");
+}
+
 static Status report_fpar(const ClaimCommand *command, const Session *session, int devices, const FparBatch *list, int64_t count) {
   FparBin bin[BINS], all;
   json_t *bins = json_array();
@@ -368,16 +386,12 @@ static Status report_fpar(const ClaimCommand *command, const Session *session, i
     printf("%lld %s on %d devices, %lld batches with shares of their own: FPAR %.4f to %.4f, mean %.4f\n%-20s %10s %10s %10s\n",
            (long long)all.score.samples, session->task->source->name.samples, devices, (long long)count, all.low, all.high, mean, "FPAR",
            "samples", "accuracy", "loss");
-  for (int b = 0; b <= BINS; b++) {
-    const FparBin *of = b < BINS ? &bin[b] : &all;
-    const double accuracy = task_accuracy(&of->score), loss = task_mean_loss(&of->score);
-    if (command->shared.json && b < BINS)
-      json_build_append(&bins, json_pack("{s:f, s:f, s:I, s:f, s:f}", "low", of->low, "high", of->high, "samples",
-                                         (json_int_t)of->score.samples, "accuracy", accuracy, "loss", loss));
-    if (!command->shared.json)
-      printf("%.4f to %.4f %13lld %9.2f%% %10.4f%s\n", of->low, of->high, (long long)of->score.samples, 100 * accuracy, loss,
-             b < BINS ? "" : "  all");
-  }
+  for (int b = 0; b < BINS; b++)
+    if (command->shared.json)
+      json_build_append(&bins, bin_json(&bin[b]));
+    else
+      print_bin(&bin[b], "");
+  if (!command->shared.json) print_bin(&all, "  all");
   if (!command->shared.json) return json_decref(bins), STATUS_OK;
   return json_build_print(json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f, s:o}", "checkpoint", command->checkpoint, "nodes", devices,
                                     "samples", (json_int_t)all.score.samples, "batches", (json_int_t)count, "fpar", mean, "accuracy",

@@ -34,6 +34,11 @@ expect "class tokens alike" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --sample
 expect "class tokens by shares, as the checkpoint says" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --class-mean-power 0.5 --json --quiet
 [ "$(jq -c .bins "$work/out")" = "$first" ] || report "--class-mean-power 0.5 is not that of the checkpoint"
 expect "twice" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --draws 2 --json --quiet; jq -e '.batches == 40 and .samples == 160' <"$work/out" >/dev/null || report "not two passes"
+expect "fewer batches than bins" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 8 --quiet
+[ "$(grep -c '^-  *0  *-  *-$' "$work/out")" = 3 ] && [ "$(grep -c '^0\.[0-9]* to' "$work/out")" = 3 ] || report "bins without samples have numbers"
+expect "the same as JSON" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 8 --json --quiet
+jq -e '([.bins[].samples] == [4, 0, 4, 0, 0]) and .bins[1] == {"low": null, "high": null, "samples": 0, "accuracy": null, "loss": null} and .bins[2].accuracy != null' \
+  <"$work/out" >/dev/null || report "bins without samples have numbers in JSON"
 expect "another seed" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet --seed 43
 [ "$(jq -c .bins "$work/out")" != "$first" ] || report "the same shares"
 

@@ -64,7 +64,7 @@ typedef struct BenchPeak {
 
 /* Raises the rates of products to the best of some runs: measure before and after a benchmark, as a shared machine changes its speed. */
 Status bench_peak_measure(BenchPeak *peak);
-/* Likewise of memory, for which 256 MiB are touched and given back; memory_peak (base/memory.h) starts anew, so call it first. */
+/* Likewise of memory, for which 128 MiB are touched and given back; memory_peak (base/memory.h) starts anew, so call it first. */
 Status bench_peak_memory(BenchPeak *peak);
 
 /* The larger of `one` and `all`; that of float where there are no such products, since they run as float then. */

@@ -337,7 +337,7 @@ static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, 
       row.kilobytes = fmax(row.kilobytes, (double)result.device[d].bytes_sent / 1e3);
     }
     row.single = scale * single;
-    if (row.calibrated && plan->bench->links.topology == LINK_MESH && plan->bench->links.latency == 0 && plan->bench->links.loss == 0)
+    if (row.calibrated && bench_latency_paper_links(&plan->bench->links))
       row.paper = bench_latency_paper_llama(of.strategy, of.groups, of.retained, mbit);
     TRY(add(rows, &row));
   }

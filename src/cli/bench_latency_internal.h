@@ -105,6 +105,9 @@ typedef struct PaperRun {
   const LinkOptions *links;
 } PaperRun;
 
+/* Whether they are the paper's: a mesh of links that have a rate and nothing else. */
+bool bench_latency_paper_links(const LinkOptions *links);
+
 /* Whether it is what the paper measured, so that its numbers may stand beside: everything but what each figure varies. */
 bool bench_latency_paper_applies(const PaperRun *run);
 

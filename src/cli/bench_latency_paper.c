@@ -3,11 +3,13 @@
 #include "cli/bench_latency_internal.h"
 #include <math.h>
 
+bool bench_latency_paper_links(const LinkOptions *links) {
+  return links->topology == LINK_MESH && links->latency == 0 && links->jitter == 0 && links->loss == 0;
+}
+
 bool bench_latency_paper_applies(const PaperRun *run) {
-  const LinkOptions *links = run->links;
   bool model = run->width == 768 && run->blocks == 12 && run->heads == 12 && run->entries == 1024;
-  bool plain = links->topology == LINK_MESH && links->latency == 0 && links->jitter == 0 && links->loss == 0;
-  return model && plain && run->tokens == 1024 && fabs(run->single - 0.0999) < 1e-6;
+  return model && bench_latency_paper_links(run->links) && run->tokens == 1024 && fabs(run->single - 0.0999) < 1e-6;
 }
 
 typedef struct Printed {

@@ -47,6 +47,11 @@ l=figures/latency-llama.csv
 [ "$(column $l paper calibrated astra 1 10)" = 1563 ] && [ "$(tail -n +2 $l | cut -d, -f22 | sort -nu | tr '\n' ' ')" = "0 4 8 " ] || report "llama: not the paper's rows"
 holds "$(column $l latency_ms calibrated astra 32 10) < $(column $l latency_ms calibrated sp 0 10) / 10"
 holds "$(column $l single_ms calibrated astra 1 10) == 4578"
+for link in "--jitter 1ms" "--latency 1ms" "--link-model switch"; do
+  # shellcheck disable=SC2086
+  expect "llama, $link" 0 "${small[@]}" --figure llama $link --out other
+  [ -z "$(awk -F, 'NR > 1 && $18 != ""' other/latency-llama.csv)" ] || report "the paper's numbers beside other links"
+done
 b=figures/latency-bandwidth.csv
 for strategy in "astra 16" "tp 0" "sp 0" "bp-ag 0" "bp-sp 0"; do
   read -r which groups <<<"$strategy"

@@ -618,6 +618,15 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
+/* Of one that is not run, what cannot be read is left out. */
+static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+  const Status status = read_earlier(e, c, row, seed, run);
+  if (status != STATUS_BAD_FILE || experiment_is_run(e, row, seed)) return status;
+  log_warning("%s", status_message());
+  run->value = NAN;
+  return STATUS_OK;
+}
+
 /* All that earlier commands made, whether it is chosen or not, so that results stay in the files while others are added; but not what was
  * made from a row that this command makes again. */
 static Status read_all(Experiment *e, const AccuracyCommand *c) {
@@ -627,7 +636,7 @@ static Status read_all(Experiment *e, const AccuracyCommand *c) {
       const Row *r = &e->row[row];
       const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
       anew[row] = origin >= 0 && anew[origin];
-      if (!anew[row]) TRY(read_earlier(e, c, row, s, &e->run[row][s]));
+      if (!anew[row]) TRY(read_or_warn(e, c, row, s, &e->run[row][s]));
       anew[row] = anew[row] || (experiment_is_run(e, row, s) && isnan(e->run[row][s].value));
     }
   }
@@ -697,8 +706,8 @@ static Status run_every_table(const AccuracyCommand *c) {
     snprintf(failed + length, sizeof failed - length, "%s%s", failures++ ? ", " : "", names[i]);
   }
   if (status == STATUS_OK && failures)
-    status = status_set(STATUS_NOT_FOUND, "%zu of %zu tables failed, as said above: %s; the same command makes what is missing", failures,
-                        count, failed);
+    status = status_set(STATUS_NOT_FOUND, "%zu of %zu tables failed, as said above: %s; with what they lack, the same command makes them",
+                        failures, count, failed);
   files_list_free(names, count);
   return status;
 }

@@ -108,8 +108,8 @@ typedef struct Interval {
   double low, high; /* NAN: none */
 } Interval;
 
-/* The middle 95% of the mean over seeds of row minus baseline. None where a figure is not of single samples, or samples are not the same.
- */
+/* The middle 95% of the mean over seeds of row minus baseline. None where a figure is not of single samples, or samples are not the same or
+ * not there. */
 static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   double mean[RESAMPLES] = {0};
   int seeds = 0, baseline = e->row[row].baseline;
@@ -121,8 +121,9 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
     if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
     char *path = experiment_place(e, row, s, ".samples.csv"), *base_path = experiment_place(e, baseline, s, ".samples.csv");
     Samples ours = {0}, base = {0};
-    Status status = path && base_path ? read_samples(path, &ours) : status_no_memory(NULL, "a path");
-    if (status == STATUS_OK) status = read_samples(base_path, &base);
+    Status status = path && base_path ? STATUS_OK : status_no_memory(NULL, "a path");
+    if (status == STATUS_OK && files_exists(path)) status = read_samples(path, &ours);
+    if (status == STATUS_OK && files_exists(base_path)) status = read_samples(base_path, &base);
     bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
     for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, row, &ours, &base, i);
     seeds += alike;

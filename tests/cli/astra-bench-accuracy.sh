@@ -165,6 +165,17 @@ jq -e '[.rows[].seeds] == [2, 2, 1]' <"$work/out" >/dev/null && [ "$(wc -l <narr
 grep -q "deviation over 2 seeds" narrow/results.md && grep -q "^plain,5," narrow/metrics.csv || report "seeds of earlier commands are left out of a file"
 expect "a seed that the file does not have" 0 --table ./small.json --out narrow --seeds 7 --rows plain --json
 jq -e '[.rows[].seeds] == [3, 2, 1]' <"$work/out" >/dev/null && [ "$(grep -oE '^plain,[^,]*,[0-9]+' narrow/results.csv | cut -d, -f3 | xargs)" = "3 5 7" ] || report "not the file's seeds and that one"
+# What is wrong with those that are not run is told, and they are left out.
+cp narrow/seed-5/G=4.eval.json whole.json; echo '{"loss": 1}' >narrow/seed-5/G=4.eval.json; rm narrow/seed-5/plain.samples.csv
+expect "an evaluation of another seed without the figure" 0 --table ./small.json --out narrow --seeds 3 --json; err "warning: seed 5, G=4: .*has no number .top1"
+jq -e '[.rows[].seeds] == [2, 1, 1]' <"$work/out" >/dev/null || report "it is not left out"
+expect "the same of a seed that is run" 1 --table ./small.json --out narrow --seeds 5; err "error: seed 5, G=4: .*has no number .top1"
+mv whole.json narrow/seed-5/G=4.eval.json
+cp narrow/seed-5/G=4.train.json whole.json; echo '{' >narrow/seed-5/G=4.train.json
+expect "half of a training's result of another seed" 0 --table ./small.json --out narrow --seeds 3 --json; err "warning: seed 5, G=4: .*G=4.train.json"
+mv whole.json narrow/seed-5/G=4.train.json
+expect "samples of another seed that are gone" 0 --table ./small.json --out narrow --seeds 3 --json
+jq -e '.rows[1] | .seeds == 2 and .difference != null and .difference_low == null' <"$work/out" >/dev/null || report "an interval of samples that are not there"
 expect "the seeds of a list" 0 --list --table ./small.json --out narrow --seeds 7,3; out "^plain  *7 3$"; out "^G=2  *3$"
 expect "quick, with the file's first seed" 0 --table ./small.json --quick --dry-run; ! grep -q "seed-5" "$work/out" || report "quick takes more than a seed"
 

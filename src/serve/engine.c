@@ -32,6 +32,7 @@ typedef struct Job {
   int32_t *ids; /* [count + max] job.ids: the prompt, and behind it the new tokens */
   uint32_t sequence;
   int device;
+  int64_t left;   /* tokens that it may still make, as they are counted in its device's pace */
   uint64_t drawn; /* random numbers that the new tokens took */
   int restarts;   /* since its last token */
   /* With echo and log-probabilities: new tokens wait until those of the prompt are complete. */
@@ -110,6 +111,7 @@ static void note_cluster(Engine *engine) {
     device->sum = sums->nodes[d];
     device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;
     device->decode_rate = engine->pace[d].rate;
+    device->tokens_left = engine->pace[d].left;
   }
   pthread_mutex_unlock(&engine->lock);
 }
@@ -278,7 +280,8 @@ static Status start_sequence(Engine *engine, Job *job) {
   if (device < 0) return status_set(STATUS_BUSY, "no device has room");
   TRY(leader_sequence_start(engine->leader, job->ids, job->job.count + job->made, &options, device, &job->sequence));
   job->device = device;
-  engine->pace[device].left += sampling->max;
+  job->left = sampling->max;
+  engine->pace[device].left += job->left;
   for (int d = 0; d < leader_nodes(engine->leader); d++) engine->pace[d].before = 0;
   return STATUS_OK;
 }
@@ -319,6 +322,12 @@ static bool is_cancelled(Engine *engine, const Job *job) {
   return cancelled;
 }
 
+/* Of a text that ends before it has made as many tokens as its device was to be busy with. */
+static void forget_left(Engine *engine, Job *job) {
+  engine->pace[job->device].left -= job->left;
+  job->left = 0;
+}
+
 static void end_cancelled(Engine *engine) {
   for (int i = 0; i < engine->count;) {
     Job *job = engine->running[i];
@@ -327,7 +336,7 @@ static void end_cancelled(Engine *engine) {
       continue;
     }
     leader_sequence_stop(engine->leader, job->sequence);
-    engine->pace[job->device].left -= job->job.sampling.max - job->made;
+    forget_left(engine, job);
     end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, job->device);
   }
 }
@@ -346,6 +355,7 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
                                                      [SEQUENCE_NUMERIC] = ENGINE_FAILED};
   const int here = leader_sequences_on(engine->leader, job->device); /* without this one if it has ended */
   pace_note(&engine->pace[job->device], clock_now(), here > 0 ? here : 1, !has_prompt_under_way(engine));
+  job->left--;
   if (job->made == 0) {
     job->shared = token->shared;
     pthread_mutex_lock(&engine->lock);
@@ -354,7 +364,7 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   }
   if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END && job->made < job->job.sampling.max) report_token(engine, job, token);
   if (token->end == SEQUENCE_GOES_ON) return;
-  engine->pace[job->device].left -= job->job.sampling.max - job->made;
+  forget_left(engine, job);
   const bool whole = job->job.sampling.max == 0 && token->end != SEQUENCE_NUMERIC; /* an echo alone */
   end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
 }

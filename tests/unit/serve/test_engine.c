@@ -218,7 +218,10 @@ static void texts_are_the_leaders(void **state) {
   assert_int_equal(seen.finished, JOBS);
   assert_int_equal(seen.prompt_tokens, JOBS * PROMPT);
   assert_true(seen.shared_tokens == 0 && seen.cache_bytes > 0);
-  for (int d = 0; d < NODES; d++) assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
+  for (int d = 0; d < NODES; d++) {
+    assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
+    assert_int_equal(seen.devices[d].tokens_left, 0); /* one text had an end token */
+  }
   close_fixture(&f);
 }
 

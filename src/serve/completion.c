@@ -168,10 +168,6 @@ static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
 
 /* ---- all texts of a request */
 
-/* More than a token of any vocabulary stands for, and than JSON makes of a byte: longer texts are refused before they are cut into tokens.
- */
-enum { TOKEN_BYTES = 512, JSON_ESCAPE = 6 };
-
 typedef struct WaitingToken {
   int32_t id;
   float logprob;
@@ -507,15 +503,12 @@ static void close_request(void *context, HttpRequest *request) {
 /* The ids of a prompt. `code` of an error: what OpenAI's clients know it by. */
 static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt, TokenList *ids, const char **code) {
   const Vocabulary *v = c->model->vocabulary;
-  if (!prompt && c->body_bytes / (JSON_ESCAPE * TOKEN_BYTES) > (size_t)c->model->tokens_max)
-    return *code = "context_length_exceeded",
-           status_set(STATUS_BAD_VALUE, "messages that fill a request of %zu bytes; the context has room for %lld tokens", c->body_bytes,
-                      (long long)c->model->tokens_max);
+  if (!prompt)
+    TRY(service_check_messages(c->model, c->body_bytes, code));
+  else if (prompt->text)
+    TRY(service_check_text(c->model, prompt->bytes, code));
   if (!prompt)
     TRY(chat_template_encode(c->model->chat, v, c->asked.messages, true, ids));
-  else if (prompt->text && prompt->bytes / TOKEN_BYTES > (size_t)c->model->tokens_max)
-    return *code = "context_length_exceeded", status_set(STATUS_BAD_VALUE, "a text of %zu bytes; the context has room for %lld tokens",
-                                                         prompt->bytes, (long long)c->model->tokens_max);
   else if (prompt->text)
     TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, false, ids));
   else

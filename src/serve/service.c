@@ -59,6 +59,22 @@ void service_refuse(Service *service, HttpRequest *request, const ServiceModel *
     http_reply_error(request, 500, NULL, NULL, "%s", status_message());
 }
 
+/* More than a token of any vocabulary stands for, and than JSON makes of a byte. */
+enum { TOKEN_BYTES = 512, JSON_ESCAPE = 6 };
+
+Status service_check_text(const ServiceModel *model, size_t bytes, const char **code) {
+  if (bytes / TOKEN_BYTES <= (size_t)model->tokens_max) return STATUS_OK;
+  *code = "context_length_exceeded";
+  return status_set(STATUS_BAD_VALUE, "a text of %zu bytes; the context has room for %lld tokens", bytes, (long long)model->tokens_max);
+}
+
+Status service_check_messages(const ServiceModel *model, size_t body_bytes, const char **code) {
+  if (body_bytes / (JSON_ESCAPE * TOKEN_BYTES) <= (size_t)model->tokens_max) return STATUS_OK;
+  *code = "context_length_exceeded";
+  return status_set(STATUS_BAD_VALUE, "messages that fill a request of %zu bytes; the context has room for %lld tokens", body_bytes,
+                    (long long)model->tokens_max);
+}
+
 /* ---- numbers */
 
 static const double bounds[SERVICE_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};

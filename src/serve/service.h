@@ -79,6 +79,11 @@ json_t *service_body(HttpRequest *request);
 /* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param`, else 500. */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param);
 
+/* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes, or messages
+ * in a body of so many, is too long for the context whatever its tokens are. Else *code stays as it is. */
+Status service_check_text(const ServiceModel *model, size_t bytes, const char **code);
+Status service_check_messages(const ServiceModel *model, size_t body_bytes, const char **code);
+
 /* Of an engine's answer: all of its times. Any thread may call. */
 void service_count_result(Service *service, const EngineResult *result, bool images);
 

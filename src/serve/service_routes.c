@@ -26,14 +26,18 @@ static void answer_models(void *context, HttpRequest *request) {
 
 /* ---- tokens */
 
-/* "prompt" (vLLM), "content" (llama.cpp) or "text", or the "messages" of a chat. */
-static Status encode_body(const ServiceModel *model, const json_t *root, TokenList *ids, const char **param) {
+/* "prompt" (vLLM), "content" (llama.cpp) or "text", or the "messages" of a chat, in a body of so many bytes. Of an error the field, and
+ * where OpenAI's clients know it by a code, that. */
+static Status encode_body(const ServiceModel *model, const json_t *root, size_t body_bytes, TokenList *ids, const char **param,
+                          const char **code) {
   static const char *const names[] = {"prompt", "content", "text"};
   const json_t *messages = json_object_get(root, "messages"), *text = NULL, *begin, *special = json_object_get(root, "parse_special");
   *param = "messages";
+  if (messages) TRY(service_check_messages(model, body_bytes, code));
   if (messages) return chat_template_encode(model->chat, model->vocabulary, messages, true, ids);
   for (int i = 0; i < 3 && !text; i++) text = json_object_get(root, *param = names[i]);
   if (!json_is_string(text)) return *param = "prompt", status_set(STATUS_BAD_VALUE, "prompt must be a string (or content, text; messages)");
+  TRY(service_check_text(model, json_string_length(text), code));
   begin = json_object_get(root, "add_special_tokens");
   if (!begin) begin = json_object_get(root, "add_special");
   bool with_begin = begin ? json_is_true(begin) : strcmp(*param, "content") != 0;
@@ -44,13 +48,18 @@ static Status encode_body(const ServiceModel *model, const json_t *root, TokenLi
 
 static void answer_tokenize(void *context, HttpRequest *request) {
   Service *service = context;
-  const char *param;
+  const char *param = NULL, *code = NULL;
   TokenList ids = {0};
+  size_t body_bytes;
   json_t *root = service_body(request), *tokens = NULL;
   if (!root) return;
+  http_body(request, &body_bytes);
   const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
-  Status status = model ? encode_body(model, root, &ids, &param) : STATUS_OK;
-  if (model && status != STATUS_OK) service_refuse(service, request, model, status, param);
+  Status status = model ? encode_body(model, root, body_bytes, &ids, &param, &code) : STATUS_OK;
+  if (status == STATUS_BAD_VALUE && code)
+    http_reply_error(request, 400, param, code, "%s", status_message());
+  else if (status != STATUS_OK)
+    service_refuse(service, request, model, status, param);
   if (model && status == STATUS_OK) {
     tokens = json_array();
     for (size_t i = 0; i < ids.count; i++) json_array_append_new(tokens, json_integer(ids.ids[i]));

@@ -238,7 +238,10 @@ static Status tokenizer_states_take(TokenizerStates *states, TokenizerState **st
   return *state ? STATUS_OK : state_new(state, states->split);
 }
 
+/* Idle states stay until the end: what one long piece of text took is not kept with them. */
 static void tokenizer_states_give(TokenizerStates *states, TokenizerState *state) {
+  enum { KEPT_SYMBOLS = 1 << 16 /* 2.9 MB */ };
+  if (state->merge.room > KEPT_SYMBOLS) bpe_merge_release(&state->merge);
   pthread_mutex_lock(&states->lock);
   state->next = states->idle;
   states->idle = state;

@@ -80,8 +80,24 @@ static void test_too_long(void **state) {
   bpe_merge_release(&merge);
 }
 
+/* What one long piece of a request took is not kept for good. */
+static void test_a_long_piece_is_given_back(void **state) {
+  (void)state;
+  TokenizerStates *states;
+  TokenizerState *one;
+  assert_ok(tokenizer_states_new(&states, NULL));
+  for (size_t i = 0; i < 2; i++) {
+    assert_ok(tokenizer_states_take(states, &one));
+    assert_ok(bpe_merge_reserve(&one->merge, i == 0 ? 1000 : 1000000));
+    tokenizer_states_give(states, one);
+    assert_ptr_equal(states->idle, one);
+    assert_int_equal(one->merge.room, i == 0 ? 1024 : 0);
+  }
+  tokenizer_states_free(states);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_heap_merges_as_the_plain_rule), cmocka_unit_test(test_pairs),
-                                     cmocka_unit_test(test_too_long)};
+                                     cmocka_unit_test(test_too_long), cmocka_unit_test(test_a_long_piece_is_given_back)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,6 +237,37 @@ static void passes_sampling_on(void **state) {
   finish(f);
 }
 
+static void allow_long(HttpOptions *options) { options->max_body = 1 << 20; }
+
+/* Cutting a long text into tokens takes time and 44 bytes of memory for each of its own: what cannot fit into the context is not cut. */
+static void long_texts_are_not_encoded(void **state) {
+  (void)state;
+  enum { MOST = 512 * CONTEXT + 511, MESSAGES = 6 * 512 * (CONTEXT + 1) };
+  static const char *const paths[] = {"/tokenize", "/v1/completions"};
+  Fixture *f = start_with(letters, 4, allow_long);
+  char *body = malloc(MESSAGES + 256), *text = malloc(MESSAGES + 1);
+  memset(text, 'a', MESSAGES);
+  for (int i = 0; i < 2; i++) {
+    snprintf(body, MESSAGES + 256, "{\"prompt\": \"%.*s\"}", MOST + 1, text);
+    json_t *v = post(f, paths[i], body, 400);
+    check_part(v, "error.code", "\"context_length_exceeded\"");
+    check_part(v, "error.param", "\"prompt\"");
+    json_decref(v);
+  }
+  snprintf(body, MESSAGES + 256, "{\"content\": \"%.*s\"}", MOST, text); /* tokens are bytes here, and may be more than the context has */
+  json_t *v = post(f, "/tokenize", body, 200);
+  assert_true(json_array_size(json_object_get(v, "tokens")) > CONTEXT);
+  json_decref(v);
+  snprintf(body, MESSAGES + 256, "{\"messages\": [{\"role\": \"user\", \"content\": \"%.*s\"}]}", MESSAGES, text);
+  v = post(f, "/tokenize", body, 400);
+  check_part(v, "error.code", "\"context_length_exceeded\"");
+  check_part(v, "error.param", "\"messages\"");
+  json_decref(v);
+  free(text);
+  free(body);
+  finish(f);
+}
+
 static void a_full_queue_refuses(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -516,6 +547,7 @@ int main(void) {
                                      cmocka_unit_test(streams_whole_characters),
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
+                                     cmocka_unit_test(long_texts_are_not_encoded),
                                      cmocka_unit_test(a_full_queue_refuses),
                                      cmocka_unit_test(large_requests_take_turns),
                                      cmocka_unit_test(failures_are_told),

@@ -78,11 +78,13 @@ typedef struct Session {
   Status text_status; /* of text that could not be kept */
 } Session;
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, started, start_stop;
 
+/* It ends an answer or a line, and before the first one the start, which may wait for a busy worker. */
 static void on_interrupt(int number) {
   (void)number;
   stop = 1;
+  if (!started) start_stop = 1;
 }
 
 static Status add_message(Session *session, const char *role, const char *text, size_t bytes) {
@@ -347,7 +349,7 @@ static Status read_key(const char *path, char **key) {
 
 static Status open_partner(const Chat *chat, const InferSettings *settings, Session *session) {
   char *key;
-  if (chat->checkpoint) return chat_local_open(&session->local, settings, chat->template);
+  if (chat->checkpoint) return chat_local_open(&session->local, settings, chat->template, &start_stop);
   TRY(read_key(chat->keys, &key));
   const ChatClientOptions options = {.url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout};
   Status status = chat_client_open(&session->client, &options);
@@ -394,6 +396,8 @@ static Status run(int argc, char **argv) {
   Session session = {.chat = &chat, .messages = json_array(), .terminal = isatty(STDIN_FILENO), .quiet = settings.quiet};
   Status status = session.messages ? reset(&session, chat.system) : status_no_memory(NULL, "messages");
   if (status == STATUS_OK) status = open_partner(&chat, &settings, &session);
+  started = 1;
+  if (status == STATUS_OK && start_stop) status = status_set(STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_OK && session.terminal && !settings.quiet)
     log_info("%s%s; /help lists commands", session.client ? "model " : "",
              session.client ? chat_client_model(session.client) : chat.checkpoint);

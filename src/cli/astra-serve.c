@@ -101,7 +101,7 @@ typedef struct Served {
   Engine *engine;
 } Served;
 
-static volatile sig_atomic_t signals, hard_stop;
+static volatile sig_atomic_t signals, hard_stop /* of all leaders */, started;
 
 /* "NAME=DIR", or "DIR", whose last part is the name. */
 static void split_name(const char *given, char name[SERVICE_NAME], const char **directory) {
@@ -310,9 +310,11 @@ static Status start_http(const Serve *s, Service *service, HttpAccess *access, c
 
 /* ---- from start to end ---- */
 
+/* Requests under way have time to end. Before the models are open there are none, and a busy worker may be waited for (--wait). */
 static void on_signal(int number) {
   (void)number;
   if (signals < 2) signals++;
+  if (!started) hard_stop = 1;
 }
 
 /* A model whose cluster nothing brings back: somebody has to start the service anew, which its end tells them. */
@@ -397,10 +399,15 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   sigaction(SIGTERM, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
+  started = 1;
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
   if (status == STATUS_OK) status = finder_start(&finder, &served[0]);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
   if (status == STATUS_OK) status = run_service(s, service);
+  if (status == STATUS_INTERRUPTED && signals > 0) {
+    log_info("stopped before it served");
+    status = STATUS_OK; /* as after a signal at any other time */
+  }
   http_stop(service->http);
   if (count > 0 && address.on_disk) address_close(&address, (int[ADDRESS_SOCKETS]){-1}, 1); /* its path: the socket is closed */
   hard_stop = 1;

@@ -31,16 +31,17 @@ struct ChatLocal {
 
 /* ---- open and close */
 
-static Status start_engine(ChatLocal *local) {
+static Status start_engine(ChatLocal *local, const volatile sig_atomic_t *stop) {
   InferRun *run = &local->run;
   TRY(infer_run_prepare(local->settings, run, &(LeaderOptions){.batch_max = 1, .tokens_max = local->tokens_max}, &local->leader));
+  local->leader.stop = stop;
   const EngineOptions options = {
       .weights = &run->weights, .split = &run->split, .leader = &local->leader, .queue_max = 1, .sequences_max = 1};
   TRY(engine_new(&local->engine, &options));
   return engine_start(local->engine);
 }
 
-static Status open_all(ChatLocal *local, const char *template) {
+static Status open_all(ChatLocal *local, const char *template, const volatile sig_atomic_t *stop) {
   const InferSettings *s = local->settings;
   TRY(infer_run_network(s, &local->run));
   TRY(cli_check_kernels(s->backend));
@@ -53,17 +54,17 @@ static Status open_all(ChatLocal *local, const char *template) {
                       (long long)config->context);
   TRY(vocabulary_open(&local->vocabulary, local->run.directory, config));
   TRY(chat_template_open(&local->template, local->run.directory, template));
-  return start_engine(local);
+  return start_engine(local, stop);
 }
 
-Status chat_local_open(ChatLocal **local, const InferSettings *settings, const char *template) {
+Status chat_local_open(ChatLocal **local, const InferSettings *settings, const char *template, const volatile sig_atomic_t *stop) {
   *local = NULL;
   ChatLocal *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return status_no_memory(NULL, "a chat");
   fresh->settings = settings;
   pthread_mutex_init(&fresh->lock, NULL);
   pthread_cond_init(&fresh->changed, NULL);
-  Status status = open_all(fresh, template);
+  Status status = open_all(fresh, template, stop);
   if (status == STATUS_OK)
     *local = fresh;
   else

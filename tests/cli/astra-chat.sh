@@ -89,6 +89,28 @@ exec 3>&-
 [ $code = 1 ] || report "exit code $code"
 err interrupted
 
+name="SIGINT while it waits for a worker that serves another leader"
+"$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>worker.log &
+worker=$!
+for _ in $(seq 300); do grep -qs 'listening on' worker.log && break; sleep 0.1; done
+single=(-c "$stories" --strategy single --peers "unix:$work/worker" --wait 150)
+"$program" "${single[@]}" <fifo >out 2>err &
+first=$!
+exec 3>fifo
+for _ in $(seq 300); do grep -qs 'serving the leader' worker.log && break; sleep 0.1; done
+"$program" "${single[@]}" </dev/null >out 2>err &
+chat=$!
+for _ in $(seq 300); do grep -qs 'busy with another leader' err && break; sleep 0.1; done
+kill -INT $chat
+for _ in $(seq 100); do kill -0 $chat 2>/dev/null || break; sleep 0.1; done
+kill -KILL $chat 2>/dev/null && report "it does not end"
+wait $chat; code=$?
+[ $code = 1 ] || report "exit code $code"
+err interrupted
+exec 3>&-
+wait $first
+kill $worker; wait $worker
+
 # On a terminal: a prompt, line editing (the backspaces of a typing error), figures below the answer.
 if script -qec true /dev/null >/dev/null 2>&1; then
   name="a terminal"

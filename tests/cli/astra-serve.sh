@@ -226,5 +226,25 @@ for n in 1 2 3 4 5 6; do
 done
 name="a socket that goes"; kill "$server"; wait "$server"; server=; [ ! -e "$work/socket" ] || report "the socket is still there"
 
+# ---- a signal while the start waits for a worker that serves another leader
+name="a signal at the start"
+"$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>"$work/worker.log" &
+worker=$!
+for _ in $(seq 300); do grep -qs 'listening on' "$work/worker.log" && break; sleep 0.1; done
+serve "a worker" -c "$stories" --strategy single --peers "unix:$work/worker"
+for signal in INT TERM; do
+  "$program" -c "$stories" --strategy single --peers "unix:$work/worker" --wait 250 --listen 127.0.0.1:0 2>"$work/err" >"$work/out" &
+  second=$!
+  for _ in $(seq 300); do grep -qs 'busy with another leader' "$work/err" && break; sleep 0.1; done
+  kill -$signal $second
+  for _ in $(seq 100); do kill -0 $second 2>/dev/null || break; sleep 0.1; done
+  kill -KILL $second 2>/dev/null && report "SIG$signal does not end it"
+  wait $second; code=$?
+  [ $code = 0 ] || report "exit code $code"
+  err "stopped before it served"
+done
+stop
+kill $worker; wait $worker
+
 [ $failed = 0 ] && echo "astra-serve: ok"
 exit $failed

@@ -56,16 +56,33 @@ static size_t last_character(JinjaText text) { /* where it begins */
   return text.size - 1;
 }
 
+/* Steps for work on so many more bytes. *rest: bytes for which no step was charged yet. */
+static Status charge_bytes(JinjaRun *run, size_t bytes, size_t *rest) {
+  *rest += bytes;
+  TRY(jinja_charge(run, *rest / 64));
+  *rest %= 64;
+  return STATUS_OK;
+}
+
+/* Each character that is looked at is compared with the whole set. */
 static Status strip(JinjaRun *run, const JinjaCall *call, bool left, bool right, JinjaValue *result) {
   JinjaText text;
   TRY(jinja_to_text(run, &call->self, &text));
-  TRY(jinja_charge(run, text.size / 64 * (call->given[0].kind == JINJA_STRING ? call->given[0].text.size : 1)));
-  while (left && text.size > 0 && is_stripped(text, 0, &call->given[0])) {
+  const JinjaValue *set = &call->given[0];
+  const size_t each = set->kind == JINJA_STRING ? set->text.size : 1;
+  size_t rest = 0;
+  while (left && text.size > 0) {
+    TRY(charge_bytes(run, each, &rest));
+    if (!is_stripped(text, 0, set)) break;
     size_t size = jinja_character(text, 0);
     text.bytes += size;
     text.size -= size;
   }
-  while (right && text.size > 0 && is_stripped(text, last_character(text), &call->given[0])) text.size = last_character(text);
+  while (right && text.size > 0) {
+    TRY(charge_bytes(run, each, &rest));
+    if (!is_stripped(text, last_character(text), set)) break;
+    text.size = last_character(text);
+  }
   *result = jinja_string(text);
   return STATUS_OK;
 }

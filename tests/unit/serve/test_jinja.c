@@ -112,6 +112,7 @@ static void hostile_templates_end(void **state) {
       "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
       "{% for i in range(100000) %}{{ 'x' * 1000 }}{% endfor %}",
       "{{ ('x' * 1000000) * 1000000 }}",
+      "{% set s = 'x' * 100000 %}{% for i in range(2000) %}{{ 'y'.strip(s) }}{% endfor %}",
       "{% set ns = namespace(l=[1, 2]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
       "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
       "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}"};

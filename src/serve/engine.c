@@ -170,8 +170,11 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
                          .total = now - job->submitted};
   pthread_mutex_lock(&engine->lock);
   EngineState *s = &engine->state;
-  for (int i = 0; i < engine->count; i++) {
-    if (engine->running[i] == job) engine->running[i] = engine->running[--engine->count];
+  const int together = engine->count;
+  bool ran = false;
+  for (int i = 0; i < engine->count && !ran; i++) {
+    ran = engine->running[i] == job;
+    if (ran) engine->running[i] = engine->running[--engine->count];
   }
   if (engine->starting == job) engine->starting = NULL;
   if (end == ENGINE_FAILED || end == ENGINE_DESERTED)
@@ -180,8 +183,8 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
     s->cancelled++;
   else
     s->finished++;
-  if (end != ENGINE_CANCELLED && job->started > 0 && now > job->started) {
-    const double rate = 1 / (now - job->started);
+  if (end != ENGINE_CANCELLED && ran && job->started > 0 && now > job->started) {
+    const double rate = together / (now - job->started);
     engine->rate = engine->rate > 0 ? 0.8 * engine->rate + 0.2 * rate : rate;
   }
   pthread_mutex_unlock(&engine->lock);

@@ -301,6 +301,32 @@ static void limits_are_kept(void **state) {
   assert_int_equal(clients[3].result.end, ENGINE_CANCELLED);
 }
 
+/* Four texts at the same time, which take a second or two, are several a second. */
+static void a_retry_reckons_with_parallel_texts(void **state) {
+  enum { TEXTS = 4, HELD = 1200000 /* microseconds */ };
+  Fixture f;
+  Client clients[TEXTS];
+  int32_t ids[PROMPT];
+  uint64_t ticket;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  start_text(&f, TEXTS);
+  clients_init(clients, TEXTS);
+  clients[0].held = true;
+  for (int j = 0; j < TEXTS; j++) {
+    const EngineJob job = job_of(ids, &clients[j]);
+    assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  while (tokens_of(&clients[0]) < 3) usleep(1000);
+  usleep(HELD);
+  let_go(&clients[0]);
+  for (int j = 0; j < TEXTS; j++) await_end(&clients[j]);
+  assert_int_equal(engine_retry_seconds(f.engine), 1);
+  close_fixture(&f);
+}
+
 static void images_are_classified(void **state) {
   Fixture f;
   Client clients[2];
@@ -488,9 +514,13 @@ static void a_lost_device_shows_in_no_text(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders), cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified), cmocka_unit_test(a_lost_cluster_fails_its_requests),
-      cmocka_unit_test(prompts_are_rated),     cmocka_unit_test(a_lost_device_shows_in_no_text),
+      cmocka_unit_test(texts_are_the_leaders),
+      cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified),
+      cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(a_retry_reckons_with_parallel_texts),
+      cmocka_unit_test(prompts_are_rated),
+      cmocka_unit_test(a_lost_device_shows_in_no_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

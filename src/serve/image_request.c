@@ -137,7 +137,7 @@ static bool take_batch(ImageRequest *r) {
   r->busy = false;
   r->last = r->result;
   if (!logits && r->status == STATUS_OK) {
-    r->status = r->result.end == ENGINE_CANCELLED || r->result.end == ENGINE_DESERTED ? STATUS_BUSY : STATUS_PEER;
+    r->status = r->result.end == ENGINE_DESERTED ? STATUS_BUSY : STATUS_PEER;
     snprintf(r->message, sizeof r->message, "%s", r->failure);
   }
   for (int b = 0; b < r->batch && logits; b++)
@@ -146,12 +146,20 @@ static bool take_batch(ImageRequest *r) {
   return true;
 }
 
+/* The answer came too late, or the service ends: the queue was not full. */
+static void refuse_late(const ImageRequest *r, HttpRequest *request) {
+  const bool ends = http_draining(r->service->http) || r->last.end == ENGINE_CANCELLED;
+  http_retry_after(request, engine_retry_seconds(r->model->engine));
+  http_reply_error(request, 503, NULL, NULL, "%s",
+                   ends ? "the service is shutting down" : "the answer was not complete within --request-timeout");
+}
+
 static bool ready(void *context, HttpRequest *request) {
   ImageRequest *r = context;
   if (r->busy && !take_batch(r) && !http_late(request)) return false;
-  if (r->busy) {
-    r->status = STATUS_BUSY;
-    snprintf(r->message, sizeof r->message, "the answer was not complete within --request-timeout");
+  if (r->busy || r->last.end == ENGINE_CANCELLED) {
+    refuse_late(r, request);
+    return true;
   }
   while (r->status == STATUS_OK && !r->busy && r->next < r->count) {
     Status status = submit(r);

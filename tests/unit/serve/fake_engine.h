@@ -75,16 +75,20 @@ static inline void fake_run_text(Engine *e, FakeJob *job) {
   job->text.on_end(job->text.context, &result);
 }
 
-/* Class 1 is likeliest where the first pixel is dark, else class 2. */
+/* At once, or when it is let. Class 1 is likeliest where the first pixel is dark, else class 2. */
 static inline void fake_run_images(Engine *e, FakeJob *job) {
   EngineResult result = {.end = e->failure ? ENGINE_FAILED : ENGINE_LENGTH, .message = e->failure, .total = 0.01};
   real logits[64 * FAKE_CLASSES];
+  pthread_mutex_lock(&e->lock);
+  while (fake_waits(e, job, 0)) pthread_cond_wait(&e->changed, &e->lock);
+  if (job->cancelled || e->stop) result.end = ENGINE_CANCELLED, e->cancelled++;
+  pthread_mutex_unlock(&e->lock);
   for (int64_t i = 0; i < job->images.count; i++) {
     logits[i * FAKE_CLASSES] = 0;
     logits[i * FAKE_CLASSES + 1] = job->images.pixels[0] < 0 ? 2 : 1;
     logits[i * FAKE_CLASSES + 2] = job->images.pixels[0] < 0 ? 1 : 2;
   }
-  job->images.on_end(job->images.context, e->failure ? NULL : logits, &result);
+  job->images.on_end(job->images.context, result.end == ENGINE_LENGTH ? logits : NULL, &result);
 }
 
 static inline void *fake_run(void *argument) {

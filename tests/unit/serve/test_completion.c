@@ -514,6 +514,41 @@ static void classifies_images(void **state) {
   finish(f);
 }
 
+/* Neither a late answer nor the end of the service is a full queue. */
+static void late_images_end(void **state) {
+  (void)state;
+  static char text[1 << 16];
+  char bytes[128], head[256];
+  const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
+  size_t size = make_image(10, bytes, sizeof bytes);
+  Fixture *f = start_with(letters, 4, limit_time);
+  f->images.hold = true;
+  Answer answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, size);
+  assert_non_null(strstr(answer.head, "Retry-After: 7"));
+  json_t *v = parse(&answer, 503);
+  check_part(v, "error.code", "null");
+  check_part(v, "error.message", "\"the answer was not complete within --request-timeout\"");
+  json_decref(v);
+  wait_until(&f->images.cancelled, 1);
+  finish(f);
+
+  f = start(letters, 4);
+  f->images.hold = true;
+  int fd = client_connect(f->port, 0);
+  snprintf(head, sizeof head, "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %zu\r\n\r\n", fields[0], size);
+  client_send(fd, head);
+  assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+  wait_until(&f->images.count, 1);
+  http_drain(f->service.http);
+  http_expire(f->service.http);
+  client_drain(fd, text, sizeof text);
+  assert_non_null(strstr(text, "503"));
+  assert_non_null(strstr(text, "shutting down"));
+  assert_null(strstr(text, "queue_full"));
+  close(fd);
+  finish(f);
+}
+
 /* ---- for those who operate it */
 
 static void counts_and_tells(void **state) {
@@ -557,6 +592,7 @@ int main(void) {
                                      cmocka_unit_test(drains),
                                      cmocka_unit_test(expires),
                                      cmocka_unit_test(classifies_images),
+                                     cmocka_unit_test(late_images_end),
                                      cmocka_unit_test(counts_and_tells)};
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

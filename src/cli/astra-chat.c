@@ -110,9 +110,11 @@ static void write_text(void *context, const char *text, size_t bytes) {
 }
 
 static void tell(const Session *session, const ChatAnswer *answer) {
-  if (strcmp(answer->end, "length") == 0)
-    log_info("the answer was ended after %lld tokens (--max-new-tokens)", (long long)session->chat->max_tokens);
-  if (strcmp(answer->end, "context") == 0) log_info("the context is full: /reset begins anew");
+  const int64_t made = answer->new_tokens, max = session->chat->max_tokens;
+  const bool length = strcmp(answer->end, "length") == 0; /* of a service for a full context, too */
+  const bool full = strcmp(answer->end, "context") == 0 || (length && made >= 0 && made < max);
+  if (length && !full) log_info("the answer was ended after %lld tokens (--max-new-tokens)", (long long)max);
+  if (full) log_info("the context is full: /reset begins anew");
   if (strcmp(answer->end, "cancelled") == 0) log_info("stopped");
   if (session->quiet || !session->terminal || answer->new_tokens < 1) return;
   double rest = answer->seconds - answer->first;

@@ -57,6 +57,20 @@ printf 'a\xff\n' >command
 expect "a message that is no text" 1 -u "unix:$work/socket"; err "not valid UTF-8"
 input=
 
+# A full context is called so by both, though a service has one word for it and for the limit of tokens.
+"$bin/astra-serve" -c "$stories" --nodes 1 --max-context 64 --listen "unix:$work/small" --no-log 2>small.log &
+small=$!
+for _ in $(seq 300); do grep -qs 'listening on' small.log && break; sleep 0.1; done
+echo "Once upon a time" >once; input=once
+for partner in "-c $stories -n 1 --max-context 64" "-u unix:$work/small"; do
+  # shellcheck disable=SC2086
+  expect "a full context with $partner" 0 $partner --temperature 0 --max-new-tokens 100; err "the context is full: /reset begins anew"
+  # shellcheck disable=SC2086
+  expect "enough with $partner" 0 $partner --temperature 0 --max-new-tokens 5; err "ended after 5 tokens (--max-new-tokens)"
+done
+input=
+kill $small; wait $small
+
 # Ctrl-C ends one answer of many, not the program; it may come just between two, so that it is tried again.
 for _ in $(seq 12); do printf 'Once upon a time\n/reset\n'; done >many
 echo "/save $work/last.json" >>many

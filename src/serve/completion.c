@@ -216,6 +216,7 @@ struct Completion {
   char message[256];
   int status_code;
   char id[80];
+  time_t created;
   bool streaming, over;
   char *out; /* [out_bytes] of the stream, from out_at on */
   size_t out_at, out_bytes;
@@ -379,7 +380,7 @@ static json_t *usage_json(const Completion *c) {
 /* The answer, or a chunk of it, around its choices, which it takes over. */
 static json_t *around(const Completion *c, bool chunk, json_t *choices) {
   const char *object = !c->asked.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-  return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created", (json_int_t)time(NULL), "model", c->model->name,
+  return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created", (json_int_t)c->created, "model", c->model->name,
                    "choices", choices);
 }
 
@@ -424,7 +425,9 @@ static Status write_news(Completion *c) {
     if (!opening && !last && job->choice.bytes == 0 && !job->choice.logprobs) continue;
     job->opened = true;
     job->told |= last;
-    write_event(out, around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last))));
+    json_t *chunk = around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last)));
+    if (chunk && c->asked.include_usage) json_object_set_new(chunk, "usage", json_null()); /* it comes in a chunk of its own */
+    write_event(out, chunk);
   }
   if (c->status_code || c->done == c->count) write_end(c, out);
   return fclose(out) == 0 ? STATUS_OK : status_no_memory(NULL, "a stream");
@@ -591,6 +594,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   c->service = service;
   c->root = root;
   http_body(request, &c->body_bytes);
+  c->created = time(NULL);
   snprintf(c->id, sizeof c->id, "%s-%s", chat ? "chatcmpl" : "cmpl", http_id(request));
   Status status = completion_request_read(&c->asked, root, chat, param);
   if (status != STATUS_OK) {

@@ -187,6 +187,43 @@ static void streams_whole_characters(void **state) {
   finish(f);
 }
 
+/* All chunks have the time of the request, and where usage is asked for, one has it and the others say that they have not. */
+static void chunks_belong_together(void **state) {
+  (void)state;
+  static char text[1 << 16];
+  for (int usage = 0; usage < 2; usage++) {
+    Fixture *f = start(letters, 4);
+    f->engine.hold = true;
+    f->engine.hold_after = 1;
+    int fd = client_connect(f->port, 0);
+    client_send_post(fd, "/v1/completions",
+                     usage ? "{\"prompt\": \"H\", \"max_tokens\": 2, \"stream\": true, \"stream_options\": {\"include_usage\": true}}"
+                           : "{\"prompt\": \"H\", \"max_tokens\": 2, \"stream\": true}");
+    wait_until(&f->engine.count, 1);
+    client_sleep(1.1); /* times are whole seconds */
+    fake_engine_set(&f->engine, false);
+    size_t used = 0;
+    for (ssize_t got = 1; got > 0 && used + 1 < sizeof text && !(used > 0 && strstr(text, "[DONE]")); used += (size_t)(got > 0 ? got : 0)) {
+      got = recv(fd, text + used, sizeof text - 1 - used, 0);
+      text[used + (size_t)(got > 0 ? got : 0)] = 0;
+    }
+    json_t *events = events_of(text);
+    const size_t count = json_array_size(events);
+    assert_true(count >= 2);
+    for (size_t i = 0; i < count; i++) {
+      const json_t *event = json_array_get(events, i), *its = json_object_get(event, "usage");
+      assert_true(json_equal(json_object_get(event, "created"), json_object_get(json_array_get(events, 0), "created")));
+      if (usage && i + 1 == count)
+        check_part(event, "usage.completion_tokens", "2");
+      else
+        assert_true(usage ? json_is_null(its) : !its);
+    }
+    json_decref(events);
+    close(fd);
+    finish(f);
+  }
+}
+
 /* It is found across tokens, nothing of it is shown, and the engine need not go on. */
 static void stops_at_a_stop_string(void **state) {
   (void)state;
@@ -580,6 +617,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(echoes_with_logprobs),
                                      cmocka_unit_test(gives_logprobs_of_chats),
                                      cmocka_unit_test(streams_whole_characters),
+                                     cmocka_unit_test(chunks_belong_together),
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
                                      cmocka_unit_test(long_texts_are_not_encoded),

@@ -138,6 +138,27 @@ async function answersAreStopped(server) {
   await browser.value("document.getElementById('new-chat').click()");
 }
 
+// An answer belongs to the conversation that asked for it, whatever the mode has become meanwhile.
+async function modeChangesMeanwhile(server) {
+  const mode = async (name) => { await set("form", name); await browser.value("document.getElementById('form').dispatchEvent(new Event('change'))"); };
+  const post = async (messages) => (await server.post("/v1/chat/completions", JSON.stringify({ messages, temperature: 0, max_tokens: 100, top_p: 0.95 }))).choices[0].message;
+  await browser.receives(4000);
+  const before = await browser.value(notes);
+  await set("max-tokens", "100");
+  await say("Once upon a time");
+  await browser.until(`${lastAnswer}.length > 3`, "the beginning of an answer", 30 * slow);
+  check(await browser.value("document.getElementById('send').textContent") === "Stop", "the mode changes while an answer comes");
+  await mode("text");
+  await browser.until(`${notes} > ${before}`, "the end of the answer", 60 * slow);
+  await browser.receives(-1);
+  await mode("chat");
+  const messages = [{ role: "user", content: "Once upon a time" }];
+  messages.push(await post(messages), { role: "user", content: "And then?" });
+  const next = await chat("And then?"), whole = await post(messages);
+  check(next === whole.content, `after another mode "${next}", the service says "${whole.content}"`);
+  await browser.value("document.getElementById('new-chat').click()");
+}
+
 // A device dies while an answer needs it, which a device that is suspended first cannot have given: the answer comes all the same, as does the
 // next one, and the page says that the device is gone.
 async function deviceIsKilled(server) {
@@ -255,6 +276,7 @@ async function run() {
   await chatAnswers(server);
   await shots("chat");
   await answersAreStopped(server);
+  await modeChangesMeanwhile(server);
   await keyboardIsEnough();
   await phoneFits();
   await deviceIsKilled(server);

@@ -46,13 +46,13 @@ function setBusy(busy) {
 
 const plain = () => $("form").value === "text";
 
-function body(text) {
+function body(text, isPlain) {
   const sampling = { model: model.id, stream: true, stream_options: { include_usage: true } };
   const number = (id, name) => { if ($(id).value !== "" && $(id).checkValidity()) sampling[name] = Number($(id).value); };
   number("max-tokens", "max_tokens");
   number("temperature", "temperature");
   number("top-p", "top_p");
-  if (plain()) return { ...sampling, prompt: text };
+  if (isPlain) return { ...sampling, prompt: text };
   const system = $("system").value.trim();
   return { ...sampling, messages: [...(system ? [{ role: "system", content: system }] : []), ...turns] };
 }
@@ -87,26 +87,26 @@ async function readAnswer(item, response, begun) {
 }
 
 async function answer(text) {
-  const talk = turns; // "New chat" may come before the answer's end
+  const talk = turns, isPlain = plain(); // before the answer's end "New chat" may come, or another mode
   addMessage("user", text);
-  if (!plain()) turns.push({ role: "user", content: text });
+  if (!isPlain) turns.push({ role: "user", content: text });
   const item = addMessage("assistant", "");
   item.setAttribute("aria-busy", "true");
   stopper = new AbortController();
   setBusy(true);
   const begun = performance.now();
   try {
-    const response = await postJson(plain() ? "/v1/completions" : "/v1/chat/completions", body(text), stopper.signal);
+    const response = await postJson(isPlain ? "/v1/completions" : "/v1/chat/completions", body(text, isPlain), stopper.signal);
     const whole = await readAnswer(item, response, begun);
-    if (!plain()) talk.push({ role: "assistant", content: whole });
+    if (!isPlain) talk.push({ role: "assistant", content: whole });
   } catch (error) {
     const shown = item.querySelector(".text");
     if (error.name === "AbortError") {
       note(item, "Stopped.");
-      if (!plain() && shown.textContent) talk.push({ role: "assistant", content: shown.textContent });
-      else if (!plain()) talk.pop();
+      if (!isPlain && shown.textContent) talk.push({ role: "assistant", content: shown.textContent });
+      else if (!isPlain) talk.pop();
     } else {
-      if (!plain()) talk.pop();
+      if (!isPlain) talk.pop();
       item.classList.add("failed");
       note(item, "");
       item.lastChild.className = "text";

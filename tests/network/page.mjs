@@ -259,6 +259,19 @@ async function keyIsAskedFor(port) {
   await server.stop();
 }
 
+// The stream of events ends with each --request-timeout, and the page takes the next one: the server is not away.
+async function eventsEndInTime(port) {
+  const server = await Server.start(port, "-c", texts, "--nodes", "1", "--request-timeout", "1500ms");
+  await browser.open(server.address);
+  await browser.until("document.getElementById('status').dataset.state === 'ready'", "the server is there", 20 * slow);
+  await browser.value("window.away = 0; new MutationObserver(() => { window.away += !document.getElementById('away').hidden; }).observe(document.getElementById('away'), { attributes: true })");
+  const streams = "performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/v1/cluster/events')).length";
+  await browser.until(`${streams} >= 3`, "three streams one after another", 30 * slow);
+  check(await browser.value("window.away") === 0, "a stream that ends in time is no server that is away");
+  await server.stop();
+  await browser.until("!document.getElementById('away').hidden", "a server that has ended is", 20 * slow);
+}
+
 // A picture of 32 x 32 that the browser draws.
 async function drawPicture() {
   const data = await browser.value(`(() => { const canvas = document.createElement("canvas"); canvas.width = canvas.height = 32; const pen = canvas.getContext("2d");
@@ -287,6 +300,7 @@ async function run() {
   await shots("picture");
   await images.stop();
   await keyIsAskedFor(await freePort());
+  await eventsEndInTime(await freePort());
   check(browser.problems.length === 0, `the console says: ${browser.problems.join("\n")}`);
   console.log("page: ok");
 }

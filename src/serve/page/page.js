@@ -48,6 +48,7 @@ function stateOf(event) {
   return event.models.find((one) => one.model === current?.id) ?? event.models[0];
 }
 
+// Shows what a stream of events brings until it ends, as it does with each --request-timeout. Returns whether any came.
 async function follow() {
   const stopper = new AbortController();
   const response = await request("/v1/cluster/events", { signal: stopper.signal, headers: { Accept: "text/event-stream" } });
@@ -56,16 +57,18 @@ async function follow() {
   delete document.body.dataset.away;
   $("key-form").hidden = true;
   // A server that has gone without a word is noticed: events come every second or so.
-  let silent = setTimeout(() => stopper.abort(), 15000);
+  let silent = setTimeout(() => stopper.abort(), 15000), any = false;
   for await (const data of events(response)) {
     clearTimeout(silent);
     silent = setTimeout(() => stopper.abort(), 15000);
+    any = true;
     const state = stateOf(JSON.parse(data));
     if (!state) continue;
     setStatus(state.ready ? "ready" : "wait", state.ready ? "Ready" : state.deserted ? "No device: waiting for workers" : "Cluster not ready");
     showCluster(state);
   }
   clearTimeout(silent);
+  return any;
 }
 
 async function countDown(seconds) {
@@ -98,7 +101,7 @@ async function run() {
     try {
       await loadModels();
       delay = 1;
-      await follow();
+      if (await follow()) continue;
     } catch (error) {
       if (error.status === 401 || error.status === 403) {
         await askForKey();

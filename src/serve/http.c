@@ -507,8 +507,8 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
 void http_drain(Http *http) {
   if (atomic_exchange(&http->draining, true)) return;
   for (int i = 0; i < http->daemon_count; i++) {
-    MHD_socket listening = MHD_quiesce_daemon(http->daemons[i]);
-    if (listening != MHD_INVALID_SOCKET) close(listening);
+    http->quiet[i] = MHD_quiesce_daemon(http->daemons[i]);
+    if (http->quiet[i] != MHD_INVALID_SOCKET) shutdown(http->quiet[i], SHUT_RDWR); /* who calls is refused at once */
   }
 }
 
@@ -536,7 +536,10 @@ void http_stop(Http *http) {
     atomic_store(&http->stopping, true);
     while (http_counts(http).requests > 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
   }
-  for (int i = 0; i < http->daemon_count; i++) MHD_stop_daemon(http->daemons[i]);
+  for (int i = 0; i < http->daemon_count; i++) {
+    MHD_stop_daemon(http->daemons[i]);
+    if (http->quiet[i] != MHD_INVALID_SOCKET) close(http->quiet[i]); /* until then a thread may look at it */
+  }
   if (w->running) {
     pthread_mutex_lock(&w->lock);
     w->stop = true;

@@ -6,6 +6,7 @@
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -488,6 +489,7 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
   }
   for (; status == STATUS_OK && given < count && given < (int)(sizeof http->daemons / sizeof *http->daemons); given++) {
     http->daemons[given] = start_daemon(http, sockets[given]);
+    http->quiet[given] = -1;
     if (http->daemons[given])
       http->daemon_count++;
     else
@@ -504,12 +506,21 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
   return status;
 }
 
+/* Who calls is refused at once. MHD_quiesce_daemon is for that, but it and a thread of the daemon may both take the socket out of the set
+ * of events, which the library (0.9.75) ends the process for. So the socket's number becomes that of a pipe on which nothing ever comes.
+ * Returns its other end, to be closed after the daemon; -1: there is none, and callers are told that the service ends. */
+static int stop_listening(struct MHD_Daemon *daemon) {
+  const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_LISTEN_FD);
+  int ends[2];
+  if (!info || pipe2(ends, O_CLOEXEC) != 0) return -1;
+  dup3(ends[0], info->listen_fd, O_CLOEXEC);
+  close(ends[0]);
+  return ends[1];
+}
+
 void http_drain(Http *http) {
   if (atomic_exchange(&http->draining, true)) return;
-  for (int i = 0; i < http->daemon_count; i++) {
-    http->quiet[i] = MHD_quiesce_daemon(http->daemons[i]);
-    if (http->quiet[i] != MHD_INVALID_SOCKET) shutdown(http->quiet[i], SHUT_RDWR); /* who calls is refused at once */
-  }
+  for (int i = 0; i < http->daemon_count; i++) http->quiet[i] = stop_listening(http->daemons[i]);
 }
 
 void http_expire(Http *http) {
@@ -538,7 +549,7 @@ void http_stop(Http *http) {
   }
   for (int i = 0; i < http->daemon_count; i++) {
     MHD_stop_daemon(http->daemons[i]);
-    if (http->quiet[i] != MHD_INVALID_SOCKET) close(http->quiet[i]); /* until then a thread may look at it */
+    if (http->quiet[i] >= 0) close(http->quiet[i]);
   }
   if (w->running) {
     pthread_mutex_lock(&w->lock);

@@ -36,7 +36,7 @@ typedef struct HttpWatch {
 struct Http {
   HttpOptions options;
   struct MHD_Daemon *daemons[8];
-  MHD_socket quiet[8]; /* [daemon_count] sockets that http_drain took from the daemons */
+  int quiet[8]; /* [daemon_count] the other ends of what daemons have in place of a listening socket since http_drain; -1: nothing */
   int daemon_count;
   HttpWatch watch;
   _Atomic(size_t) body_bytes; /* of all requests */

@@ -163,8 +163,8 @@ static Tensor *make_before(const CodeExchange *ex, Tape *tape, int site, int64_t
   return tape_tensor(tape, 3, (int64_t[]){1, tokens, ex->exchange.predict_weight[site]->shape[1]});
 }
 
-/* What is expected takes a lost token's place in attention, too, which halves what lost packets cost (docs/results/loss.md). Of an image's
- * first block that is the mean at its position, which its codes are relative to. */
+/* What is expected takes a lost token's place in attention, too, which about halves what lost packets cost (docs/results/loss.md). Of an
+ * image's first block that is the mean at its position, which its codes are relative to. */
 static bool stands_in(const CodeExchange *ex) { return ex->remote != NULL; }
 
 static void add_to(real *to, const real *from, int64_t count, real factor) {

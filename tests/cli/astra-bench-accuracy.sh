@@ -89,7 +89,9 @@ for table in $(grep -oE -e '--table [a-z0-9-]+' "$list" | sort -u | cut -d' ' -f
 done
 for file in "$root"/experiments/*.json; do
   table=$(basename "$file" .json)
-  grep -qe "--table $table\`" "$list" || report "lacks the experiment $table"
+  ends='`'
+  ! grep -q '{data}' "$file" || ends=' --data-dir DIR`' # without it the experiment is refused
+  grep -qF -e "--table $table$ends" "$list" || report "lacks the experiment $table"
   grep -qF "${table//-/\\-}\\fR" "$root/docs/man/astra-bench.1" || report "astra-bench(1) lacks the experiment $table"
 done
 while read -r command word; do

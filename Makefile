@@ -235,7 +235,7 @@ CHOSEN_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(UNIT_TESTS) $(REPL
 CHOSEN_SCRIPTS = $(call chosen,$(SCRIPTS))
 # Scripts run the programs, the golden check and what makes checkpoints; infer's tests start processes of the real program.
 CHOSEN_NEEDS = $(if $(filter tests/%,$(CHOSEN_SCRIPTS))$(filter $(BUILD)/tests/infer/% $(BUILD)/tests/cli/%,$(CHOSEN_PROGRAMS)),$(PROGRAMS)) \
-  $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder callers requests gguf) $(addprefix $(BUILD)/tests/serve/make_,clients crowd) $(BUILD)/tests/bench/plot_losses) \
+  $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder callers delay requests gguf) $(addprefix $(BUILD)/tests/serve/make_,clients crowd) $(BUILD)/tests/bench/plot_losses) \
   $(if $(filter tests/golden/%,$(CHOSEN_SCRIPTS))$(call chosen,$(GOLDEN)),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
 
 ## check: the quick tests, in about a minute: units, replayed fuzz seeds, includes; T=name as with test

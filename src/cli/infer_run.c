@@ -390,8 +390,6 @@ static json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
 
 static const char notice[] = "latency baseline: the accuracy would need its own training";
 
-static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
-
 static volatile sig_atomic_t stop;
 static void ask_to_stop(int number) { stop = number; }
 
@@ -541,7 +539,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   TRY(start_nodes(s, run, options));
   uint64_t used;
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
-  if (!facts_of(run->leader)->right_answers) log_warning("strategy %s: %s", facts_of(run->leader)->name, notice);
+  if (!leader_strategy(run->leader)->right_answers) log_warning("strategy %s: %s", leader_strategy(run->leader)->name, notice);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) {
     char text[ADDRESS_TEXT];
     const Address *address = leader_address(run->leader, d);
@@ -610,8 +608,8 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     const LeaderSums *sums = leader_sums(run->leader);
     char layout[TOKEN_MAP_NAME];
     json_object_set_new(value, "strategy", json_string(strategy_facts(leader_setup(run->leader)->strategy)->name));
-    if (!facts_of(run->leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
-    if (facts_of(run->leader)->sends_codes && run->weights.books)
+    if (!leader_strategy(run->leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
+    if (leader_strategy(run->leader)->sends_codes && run->weights.books)
       json_object_set_new(value, "groups", json_integer(leader_weights(run->leader)->config->astra.groups));
     json_object_set_new(value, "reruns", json_integer(sums->reruns));
     json_object_set_new(value, "incomplete_answers", json_integer(sums->masked));

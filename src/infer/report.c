@@ -16,9 +16,8 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
-static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
-static bool sends_codes(const Leader *leader) { return facts_of(leader)->sends_codes; }
-static bool divides_tokens(const Leader *leader) { return facts_of(leader)->divides_tokens; }
+static bool sends_codes(const Leader *leader) { return leader_strategy(leader)->sends_codes; }
+static bool divides_tokens(const Leader *leader) { return leader_strategy(leader)->divides_tokens; }
 
 /* A sum over everything that was sent, per token, block, site and receiver: a node of images sends to all others, one of a text to those
  * after it. */

@@ -76,6 +76,7 @@ for loss in 1 -0.1 x 0.1,span 0.1,span:0.5 0.1,burst:3; do
 done
 expect "token loss of a plain model" 2 "${tiny[@]}" --groups 0 --token-loss 0.1; err "--token-loss"; err "plain model"
 expect "codebooks of a plain model" 2 "${tiny[@]}" --groups 0 --codebooks nowhere; err "--codebooks is for tokens that are quantised: it needs --groups"
+expect "too many threads" 2 "${tiny[@]}" --threads 257; err "from 0 to 256"
 expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
 expect "scale of no adapters" 2 "${tiny[@]}" --lora-alpha 8; err "--lora-alpha is for --lora RANK"
 expect "crops without augmentation" 2 "${tiny[@]}" --no-augment --crop-min 0.5; err "--crop-min is for --augment"

@@ -25,6 +25,7 @@ const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
+const StrategyFacts *leader_strategy(const Leader *leader) { return strategy_facts(node_share_strategy(&leader->setup)); }
 
 /* ---- checks ---- */
 

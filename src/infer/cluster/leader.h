@@ -186,7 +186,8 @@ pid_t leader_pid(const Leader *leader, int node);              /* 0: no process 
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const LeaderSums *leader_sums(const Leader *leader);
 const Weights *leader_weights(const Leader *leader);
-const NodeSetup *leader_setup(const Leader *leader); /* of those that currently take part, with their number and their tokens */
-int64_t leader_tokens_max(const Leader *leader);     /* of a text */
+const NodeSetup *leader_setup(const Leader *leader);        /* of those that currently take part, with their number and their tokens */
+int64_t leader_tokens_max(const Leader *leader);            /* of a text */
+const StrategyFacts *leader_strategy(const Leader *leader); /* by which they divide requests now: of one alone STRATEGY_SINGLE */
 
 #endif

@@ -121,6 +121,7 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
     cost.linear += remote - cost.remote, cost.remote = remote;
   }
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
+  if (c->astra.site == SITE_KV && rows->asking == 0) cost.linear += rows->own * keys_and_values(c); /* which are sent */
   cost.remote += rows->remote * prediction, cost.linear += rows->remote * prediction;
   if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
   if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;

@@ -45,8 +45,8 @@ static double profile_seconds(const DeviceProfile *profile, const DeviceCost *co
 
 /* Seconds of a block, all parts together. */
 typedef struct BlockCost {
-  double before; /* what leaves: the nearest codewords, at site kv also keys and values */
-  double own;    /* of own tokens: queries, at site x also keys and values */
+  double before; /* what leaves: the nearest codewords, keys and values where these are sent */
+  double own;    /* of own tokens: queries, and keys and values where they are not sent */
   double remote; /* keys and values of the others' tokens */
   double rest;   /* attention, output, MLP */
 } BlockCost;
@@ -96,6 +96,12 @@ static int first_coded(const PlanCase *plan) { return plan->strategy == STRATEGY
 
 static bool is_last(const PlanCase *plan, int block) { return block == (int)plan->config->blocks - 1 && !plan->all_rows; }
 
+/* Whether own keys and values are what is sent, and so are computed first: in the last block also where no row is wanted. */
+static bool sends_keys(const PlanCase *plan) {
+  if (plan->strategy == STRATEGY_SP) return config_whole_sites(plan->config) == EXCHANGE_SITES;
+  return plan->strategy == STRATEGY_ASTRA && plan->config->astra.site == SITE_KV;
+}
+
 /* A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what needs them (keys and
  * values of the others' tokens, part by part) and the rest, part by part: the order of block.c. The rest is computed in as many pieces as
  * there are parts, which decides how fast its products are. Of the last block what is wanted goes on alone, in one piece; a device of which
@@ -105,12 +111,12 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const DeviceProfile *profile = &plan->profiles[device];
   DeviceShare share = share_of(plan, device, is_last(plan, block));
   share.known = block < first_coded(plan);
-  bool tables = block < plan->table_blocks && uses_tables(plan, device),
-       site_kv = plan->strategy == STRATEGY_ASTRA && config->astra.site == SITE_KV && !share.known;
+  bool tables = block < plan->table_blocks && uses_tables(plan, device), keys_leave = sends_keys(plan) && !share.known;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
   const double rows = cost.rows, asking = cost.wanted, width = (double)config->width,
                others = fmax((double)(plan->tokens - plan->counts[device]), 1);
-  double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
+  double q = 2 * asking * width * width, pieces = share.last ? 1 : plan->parts;
+  double kv = asking > 0 || keys_leave ? 4 * rows * width * kv_width(config) : 0;
   /* Products by element of a W x W matrix: W is the width of a site. */
   const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,
                side = (double)config_site_width(config);
@@ -119,8 +125,8 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
       .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);
   BlockCost times;
-  times.before = linear_seconds(plan, device, rotation + (site_kv ? 4 * rows * width * kv_width(config) : 0), rows / plan->parts);
-  times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
+  times.before = linear_seconds(plan, device, rotation + (keys_leave ? kv : 0), rows / plan->parts);
+  times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (keys_leave ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
   times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
   times.rest = profile_seconds(profile, &rest, plan->tokens, height);
   times.before += cost.assign * profile_rate(profile->assign, plan->tokens, rows / plan->parts);

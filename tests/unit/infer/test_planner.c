@@ -260,6 +260,32 @@ static void the_last_block_is_short_for_all(void **state) {
   within(predict(&plan).latency, whole * 11 / 12, 0.005);
 }
 
+/* Grouped queries: keys and values are fewer numbers than rows, and are what sp sends. They are computed before they leave, by the product
+ * of all rows also in the last block, of which the first devices compute nothing else. */
+static void keys_are_computed_before_they_are_sent(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "llama-3-8b", 0), STATUS_OK);
+  config.astra.groups = 1, config.astra.site = SITE_KV;
+  DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
+  for (int d = 0; d < 4; d++) profiles[d].linear[0] *= 2; /* products of few rows are slower */
+  const LinkOptions links = {0};
+  const int64_t even[4] = {256, 256, 256, 256};
+  const double keys = 4.0 * 256 * 4096 * 1024 * 1e-10, codewords = 2.0 * 256 * 2 * 1024 * 1024 * 1e-10;
+  for (int coded = 0; coded < 2; coded++) {
+    PlanCase plan = case_of(&config, coded ? STRATEGY_ASTRA : STRATEGY_SP, 4, even, profiles, &links);
+    Timeline timeline = {0};
+    assert_int_equal(device_timeline(&plan, &timeline, 0), STATUS_OK);
+    assert_true(timeline.list[0].kind == EVENT_COMPUTE && timeline.list[1].kind == EVENT_SEND);
+    within(timeline.list[0].seconds, keys + coded * codewords, 1e-9);
+    timeline_release(&timeline);
+    const double whole = predict(&plan).device[0].compute;
+    plan.all_rows = false;
+    within(predict(&plan).device[0].compute - whole * 31 / 32, keys + coded * codewords, 1e-3);
+  }
+  config_release(&config);
+}
+
 /* As many blocks as there is memory for; with more than one group only where they are faster than the product. */
 static void tables_are_used_where_they_help(void **state) {
   (void)state;
@@ -577,6 +603,7 @@ int main(void) {
                                      cmocka_unit_test(a_decoder_sends_to_those_behind),
                                      cmocka_unit_test(the_device_with_the_most_heads_decides),
                                      cmocka_unit_test(the_last_block_is_short_for_all),
+                                     cmocka_unit_test(keys_are_computed_before_they_are_sent),
                                      cmocka_unit_test(tables_are_used_where_they_help),
                                      cmocka_unit_test(packets_take_time),
                                      cmocka_unit_test(the_input_has_to_come),

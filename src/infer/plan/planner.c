@@ -5,6 +5,7 @@
 #include "base/share.h"
 #include "infer/patches.h"
 #include "infer/sim/schedule.h"
+#include "infer/strategy/collective.h"
 #include "infer/transport/packet.h"
 #include "infer/wire.h"
 #include "nn/kv_tables.h"
@@ -746,6 +747,17 @@ static void finish(Plan *plan) {
              1e3 * best->latency, best->speedup, more);
 }
 
+/* Whether so many devices can divide the model: each needs a token, and where heads are divided a head; a request's sums and joins, and the
+ * devices in them, are numbered (strategy/collective.h). */
+static bool is_possible(const PlannerSetup *setup, Strategy strategy, int devices) {
+  const TensorParallel how = {.strategy = strategy, .retained = setup->retained};
+  const TokenLayout layout = {.rows = 1};
+  if (devices > setup->tokens) return false;
+  if (strategy_facts(strategy)->divides_tokens) return true;
+  return devices <= setup->config->kv_heads && devices <= COLLECTIVE_NODES &&
+         tensor_parallel_steps(setup->config, &how, 1, &layout, MODEL_ROWS_ALL, NULL) <= COLLECTIVE_STEPS;
+}
+
 Status planner_run(const PlannerSetup *setup, Plan *plan) {
   *plan = (Plan){0};
   if (setup->devices < 1 || setup->devices > WIRE_NODES)
@@ -761,9 +773,7 @@ Status planner_run(const PlannerSetup *setup, Plan *plan) {
   Status status = add_row(setup, STRATEGY_SINGLE, 0, 1, plan);
   for (int devices = 2; devices <= setup->devices; devices++) {
     for (int s = 0; status == STATUS_OK && (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++) {
-      const bool by_heads = s == STRATEGY_TP || s == STRATEGY_BP_AG || s == STRATEGY_BP_SP;
-      if (!(setup->strategies >> s & 1) || s == STRATEGY_SINGLE) continue;
-      if (devices > (by_heads ? setup->config->kv_heads : setup->tokens)) continue;
+      if (!(setup->strategies >> s & 1) || s == STRATEGY_SINGLE || !is_possible(setup, (Strategy)s, devices)) continue;
       if (s != STRATEGY_ASTRA) status = add_row(setup, (Strategy)s, 0, devices, plan);
       for (int g = 0; status == STATUS_OK && s == STRATEGY_ASTRA && g < setup->group_count; g++)
         status = add_row(setup, STRATEGY_ASTRA, setup->groups[g], devices, plan);

@@ -570,6 +570,32 @@ static void tables_fit_block_by_block(void **state) {
   planner_release(&plan);
 }
 
+/* Fewer tokens than devices; more devices in sums than packets can number, or more sums. */
+static void what_no_cluster_can_run_is_left_out(void **state) {
+  (void)state;
+  ModelConfig config = encoder(16);
+  DeviceProfile profiles[17];
+  const LinkOptions links = {.bits_per_second = 1e12};
+  for (int d = 0; d < 17; d++) profiles[d] = core(1);
+  config.heads = config.kv_heads = 32;
+  PlannerSetup setup = setup_of(&config, profiles, 17, &links);
+  setup.even = true;
+  setup.counts_tried = 1 << 15 | 1 << 16;
+  Plan plan;
+  assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
+  assert_true(row_of(&plan, STRATEGY_TP, 0, 16) && row_of(&plan, STRATEGY_BP_AG, 0, 16) && row_of(&plan, STRATEGY_SP, 0, 17));
+  assert_true(!row_of(&plan, STRATEGY_TP, 0, 17) && !row_of(&plan, STRATEGY_BP_AG, 0, 17) && !row_of(&plan, STRATEGY_BP_SP, 0, 17));
+  planner_release(&plan);
+  config.blocks = 128;
+  assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
+  assert_true(!row_of(&plan, STRATEGY_TP, 0, 16) && row_of(&plan, STRATEGY_BP_AG, 0, 16));
+  planner_release(&plan);
+  setup.tokens = 15;
+  if (planner_run(&setup, &plan) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(plan.count, 1); /* one device */
+  planner_release(&plan);
+}
+
 static void senseless_plans_are_refused(void **state) {
   (void)state;
   const ModelConfig config = encoder(16), plain = encoder(0);
@@ -618,6 +644,7 @@ int main(void) {
                                      cmocka_unit_test(loss_over_streams_is_not_recommended),
                                      cmocka_unit_test(what_needs_no_training),
                                      cmocka_unit_test(tables_fit_block_by_block),
+                                     cmocka_unit_test(what_no_cluster_can_run_is_left_out),
                                      cmocka_unit_test(senseless_plans_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,10 +275,10 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
 
 /* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace_open (netem.h) draws it */
 
-/* Requests that end in each ten seconds, parts of one counted as such. A request within one step of the trace takes the time of the step's
- * rate, which is simulated once. */
+/* Requests that end in each ten seconds, parts of one counted as such; the rest of a row is of the last request in them. A request within
+ * one step of the trace takes the time of the step's rate, which is simulated once. */
 static Status run_requests(const LatencyPlan *plan, const LinkTrace *trace, LatencyCase of, bool calibrated, LatencyRows *rows) {
-  double done[TRACE_SECONDS / TRACE_WINDOW] = {0};
+  LatencyRow windows[TRACE_SECONDS / TRACE_WINDOW] = {0};
   LatencyRow known[TRACE_STATES] = {0};
   LatencyRow row = {.of = of, .calibrated = calibrated};
   for (double at = 0; at < TRACE_SECONDS; at += row.latency) {
@@ -290,14 +290,14 @@ static Status run_requests(const LatencyPlan *plan, const LinkTrace *trace, Late
     }
     row = *steady;
     if (floor(at + row.latency) != floor(at)) TRY(simulate(plan, &(LatencyLink){.trace = trace, .start = at}, &row));
-    for (int w = (int)(at / TRACE_WINDOW); w < TRACE_SECONDS / TRACE_WINDOW && w * TRACE_WINDOW < at + row.latency; w++)
-      done[w] += (fmin(at + row.latency, (w + 1) * TRACE_WINDOW) - fmax(at, w * TRACE_WINDOW)) / row.latency;
+    for (int w = (int)(at / TRACE_WINDOW); w < TRACE_SECONDS / TRACE_WINDOW && w * TRACE_WINDOW < at + row.latency; w++) {
+      double done = windows[w].value;
+      windows[w] = row;
+      windows[w].second = (w + 1) * TRACE_WINDOW;
+      windows[w].value = done + (fmin(at + row.latency, (w + 1) * TRACE_WINDOW) - fmax(at, w * TRACE_WINDOW)) / row.latency;
+    }
   }
-  for (int w = 0; w < TRACE_SECONDS / TRACE_WINDOW; w++) {
-    row.second = (w + 1) * TRACE_WINDOW;
-    row.value = done[w];
-    TRY(add(rows, &row));
-  }
+  for (int w = 0; w < TRACE_SECONDS / TRACE_WINDOW; w++) TRY(add(rows, &windows[w]));
   return STATUS_OK;
 }
 

@@ -39,6 +39,8 @@ awk -F, 'NR > 1 && ($19 <= 0 || $20 <= 0 || ($20 < 0.9) != ($21 ~ /shared core/)
 [ "$(tail -n +2 figures/latency-devices.csv | cut -d, -f7 | sort -u | tr '\n' ' ')" = "2 4 8 " ] || report "devices: 2, 4 and 8"
 [ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f11 | sort -u | wc -l)" = 60 ] || report "trace: 60 times ten seconds"
 [ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f4 | sort -u | tr '\n' ' ')" = "astra bp-ag bp-sp single sp tp " ] || report "trace: every strategy"
+awk -F, '$4 == "sp" && $2 == "measured" { print $12 }' figures/latency-trace.csv | sort -u >latencies
+[ "$(wc -l <latencies)" -gt 9 ] || report "trace: all ten seconds show one request's latency"
 for png in figures/latency-devices-bandwidth.png figures/latency-tokens-bandwidth.png; do
   [ "$(head -c 4 "$png" | tail -c 3)" = PNG ] || report "no $png"
 done

@@ -270,7 +270,7 @@ Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, bool agai
   bool first = bench->single.first <= 0;
   const LatencyCase wanted = alone(tokens);
   if (again) TRY(measure_again(bench, tokens));
-  bench->quality.spread = first ? 0 : before;
+  if (first) bench->quality.spread = 0;
   TRY(find(bench, &wanted, &found));
   *seconds = timeline_seconds(&found->device[0]);
   if (!first) return STATUS_OK;

@@ -182,6 +182,10 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
                       options->jitter);
   if (!(options->loss >= 0 && options->loss < 1))
     return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", options->loss);
+  const double shortest = options->loss / (1 - options->loss); /* packets of a burst, where each is followed by one that arrives */
+  if (options->loss_model == LOSS_GILBERT_ELLIOTT && !options->lose_tokens && fmax(1, options->loss_burst) < shortest * (1 - 1e-9))
+    return status_set(STATUS_BAD_VALUE, "a loss of %g in bursts of %g packets: so many are lost only in bursts of %g or more",
+                      options->loss, options->loss_burst, shortest);
   if (options->topology == LINK_SHARED && !medium)
     return status_set(STATUS_UNSUPPORTED, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
   netem->options = *options;

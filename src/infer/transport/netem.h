@@ -49,7 +49,7 @@ typedef struct LinkOptions {
   double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
   double loss;            /* fraction of packets, [0, 1) */
   LossModel loss_model;
-  double loss_burst; /* packets, at least 1 */
+  double loss_burst; /* packets, at least 1 and at least loss / (1 - loss), or fewer would be lost */
   LinkTrace trace;   /* count 0: the rate above; borrowed */
   LinkTopology topology;
   uint64_t seed;

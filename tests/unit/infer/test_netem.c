@@ -168,6 +168,22 @@ static void losses_are_as_many_as_asked_for(void **state) {
   }
 }
 
+/* Between two bursts one packet arrives at least. */
+static void bursts_too_short_for_the_loss_are_refused(void **state) {
+  (void)state;
+  const LinkOptions most = {.loss = 0.8, .loss_model = LOSS_GILBERT_ELLIOTT, .loss_burst = 4, .seed = 11};
+  const LinkOptions more = {.loss = 0.9, .loss_model = LOSS_GILBERT_ELLIOTT, .loss_burst = 4};
+  Netem netem;
+  int lost = 0;
+  assert_int_equal(netem_init(&netem, &most, NULL, NULL, 0, 2, 0), STATUS_OK);
+  for (int i = 0; i < 100000; i++) lost += link_model_loses(&netem.links[1]);
+  assert_in_range(lost, 79000, 81000);
+  netem_release(&netem);
+  assert_int_equal(netem_init(&netem, &more, NULL, NULL, 0, 2, 0), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "in bursts of 9 or more"));
+  netem_release(&netem);
+}
+
 static void seed_and_pair_decide(void **state) {
   (void)state;
   const LinkOptions options = {.loss = 0.5, .seed = 5}, other = {.loss = 0.5, .seed = 6};
@@ -269,6 +285,7 @@ int main(void) {
                                      cmocka_unit_test(a_switch_has_one_port_each_way),
                                      cmocka_unit_test(a_trace_begins_with_the_links),
                                      cmocka_unit_test(losses_are_as_many_as_asked_for),
+                                     cmocka_unit_test(bursts_too_short_for_the_loss_are_refused),
                                      cmocka_unit_test(seed_and_pair_decide),
                                      cmocka_unit_test(jitter_draws_nothing_from_the_fates),
                                      cmocka_unit_test(single_tokens_are_not_the_links_to_lose),

@@ -133,6 +133,7 @@ typedef struct PlanPeersOptions {
 
 typedef struct PlanPeers {
   int count;
+  int leader;                           /* this device; -1: it takes no part */
   DeviceProfile profiles[WIRE_NODES];   /* [count], the fastest first */
   char names[WIRE_NODES][ADDRESS_TEXT]; /* "this device", or the worker's address */
   LinkEnd ends[WIRE_NODES];             /* [count] the ways of each as they were measured; all zero where `linked` is not */
@@ -170,8 +171,8 @@ static void name(const InferCluster *cluster, int node, char text[ADDRESS_TEXT])
     address_text(&cluster->peers[node - cluster->options.local], text);
 }
 
-/* Into the place that its speed gives it. */
-static void insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd *end, const char *text) {
+/* Into the place that its speed gives it, which is returned. */
+static int insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd *end, const char *text) {
   int at = peers->count++;
   for (; at > 0 && peers->profiles[at - 1].linear[PROFILE_SIZES - 1] > profile->linear[PROFILE_SIZES - 1]; at--) {
     peers->profiles[at] = peers->profiles[at - 1];
@@ -181,6 +182,7 @@ static void insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd
   peers->profiles[at] = *profile;
   peers->ends[at] = *end;
   snprintf(peers->names[at], ADDRESS_TEXT, "%s", text);
+  return at;
 }
 
 static Status measure_cluster(const PlanPeersOptions *options, const Weights *weights, const char *directory, PlanPeers *peers) {
@@ -199,7 +201,11 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
     char text[ADDRESS_TEXT];
     name(&cluster, d, text);
     if (!measured[d].here) continue;
-    insert(peers, &measured[d].profile, &ends[d], text);
+    int at = insert(peers, &measured[d].profile, &ends[d], text);
+    if (d < cluster.options.local)
+      peers->leader = at;
+    else if (at <= peers->leader)
+      peers->leader++;
     peers->linked = peers->linked || measured[d].linked;
   }
   return STATUS_OK;
@@ -210,7 +216,7 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
 static Status plan_peers_measure(const PlanPeersOptions *options, const char *checkpoint, PlanPeers *peers) {
   Weights weights = {0};
   char *directory = NULL;
-  *peers = (PlanPeers){.count = 0};
+  *peers = (PlanPeers){.leader = -1};
   TRY(infer_run_find(checkpoint, &directory));
   Status status = weights_load(&weights, directory);
   if (status == STATUS_OK) status = measure_cluster(options, &weights, directory, peers);
@@ -685,6 +691,7 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .tokens = setup->tokens};
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
+  setup->leader = peers->leader;
   setup->profiles = peers->profiles;
   if (!command->own_links && peers->linked) take_measured(command, setup, peers, links);
   return plan_devices_counts(command->nodes, setup->devices, "with those of --peers", &setup->counts_tried);

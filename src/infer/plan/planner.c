@@ -302,28 +302,36 @@ static bool models_loss(const PlanCase *plan) {
   return strategy_facts(plan->strategy)->sends_codes && plan->reliability && plan->reliability->mode != RELIABILITY_STREAM;
 }
 
-/* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
- * of images the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
- * between the devices, those of the leader its own; over streams, so that loss is left out. A simulation of nothing else. */
+/* Bytes of a request for one of the devices: of images the patches of the tokens that it computes, a byte a number (patches.h), of texts 4
+ * for every token. */
+static double input_of(const PlanCase *plan, int device) {
+  const bool own = strategy_facts(plan->strategy)->divides_tokens, color = plan->config->channels == 3;
+  if (config_is_decoder(plan->config)) return WIRE_HEADER + 4.0 * (double)plan->tokens;
+  return WIRE_HEADER + (double)patches_bytes(plan->config, 1, own ? plan->counts[device] : plan->tokens, color);
+}
+
+/* Seconds until every device has its input, from the leader, which sends each theirs one after the other. The links are as between the
+ * devices, those of the leader its machine's; over streams, so that loss is left out. A simulation of nothing else. */
 static Status input_seconds(const PlanCase *plan, double *seconds) {
   Timeline timelines[WIRE_NODES] = {0};
+  LinkEnd ends[WIRE_NODES] = {{0}};
   LinkOptions links = *plan->links;
   SimResult result;
   TRY(check(plan));
+  const bool beside = plan->beside && plan->devices < WIRE_NODES;
+  const int leader = beside ? plan->devices : plan->leader, nodes = plan->devices + beside;
   links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
   links.loss = 0;
-  const bool own = strategy_facts(plan->strategy)->divides_tokens, color = plan->config->channels == 3;
   Status status = STATUS_OK;
-  for (int d = 1; status == STATUS_OK && d < plan->devices; d++) {
-    double bytes = WIRE_HEADER;
-    if (config_is_decoder(plan->config))
-      bytes += 4.0 * (double)plan->tokens;
-    else
-      bytes += (double)patches_bytes(plan->config, 1, own ? plan->counts[d] : plan->tokens, color);
-    status = schedule_send(&timelines[0], 0, 0, d, schedule_stream(bytes), 1ull << d);
-    if (status == STATUS_OK) status = schedule_wait(&timelines[d], 0, 0, d, 1);
+  for (int d = 0; status == STATUS_OK && d < plan->devices; d++) {
+    if (plan->ends) ends[d] = plan->ends[d];
+    if (d == leader) continue;
+    status = schedule_send(&timelines[leader], 0, 0, d, schedule_stream(input_of(plan, d)), 1ull << d);
+    if (status == STATUS_OK) status = schedule_wait(&timelines[d], 0, 0, d, 1ull << leader);
   }
-  if (status == STATUS_OK) status = simulate_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
+  if (beside) ends[leader] = *plan->beside;
+  const SimOptions options = {.scale = 1, .ends = plan->ends ? ends : NULL};
+  if (status == STATUS_OK) status = simulate_run(timelines, nodes, &links, &options, &result);
   if (status == STATUS_OK) *seconds = result.latency;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;
@@ -677,6 +685,8 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained;
   for (int rate = 0; rate < config_rates(setup->config); rate++)
     row->other_groups = row->other_groups && groups != config_rate_groups(setup->config, rate);
+  const bool beside = setup->leader < 0 || setup->leader >= devices;
+  const LinkEnd leader = beside && setup->leader >= 0 && setup->ends ? setup->ends[setup->leader] : (LinkEnd){0};
   PlanCase tried = {.config = &config,
                     .strategy = strategy,
                     .tokens = setup->tokens,
@@ -690,6 +700,8 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .table_blocks = table_blocks,
                     .all_rows = setup->all_rows,
                     .with_input = setup->with_input,
+                    .leader = beside ? 0 : setup->leader,
+                    .beside = beside ? &leader : NULL,
                     .work = setup->work,
                     .scale = setup->scale};
   TRY(choose_parts(&tried, setup->parts, NULL));

@@ -25,7 +25,9 @@ typedef struct PlanCase {
   int table_blocks; /* the first `table_blocks` blocks may look up keys and values of other devices' tokens, where kv_tables_pay says so */
   bool all_rows;    /* the last block computes all rows, not the wanted ones alone */
   bool with_input;  /* the transfer of the input to the devices over `links` counts in the latency */
-  double scale;     /* of computation; 0: 1 */
+  int leader;       /* the device beside which the leader is, which sends the others their input */
+  const LinkEnd *beside;  /* the link of a leader on a machine that is none of the devices; NULL: there is `leader` */
+  double scale;           /* of computation; 0: 1 */
   double input_bytes;     /* of a token, which a device must have before it begins, where the links there were measured; 0: they have it */
   const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
   const double *input_rates; /* [devices] bits a second of its transfer; 0: at once. NULL where input_bytes is 0 */
@@ -71,6 +73,7 @@ typedef struct PlannerSetup {
   int64_t tokens;
   int devices;                   /* available */
   const DeviceProfile *profiles; /* [devices], the fastest first */
+  int leader;                    /* the one beside which the leader is; -1: none of them */
   uint64_t counts_tried;         /* bit n - 1: n devices are tried, the fastest ones */
   int groups[PLANNER_GROUPS_MAX], group_count;
   uint32_t strategies; /* bits of Strategy */

@@ -70,6 +70,12 @@ static SimResult predict(const PlanCase *plan) {
   return result;
 }
 
+static const PlanRow *row_of(const Plan *plan, Strategy strategy, int groups, int devices) {
+  for (int i = 0; i < plan->count; i++)
+    if (plan->rows[i].strategy == strategy && plan->rows[i].groups == groups && plan->rows[i].devices == devices) return &plan->rows[i];
+  return NULL;
+}
+
 /* ---- profiles */
 
 static void speed_depends_on_rows(void **state) {
@@ -361,6 +367,35 @@ static void the_input_has_to_come(void **state) {
   config_release(&decoder);
 }
 
+/* Which is as fast as the link of the machine that has it: one of the devices, or one beside them. */
+static void the_input_comes_from_the_leader(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(1);
+  const DeviceProfile profiles[3] = {core(1), core(1), core(1)};
+  const LinkOptions links = {.topology = LINK_SWITCH};
+  const LinkEnd ends[3] = {{.out = 1e6, .in = 1e9}, {.out = 20e6, .in = 1e9}, {.out = 4e6, .in = 1e9}}, fast = {.out = 100e6};
+  const int64_t even[2] = {512, 512};
+  const double own = 8 * 512 * 768 * (1 + 66.0 / 1448);
+  double seconds = 0;
+  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 2, even, profiles, &links);
+  plan.ends = ends;
+  for (plan.leader = 0; plan.leader < 2; plan.leader++) {
+    assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
+    within(seconds, own / ends[plan.leader].out, 0.003);
+  }
+  plan.leader = 0, plan.beside = &fast; /* which sends both theirs */
+  assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
+  within(seconds, 2 * own / 100e6, 0.003);
+  PlannerSetup setup = setup_of(&config, profiles, 3, &links);
+  setup.ends = ends, setup.leader = 2, setup.even = true;
+  Plan all;
+  if (planner_run(&setup, &all) != STATUS_OK) fail_msg("%s", status_message());
+  within(row_of(&all, STRATEGY_ASTRA, 1, 3)->input, 2 * own * 2 / 3 / 4e6, 0.005);
+  within(row_of(&all, STRATEGY_ASTRA, 1, 2)->input, 2 * own / 4e6, 0.003);  /* the two fastest, of which the leader's is none */
+  within(row_of(&all, STRATEGY_SINGLE, 0, 1)->input, 2 * own / 4e6, 0.003); /* all tokens */
+  planner_release(&all);
+}
+
 /* ---- splits */
 
 static void tokens_follow_speed(void **state) {
@@ -459,12 +494,6 @@ static void a_device_that_slows_all_is_left_out(void **state) {
 }
 
 /* ---- plans */
-
-static const PlanRow *row_of(const Plan *plan, Strategy strategy, int groups, int devices) {
-  for (int i = 0; i < plan->count; i++)
-    if (plan->rows[i].strategy == strategy && plan->rows[i].groups == groups && plan->rows[i].devices == devices) return &plan->rows[i];
-  return NULL;
-}
 
 static void codes_win_on_a_slow_network(void **state) {
   (void)state;
@@ -633,6 +662,7 @@ int main(void) {
                                      cmocka_unit_test(tables_are_used_where_they_help),
                                      cmocka_unit_test(packets_take_time),
                                      cmocka_unit_test(the_input_has_to_come),
+                                     cmocka_unit_test(the_input_comes_from_the_leader),
                                      cmocka_unit_test(tokens_follow_speed),
                                      cmocka_unit_test(luck_divides_nothing),
                                      cmocka_unit_test(early_devices_of_a_decoder_take_more),

@@ -523,15 +523,18 @@ static Status load_config(const PlanCommand *command, ModelConfig *config) {
 
 static Status read_strategies(const char *text, uint32_t *bits) {
   char name[16];
-  *bits = strcmp(text, "all") == 0 ? (1u << STRATEGY_COUNT) - 1 : 0;
-  for (const char *at = text; *bits == 0 || *at == ','; at += strcspn(at, ",")) {
+  *bits = (1u << STRATEGY_COUNT) - 1;
+  if (strcmp(text, "all") == 0) return STATUS_OK;
+  *bits = 0;
+  for (const char *at = text;; at++) {
     Strategy strategy;
-    at += *at == ',';
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+    const size_t length = strcspn(at, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, at);
     if (strategy_find(&strategy, name) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--strategies");
     *bits |= 1u << strategy;
+    at += length;
+    if (*at == '\0') return STATUS_OK;
   }
-  return STATUS_OK;
 }
 
 /* A number that was given twice is planned for once. */

@@ -158,7 +158,7 @@ $(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES)
 $(BUILD)/float/page_data.o $(BUILD)/double/page_data.o: $(BUILD)/page_data.c | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
-	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/float/libserve.a: $(BUILD)/float/page_data.o
 $(BUILD)/double/libserve.a: $(BUILD)/double/page_data.o
 

@@ -81,8 +81,9 @@ else ifneq (,$(filter aarch64% arm64%,$(MACHINE)))
 %/lowbit_neon.o: FILE_FLAGS := -march=armv8.2-a+dotprod
 endif
 
-# The commit that results of experiments name; none outside of a git checkout. The file is written only where it has changed.
-COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
+# The commit that results of experiments name, also where another user runs make than owns the checkout (su -c 'make install'); none outside
+# of a git checkout. The file is written only where it has changed.
+COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
 $(BUILD)/commit: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@

@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build}
-work=$(mktemp -d)
+work=$(mktemp -d) worker= way=
 trap 'kill $worker $way 2>/dev/null; rm -rf "$work"' EXIT
 callers=$build/tests/infer/make_callers
 "$build/tests/infer/make_sample" "$work/model" tiny 4 16 2 && "$build/bin/astra-infer" keygen "$work/key" 2>/dev/null || exit 1

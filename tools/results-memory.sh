@@ -40,7 +40,8 @@ printf '| preset | options | printed MiB | used MiB | printed / used |\n|---|---
 for preset in "${presets[@]}"; do
   model=${preset%@*} samples=1024
   [ "$model" = "$preset" ] || samples=${preset#*@}
-  read -ra options <<<"$(options_of "$model") --kmeans-samples $samples"
+  chosen=$(options_of "$model")
+  read -ra options <<<"$chosen --kmeans-samples $samples"
   read -ra data <<<"$(data_of "$model")"
   compare_memory "$bin/astra-train" "$scratch" --model "$model" --init random "${data[@]}" "${options[@]}" --kmeans-iterations 1 \
     --max-steps "${STEPS:-3}" --eval-samples 8 ${ARGUMENTS:-} || status=1

@@ -4,11 +4,23 @@
 # Needs gcc-aarch64-linux-gnu and qemu-user-static. The arm64 libraries are downloaded by apt-get and unpacked into build-arm64-root; no
 # package of the machine changes. oneDNN, MPI and the optional image formats are left out.
 set -eu
+cd "$(dirname "$0")/.."
 export BUILD=build-arm64
 root=$PWD/$BUILD-root
 for tool in aarch64-linux-gnu-gcc qemu-aarch64-static apt-get dpkg-deb; do
   command -v $tool >/dev/null || { echo "arm64-test: $tool is missing: apt-get install gcc-aarch64-linux-gnu qemu-user-static" >&2; exit 1; }
 done
+
+programs=()
+for source in tests/unit/*/test_*.c; do
+  for word in "$@"; do
+    [[ $source == *$word* ]] || continue
+    name=${source#tests/unit/}
+    programs+=("$BUILD/tests/${name%.c}")
+    break
+  done
+done
+[ ${#programs[@]} -gt 0 ] || { echo "arm64-test: no unit test has such a name: $*" >&2; exit 1; }
 
 fetch() { # a package index of our own, in which nothing is installed
   local apt=$root/apt options
@@ -34,14 +46,5 @@ include=$root/usr/include library=$root/usr/lib/aarch64-linux-gnu
 make=(make --no-print-directory -j"$(nproc)" CC=aarch64-linux-gnu-gcc ONEDNN= MPI_FLAGS= MPI_LIBS= IMAGE_EXTRAS= AVAHI=
   CFLAGS="-O3 -g -isystem $include/aarch64-linux-gnu/openblas-pthread -isystem $include/aarch64-linux-gnu -isystem $include"
   LDFLAGS="-L$library/openblas-pthread -L$library -Wl,-rpath-link,$library")
-programs=()
-for source in tests/unit/*/test_*.c; do
-  for word in "$@"; do
-    [[ $source == *$word* ]] || continue
-    name=${source#tests/unit/}
-    programs+=("$BUILD/tests/${name%.c}")
-    break
-  done
-done
 "${make[@]}" "${programs[@]}"
 TIME_SCALE=20 RUNNER="qemu-aarch64-static -L $root -E LD_LIBRARY_PATH=$library/openblas-pthread:$library" tests/run.sh "${programs[@]}"

@@ -25,6 +25,8 @@ histedit.h       libedit-dev          libedit-devel    libedit-dev     libedit  
 openssl/evp.h    libssl-dev           openssl-devel    openssl-dev     openssl    openssl@3
 cmocka.h         libcmocka-dev        libcmocka-devel  cmocka-dev      cmocka     cmocka
 jq               jq                   jq               jq              jq         jq
+curl             curl                 curl             curl            curl       curl
+pgrep            procps               procps-ng        procps-ng       procps-ng  -
 /etc/ssl/certs/  ca-certificates      ca-certificates  ca-certificates ca-certificates ca-certificates
 '
 # The build and the tests leave out what needs these, and say so, where they cannot be installed.

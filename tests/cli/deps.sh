@@ -4,7 +4,7 @@
 . tests/cli/helpers.sh astra-data
 
 mkdir "$work/bin"
-for tool in bash cat env id ln ls mkdir rm sort touch make jq; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+for tool in bash cat env id ln ls mkdir rm sort touch make jq curl pgrep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
 # Finds each header and library whose package is there: a file of its name in $work/have.
 cat >"$work/bin/gcc" <<EOF
 #!/bin/bash
@@ -30,6 +30,8 @@ for package in "\$@"; do
     libtiff-dev | libtiff-devel) touch "$work/have/tiff" ;;
     libopenmpi-dev | openmpi-devel) ln -sf /bin/true "$work/bin/mpicc" ;;
     openmpi-bin | openmpi) ln -sf /bin/true "$work/bin/mpirun" ;;
+    curl) ln -sf /bin/true "$work/bin/curl" ;;
+    procps) ln -sf /bin/true "$work/bin/pgrep" ;;
   esac
 done
 EOF
@@ -50,6 +52,9 @@ deps "nothing is missing any more" 0 check; silent err
 deps "for .ci/run" 0 install-ci
 asked 'install -q -y --no-install-recommends clang clang-format nodejs chromium avahi-daemon'
 deps "not for a build" 0 install; silent err
+rm "$work/bin/curl" "$work/bin/pgrep"
+deps "what the tests call" 0 install
+asked 'install -q -y --no-install-recommends curl procps'
 rm "$work/bin/mpirun"
 deps "an optional one is missing" 0 check; err '^deps: missing, optional: mpirun$'
 

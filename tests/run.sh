@@ -14,6 +14,7 @@ set -um # job control: background tests lead their own process group and get SIG
 
 BUILD=${BUILD:-build}
 export BUILD
+export LC_ALL=C # what tests read and write: numbers with points, English messages, names in the order of their bytes
 PATH=$PWD/$BUILD/bin:$PATH
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 work=$(mktemp -d) || exit 1

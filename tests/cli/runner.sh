@@ -21,6 +21,10 @@ run "broken" 1 tests/run.sh "$work/broken.sh"; out "(exit status 3)$"; out "^0 p
 run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
 
+# Numbers have points in every locale.
+echo '[ "$LC_ALL" = C ] && [ "$(printf %.1f 0.5)" = 0.5 ]' >"$work/points.sh"
+run "locale" 0 env LC_ALL=de_DE.UTF-8 tests/run.sh "$work/points.sh"
+
 # A line says how long a test took, and how much of that it computed.
 echo 'for ((i = 0; i < 200000; i++)); do :; done; sleep 0.5' >"$work/both.sh"
 run "times" 0 tests/run.sh "$work/both.sh"

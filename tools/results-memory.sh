@@ -7,6 +7,7 @@
 # figure is off by more than 5%.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export LC_ALL=C # numbers with points
 bin=$(realpath "${BUILD:-build}/bin")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

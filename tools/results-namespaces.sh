@@ -10,6 +10,7 @@
 #   RATE=10mbit ROUNDS=3 REQUESTS=4 GROUPS_TRIED="1 32" TRANSPORT=tcp; TABLE_MEMORY=512M
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export LC_ALL=C # numbers with points
 out=$(realpath -m "${1:-$(mktemp -d)}")
 rate=${RATE:-10mbit} rounds=${ROUNDS:-3} requests=${REQUESTS:-4} transport=${TRANSPORT:-tcp} tables=${TABLE_MEMORY:-512M}
 build=${BUILD:-build}

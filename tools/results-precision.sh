@@ -7,6 +7,7 @@
 # SEEDS (1 2 3), STEPS (1000), THREADS (all cores), TASKS (cifar100 enwiki).
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: $0 DATA_DIR OUT_DIR OUT.csv" >&2; exit 2; }
+export LC_ALL=C # numbers with points
 data=$(realpath "$1") out=$(realpath -m "$2") csv=$(realpath -m "$3")
 build=$(cd "$(dirname "$0")/.." && realpath "${BUILD:-build}")
 bin=$build/bin

@@ -7,6 +7,7 @@
 # columns say whether the aims are met: at least 0.9 of the speed, losses within 1e-3. Exits with 1 where one is not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export LC_ALL=C # numbers with points
 program=$(realpath "${BUILD:-build}/bin/astra-train")
 turns=${TURNS:-3} threads=${THREADS:-$(nproc)}
 command -v mpirun >/dev/null || { echo "mpirun is missing: install openmpi-bin" >&2; exit 1; }

@@ -19,6 +19,7 @@
 # CSV lines: section, case, turn, tokens, seconds. A section that is measured again replaces its lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export LC_ALL=C # numbers with points
 turns=${TURNS:-5} texts=${TEXTS:-16} prompt=${PROMPT:-512} new=${NEW:-128} rate=${RATE:-20mbit} weights=${WEIGHTS:-file} repeats=${REPEATS:-50}
 csv=${CSV:-docs/results/serve.csv} document=${DOCUMENT:-docs/results/serve.md} build=${BUILD:-build}
 bin=$(realpath "$build/bin") work=$(mktemp -d)

@@ -63,9 +63,10 @@ static Status show_corpus(const char *name, const char *data_dir, DatasetPart pa
     if (!quiet)
       printf("%lld document%s, %lld lines, %lld words, %lld bytes\n", (long long)count.documents, count.documents == 1 ? "" : "s",
              (long long)count.lines, (long long)count.words, (long long)count.bytes);
-    *facts = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train",
-                       "description", text_source_describe(source), "documents", (json_int_t)count.documents, "lines",
-                       (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes", (json_int_t)count.bytes);
+    *facts = json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:I}", "dataset", json_build_string(name), "part",
+                       part == DATASET_TEST ? "test" : "train", "description", json_build_string(text_source_describe(source)), "documents",
+                       (json_int_t)count.documents, "lines", (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes",
+                       (json_int_t)count.bytes);
     if (!*facts) status = status_no_memory(NULL, "what a text holds");
   }
   text_source_close(source);
@@ -98,7 +99,7 @@ static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t
 static Status print_classes(const LabelledText *set, const ClassFacts *classes, bool quiet, json_t *list) {
   for (int64_t i = 0; i < text_labels_classes(set); i++) {
     const char *name = text_labels_names(set)[i];
-    json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
+    json_array_append_new(list, json_pack("{s:o, s:I}", "label", json_build_string(name), "count", (json_int_t)classes[i].count));
     if (quiet) continue;
     printf("%8lld  %-14s", (long long)classes[i].count, printable(name));
     if (classes[i].sample) TRY(print_sample(classes[i].sample, strlen(classes[i].sample)));
@@ -124,9 +125,9 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   if (!quiet)
     printf("%zu bytes of text, %.1f a %s, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set),
            text_labels_pair(set, 0) ? "pair" : "text", longest);
-  *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
-                     text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,
-                     "longest", (json_int_t)longest);
+  *facts = json_pack("{s:o, s:s, s:o, s:I, s:o, s:I, s:I}", "dataset", json_build_string(name), "part",
+                     part == DATASET_TEST ? "test" : "train", "description", json_build_string(text_labels_describe(set)), "texts",
+                     (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes, "longest", (json_int_t)longest);
   return *facts ? STATUS_OK : status_no_memory(NULL, "what a text holds");
 }
 
@@ -175,8 +176,8 @@ static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bo
   Status status = download_item(item, directory, quiet);
   if (status == STATUS_OK) {
     if (!json) printf("%s: %s in %s (licence: %s)\n", item->name, item->about, printable(directory), item->licence);
-    json_array_append_new(results, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "kind", item->kind, "directory", directory,
-                                             "licence", item->licence));
+    json_array_append_new(results, json_pack("{s:s, s:s, s:o, s:s}", "name", item->name, "kind", item->kind, "directory",
+                                             json_build_string(directory), "licence", item->licence));
   }
   free(directory);
   return status;
@@ -250,8 +251,8 @@ static Status list_items(const char *data_dir, bool json) {
     if (!json)
       printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
              printable(found));
-    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", item->name, "kind", item->kind, "about", item->about,
-                                          "licence", item->licence, "stored", found));
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", item->name, "kind", item->kind, "about", item->about,
+                                          "licence", item->licence, "stored", json_build_string(found)));
     free(found);
   }
   Status status = json ? json_build_print(json_pack("{s:O}", "items", rows)) : STATUS_OK;
@@ -310,7 +311,7 @@ static Status data_count_classes(Show *show, json_t *names) {
     status = STATUS_OK;
     if (++show->broken > SHOW_BROKEN) continue;
     if (!show->json) printf("broken: %s\n", printable(status_message()));
-    json_array_append_new(names, json_string(status_message()));
+    json_array_append_new(names, json_build_string(status_message()));
   }
   if (progress.terminal) progress_finish(&progress, total, NULL);
   image_release(&image);
@@ -351,14 +352,15 @@ static Status write_sheet(const Show *show) {
 static Status show_json(const Show *show, json_t *broken) {
   json_t *classes = json_array();
   for (int64_t i = 0; i < dataset_classes(show->set); i++)
-    json_array_append_new(classes, json_pack("{s:s, s:I}", "label", dataset_labels(show->set)[i], "count", (json_int_t)show->per_class[i]));
+    json_array_append_new(classes, json_pack("{s:o, s:I}", "label", json_build_string(dataset_labels(show->set)[i]), "count",
+                                             (json_int_t)show->per_class[i]));
   double mean[3], std[3];
   dataset_mean_std(show->set, mean, std);
-  return json_build_print(json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:s?}", "dataset", show->name, "part",
-                                    show->part == DATASET_TEST ? "test" : "train", "description", dataset_describe(show->set), "pictures",
-                                    (json_int_t)dataset_count(show->set), "classes", classes, "broken", (json_int_t)show->broken,
-                                    "broken_names", broken, "mean", mean[0], mean[1], mean[2], "std", std[0], std[1], std[2], "sheet",
-                                    show->sheet));
+  return json_build_print(json_pack("{s:o, s:s, s:o, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:o}", "dataset",
+                                    json_build_string(show->name), "part", show->part == DATASET_TEST ? "test" : "train", "description",
+                                    json_build_string(dataset_describe(show->set)), "pictures", (json_int_t)dataset_count(show->set),
+                                    "classes", classes, "broken", (json_int_t)show->broken, "broken_names", broken, "mean", mean[0],
+                                    mean[1], mean[2], "std", std[0], std[1], std[2], "sheet", json_build_string(show->sheet)));
 }
 
 static Status show_of_text(const Show *show) {
@@ -455,7 +457,8 @@ typedef struct Verify {
 } Verify;
 
 static Status say_verified(Verify *verify, const char *path, const char *decision, size_t tensors, json_t *messages) {
-  json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", decision, "tensors", (json_int_t)tensors, "damage", messages);
+  json_t *row = json_pack("{s:o, s:s, s:I, s:o}", "file", json_build_string(path), "verdict", decision, "tensors", (json_int_t)tensors,
+                          "damage", messages);
   verify->count++;
   verify->damaged += json_array_size(messages) > 0;
   if (!row || json_array_append_new(verify->files, row) != 0) return status_no_memory(NULL, "verifying a checkpoint");
@@ -474,7 +477,7 @@ static Status verify_file(Verify *verify, const char *path) {
   if (!messages) return status_no_memory(NULL, "verifying a checkpoint");
   Status status = gguf ? gguf_open(&container, path) : safetensors_open(&file, path);
   if (status == STATUS_BAD_FILE) {
-    json_build_append(&messages, json_string(status_message()));
+    json_build_append(&messages, json_build_string(status_message()));
     return messages ? say_verified(verify, path, "damaged", 0, messages) : status_no_memory(NULL, "verifying a checkpoint");
   }
   if (status != STATUS_OK) {
@@ -487,7 +490,7 @@ static Status verify_file(Verify *verify, const char *path) {
     return status;
   }
   for (size_t i = 0; i < file.count; i++)
-    if (safetensors_verify(&file.list[i]) != STATUS_OK) json_build_append(&messages, json_string(status_message()));
+    if (safetensors_verify(&file.list[i]) != STATUS_OK) json_build_append(&messages, json_build_string(status_message()));
   bool damaged = json_array_size(messages) > 0;
   if (damaged)
     decision = "damaged";
@@ -539,7 +542,8 @@ static Status verify_named(Verify *verify) {
   verify->files = json_array();
   Status status = verify->files ? verify_all(verify, found) : status_no_memory(NULL, "verifying a checkpoint");
   if (status == STATUS_OK && verify->json)
-    status = json_build_print(json_pack("{s:s, s:O, s:I}", "path", found, "files", verify->files, "damaged", (json_int_t)verify->damaged));
+    status = json_build_print(
+        json_pack("{s:o, s:O, s:I}", "path", json_build_string(found), "files", verify->files, "damaged", (json_int_t)verify->damaged));
   json_decref(verify->files);
   free(found);
   if (status != STATUS_OK || verify->damaged == 0) return status;

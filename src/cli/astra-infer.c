@@ -36,8 +36,8 @@ static void print_classes(FILE *out, const Weights *weights, int count, const in
 static json_t *json_classes(const Weights *weights, int count, const int32_t *index, const double *probability) {
   json_t *top = json_array();
   for (int k = 0; k < count; k++)
-    json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[index[k]], "class", (int)index[k],
-                                         "probability", json_build_number(probability[k])));
+    json_array_append_new(top, json_pack("{s:o, s:i, s:o}", "label", json_build_string(weights->config->labels[index[k]]), "class",
+                                         (int)index[k], "probability", json_build_number(probability[k])));
   return top;
 }
 
@@ -167,9 +167,9 @@ static json_t *report_images(FILE *out, const Weights *weights, const ImageResul
       print_classes(out, weights, r->count, r->index, r->probability);
     }
     if (out) continue;
-    json_t *image =
-        json_pack("{s:s, s:o}", "file", r->path, "top", json_classes(weights, r->read ? r->count : 0, r->index, r->probability));
-    if (image && !r->read) json_object_set_new(image, "error", json_string(r->message));
+    json_t *image = json_pack("{s:o, s:o}", "file", json_build_string(r->path), "top",
+                              json_classes(weights, r->read ? r->count : 0, r->index, r->probability));
+    if (image && !r->read) json_object_set_new(image, "error", json_build_string(r->message));
     json_array_append_new(list, image);
   }
   return list;
@@ -365,10 +365,9 @@ static json_t *report_texts(FILE *out, const Weights *weights, const TextSample 
       free(pair);
       continue;
     }
-    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_build_text(sample->text, strlen(sample->text)), "tokens",
-                             (json_int_t)texts_length(texts, i), "top", json_classes(weights, r->count, r->index, r->probability),
-                             "milliseconds", 1e3 * r->seconds);
-    if (text && sample->pair) json_object_set_new(text, "pair", json_build_text(sample->pair, strlen(sample->pair)));
+    json_t *text = json_pack("{s:o, s:I, s:o, s:f}", "text", json_build_string(sample->text), "tokens", (json_int_t)texts_length(texts, i),
+                             "top", json_classes(weights, r->count, r->index, r->probability), "milliseconds", 1e3 * r->seconds);
+    if (text && sample->pair) json_object_set_new(text, "pair", json_build_string(sample->pair));
     json_array_append_new(list, text);
   }
   return list;
@@ -463,7 +462,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, run->rows.stream, &evaluation));
   if (s->json) {
     json_t *value = report_images_evaluation(NULL, run->leader, &evaluation);
-    if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     report_traffic_json(value, run->leader, evaluation.scores.samples, false);
     return infer_run_print_json(value, run);
@@ -543,7 +542,7 @@ static Status evaluate_job(Job *job) {
   TRY(evaluate_labels_run(job->run->leader, &job->texts, job->labels, batch, s->quiet, job->run->rows.stream, &evaluation));
   if (s->json) {
     json_t *value = report_label_evaluation(NULL, leader, &job->texts, &evaluation);
-    if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     return infer_run_print_json(value, job->run);
   }
@@ -582,11 +581,12 @@ static Status evaluate(const InferSettings *s, InferRun *run, const char *const 
 /* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
 static json_t *report_selftest(FILE *out, const SelftestReport *r) {
   if (!out)
-    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "passed", (int)r->passed, "nodes", r->nodes,
+    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "passed", (int)r->passed, "nodes", r->nodes,
                      "pictures", (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed",
                      (json_int_t)r->followed, "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute),
                      "worst_logit_of_allowed", json_build_number(r->worst_same), "worst_replayed_of_allowed",
-                     json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason", r->reason);
+                     json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason",
+                     json_build_string(r->reason));
   fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);

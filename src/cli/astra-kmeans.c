@@ -84,10 +84,11 @@ static const char *place_of(const ModelConfig *config, int64_t index, char text[
 static int64_t sites_of(const ModelConfig *config) { return config_codebooks(config); }
 
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
-  return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:i}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
-                   config->astra.codebook_size, "blocks", (json_int_t)config->blocks, "width", (json_int_t)config_site_width(config),
-                   "bits_per_token", config_bits_per_token(config), "compression", config_compression(config, 32), "compression_16bit",
-                   config_compression(config, 16), "paper_number_bits", config_paper_bits(config));
+  return json_pack("{s:o, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:i}", "codebooks", json_build_string(directory), "groups",
+                   config->astra.groups, "codebook_size", config->astra.codebook_size, "blocks", (json_int_t)config->blocks, "width",
+                   (json_int_t)config_site_width(config), "bits_per_token", config_bits_per_token(config), "compression",
+                   config_compression(config, 32), "compression_16bit", config_compression(config, 16), "paper_number_bits",
+                   config_paper_bits(config));
 }
 
 static void print_shape(const ModelConfig *config, const char *directory) {

@@ -156,9 +156,9 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {
   const char *bits = q->weights ? "int4" : "int8";
   if (q->json)
-    return json_build_print(json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "checkpoint", directory, "out", q->out, "weights", bits,
-                                      "matrices", (json_int_t)o->matrices, "numbers", (json_int_t)o->numbers, "bytes_before",
-                                      (json_int_t)o->before, "bytes_after", (json_int_t)o->after));
+    return json_build_print(json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I}", "checkpoint", json_build_string(directory), "out",
+                                      json_build_string(q->out), "weights", bits, "matrices", (json_int_t)o->matrices, "numbers",
+                                      (json_int_t)o->numbers, "bytes_before", (json_int_t)o->before, "bytes_after", (json_int_t)o->after));
   if (!q->quiet)
     printf("%s: %lld matrices of %lld numbers as %s; parameters of %.1f MB became %.1f MB\n", printable(q->out), (long long)o->matrices,
            (long long)o->numbers, bits, (double)o->before / 1e6, (double)o->after / 1e6);

@@ -122,7 +122,8 @@ static Status add_convention(const Session *session, const Validation *best, con
 /* One line. `checkpoint`: what was evaluated or written. */
 static Status evaluation_report_json(const Session *session, const TrainResult *result, const char *checkpoint) {
   const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
-  json_t *object = json_pack("{s:s, s:I, s:f}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss", result->loss);
+  json_t *object =
+      json_pack("{s:o, s:I, s:f}", "checkpoint", json_build_string(checkpoint), "steps", (json_int_t)result->steps, "loss", result->loss);
   add_measures(session, best, &result->plain, object);
   Status status = by_convention(session) ? add_convention(session, best, &result->plain, object) : STATUS_OK;
   if (session_astra(session) && config_rates(session->config) > 1) {

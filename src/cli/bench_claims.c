@@ -393,9 +393,9 @@ static Status report_fpar(const ClaimCommand *command, const Session *session, i
       print_bin(&bin[b], "");
   if (!command->shared.json) print_bin(&all, "  all");
   if (!command->shared.json) return json_decref(bins), STATUS_OK;
-  return json_build_print(json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f, s:o}", "checkpoint", command->checkpoint, "nodes", devices,
-                                    "samples", (json_int_t)all.score.samples, "batches", (json_int_t)count, "fpar", mean, "accuracy",
-                                    task_accuracy(&all.score), "loss", task_mean_loss(&all.score), "bins", bins));
+  return json_build_print(json_pack("{s:o, s:i, s:I, s:I, s:f, s:f, s:f, s:o}", "checkpoint", json_build_string(command->checkpoint),
+                                    "nodes", devices, "samples", (json_int_t)all.score.samples, "batches", (json_int_t)count, "fpar", mean,
+                                    "accuracy", task_accuracy(&all.score), "loss", task_mean_loss(&all.score), "bins", bins));
 }
 
 static Status measure_fpar(const ClaimCommand *command, Session *session) {
@@ -452,7 +452,7 @@ static Status report_class_token(const ClaimCommand *command, const Session *ses
     putchar('\n');
   }
   if (!command->shared.json) return json_decref(list), STATUS_OK;
-  return json_build_print(json_pack("{s:s, s:o}", "checkpoint", command->checkpoint, "devices", list));
+  return json_build_print(json_pack("{s:o, s:o}", "checkpoint", json_build_string(command->checkpoint), "devices", list));
 }
 
 static Status measure_class_token(const ClaimCommand *command, Session *session) {

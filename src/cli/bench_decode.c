@@ -244,9 +244,9 @@ static void print_text(DecodeBench *b) {
 
 static Status print_json(const DecodeBench *b) {
   const DecodeCommand *c = b->command;
-  json_t *object =
-      json_pack("{s:s, s:I, s:I, s:I, s:s, s:s}", "model", c->model, "length", (json_int_t)c->length, "codes", (json_int_t)c->codes, "rows",
-                (json_int_t)c->rows, "weights", weight_names[c->weights], "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:s, s:s}", "model", json_build_string(c->model), "length", (json_int_t)c->length,
+                             "codes", (json_int_t)c->codes, "rows", (json_int_t)c->rows, "weights", weight_names[c->weights], "precision",
+                             tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   json_t *list = json_array();
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);

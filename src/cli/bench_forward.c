@@ -338,8 +338,8 @@ static json_t *phase_json(const Forward *f, Phase which) {
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
   json_t *object =
-      json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
-                (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
+      json_pack("{s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", json_build_string(c->model), "tokens", (json_int_t)f->tokens,
+                "batch", (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
                 "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f), "weight_mib",
                 (double)lowbit_weights_all_bytes(f->model) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);

@@ -34,8 +34,9 @@ static Status print_experiment(const Experiment *e, Listing *to) {
     made += one;
   }
   if (to->json)
-    json_build_append(&to->entries, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "table", e->name, "title", e->title, "out", e->folder,
-                                              "rows", e->count, "seeds", e->chosen_count, "made", made));
+    json_build_append(&to->entries,
+                      json_pack("{s:o, s:s, s:o, s:i, s:i, s:i}", "table", json_build_string(e->name), "title", e->title, "out",
+                                json_build_string(e->folder), "rows", e->count, "seeds", e->chosen_count, "made", made));
   else
     printf("%-22s %4d %5d %5d of %-4d  %s\n", e->name, e->count, e->chosen_count, made, runs, e->title);
   return STATUS_OK;
@@ -96,5 +97,5 @@ Status list_experiments(const ExperimentChoice *choice, bool json) {
   const Status status = all ? list_all(choice, &to) : list_one(choice, print_rows, &to);
   if (status != STATUS_OK || !json) return json_decref(to.entries), status;
   return json_build_print(all ? json_pack("{s:o}", "tables", to.entries)
-                              : json_pack("{s:s, s:o}", "table", choice->name, "rows", to.entries));
+                              : json_pack("{s:o, s:o}", "table", json_build_string(choice->name), "rows", to.entries));
 }

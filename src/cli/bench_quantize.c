@@ -176,8 +176,8 @@ static void print_row(const char *checkpoint, int width, const Cell *cell, const
 
 static json_t *cell_json(const char *checkpoint, int width, const Cell *cell, const Cell *full) {
   json_t *object =
-      json_pack("{s:s, s:i, s:i, s:I, s:I, s:f}", "checkpoint", checkpoint, "bits", bits_of[width], "nodes", cell->nodes, "bytes",
-                (json_int_t)cell->bytes, "samples", (json_int_t)cell->samples, cell->text ? "perplexity" : "top1", cell->quality);
+      json_pack("{s:o, s:i, s:i, s:I, s:I, s:f}", "checkpoint", json_build_string(checkpoint), "bits", bits_of[width], "nodes", cell->nodes,
+                "bytes", (json_int_t)cell->bytes, "samples", (json_int_t)cell->samples, cell->text ? "perplexity" : "top1", cell->quality);
   if (object == NULL) return NULL;
   bench_timing_json(&cell->latency, object);
   json_object_set_new(object, "speedup", json_real(full->latency.median / cell->latency.median));
@@ -215,7 +215,7 @@ static Status run_all(const QuantizeBench *bench) {
     json_decref(rows);
     return status;
   }
-  return json_build_print(json_pack("{s:s, s:o}", "dataset", bench->dataset, "rows", rows));
+  return json_build_print(json_pack("{s:o, s:o}", "dataset", json_build_string(bench->dataset), "rows", rows));
 }
 
 static Status run_quantize(int argc, char **argv) {

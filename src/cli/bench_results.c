@@ -408,8 +408,8 @@ Status results_print_json(const Experiment *e) {
     json_build_put(&row, "paper", json_build_number(e->row[i].paper));
     json_build_append(&rows, row);
   }
-  return json_build_print(json_pack("{s:s, s:s, s:b, s:s, s:o}", "table", e->name, "out", e->folder, "quick", (int)e->quick, "figure",
-                                    e->figure, "rows", rows));
+  return json_build_print(json_pack("{s:o, s:o, s:b, s:s, s:o}", "table", json_build_string(e->name), "out", json_build_string(e->folder),
+                                    "quick", (int)e->quick, "figure", e->figure, "rows", rows));
 }
 
 Status results_print(const Experiment *e) { return write_table(e, stdout); }

@@ -323,7 +323,7 @@ static Status bench_report_json(BenchReport *report) {
   const Session *session = &report->session;
   bool text_model = session->task->source->texts;
   json_t *object =
-      json_pack("{s:s, s:I, s:I, s:b, s:s, s:I}", "model", session->options.model, text_model ? "context" : "image_size",
+      json_pack("{s:o, s:I, s:I, s:b, s:s, s:I}", "model", json_build_string(session->options.model), text_model ? "context" : "image_size",
                 (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",
                 report->forward, "precision", bench_peak_numbers_name(numbers_of(session)), "parameters",
                 (json_int_t)param_count_numbers(model_params(session->model)));

@@ -41,9 +41,9 @@ static Status report(const Request *request, const TokenizerTraining *training, 
     printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", printable(request->out),
            (long long)request->pieces, (long long)training->bytes, (long long)training->words, seconds);
   if (!request->json) return STATUS_OK;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "out", request->out, "pieces", (json_int_t)request->pieces, "bytes",
-                             (json_int_t)training->bytes, "words", (json_int_t)training->words, "fingerprint",
-                             tokenizer_fingerprint(tokenizer), "seconds", seconds);
+  json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:s, s:f}", "out", json_build_string(request->out), "pieces",
+                             (json_int_t)request->pieces, "bytes", (json_int_t)training->bytes, "words", (json_int_t)training->words,
+                             "fingerprint", tokenizer_fingerprint(tokenizer), "seconds", seconds);
   return json_build_print(object);
 }
 

@@ -346,18 +346,19 @@ static Status plan_report_json(const PlanReport *report) {
   json_t *rows = json_array(), *devices = json_array(), *links = setup->ends ? json_array() : json_null(); /* null: all are alike */
   for (int d = 0; setup->ends && d < setup->devices; d++) json_build_append(&links, link_json(&setup->ends[d]));
   for (int d = 0; d < peers->count; d++)
-    json_build_append(&devices,
-                      json_pack("{s:s, s:f, s:o}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1],
-                                "link", link_json(peers->linked ? &peers->ends[d] : NULL)));
+    json_build_append(&devices, json_pack("{s:o, s:f, s:o}", "device", json_build_string(peers->names[d]), "gflops",
+                                          1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1], "link",
+                                          link_json(peers->linked ? &peers->ends[d] : NULL)));
   json_t *trained = report->plan->trained ? row_json(report->plan->trained) : json_null(); /* null: nothing would be faster with training */
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object = json_pack(
-      "{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model", report->model,
-      "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology),
-      "bits_per_second", setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "links", links, "jitter_ms",
-      1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention",
-      rates_json(p->attention), "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
-      "best", row_json(report->plan->best), "trained", trained, "rows", rows, "peers", devices, "verdict", report->plan->decision);
+  json_t *object =
+      json_pack("{s:o, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model",
+                json_build_string(report->model), "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
+                network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second, "latency_ms",
+                1e3 * setup->links->latency, "links", links, "jitter_ms", 1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops",
+                "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign", rates_json(p->assign), "single_ms",
+                1e3 * report->plan->single, "with_input", setup->with_input, "best", row_json(report->plan->best), "trained", trained,
+                "rows", rows, "peers", devices, "verdict", report->plan->decision);
   return json_build_print(object);
 }
 

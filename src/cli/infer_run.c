@@ -603,7 +603,7 @@ static json_t *tables_json(const KvTables *tables) {
 }
 
 Status infer_run_print_json(json_t *value, const InferRun *run) {
-  if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
+  if (value) json_object_set_new(value, "checkpoint", json_build_string(run->directory));
   if (value && run->leader) {
     const LeaderSums *sums = leader_sums(run->leader);
     char layout[TOKEN_MAP_NAME];

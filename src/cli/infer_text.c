@@ -594,7 +594,7 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   if (convention) measured = apply_convention(s, text, evaluation);
   if (s->json) {
     json_t *value = report_text_evaluation(NULL, run->leader, evaluation);
-    if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
     if (value && convention) put_convention(value, &measured);
     report_traffic_json(value, run->leader, evaluation->windows, true);
     return infer_run_print_json(value, run);

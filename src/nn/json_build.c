@@ -36,6 +36,8 @@ json_t *json_build_text(const char *text, size_t bytes) {
   return value;
 }
 
+json_t *json_build_string(const char *text) { return text ? json_build_text(text, strlen(text)) : json_null(); }
+
 Status json_build_print(json_t *object) {
   json_t *whole = object ? json_pack("{s:i}", "schema", JSON_SCHEMA) : NULL;
   if (whole) settle(&whole, json_object_update(whole, object));

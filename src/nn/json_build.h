@@ -16,6 +16,9 @@ json_t *json_build_number(double value);
 /* A string, whatever bytes the text has: those that are no UTF-8 become U+FFFD. NULL when out of memory. */
 json_t *json_build_text(const char *text, size_t bytes);
 
+/* The same of a whole string: a path, a name, a message. Of NULL JSON null. */
+json_t *json_build_string(const char *text);
+
 /* What programs print with --json: one object on one line, alone on standard output, with "schema" as its first member. The number is
  * raised when a member changes its meaning or is removed; new members may be added at any time. */
 enum { JSON_SCHEMA = 1 };

@@ -625,7 +625,7 @@ static Status print_json(const Session *session, const Plan *plan, const PlanTim
                                   node->weights, "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work,
                                   "total_bytes", node->together, "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper,
                                   "paper_cache_full_bytes", node->paper_full));
-  if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
+  if (sheet != NULL) json_object_set_new(object, "sheet", json_build_string(sheet));
   return json_build_print(object);
 }
 

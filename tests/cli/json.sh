@@ -66,6 +66,21 @@ one "an experiment" astra-bench accuracy --table ./look.json --data-dir "$root/d
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 one "training on several ranks" astra-bench scaling --model tiny --batch 2 --steps 1 --threads 1 --ranks 1,2
 
+# Names that are not UTF-8: with U+FFFD in place of what is none, and nothing missing.
+odd=$(printf 'caf\351')
+fits() { jq -e "$1" "$work/out" >"$work/jq" 2>&1 || report "stdout does not fit $1"; }
+cp red.png "$odd.png" && cp -r run "$odd" && mkdir "$odd-set" && cp -r pictures/a "$odd-set/$odd" && cp -r pictures/a "$odd-set/b"
+run "pictures of such a name" 1 "$bin/astra-infer" -c run -n 1 "$odd.png" red.png "no-$odd.png" --json
+fits '[.pictures[] | [.file, .error != null, (.top | length)]] == [["caf\ufffd.png", false, 5], ["red.png", false, 5], ["no-caf\ufffd.png", true, 0]]'
+one "a checkpoint" astra-infer -c "./$odd" -n 1 red.png; fits '.checkpoint == "./caf\ufffd"'
+one "its plan" astra-infer plan -c "./$odd"; fits '.model == "./caf\ufffd"'
+one "its codebooks" astra-kmeans show --codebooks "./$odd"; fits '.codebooks == "./caf\ufffd"'
+one "its evaluation" astra-train --model "./$odd" "${data[@]}" --eval-only --eval-samples 8; fits '.checkpoint == "./caf\ufffd"'
+one "its digests" astra-data verify "./$odd"; fits '.path == "./caf\ufffd" and .damaged == 0 and (.files | length > 0)'
+one "8 bits of it" astra-quantize --checkpoint run --out "$odd-8"; fits '.out == "caf\ufffd-8"'
+one "classes" astra-data show "folder:$odd-set"; fits '[.classes[].label] == ["b", "caf\ufffd"]'
+run "its digests as text" 0 "$bin/astra-data" verify "./$odd"
+
 # A command that takes --json and is not tried above would go unnoticed.
 for name in astra-train astra-kmeans astra-infer astra-data astra-bench; do
   for command in "" $("$bin/$name" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z]*\)  *.*/\1/p'); do

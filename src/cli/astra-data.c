@@ -463,8 +463,8 @@ static Status say_verified(Verify *verify, const char *path, const char *decisio
   verify->damaged += json_array_size(messages) > 0;
   if (!row || json_array_append_new(verify->files, row) != 0) return status_no_memory(NULL, "verifying a checkpoint");
   if (verify->json) return STATUS_OK;
-  printf("%s: %s (%zu tensors)\n", path, decision, tensors);
-  for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", json_string_value(json_array_get(messages, i)));
+  printf("%s: %s (%zu tensors)\n", printable(path), decision, tensors);
+  for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", printable(json_string_value(json_array_get(messages, i))));
   return STATUS_OK;
 }
 

@@ -11,6 +11,8 @@ expect "an undamaged checkpoint" 0 good; out "^good/$weights: ok (104 tensors)$"
 expect "JSON" 0 good --json; json '"verdict":"ok","tensors":104,"damage":\[\]'
 expect "one file" 0 "good/$weights"; out ': ok'
 expect "an installed one" 0 vit-cifar; out 'vit-cifar/model.safetensors: ok'
+cp "good/$weights" $'red\e[31m.safetensors'
+expect "a name that a terminal would obey" 0 $'red\e[31m.safetensors'; out '^red\\x1b\[31m.safetensors: ok'
 run "its answer" 0 "$infer" -c good --nodes 1 "${picture[0]}"
 
 # Bit $3 of byte $2 of file $1.

@@ -64,7 +64,7 @@ static Status read_rates(const char *text, double rates[WIRE_NODES], int *count)
   for (const char *at = text; *count < WIRE_NODES; at++) {
     size_t length = strcspn(at, ",");
     snprintf(rate, sizeof rate, "%.*s", (int)length, at);
-    TRY(options_unit(OPTION_RATE, "--links", rate, &rates[(*count)++]));
+    TRY(options_unit(OPTION_RATE, "--links", length < sizeof rate ? rate : at, &rates[(*count)++]));
     at += length;
     if (*at == '\0') return STATUS_OK;
   }

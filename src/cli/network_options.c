@@ -20,18 +20,24 @@ json_t *link_json(const LinkEnd *end) {
 
 /* ---- Lists of numbers ---- */
 
+static bool is_among(int number, const int *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (list[i] == number) return true;
+  return false;
+}
+
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count) {
   const char *at = text;
   for (*count = 0; *count < room; at++) {
     char *end;
     long number = strtol(at, &end, 10);
-    if (end == at || number < min || number > max || (*end && *end != ',')) break;
+    if (end == at || number < min || number > max || (*end && *end != ',') || is_among((int)number, list, *count)) break;
     list[(*count)++] = (int)number;
     at = end;
     if (*at == '\0') return STATUS_OK;
   }
-  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d numbers from %d to %d, with commas between", option,
-                    text, room, min, max);
+  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from %d to %d, with commas between",
+                    option, text, room, min, max);
 }
 
 /* ---- The options of a network ---- */

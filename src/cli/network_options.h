@@ -14,7 +14,7 @@ json_t *link_json(const LinkEnd *end);
 
 /* Lists of numbers. */
 
-/* "1,16,32": whole numbers in [least, most], at most `room` of them. */
+/* "1,16,32": different whole numbers in [min, max], at most `room` of them. */
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count);
 
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */

@@ -25,6 +25,8 @@ expect "more speeds than links" 2 --checkpoint model --speeds 1,1,1 --links 1mbi
 expect "links and a rate for all" 2 --checkpoint model --links 1mbit,2mbit --bandwidth 1mbit; err "leave out --bandwidth"
 expect "links in the air" 2 --checkpoint model --links 1mbit,2mbit --link-model shared-air; err "one rate for all, --bandwidth"
 expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--links"; err "20mbit"
+expect "a link with more behind it" 2 --checkpoint model --links 00000000000000000000000020mbit/s,1mbit; err "20mbit/s"
+expect "groups named twice" 2 --checkpoint model --groups 4,1,4 --chart twice.png; err '^astra-infer: error: --groups "4,1,4": .*different'
 expect "groups that do not divide" 1 --checkpoint model --groups 5; err "5 groups do not divide a width of 64"
 expect "an argument" 2 --checkpoint model photo.png; err "photo.png"
 

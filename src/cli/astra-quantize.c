@@ -203,6 +203,7 @@ static Status run(int argc, char **argv) {
   if (status == STATUS_OK && files_same(q.out, directory))
     status = status_set(STATUS_BAD_USAGE, "--out %s is the checkpoint itself; give another directory", q.out);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_CHECKPOINT, NULL);
+  if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_TOKENIZER, NULL); /* which would be replaced or removed */
   if (status == STATUS_OK) status = threads_start((int)q.threads);
   if (status == STATUS_OK) {
     status = quantize(&q, directory);

@@ -31,6 +31,9 @@ jq -e '.matrices == 59 and .weights == "int8" and .bytes_after < 0.55 * .bytes_b
 run "a picture" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
 
 expect "what is there" 1 -c "$mini" -o int8; err "int8"
+mkdir pieces && cp "$mini"/{vocab.json,merges.txt,tokenizer.json} pieces
+expect "a tokenizer that is there" 1 -c vit-cifar-g8 -o pieces; err "pieces holds finished work already (merges.txt)"; err "overwrite"
+[ -f pieces/tokenizer.json ] || report "the tokenizer is gone"
 expect "in its place" 0 -c "$mini" -o int8 --overwrite -q; silent out
 expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
 expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"

@@ -296,9 +296,11 @@ typedef struct Row {
 } Row;
 
 static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MAX]) {
-  static const char *const what[] = {"model", "image-size", "context", "batch", "wire", "shard-optimizer", NULL};
+  static const char *const what[] = {"model", "image-size", "context", "wire", "shard-optimizer", NULL};
   static const char *const astra[] = {"groups", "codebook-size", "devices", "site", "noise", "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"precision", "backend", "seed", "threads", "json", NULL};
+  const Option batch = {OPTION_INT, "batch",  'b',          &command->shared.train.batch,
+                        "N",        .min = 1, .max = 65536, .help = "samples per batch of a rank; with --strong of all ranks together"};
   const Option own[] = {
       {OPTION_TEXT, "ranks", 0, &command->ranks, "LIST", .help = "numbers of ranks to predict: 1,2,4,8,16,32,64"},
       {OPTION_TEXT, "link", 0, &command->link, "RATE,TIME", .help = "rate of each rank's link and its one-way delay: 1gbit,0.1ms"},
@@ -311,6 +313,7 @@ static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MAX]
   command->shared.train.batch = 8;
   *to++ = (Option){OPTION_GROUP, .help = "What to run"};
   to += train_options_select(table, what, to);
+  *to++ = batch;
   *to++ = (Option){OPTION_GROUP, .help = "ASTRA"};
   to += train_options_select(table, astra, to);
   *to++ = (Option){OPTION_GROUP, .help = "Ranks"};

@@ -422,6 +422,18 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   return status;
 }
 
+/* With a time of 0 a client would be cut off at once, or never. */
+static Status check_limits(const Serve *s) {
+  const struct {
+    const char *option;
+    double seconds;
+  } times[] = {{"header-timeout", s->head_seconds}, {"body-timeout", s->body_seconds}, {"stall-timeout", s->stall_seconds}};
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+    if (times[i].seconds <= 0) return status_set(STATUS_BAD_USAGE, "--%s 0: give a time above it, such as 15s", times[i].option);
+  if (s->max_body < 1024 || s->max_body > 4e9) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
+  return s->max_header < 1024 || s->max_header > 1 << 20 ? status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M") : STATUS_OK;
+}
+
 static Status run(int argc, char **argv) {
   Serve s;
   InferSettings settings;
@@ -433,8 +445,7 @@ static Status run(int argc, char **argv) {
   if (settings.peers && s.checkpoints.count > 1)
     return status_set(STATUS_BAD_USAGE, "--peers: a worker holds one model; give one --checkpoint, or --nodes");
   if (settings.on_failure == INFER_ON_FAILURE_AUTO) settings.on_failure = INFER_RERUN;
-  if (s.max_body < 1024 || s.max_body > 4e9) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
-  if (s.max_header < 1024 || s.max_header > 1 << 20) return status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M");
+  TRY(check_limits(&s));
   log_times(!settings.quiet);
   return serve(&s, &settings);
 }

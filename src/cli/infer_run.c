@@ -406,6 +406,8 @@ const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
 
 Status infer_run_find(const char *checkpoint, char **directory) {
   bool installed = !strchr(checkpoint, '/');
+  if (!*checkpoint)
+    return status_set(STATUS_BAD_USAGE, "--checkpoint: '' is not accepted; give a directory, or the name of an installed model");
   if (!checkpoint_is_path(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
   if (!checkpoint_is_path(checkpoint))
     return status_set(STATUS_NOT_FOUND,

@@ -388,7 +388,7 @@ static Status run(int argc, char **argv) {
   Option rows[OWN_ROWS];
   Lines lines = {0};
   int count = own_options(&chat, rows);
-  TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
+  TRY(infer_settings_service_parse(&settings, INFER_CHAT, rows, count, argc, argv));
   TRY(check_partner(&chat, rows, count, &settings));
   settings.checkpoint = chat.checkpoint;
   struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
@@ -417,7 +417,7 @@ static void help(FILE *stream) {
   Chat chat;
   Option rows[OWN_ROWS];
   int count = own_options(&chat, rows);
-  infer_settings_service_help(rows, count, usage, about, stream);
+  infer_settings_service_help(INFER_CHAT, rows, count, usage, about, stream);
   fprintf(stream, "\nIn the chat:\n\n%s", commands);
 }
 
@@ -426,7 +426,7 @@ static void table(Option options[CLI_OPTIONS_MAX]) {
   static InferSettings settings;
   Option rows[OWN_ROWS];
   int count = own_options(&chat, rows);
-  infer_settings_service_table(&settings, rows, count, options);
+  infer_settings_service_table(&settings, INFER_CHAT, rows, count, options);
 }
 
 int main(int argc, char **argv) {

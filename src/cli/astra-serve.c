@@ -439,7 +439,7 @@ static Status run(int argc, char **argv) {
   InferSettings settings;
   Option rows[OWN_ROWS];
   int count = own_options(&s, rows);
-  TRY(infer_settings_service_parse(&settings, rows, count, argc, argv));
+  TRY(infer_settings_service_parse(&settings, INFER_SERVE, rows, count, argc, argv));
   if (s.checkpoints.count == 0) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to serve");
   if (s.checkpoints.count > SERVICE_MODELS) return status_set(STATUS_BAD_USAGE, "--checkpoint: more than %d models", SERVICE_MODELS);
   if (settings.peers && s.checkpoints.count > 1)
@@ -454,7 +454,7 @@ static void help(FILE *stream) {
   Serve s;
   Option rows[OWN_ROWS];
   int count = own_options(&s, rows);
-  infer_settings_service_help(rows, count, usage, about, stream);
+  infer_settings_service_help(INFER_SERVE, rows, count, usage, about, stream);
   fprintf(stream, "\nOptions of strategies, transport and simulated networks are those that `astra-infer links` lists.\n");
 }
 
@@ -463,7 +463,7 @@ static void table(Option options[CLI_OPTIONS_MAX]) {
   static InferSettings settings;
   Option rows[OWN_ROWS];
   int count = own_options(&s, rows);
-  infer_settings_service_table(&settings, rows, count, options);
+  infer_settings_service_table(&settings, INFER_SERVE, rows, count, options);
 }
 
 int main(int argc, char **argv) {

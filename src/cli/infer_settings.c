@@ -112,8 +112,9 @@ enum {
   TEXT = INFER_GENERATE,
   RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
   ALL = RUNS | INFER_SELFTEST,
-  CLUSTERS = RUNS | INFER_SERVE, /* lead one */
-  EVERY = ALL | INFER_SERVE,
+  SERVICES = INFER_SERVE | INFER_CHAT,
+  CLUSTERS = RUNS | SERVICES, /* lead one */
+  EVERY = ALL | SERVICES,
   KINDS_AT = 8, /* bits of the kinds of models that an option means something to; none: to all */
   OF_TEXTS = 1 << (KINDS_AT + INFER_KIND_TEXTS),
   OF_LANGUAGE = 1 << (KINDS_AT + INFER_KIND_LANGUAGE),
@@ -211,7 +212,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {IMAGES | INFER_EVAL | INFER_SERVE | OF_IMAGES,
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
         .help = "token placement: raster, strided, checkerboard, random:SEED or trained (default)"}},
-      {TEXT | INFER_SERVE | OF_LANGUAGE | OF_TEXTS,
+      {TEXT | SERVICES | OF_LANGUAGE | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .min = 0, .max = 1e9,
         .help = "maximum tokens per text, new ones included (texts to classify are cut); 0: the model's context"}},
       {EVERY,
@@ -429,21 +430,23 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   return STATUS_OK;
 }
 
-/* ---- astra-serve ---- */
+/* ---- astra-serve and astra-chat ---- */
 
-void infer_settings_service_table(InferSettings *s, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]) {
-  set_defaults(s, INFER_SERVE);
+void infer_settings_service_table(InferSettings *s, InferCommand program, const Option *own, int own_count,
+                                  Option options[INFER_OPTIONS_MAX]) {
+  set_defaults(s, program);
   memcpy(options, own, (size_t)own_count * sizeof *own);
-  select_options(s, INFER_SERVE, options + own_count, NULL);
-  add_links(s, INFER_SERVE, options + own_count, NULL);
+  select_options(s, program, options + own_count, NULL);
+  add_links(s, program, options + own_count, NULL);
 }
 
-void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream) {
+void infer_settings_service_help(InferCommand program, const Option *own, int own_count, const char *usage, const char *about,
+                                 FILE *stream) {
   InferSettings settings;
   Option options[INFER_OPTIONS_MAX];
-  set_defaults(&settings, INFER_SERVE);
+  set_defaults(&settings, program);
   memcpy(options, own, (size_t)own_count * sizeof *own);
-  select_options(&settings, INFER_SERVE, options + own_count, NULL);
+  select_options(&settings, program, options + own_count, NULL);
   options_help(options, usage, about, stream);
 }
 
@@ -454,9 +457,9 @@ static const char *first_device_option(const InferSettings *s, const Option *opt
   return NULL;
 }
 
-Status infer_settings_service_parse(InferSettings *s, Option *own, int own_count, int argc, char **argv) {
+Status infer_settings_service_parse(InferSettings *s, InferCommand program, Option *own, int own_count, int argc, char **argv) {
   Option options[INFER_OPTIONS_MAX];
-  infer_settings_service_table(s, own, own_count, options);
+  infer_settings_service_table(s, program, own, own_count, options);
   TRY(cli_parse(options, argc, argv));
   for (int i = 0; i < own_count; i++) own[i].given = options[i].given;
   TRY(check_devices(s));

@@ -63,7 +63,8 @@ typedef enum InferCommand {
   INFER_EVAL = 4,
   INFER_SELFTEST = 8,
   INFER_LINKS = 32, /* the page of options of how codes travel */
-  INFER_SERVE = 16  /* astra-serve */
+  INFER_SERVE = 16, /* astra-serve */
+  INFER_CHAT = 64   /* astra-chat */
 } InferCommand;
 
 /* The command's options with their defaults, which are set in *settings. */
@@ -76,10 +77,12 @@ Status infer_settings_parse(InferSettings *settings, InferCommand command, int a
 
 bool infer_settings_datagrams(const InferSettings *settings); /* codes travel in datagrams; false: in streams */
 
-/* Of astra-serve and astra-chat: `own` [own_count] are its own options, which come first. */
-void infer_settings_service_table(InferSettings *settings, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX]);
-void infer_settings_service_help(const Option *own, int own_count, const char *usage, const char *about, FILE *stream);
+/* Of INFER_SERVE and INFER_CHAT: `own` [own_count] are the program's own options, which come first. */
+void infer_settings_service_table(InferSettings *settings, InferCommand program, const Option *own, int own_count,
+                                  Option options[INFER_OPTIONS_MAX]);
+void infer_settings_service_help(InferCommand program, const Option *own, int own_count, const char *usage, const char *about,
+                                 FILE *stream);
 /* own[i].given: whether it was. */
-Status infer_settings_service_parse(InferSettings *settings, Option *own, int own_count, int argc, char **argv);
+Status infer_settings_service_parse(InferSettings *settings, InferCommand program, Option *own, int own_count, int argc, char **argv);
 
 #endif

@@ -346,7 +346,9 @@ static Status read_key(const char *path, char **key) {
   if (!path) return STATUS_OK;
   TRY(files_read(path, 1 << 16, key, &size));
   (*key)[strcspn(*key, "\r\n")] = '\0';
-  return (*key)[0] ? STATUS_OK : status_set(STATUS_BAD_FILE, "%s: its first line is empty, and should be a key", path);
+  if ((*key)[0]) return STATUS_OK;
+  free(*key);
+  return status_set(STATUS_BAD_FILE, "%s: its first line is empty, and should be a key", path);
 }
 
 static Status open_partner(const Chat *chat, const InferSettings *settings, Session *session) {

@@ -651,7 +651,8 @@ static Status run_eval(int argc, char **argv) { return infer_run_command(INFER_E
 static Status run_selftest(int argc, char **argv) { return infer_run_command(INFER_SELFTEST, argc, argv, prove); }
 
 static Status show_links(int argc, char **argv) {
-  if (argc > 1 && strcmp(argv[1], "--help") != 0) return status_set(STATUS_BAD_USAGE, "%s: links takes nothing, it lists options", argv[1]);
+  Option none[] = {{.kind = OPTION_GROUP}};
+  if (!cli_help_wanted(none, argc, argv)) TRY(cli_parse(none, argc, argv));
   infer_settings_help(INFER_LINKS, stdout);
   return STATUS_OK;
 }

@@ -342,6 +342,8 @@ static Status check_drawing(const InferSettings *s, const Option *options) {
 /* Images, texts to classify or prompts: one of these. */
 static Status check_main(const InferSettings *s, const char *const *positional, int count) {
   bool prompt = s->prompts.count > 0 || s->prompt_file, text = s->texts.count > 0 || s->text_file;
+  for (int i = 0; i < count; i++)
+    if (!positional[i][0]) return status_set(STATUS_BAD_USAGE, "argument %d is empty: an image's or a directory's name is expected", i + 1);
   if (count > 0 && (prompt || text)) return status_set(STATUS_BAD_USAGE, "%s: give images, texts or prompts, not several", positional[0]);
   if (text && prompt) return status_set(STATUS_BAD_USAGE, "--text is classified, --prompt is gone on from: give one of them");
   if (s->pairs.count > 0 && s->pairs.count != s->texts.count)

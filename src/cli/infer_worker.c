@@ -38,6 +38,7 @@ static Status run_keygen(int argc, char **argv) {
   if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
   Status status = options_parse(options, argc, argv, positional, &count);
   if (status == STATUS_OK && count > 1) status = status_set(STATUS_BAD_USAGE, "%s: keygen makes one key, in one FILE", positional[1]);
+  if (status == STATUS_OK && count && !positional[0][0]) status = status_set(STATUS_BAD_USAGE, "keygen: the name of FILE is empty");
   if (status == STATUS_OK) status = make_key(count ? positional[0] : NULL);
   free(positional);
   return status;

@@ -35,6 +35,9 @@ expect "keygen to stdout" 0 keygen; out '^[0-9a-f]\{64\}$'; silent err
 cmp -s "$work/out" "$work/key" && report "$name: the same key twice"
 expect "keygen of two" 2 keygen a b; err "one FILE"
 expect "keygen where nothing is" 1 keygen "$work/nowhere/key"; err "$work/nowhere/key"
+expect "keygen without a name" 2 keygen ""; err "name of FILE is empty"
+for option in --help -h; do expect "links $option" 0 links $option; out "--transport"; silent err; done
+expect "links of something" 2 links photo.png; err "photo.png"
 expect "help of keygen" 0 keygen --help; out "^usage: astra-infer keygen"
 
 expect "nothing" 2; err "--checkpoint"; silent out
@@ -42,6 +45,7 @@ expect "nodes of nothing" 2 --nodes 3; err "For example: astra-infer --nodes 3 .
 # shellcheck disable=SC2046
 expect "the example" 0 $(sed -n "s/.*For example: astra-infer //p" "$work/err"); out "apple"
 expect "no picture" 2 -c model; err "no image"; silent out
+expect "a picture without a name" 2 -c model red.png ""; err "argument 2 is empty"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
 expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"; err "from 0 to 64"
 expect "the limit in the help" 0 --help; out "at most 64"

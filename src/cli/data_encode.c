@@ -54,8 +54,10 @@ static Status run(const Request *request) {
   if (request->count == 0) return status_set(STATUS_BAD_USAGE, "tokenizer: no FILE given to train on");
   if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
   log_quiet(request->quiet);
-  TRY(tokenizer_train(&tokenizer, request->files, request->count, request->pieces, &training));
-  Status status = tokenizer_save(tokenizer, request->out);
+  TRY(out_directory_try(request->out, NULL, "tokenizer.json")); /* before the work, not after it */
+  Status status = tokenizer_train(&tokenizer, request->files, request->count, request->pieces, &training);
+  if (status != STATUS_OK) return out_directory_leave(request->out, NULL), status;
+  status = tokenizer_save(tokenizer, request->out);
   if (status == STATUS_OK) status = report(request, &training, tokenizer);
   tokenizer_close(tokenizer);
   return status;

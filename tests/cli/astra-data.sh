@@ -95,6 +95,8 @@ expect "tokenizer, too little text" 1 tokenizer --out "$work/none" "$work/text.t
 expect "tokenizer of a missing file" 1 tokenizer --out "$work/none" "$work/nothing.txt"; err "nothing.txt"
 expect "tokenizer of a folder" 1 tokenizer --out "$work/none" "$work"; err "directory"
 expect "tokenizer to nowhere" 2 tokenizer "$work/text.txt"; err "--out"
+expect "tokenizer to a file" 1 tokenizer --out "$work/text.txt/none" "$work/text.txt"; err "out .*text.txt/none"
+! grep -q "counting" "$work/err" || report "it trains before it looks at --out"
 expect "tokenizer of nothing" 2 tokenizer --out "$work/none"; err "no FILE"
 expect "tokenizer too small" 2 tokenizer --vocab 256 --out "$work/none" "$work/text.txt"; err "--vocab"; err "257 to 1000000"
 # Ids of texts, and texts of ids. The vocabulary of 259: bytes in GPT-2's order, then ab (256), abab (257), <|endoftext|> (258).

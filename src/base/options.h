@@ -22,7 +22,7 @@ typedef enum OptionKind {
                      several, all in ascending order; zeroes behind them */
   OPTION_RATE,    /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
   OPTION_TIME,    /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
-  OPTION_SIZE,    /* double *    : bytes: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
+  OPTION_SIZE,    /* double *    : bytes, up to 2^60: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
   OPTION_REMOVED  /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
 

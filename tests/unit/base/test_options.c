@@ -259,6 +259,7 @@ static void units_are_read(void **state) {
   check_refused("--latency 3601s", "--latency", "3600s");
   check_refused("--memory 1X", "--memory", "512M");
   check_refused("--memory lots", "--memory", "512M");
+  check_refused("--memory 1e300", "--memory", "up to 1e9G"); /* counts of bytes are 64 bits wide */
 }
 
 static void unknown_names_get_the_nearest(void **state) {

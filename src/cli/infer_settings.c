@@ -434,12 +434,19 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
 
 /* ---- astra-serve and astra-chat ---- */
 
-void infer_settings_service_table(InferSettings *s, InferCommand program, const Option *own, int own_count,
-                                  Option options[INFER_OPTIONS_MAX]) {
+/* of [INFER_OPTIONS_MAX] may be NULL. */
+static void service_options(InferSettings *s, InferCommand program, const Option *own, int own_count, Option options[INFER_OPTIONS_MAX],
+                            int *of) {
   set_defaults(s, program);
   memcpy(options, own, (size_t)own_count * sizeof *own);
-  select_options(s, program, options + own_count, NULL);
-  add_links(s, program, options + own_count, NULL);
+  for (int i = 0; of && i < own_count; i++) *of++ = 0;
+  select_options(s, program, options + own_count, of);
+  add_links(s, program, options + own_count, of);
+}
+
+void infer_settings_service_table(InferSettings *s, InferCommand program, const Option *own, int own_count,
+                                  Option options[INFER_OPTIONS_MAX]) {
+  service_options(s, program, own, own_count, options, NULL);
 }
 
 void infer_settings_service_help(InferCommand program, const Option *own, int own_count, const char *usage, const char *about,
@@ -461,13 +468,15 @@ static const char *first_device_option(const InferSettings *s, const Option *opt
 
 Status infer_settings_service_parse(InferSettings *s, InferCommand program, Option *own, int own_count, int argc, char **argv) {
   Option options[INFER_OPTIONS_MAX];
-  infer_settings_service_table(s, program, own, own_count, options);
+  int of[INFER_OPTIONS_MAX];
+  service_options(s, program, own, own_count, options, of);
   TRY(cli_parse(options, argc, argv));
   for (int i = 0; i < own_count; i++) own[i].given = options[i].given;
   TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
   TRY(check_datagrams(s, options));
   s->device_option = first_device_option(s, options + own_count);
+  note_kinds(s, options, of);
   log_quiet(s->quiet);
   log_verbose(s->verbose);
   return STATUS_OK;

@@ -376,6 +376,13 @@ static Status refuse_finished(const TrainCommand *command) {
   return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
 }
 
+/* --resume reads the command line back from a file with an argument to a line. */
+static Status check_lines(int argc, char **argv) {
+  for (int i = 1; i < argc; i++)
+    if (strchr(argv[i], '\n')) return status_set(STATUS_BAD_USAGE, "argument %d holds a line feed, with which --resume could not go on", i);
+  return STATUS_OK;
+}
+
 static Status prepare(TrainCommand *command, int argc, char **argv) {
   Option table[TRAIN_OPTIONS_MAX];
   train_options_table(command, table);
@@ -384,6 +391,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(train_options_need_model(&command->train, "astra-train"));
   train_options_find_others(&command->train);
   TRY(check_use(command));
+  if (!command->dry_run && !command->eval_only && command->resume == NULL) TRY(check_lines(argc, argv));
   TRY(read_memory(command));
   TRY(inherit(command, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");

@@ -25,6 +25,7 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 # ---- the command line
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
+expect "a line feed" 2 "${tiny[@]}" --out $'a\nb'; err "argument [0-9]* holds a line feed"
 for group in "Model and data" "ASTRA" "Training" "Evaluation and output"; do out "^$group"; done
 out "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done

@@ -190,6 +190,8 @@ static Status run_worker(int argc, char **argv) {
   if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
   Status status = options_parse(table, argc, argv, positional, &count);
   if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "%s: worker takes options only", positional[0]);
+  if (status == STATUS_OK && worker.busy == BUSY_REFUSE && options_find(table, "queue")->given)
+    status = status_set(STATUS_BAD_USAGE, "--queue is for --busy queue: with --busy refuse no leader waits");
   free(positional);
   return status == STATUS_OK ? run(&worker) : status;
 }

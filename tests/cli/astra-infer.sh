@@ -38,6 +38,7 @@ expect "keygen where nothing is" 1 keygen "$work/nowhere/key"; err "$work/nowher
 expect "keygen without a name" 2 keygen ""; err "name of FILE is empty"
 for option in --help -h; do expect "links $option" 0 links $option; out "--transport"; silent err; done
 expect "links of something" 2 links photo.png; err "photo.png"
+expect "a queue of nobody" 2 worker -c model --busy refuse --queue 3; err "queue is for --busy queue"
 expect "help of keygen" 0 keygen --help; out "^usage: astra-infer keygen"
 
 expect "nothing" 2; err "--checkpoint"; silent out

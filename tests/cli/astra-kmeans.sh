@@ -149,6 +149,7 @@ run "as text" 0 "$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes
 out "^entropy coding: 1[0-9.]* bits per token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
 run "those of the training serve as well" 0 "${eval[@]}" --checkpoint trained --entropy on
 holds "$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out") <= 20"
+expect "rounds of nothing" 2 frequencies --checkpoint counted --dataset "$data" --rounds 2; err "rounds is for an --entropy-weight above 0"
 expect "fewer bits" 0 frequencies --checkpoint counted --dataset "$data" --threads 1 --entropy-weight 0.1 --rounds 2 --json -q
 fewer=$(sed 's/.*"coded_bits_per_token":\([0-9.]*\).*/\1/' "$work/out")
 run "cheaper codes" 0 "${eval[@]}" --checkpoint counted --entropy on

@@ -331,7 +331,8 @@ static Status add_file(Job *job, const char *path) {
   job->file = text;
   text[bytes] = 0;
   while ((line = strsep(&text, "\n"))) {
-    line[strcspn(line, "\r")] = 0;
+    const size_t length = strlen(line);
+    if (length > 0 && line[length - 1] == '\r') line[length - 1] = 0; /* of a line end of DOS */
     number++;
     if (line[strspn(line, " \t")]) TRY(add_line(job, name, number, line));
   }

@@ -100,6 +100,8 @@ expect "quiet, the best alone" 0 -c model --text "the cat" --top 1 -q; silent er
 printf 'the cat\r\n\nTom sees\tTom finds\n   \nthe dog' >"$work/lines.txt"
 expect "a file" 0 -c model --text "first" --text-file lines.txt --json
 holds '[.texts[] | [.text, .pair]] == [["first", null], ["the cat", null], ["Tom sees", "Tom finds"], ["the dog", null]]'
+printf 'the cat\r\nthe cat\rand the dog\r\n' >"$work/returns.txt"
+expect "carriage returns" 0 -c model --text-file returns.txt --json; holds '[.texts[].text] == ["the cat", "the cat\rand the dog"]'
 input=$work/lines.txt expect "standard input" 0 -c model --text-file - --json; holds '.texts | length == 3'
 expect "a pair" 0 -c pairs --text "Tom sees" --text-pair "Tom finds" --text A --text-pair "" --json
 holds '[.texts[].pair] == ["Tom finds", ""]'

@@ -300,6 +300,10 @@ static Status lines_next(Lines *lines, LineEnd *end) {
     size_t bytes;
     *end = read_one(lines, &buffer, &room, &line, &bytes);
     if (*end != LINE_READ) break;
+    if (memchr(line, 0, bytes)) {
+      status = status_set(STATUS_BAD_VALUE, "a NUL byte in what is typed or read; lines of text are expected");
+      break;
+    }
     more = bytes > 0 && line[bytes - 1] == '\\';
     char *grown = realloc(lines->line, used + bytes + 2);
     if (!grown) {
@@ -329,6 +333,7 @@ static Status converse(Session *session, Lines *lines) {
     LineEnd end;
     stop = 0;
     TRY(lines_next(lines, &end));
+    if (end == LINE_LAST && !lines->edit && ferror(stdin)) return status_set(STATUS_IO, "standard input cannot be read");
     if (end == LINE_LAST) break;
     if (end == LINE_CANCELLED && !lines->edit) return status_set(STATUS_INTERRUPTED, "interrupted");
     if (end == LINE_READ)

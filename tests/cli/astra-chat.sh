@@ -54,6 +54,9 @@ printf '/nope\n' >command; input=command
 expect "no command" 1 -u "unix:$work/socket"; err "/nope is no command; /help lists them"
 printf '/help\n/save\n' >command
 expect "/help, and /save without a file" 1 -u "unix:$work/socket"; out '^/reset'; err "name of a file is missing"
+printf 'a\0b\n' >command
+input=command expect "a message with a NUL" 1 -u "unix:$work/socket"; err "a NUL byte"
+input=/ expect "a directory to read from" 1 -u "unix:$work/socket"; err "standard input cannot be read"
 printf 'a\xff\n' >command
 expect "a message that is no text" 1 -u "unix:$work/socket"; err "not valid UTF-8"
 input=

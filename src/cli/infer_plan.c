@@ -538,21 +538,9 @@ static Status read_strategies(const char *text, uint32_t *bits) {
   }
 }
 
-/* A number that was given twice is planned for once. */
-static Status read_group_list(const char *text, PlannerSetup *setup) {
-  int list[PLANNER_GROUPS_MAX], count;
-  TRY(link_values_list("groups", text, 1, 65536, list, PLANNER_GROUPS_MAX, &count));
-  for (int i = 0; i < count; i++) {
-    int known = 0;
-    while (known < setup->group_count && setup->groups[known] != list[i]) known++;
-    if (known == setup->group_count) setup->groups[setup->group_count++] = list[i];
-  }
-  return STATUS_OK;
-}
-
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
-  if (command->groups) return read_group_list(command->groups, setup);
+  if (command->groups) return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count);
   for (int rate = 0; rate < config_rates(setup->config); rate++)
     setup->groups[setup->group_count++] = config_rate_groups(setup->config, rate);
   for (size_t i = 0; setup->config->astra.groups == 0 && i < sizeof usual / sizeof *usual; i++)

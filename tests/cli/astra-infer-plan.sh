@@ -35,8 +35,6 @@ expect "a fast network" 0 --checkpoint model --nodes 2,4 --bandwidth 1gbit --cal
 out "^single .*-  *1  *1 "; out "^astra  *4  *4 "; out "FPAR"; out "^use \(astra\|sp\).* on 4 devices"
 expect "a slow network" 0 --checkpoint model --nodes 2,4 --bandwidth 9kbit --calibrate 1ms; out "^one device is faster"
 expect "other groups" 0 --checkpoint model --nodes 2 --groups 1,4 --bandwidth 1gbit --calibrate 10s --strategies astra; out "needs training"
-expect "groups given twice" 0 --checkpoint model --nodes 2 --even --groups 4,1,4,4 --strategies astra --chart twice.png
-[ "$(grep -c "^astra " out)" = 2 ] || report "a number of groups is planned for more than once"
 expect "uneven devices" 0 --checkpoint model --speeds 3,1 --bandwidth 1gbit --calibrate 10s --strategies astra --json
 json '"tokens":\[(1[5-9]|2[0-9])[0-9],[0-9]+\]' # far more than half of 256 for the faster one
 expect "a slow link" 0 --checkpoint model --links 1gbit,1gbit,200kbit --nodes 3 --calibrate 100ms --strategies astra --groups 4 --json

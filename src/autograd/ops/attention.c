@@ -528,11 +528,14 @@ static Gradient gradient_of(Tape *tape, Tensor *input) {
   return gradient;
 }
 
+/* One tensor may be several of the inputs. In bf16 gradients are asked for in the order in which they are written, those of queries first;
+ * in full width those of queries come last, which must not overwrite what the others have zeroed. */
 static void attention_backward(Tape *tape, void *record) {
   Attention *job = record;
-  job->dq.array = tape_grad_numbers(tape, job->q, &job->dq.add);
+  if (job->narrow) job->dq.array = tape_grad_numbers(tape, job->q, &job->dq.add);
   job->dk = gradient_of(tape, job->k), job->dv = gradient_of(tape, job->v);
   job->dremote_k = gradient_of(tape, job->remote_k), job->dremote_v = gradient_of(tape, job->remote_v);
+  if (!job->narrow) job->dq.array = tape_grad_numbers(tape, job->q, &job->dq.add);
   run_tiles(tape, job, true);
 }
 

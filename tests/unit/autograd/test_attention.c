@@ -278,6 +278,64 @@ static void bf16_is_the_same_within_rounding(void **state) {
   fixture_close(&fixture);
 }
 
+/* ---- one tensor as several of the inputs */
+
+/* Two spans; which of the leaves are q, k, v, remote k and remote v. */
+typedef struct Roles {
+  int leaf[5];
+} Roles;
+
+static const Roles roles[] = {{{0, 1, 1, 1, 1}}, {{0, 0, 1, 1, 1}}, {{0, 1, 0, 1, 0}}, {{0, 1, 1, 0, 1}}, {{0, 0, 0, 0, 0}}};
+enum { ROLES = sizeof roles / sizeof *roles };
+
+static Tensor *attend_in_roles(Fixture *fixture, const void *context, Tensor **second) {
+  static const AttentionSpan spans[] = {{0, 3, 0, 3}, {3, 5, 3, 5}};
+  const int *leaf = ((const Roles *)context)->leaf;
+  const AttentionOptions options = {.heads = 2, .kv_heads = 2, .spans = 2, .span = spans};
+  (void)second;
+  return op_attention(fixture->tape, LEAF(leaf[0]), LEAF(leaf[1]), LEAF(leaf[2]), LEAF(leaf[3]), LEAF(leaf[4]), &options);
+}
+
+static void open_roles(Fixture *fixture) {
+  fixture_open(fixture, 8);
+  for (int i = 0; i < 2; i++) fixture_leaf(fixture, true, BATCH, 8, 2 * 8, 0);
+}
+
+static void gradients_of_all_roles_add_up(void **state) {
+  (void)state;
+  for (int i = 0; i < ROLES; i++) {
+    Fixture fixture;
+    open_roles(&fixture);
+    gradcheck(&fixture, "attention, a tensor in several roles", attend_in_roles, &roles[i]);
+    fixture_close(&fixture);
+  }
+}
+
+/* The gradient of leaf 0. */
+static Tensor role_gradient(Fixture *fixture, const Roles *c) {
+  Tensor *y = attend_in_roles(fixture, c, NULL);
+  assert_int_equal(tape_backward(fixture->tape, weigh(fixture->tape, op_widen(fixture->tape, y))), STATUS_OK);
+  return *LEAF(0);
+}
+
+static void gradients_of_all_roles_add_up_in_bf16(void **state) {
+  (void)state;
+  for (int i = 0; i < ROLES; i++) {
+    Fixture held, *fixture = &held;
+    Tensor narrow[FIXTURE_LEAVES], full[FIXTURE_LEAVES];
+    open_roles(fixture);
+    round_leaves(fixture, narrow);
+    memcpy(full, fixture->leaf, sizeof full);
+    const Tensor in_full = role_gradient(fixture, &roles[i]);
+    memcpy(fixture->leaf, narrow, sizeof narrow);
+    const Tensor in_bf16 = role_gradient(fixture, &roles[i]);
+    assert_true(deviation(in_bf16.narrow_grad, in_full.grad, tensor_count(&in_full)) < 1e-2);
+    memcpy(fixture->leaf, full, sizeof full);
+    for (int leaf = 0; leaf < fixture->leaves; leaf++) free(narrow[leaf].narrow);
+    fixture_close(fixture);
+  }
+}
+
 /* Some inputs in bf16, others in full: the output is in full. */
 static void mixed_widths_are_widened(void **state) {
   (void)state;
@@ -404,6 +462,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_layouts_are_a_dense_softmax), cmocka_unit_test(long_rows_are_a_dense_softmax),
       cmocka_unit_test(maxima_move_from_block_to_block),    cmocka_unit_test(bf16_is_the_same_within_rounding),
+      cmocka_unit_test(gradients_of_all_roles_add_up),      cmocka_unit_test(gradients_of_all_roles_add_up_in_bf16),
       cmocka_unit_test(mixed_widths_are_widened),           cmocka_unit_test(memory_does_not_grow_with_the_keys),
       cmocka_unit_test(causal_tiles_are_left_out),          cmocka_unit_test(bits_are_the_same_for_any_number_of_threads)};
   return cmocka_run_group_tests(tests, NULL, NULL);

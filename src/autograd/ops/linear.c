@@ -312,9 +312,13 @@ static bool prepare(Tape *tape, const Linear *what, const LinearPart *part, int6
   return true;
 }
 
+/* Its output is in bf16 while the tape is narrow. */
+static bool gives_activation(const Tape *tape, const Linear *what) {
+  return (runs_in_bf16(tape, what) || what->weight->lowbit) && what->residual == NULL;
+}
+
 static Tensor *new_output(Tape *tape, const Linear *what, const LinearPart *part) {
-  bool narrow = (runs_in_bf16(tape, what) || what->weight->lowbit) && what->residual == NULL;
-  return narrow ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
+  return gives_activation(tape, what) ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
 }
 
 static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
@@ -427,7 +431,7 @@ Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation
   job->hidden = (Tensor){.dims = x->dims}; /* like an output of op_linear, except its numbers */
   memcpy(job->hidden.shape, x->shape, sizeof job->hidden.shape);
   job->hidden.shape[x->dims - 1] = up->part->count;
-  job->narrow = runs_in_bf16(tape, &first) && tape_is_narrow(tape);
+  job->narrow = gives_activation(tape, &first) && tape_is_narrow(tape);
   if (job->narrow) job->hidden.narrow_kind = NARROW_BF16;
   if (!borrow_hidden(tape, job) || !prepare(tape, &first, up->part, 0, &job->hidden, &job->up)) return NULL;
   if (tape_recording(tape)) job->up.z = new_numbers(tape, &job->hidden);

@@ -110,6 +110,33 @@ static void outputs_may_be_narrow(void **state) {
     }
 }
 
+/* op_mlp gives the bits of the two maps, on a narrow tape, too, where the rows between them are in bf16. */
+static void an_mlp_gives_the_bits_of_two_maps(void **state) {
+  (void)state;
+  const LinearPart part = {.count = OUT};
+  for (int k = 0; k < 2 * KIND_COUNT; k++) {
+    const bool narrow = k >= KIND_COUNT;
+    Fixture f;
+    Weight up, down;
+    fixture_open(&f, 8);
+    tape_record(f.tape, false);
+    weight_open(&up, &f, KINDS[k % KIND_COUNT], false);
+    weight_open(&down, &f, KINDS[k % KIND_COUNT], false);
+    down.matrix.inputs = down.low.shape[1] = OUT;
+    Tensor *x = fixture_leaf(&f, false, ROWS, IN, 0, 0), *bias = fixture_leaf(&f, false, OUT, 0, 0, 0);
+    Tensor *residual = fixture_leaf(&f, false, ROWS, OUT, 0, 0);
+    tape_use_bf16(f.tape, narrow);
+    tape_narrow(f.tape, narrow);
+    Tensor *hidden = op_linear_part(f.tape, x, &up.low, bias, &part, ACTIVATION_GELU, NULL);
+    const Tensor *want = op_linear_part(f.tape, hidden, &down.low, NULL, &part, ACTIVATION_NONE, residual);
+    const LinearMap first = {&up.low, bias, &part}, second = {&down.low, NULL, &part};
+    const Tensor *have = op_mlp(f.tape, x, &first, ACTIVATION_GELU, &second, residual);
+    assert_true(want != NULL && have != NULL && (hidden->narrow != NULL) == narrow);
+    assert_memory_equal(have->value, want->value, (size_t)tensor_count(want) * sizeof(real));
+    fixture_close(&f);
+  }
+}
+
 /* As the model packs them; zeros in their place show that many rows take the packed numbers. */
 static void packed_int8_weights_give_the_same_bits(void **state) {
   (void)state;
@@ -243,14 +270,12 @@ static void remote_keys_are_as_with_float_weights(void **state) {
 
 int main(void) {
   threads_start(2);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_what_float_weights_do),
-                                     cmocka_unit_test(outputs_may_be_narrow),
-                                     cmocka_unit_test(packed_int8_weights_give_the_same_bits),
-                                     cmocka_unit_test(blocks_are_cut_between_blocks_only),
-                                     cmocka_unit_test(no_gradient_goes_through),
-                                     cmocka_unit_test(tokens_are_looked_up_exactly),
-                                     cmocka_unit_test(the_loss_of_a_vocabulary_is_near),
-                                     cmocka_unit_test(remote_keys_are_as_with_float_weights)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(linear_gives_what_float_weights_do),   cmocka_unit_test(outputs_may_be_narrow),
+      cmocka_unit_test(an_mlp_gives_the_bits_of_two_maps),    cmocka_unit_test(packed_int8_weights_give_the_same_bits),
+      cmocka_unit_test(blocks_are_cut_between_blocks_only),   cmocka_unit_test(no_gradient_goes_through),
+      cmocka_unit_test(tokens_are_looked_up_exactly),         cmocka_unit_test(the_loss_of_a_vocabulary_is_near),
+      cmocka_unit_test(remote_keys_are_as_with_float_weights)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   threads_stop();
   return failed;

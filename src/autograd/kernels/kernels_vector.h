@@ -103,7 +103,7 @@ static void vector_gelu_tanh_backward(int64_t n, const float *z, const float *dy
     const Vector number = v_load(z + i, left);
     const Vector s = v_sigmoid(tanh_argument(number), &steepness);
     const Vector slope = v_fma(number * number, v_set(6 * SQRT_2_OVER_PI * TANH_CUBIC), v_set(2 * SQRT_2_OVER_PI));
-    v_store(dz + i, v_load(dy + i, left) * v_fma(number * slope, steepness, s), left);
+    v_store(dz + i, v_load(dy + i, left) * v_fma(number * steepness, slope, s), left); /* number slope alone might be infinite */
   });
 }
 

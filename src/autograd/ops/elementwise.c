@@ -313,6 +313,8 @@ static const OpKind DROP_PATH = {"drop_path", drop_path_forward, drop_path_backw
 
 Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scale) {
   OP_REQUIRE(residual, sum, scale);
+  residual = op_widen(tape, residual), sum = op_widen(tape, sum);
+  if (residual == NULL || sum == NULL) return NULL;
   OP_CHECK(tensor_count(residual) == tensor_count(sum), "drop path: %lld and %lld numbers", (long long)tensor_count(residual),
            (long long)tensor_count(sum));
   Tensor *y = tape_tensor(tape, sum->dims, sum->shape);

@@ -297,6 +297,7 @@ static bool prepare(Tape *tape, const Linear *what, const LinearPart *part, int6
   if (what->residual && tensor_count(what->residual) != tensor_count(y))
     return tape_fail(tape, STATUS_BAD_VALUE, "linear: the residual's shape is not the output's") == STATUS_OK;
   *job = *what;
+  if (what->residual && (job->residual = op_widen(tape, what->residual)) == NULL) return false;
   job->y = y;
   job->z = tensor_numbers(y);
   job->bf16 = runs_in_bf16(tape, what);

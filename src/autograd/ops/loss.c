@@ -103,6 +103,7 @@ static const OpKind CROSS_ENTROPY = {"cross_entropy", loss_forward, loss_backwar
 
 Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options) {
   OP_REQUIRE(logits, options, options->labels);
+  if ((logits = op_widen(tape, logits)) == NULL) return NULL;
   int64_t rows = tensor_rows(logits), classes = tensor_width(logits), counted = 0;
   OP_CHECK((options->other == NULL) == (options->mix == NULL), "cross_entropy: mixup needs both labels and shares");
   for (int64_t row = 0; row < rows && !tape_planning(tape); row++) {

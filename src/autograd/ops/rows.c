@@ -160,6 +160,7 @@ static const OpKind MEAN_REPLICAS = {"mean_replicas", mean_forward, mean_backwar
 Tensor *op_mean_replicas(Tape *tape, Tensor *x, const real *weights) {
   OP_REQUIRE(x);
   OP_CHECK(x->dims == 3 && x->shape[1] > 0, "mean_replicas: x has %d dimensions, not 3", x->dims);
+  if ((x = op_widen(tape, x)) == NULL) return NULL;
   Tensor *y = tape_tensor(tape, 2, (int64_t[]){x->shape[0], x->shape[2]});
   Mean *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;

@@ -206,6 +206,48 @@ static void quantised_tokens_are_rounded(void **state) {
   param_release(&net.params);
 }
 
+typedef enum InFull { LINEAR, DROP_PATH, MEAN_REPLICAS, CROSS_ENTROPY, OPERATIONS } InFull;
+
+/* An operation that computes in full width, on x [BATCH, ROWS, WIDTH] and a weight [WIDTH, WIDTH]. */
+static Tensor *operation_in_full(Tape *tape, InFull operation, Tensor *x, Tensor *weight) {
+  static const real scale[BATCH] = {0, 2};
+  static const int32_t labels[BATCH * ROWS] = {1, -1, 5};
+  if (operation == LINEAR) return op_linear(tape, x, weight, NULL, ACTIVATION_NONE, x);
+  if (operation == DROP_PATH) return op_drop_path(tape, x, x, scale);
+  if (operation == MEAN_REPLICAS) return op_mean_replicas(tape, x, NULL);
+  return op_cross_entropy(tape, x, &(CrossEntropy){.labels = labels});
+}
+
+/* What computes in full width takes inputs in bf16, widened. */
+static void inputs_in_bf16_are_widened(void **state) {
+  (void)state;
+  Net net;
+  net_init(&net);
+  for (int operation = 0; operation < OPERATIONS; operation++) {
+    Arena *arena = arena_new((size_t)4 << 20);
+    Tape *tape = tape_new(arena);
+    assert_non_null(tape);
+    tape_use_bf16(tape, true);
+    tape_record(tape, true);
+    tape_narrow(tape, true);
+    Tensor *x = tape_activation(tape, 3, (int64_t[]){BATCH, ROWS, WIDTH});
+    kernels()->narrow(BATCH * ROWS * WIDTH, net.x, x->narrow);
+    x->needs_grad = true;
+    Tensor *weight = tape_constant(tape, 2, (int64_t[]){WIDTH, WIDTH}, net.x);
+    weight->shadow = x->narrow; /* the same numbers: the product is in bf16, whatever x is in */
+    Tensor *have = operation_in_full(tape, (InFull)operation, x, weight);
+    const Tensor *want = operation_in_full(tape, (InFull)operation, op_widen(tape, x), weight);
+    assert_true(have != NULL && want != NULL && have->value != NULL);
+    assert_memory_equal(have->value, want->value, (size_t)tensor_count(want) * sizeof(real));
+    if (operation == CROSS_ENTROPY) assert_int_equal(tape_backward(tape, have), STATUS_OK);
+    if (operation == CROSS_ENTROPY) assert_non_null(x->narrow_grad);
+    tape_free(tape);
+    arena_free(arena);
+  }
+  free(net.x);
+  param_release(&net.params);
+}
+
 /* An operation that knows reals alone must not get an array of half the size. */
 static void full_gradients_of_bf16_are_refused(void **state) {
   (void)state;
@@ -254,8 +296,8 @@ static void logits_are_in_memory_once(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings), cmocka_unit_test(shadows_follow_the_values),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings),    cmocka_unit_test(shadows_follow_the_values),
                                      cmocka_unit_test(quantised_tokens_are_rounded), cmocka_unit_test(full_gradients_of_bf16_are_refused),
-                                     cmocka_unit_test(logits_are_in_memory_once)};
+                                     cmocka_unit_test(inputs_in_bf16_are_widened),   cmocka_unit_test(logits_are_in_memory_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

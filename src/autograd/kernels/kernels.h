@@ -122,8 +122,8 @@ typedef struct Kernels {
 
   /* The same sums += x in double. */
   void (*words_sum)(const WordList *list, const real *x, int64_t step, double *sums);
-  /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns,
-   * times the groups of one row. d <= TRIANGLE_MAX_WIDTH. */
+  /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns
+   * with zeros above the diagonal, times the groups of one row. d <= TRIANGLE_MAX_WIDTH. */
   void (*triangles)(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out);
 
   /* What each of `count` points [count, d] would make of the squared distances of n samples, kept as columns [d, n], to the nearest point

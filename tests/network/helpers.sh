@@ -85,14 +85,15 @@ stop_worker() { # NAME
   wait "${listener[$1]}" || report "worker $1: exit code $?"
 }
 
-# Waits until a process has computed for so many hundredths of a second: it is in the middle of its work.
+# Waits until a process has computed for so many hundredths of a second: it is in the middle of its work. False: it is gone, or does nothing.
 computes() { # PID HUNDREDTHS
   local fields
-  for ((i = 0; i < 1000; i++)); do
+  for ((i = 0; i < 1000 * ${TIME_SCALE:-1}; i++)); do
     read -ra fields 2>/dev/null <"/proc/$1/stat" || return
     [ $((fields[13] + fields[14])) -lt "$2" ] || return 0
     sleep 0.02
   done
+  return 1
 }
 
 # What a worker has forked.
@@ -157,6 +158,9 @@ start_worker_in_b() {
 }
 
 bucket_bytes() { tc -n "$space_a" -s qdisc show dev veth0 | sed -n 's/^ Sent \([0-9]*\) bytes.*/\1/p'; } # that have left space_a
+
+# For printf: the header of a HELLO of this release, behind which come role, key and 70 bytes more.
+hello_head=$(printf 'STRA\\x%02x\\x01' "$(sed -n 's/.*WIRE_VERSION = \([0-9]*\).*/\1/p' src/infer/wire.h)")$(printf '\\x00%.0s' {1..14})'\x48\x00\x00\x00'
 
 # Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
 unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }

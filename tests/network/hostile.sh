@@ -64,8 +64,7 @@ awk -v a="$processes" -v b="$(mean_loss "$work/alone")" 'BEGIN { exit !(a > 0 &&
 
 # What strangers begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
 head -c 300 /dev/urandom >"$work/noise"
-head='STRA\x04\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x48\x00\x00\x00'
-words=('' "$head"'\x01\x01\x00\x00\x00\x00\x00\x00' "$head"'\x02\x01\x00\x00\x00\x00\x00\x00' 'STRA\x03\x01\x00\x00sixteen letters.' "$head")
+words=('' "$hello_head"'\x01\x01\x00\x00\x00\x00\x00\x00' "$hello_head"'\x02\x01\x00\x00\x00\x00\x00\x00' 'STRA\x03\x01\x00\x00sixteen letters.' "$hello_head")
 annoy() { # PID: while it runs
   local calls=0 fds=() one word fd
   while running "$1"; do
@@ -99,6 +98,7 @@ for transport in tcp udp; do
   as_alone "strangers at the door, $transport"
   [ "$(cat "$work/calls")" -ge 50 ] || report "strangers at the door, $transport: only $(cat "$work/calls") calls"
 done
+for one in a b; do grep -q "a caller .* was turned away: it has another key" "$work/$one.log" || report "worker $one did not look at the key of a stranger"; done
 [ "$(grep -c '^calls 1 ' "$work/intruder")" -ge 5 ] || report "nobody broke a rule: $(cat "$work/intruder")"
 
 # Now it is the intruder's turn each time. Afterwards the workers are as they were.

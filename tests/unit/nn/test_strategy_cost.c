@@ -215,6 +215,46 @@ static void a_decoder_looks_back(void **state) {
   config_release(&c);
 }
 
+/* Of a row that goes on 8 D numbers of norms and residuals, of one that does not 2 D, and what the activation reads and writes; of remote
+ * tokens the vectors that are looked up, unless tables have their keys and values. */
+static void memory_is_read_and_written(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "vit-base", 10), STATUS_OK);
+  c.astra.groups = 16, c.astra.codebook_size = 1024;
+  DeviceShare share = alone(1024);
+  const double d = 768, mlp = 3072;
+  assert_float_equal(cost_of(&c, STRATEGY_SINGLE, share, false).other_bytes, 4 * 1025 * (8 * d + 2 * mlp), 0.5);
+  share.last = true;
+  assert_float_equal(cost_of(&c, STRATEGY_SINGLE, share, false).other_bytes, 4 * (1024 * 2 * d + 8 * d + 2 * mlp), 0.5);
+  for (int device = 0; device < 4; device++) {
+    assert_float_equal(cost_of(&c, STRATEGY_ASTRA, quarter(device), true).other_bytes, 4 * 257 * (8 * d + 2 * mlp), 0.5);
+    assert_float_equal(cost_of(&c, STRATEGY_ASTRA, quarter(device), false).other_bytes, 4 * (257 * (8 * d + 2 * mlp) + 768 * 2 * d), 0.5);
+    const DeviceShare columns = {.device = device, .devices = 4, .tokens = 1024};
+    assert_float_equal(cost_of(&c, STRATEGY_TP, columns, false).other_bytes, 4 * 1025 * (8 * d + 2 * mlp / 4), 0.5);
+  }
+  config_release(&c);
+  assert_int_equal(config_preset(&c, "llama-3-8b", 0), STATUS_OK); /* SwiGLU reads two */
+  assert_float_equal(cost_of(&c, STRATEGY_SINGLE, alone(10), false).other_bytes, 4 * 10 * (8 * 4096.0 + 3 * 14336.0), 0.5);
+  config_release(&c);
+}
+
+/* A class token that is the only one has its codes sent, by the device that has it; one on each device is not sent. */
+static void a_single_class_token_is_sent(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "vit-base", 10), STATUS_OK);
+  c.astra.groups = 16, c.astra.codebook_size = 1024;
+  for (int single = 0; single < 2; single++)
+    for (int device = 0; device < 4; device++) {
+      c.astra.class_token = single ? CLASS_SINGLE : CLASS_DISTRIBUTED;
+      const DeviceCost cost = cost_of(&c, STRATEGY_ASTRA, quarter(device), true);
+      const double rows = 256 + (single && device == 0);
+      assert_true(cost.sent_bits == rows * 16 * 10 && cost.assign == rows * 2 * 1024 * 768);
+    }
+  config_release(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_are_counted),
@@ -225,6 +265,8 @@ int main(void) {
       cmocka_unit_test(shares),
       cmocka_unit_test(heads_are_whole),
       cmocka_unit_test(a_decoder_looks_back),
+      cmocka_unit_test(memory_is_read_and_written),
+      cmocka_unit_test(a_single_class_token_is_sent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,7 +344,9 @@ static void log_probabilities_are_the_models(void **state) {
   SamplerCandidate top[SAMPLER_TOP];
   float logprob;
   fill(logits);
+  for (int i = 0; i < SAMPLER_TOP; i++) top[i].id = -7;
   assert_int_equal(sampler_logprobs(logits, COUNT, 3, &logprob, 4, top), 4);
+  assert_int_equal(top[4].id, -7); /* there is room for four */
   assert_true(fabs((double)logprob - log(0.15)) < 1e-5);
   const int32_t order[COUNT] = {0, 2, 3, 4, 1, 5}; /* 1 and 5 are equal */
   for (int i = 0; i < 4; i++) {

@@ -42,6 +42,21 @@ static void reads_a_form_without_parts(void **state) {
   assert_int_equal(count, 0);
 }
 
+/* Nothing stands behind the last boundary, and no blank between parameters. */
+static void reads_a_form_to_its_last_byte(void **state) {
+  (void)state;
+  static const char body[] = "--A\r\nContent-Disposition:form-data;name=n;filename=f\r\n\r\n1\r\n--A\r\n\r\n2\r\n--A--";
+  MultipartPart parts[2];
+  int count;
+  assert_int_equal(multipart_parse("multipart/form-data;boundary=A", body, sizeof body - 1, parts, 2, &count), STATUS_OK);
+  assert_int_equal(count, 2);
+  assert_string_equal(parts[0].name, "n");
+  assert_string_equal(parts[0].file, "f");
+  for (int i = 0; i < 2; i++) assert_true(parts[i].bytes == 1 && parts[i].data[0] == '1' + i);
+  for (size_t bytes = 0; bytes < sizeof body - 1; bytes++)
+    assert_int_equal(multipart_parse("multipart/form-data;boundary=A", body, bytes, parts, 2, &count), STATUS_BAD_VALUE);
+}
+
 static void refuses_what_is_none(void **state) {
   (void)state;
   MultipartPart parts[2];
@@ -67,6 +82,6 @@ static void refuses_what_is_none(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reads_parts), cmocka_unit_test(reads_a_form_without_parts),
-                                     cmocka_unit_test(refuses_what_is_none)};
+                                     cmocka_unit_test(reads_a_form_to_its_last_byte), cmocka_unit_test(refuses_what_is_none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,26 @@ static void a_switch_has_one_port_each_way(void **state) {
   netem_release(&netem);
 }
 
+/* What is queued, and for whom, does not count. */
+static void an_idle_link_takes_its_latency_and_the_bits(void **state) {
+  (void)state;
+  bool lost;
+  const LinkOptions options = {.bits_per_second = 8000, .latency = 0.5, .overhead = 10}, unlimited = {.latency = 0.5};
+  Netem netem;
+  open_netem(&netem, &options);
+  for (int i = 0; i < 2; i++) {
+    near(netem_idle(&netem, 1, 90), 0.6);
+    netem_send(&netem, 1, 101, 90, true, &left, &lost);
+  }
+  netem_release(&netem);
+  open_netem(&netem, &unlimited);
+  near(netem_idle(&netem, 2, 90), 0.5);
+  netem_release(&netem);
+  open_netem(&netem, NULL);
+  near(netem_idle(&netem, 1, 90), 0);
+  netem_release(&netem);
+}
+
 static void a_trace_begins_with_the_links(void **state) {
   (void)state;
   bool lost;
@@ -283,6 +303,7 @@ int main(void) {
                                      cmocka_unit_test(without_options_nothing_waits),
                                      cmocka_unit_test(a_mesh_has_a_link_for_each_peer),
                                      cmocka_unit_test(a_switch_has_one_port_each_way),
+                                     cmocka_unit_test(an_idle_link_takes_its_latency_and_the_bits),
                                      cmocka_unit_test(a_trace_begins_with_the_links),
                                      cmocka_unit_test(losses_are_as_many_as_asked_for),
                                      cmocka_unit_test(bursts_too_short_for_the_loss_are_refused),

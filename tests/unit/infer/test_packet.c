@@ -150,6 +150,20 @@ static void every_token_is_in_one_packet(void **state) {
   assert_int_equal(interleave_count(2, 5, 3), 0);
 }
 
+/* Payloads follow each other without a gap, whatever the packets' lengths. */
+static void payloads_follow_each_other(void **state) {
+  (void)state;
+  const PacketRules raw = raw_rules(), *rules[] = {&codes, &raw};
+  for (int i = 0; i < 2; i++)
+    for (int64_t tokens = 1; tokens < 40; tokens++)
+      for (int packets = 1; packets <= tokens; packets++) {
+        size_t at = 0;
+        for (int f = 0; f < packets; at += payload_of(rules[i], interleave_count(tokens, packets, f++)))
+          assert_int_equal(packet_offset(rules[i], tokens, packets, f), at);
+        if (packets == 1 || rules[i] == &raw) assert_int_equal(at, payload_of(rules[i], tokens));
+      }
+}
+
 static void packets_fit(void **state) {
   (void)state;
   assert_int_equal(interleave_packets(256, 10, 1440, 1), 1); /* 320 bytes */
@@ -183,6 +197,7 @@ int main(void) {
                                      cmocka_unit_test(coded_packets_are_shorter_than_packed_ones),
                                      cmocka_unit_test(what_does_not_follow_is_refused),
                                      cmocka_unit_test(every_token_is_in_one_packet),
+                                     cmocka_unit_test(payloads_follow_each_other),
                                      cmocka_unit_test(packets_fit),
                                      cmocka_unit_test(parts_are_in_two_packets_as_well)};
   return cmocka_run_group_tests(tests, NULL, NULL);

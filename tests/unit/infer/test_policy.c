@@ -1,4 +1,5 @@
 /* What is decided about a message that is waited for, case by case: times in seconds, the wait began at 10. */
+#include "base/rng.h"
 #include "infer/transport/policy.h"
 #include <cmocka.h>
 #include <math.h>
@@ -149,6 +150,35 @@ static void silence_is_no_loss(void **state) {
   assert_int_equal(decided_at(&strict, none_came, 10.031), DECISION_LATE);
 }
 
+static double either(Rng *rng, double a, double b) { return rng_below(rng, 2) ? a : b; }
+
+/* Whoever looks when he is told to, and not before, asks and decides as soon as there is something to ask or decide, and comes to an end.
+ */
+static void looks_in_time_lead_to_an_end(void **state) {
+  (void)state;
+  enum { MESSAGES = 3000, LOOKS = 2000 };
+  Rng rng;
+  rng_init(&rng, 4, 0);
+  for (int i = 0; i < MESSAGES; i++) {
+    const Reliability reliability = {.mode = (ReliabilityMode)rng_below(&rng, 3), .deadline = either(&rng, 0, 0.03), .timeout = 1};
+    MessageState message = {.packets = 4, .arrived = (int)rng_below(&rng, 4), .waiting = 10, .heard = 10 * rng_uniform(&rng) + 1};
+    message.missing_sent = (int)rng_below(&rng, 5), message.sender = (SenderState)rng_below(&rng, SENDER_GONE);
+    message.asking = rng_below(&rng, 4) == 0, message.unanswered = (int)rng_below(&rng, 3);
+    message.asked = either(&rng, 0, 10 + 0.1 * rng_uniform(&rng)), message.told = either(&rng, 0, 10 + 0.1 * rng_uniform(&rng));
+    message.gap = either(&rng, 0, 0.01), message.jitter = either(&rng, 0, 0.003);
+    message.round_trip = either(&rng, 0, 0.02), message.block_time = either(&rng, 0, 0.1);
+    const double end = fmax(message.waiting, message.heard) + reliability.timeout;
+    double now = 10, again, later;
+    bool ask, asks;
+    int looks = 0;
+    for (; decide(&reliability, message, now, &ask, &again) == DECISION_WAIT; now = again) {
+      assert_int_equal(decide(&reliability, message, (now + again) / 2, &asks, &later), DECISION_WAIT);
+      assert_int_equal(asks, ask);
+      assert_true(again <= end && ++looks < LOOKS);
+    }
+  }
+}
+
 static void estimates_are_smooth(void **state) {
   (void)state;
   assert_true(policy_smooth(0, 3) == 3);
@@ -157,14 +187,11 @@ static void estimates_are_smooth(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_complete),
-                                     cmocka_unit_test(questions_have_their_time),
-                                     cmocka_unit_test(there_is_one_question_at_a_time),
-                                     cmocka_unit_test(answers_put_off_the_next_question),
-                                     cmocka_unit_test(what_left_just_now_is_on_its_way),
-                                     cmocka_unit_test(only_what_was_sent_is_lost),
-                                     cmocka_unit_test(a_peer_that_lives_is_waited_for),
-                                     cmocka_unit_test(silence_is_no_loss),
-                                     cmocka_unit_test(estimates_are_smooth)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_there_is_complete),        cmocka_unit_test(questions_have_their_time),
+      cmocka_unit_test(there_is_one_question_at_a_time),  cmocka_unit_test(answers_put_off_the_next_question),
+      cmocka_unit_test(what_left_just_now_is_on_its_way), cmocka_unit_test(only_what_was_sent_is_lost),
+      cmocka_unit_test(a_peer_that_lives_is_waited_for),  cmocka_unit_test(silence_is_no_loss),
+      cmocka_unit_test(looks_in_time_lead_to_an_end),     cmocka_unit_test(estimates_are_smooth)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

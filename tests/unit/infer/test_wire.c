@@ -53,6 +53,13 @@ static void every_malformed_field_is_refused(void **state) {
   }
 }
 
+static void kinds_have_names(void **state) {
+  (void)state;
+  assert_string_equal(wire_kind_name(WIRE_RESULT), "RESULT");
+  for (int kind = 0; kind < 256; kind++)
+    assert_int_equal(strcmp(wire_kind_name((uint8_t)kind), "unknown") == 0, kind == 0 || kind >= WIRE_KIND_END);
+}
+
 static void length_limit_is_exact(void **state) {
   (void)state;
   uint8_t bytes[WIRE_HEADER];
@@ -107,6 +114,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
                                      cmocka_unit_test(layout_is_the_documented_one),
                                      cmocka_unit_test(every_malformed_field_is_refused),
+                                     cmocka_unit_test(kinds_have_names),
                                      cmocka_unit_test(length_limit_is_exact),
                                      cmocka_unit_test(statistics_round_trip),
                                      cmocka_unit_test(statistics_add_up),

@@ -5,7 +5,9 @@
 static const char conversation[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \" Be brief. \"}, {\"role\": \"user\", \"content\": \"H\\u00e9llo, 'w\\\"orld\"},"
     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"abcdefghi\", \"function\": {\"name\": \"f\", \"arguments\": "
-    "{\"x\": 1.5, \"y\": [true, null]}}}]}, {\"role\": \"user\", \"content\": \"Bye\"}], \"tools\": null, \"bos_token\": \"<s>\","
+    "{\"x\": 1.5, \"y\": [true, null]}}}]}, {\"role\": \"assistant\", \"content\": \"It is 7.\"}, {\"role\": \"user\", \"content\": "
+    "\"Bye\"}],"
+    "\"tools\": null, \"bos_token\": \"<s>\","
     "\"eos_token\": \"</s>\", \"add_generation_prompt\": true}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -72,7 +72,7 @@ spoil "$work/cifar/model.safetensors" "$work/spoiled"
 during "written in a session" cp "$work/spoiled" "$work/used/model.safetensors"
 during "cut in a session" truncate -s 5000 "$work/used/model.safetensors"
 if ! grep -q "model.safetensors was cut while it was in use" "$work/w.log"; then # the listener may have looked first
-  grep -q "session pid" "$work/w.log" || report "cut in a session: nothing is said of the session"
+  grep -q "warning: session pid" "$work/w.log" || report "cut in a session: nothing is said of the session"
 fi
 ! grep -q "died: signal" "$work/w.log" || report "cut in a session: it died of a signal"
 

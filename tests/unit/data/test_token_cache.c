@@ -113,6 +113,38 @@ static void test_damage_is_mended(void **state) {
   }
 }
 
+/* Whatever in the header was changed, each number of which divides a perplexity: the file is made anew. */
+static void test_a_changed_header_is_not_believed(void **state) {
+  (void)state;
+  TextEncoder encoder = text_testing_encoder(&calls);
+  text_testing_put("d.txt", "ab c\ndefgh");
+  TokenCache *first = open_with(&encoder, text_testing_name("text", "d.txt"), TEXT_WHOLE);
+  const TokenCacheFacts made = *token_cache_facts(first);
+  token_cache_close(first);
+  assert_true(made.tokens == 10 && made.bytes == 10 && made.words == 3 && made.documents == 1);
+  char *path = cache_file();
+  for (int at = 0; at < TOKEN_CACHE_HEADER; at += 4) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    fputc(byte ^ 1, file);
+    assert_int_equal(fclose(file), 0);
+    calls = 0;
+    TokenCache *cache = open_with(&encoder, text_testing_name("text", "d.txt"), TEXT_WHOLE);
+    if (calls != 1) fail_msg("byte %d of the header is believed", at);
+    const TokenCacheFacts *again = token_cache_facts(cache);
+    assert_true(again->width == made.width && again->tokens == made.tokens && again->vocabulary == made.vocabulary);
+    assert_true(again->documents == made.documents && again->bytes == made.bytes && again->words == made.words &&
+                again->lines == made.lines);
+    assert_memory_equal(again->content, made.content, TOKEN_CACHE_DIGEST);
+    assert_memory_equal(again->tokenizer, made.tokenizer, TOKEN_CACHE_DIGEST);
+    token_cache_close(cache);
+  }
+  free(path);
+}
+
 /* What the call writes to stderr; freed by the caller. */
 static char *warnings_of(TokenCache **cache, TextSource *source, const TextEncoder *encoder, const char *directory) {
   char *text;
@@ -258,8 +290,13 @@ static void test_blocks_and_wholes(void **state) {
 
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, testing_make_folder, testing_remove_folder)
-  const struct CMUnitTest tests[] = {
-      CASE(test_documents_are_joined), CASE(test_made_once),       CASE(test_damage_is_mended), CASE(test_place_that_cannot_be_written),
-      CASE(test_bad_encoders),         CASE(test_hostile_headers), CASE(test_blocks_and_wholes)};
+  const struct CMUnitTest tests[] = {CASE(test_documents_are_joined),
+                                     CASE(test_made_once),
+                                     CASE(test_damage_is_mended),
+                                     CASE(test_a_changed_header_is_not_believed),
+                                     CASE(test_place_that_cannot_be_written),
+                                     CASE(test_bad_encoders),
+                                     CASE(test_hostile_headers),
+                                     CASE(test_blocks_and_wholes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,43 @@ static void equalize_follows_the_histogram(void **state) {
   expect_grey(few, 3);
 }
 
+/* From nothing at level 0 to the published most at level 30 (RandAugment's as torchvision has them, TrivialAugment's wide ones), to either
+ * side where there are two. */
+static void strengths_are_the_published_ones(void **state) {
+  (void)state;
+  enum { WIDE = 662, HIGH = 331, DRAWS = 2000 };
+  static const struct {
+    ImageOperation operation;
+    double none, rand, trivial; /* at level 0, and at level 30 of either policy */
+    bool sides;
+  } rows[] = {
+      {OPERATION_SHEAR_X, 0, 0.3, 0.99, true},   {OPERATION_SHEAR_Y, 0, 0.3, 0.99, true},  {OPERATION_TRANSLATE_X, 0, 300, 32, true},
+      {OPERATION_TRANSLATE_Y, 0, 150, 32, true}, {OPERATION_ROTATE, 0, 30, 135, true},     {OPERATION_BRIGHTNESS, 1, 1.9, 1.99, true},
+      {OPERATION_COLOUR, 1, 1.9, 1.99, true},    {OPERATION_CONTRAST, 1, 1.9, 1.99, true}, {OPERATION_SHARPNESS, 1, 1.9, 1.99, true},
+      {OPERATION_POSTERIZE, 8, 4, 2, false},     {OPERATION_SOLARIZE, 255, 0, 0, false}};
+  Rng rng;
+  rng_init(&rng, 5, 0);
+  make_noise(WIDE, HIGH);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const double none = rows[i].none, step = (rows[i].rand - none) / AUGMENT_LEVELS, width = rows[i].trivial - none;
+    int other_side = 0;
+    for (int level = 0; level <= AUGMENT_LEVELS; level++) {
+      const double found = strength_of(&(AugmentPolicy){AUGMENT_RANDAUGMENT, 2, level}, &rng, rows[i].operation, &image) - none;
+      other_side += level > 0 && found * step < 0;
+      assert_float_equal(rows[i].sides ? fabs(found) : found, level * step, 1e-9);
+    }
+    assert_true(rows[i].sides ? other_side > 5 && other_side < 25 : other_side == 0);
+    int levels[AUGMENT_LEVELS + 1] = {0};
+    for (int draw = 0; draw < DRAWS; draw++) {
+      const double share = (strength_of(&(AugmentPolicy){AUGMENT_TRIVIAL, 0, 0}, &rng, rows[i].operation, &image) - none) / width;
+      const double level = AUGMENT_LEVELS * (rows[i].sides ? fabs(share) : share);
+      assert_true(level > -1e-9 && fabs(level - round(level)) < 1e-9);
+      levels[(int)round(level)]++;
+    }
+    for (int level = 0; level <= AUGMENT_LEVELS; level++) assert_in_range(levels[level], 30, 110); /* 64.5 each */
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strengths_that_change_nothing),       cmocka_unit_test(all_operations_on_all_sizes),
@@ -252,7 +289,7 @@ int main(void) {
       cmocka_unit_test(colour_goes_to_grey_and_beyond),      cmocka_unit_test(contrast_goes_about_the_mean_grey),
       cmocka_unit_test(sharpness_smooths_and_sharpens),      cmocka_unit_test(posterize_keeps_the_high_bits),
       cmocka_unit_test(solarize_inverts_from_the_threshold), cmocka_unit_test(autocontrast_stretches_each_channel),
-      cmocka_unit_test(equalize_follows_the_histogram),
+      cmocka_unit_test(equalize_follows_the_histogram),      cmocka_unit_test(strengths_are_the_published_ones),
   };
   return cmocka_run_group_tests(tests, NULL, release);
 }

@@ -239,6 +239,11 @@ static void test_options_refused(void **state) {
   options = plain_options();
   options.crop_min = 1.5;
   assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "crop area 1.5");
+  for (int side = 0; side < 2; side++) {
+    options = plain_options();
+    options.erase = side ? 1.01 : -0.01;
+    assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, side ? "1.01" : "-0.01");
+  }
   options = plain_options();
   options.image = 0;
   assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "image size 0");
@@ -371,10 +376,15 @@ static void test_prepare(void **state) {
   ResizeScratch scratch = {0};
   assert_ok(image_resize(&scratch, &image, 0, 0, image.width, image.height, &fitted, RESIZE_BICUBIC));
   image_resize_release(&scratch);
-  static float out[3 * 24 * 24];
+  static float out[3 * 24 * 24], levels[3][256];
   assert_ok(loader_prepare(&image, &options, out));
+  loader_levels(&options, levels);
+  for (int c = 0; c < 3; c++)
+    for (int level = 0; level < 256; level++)
+      assert_float_equal(levels[c][level], (level / 255.0 - options.mean[c]) / options.std[c], 1e-6);
   for (int i = 0; i < 3 * 24 * 24; i++) {
     int c = i / 576, level = fitted.rgb[i % 576 * 3 + c];
+    assert_true(out[i] == levels[c][level]);
     assert_float_equal(out[i], (level / 255.0 - options.mean[c]) / options.std[c], 1e-6);
   }
   image_release(&image);

@@ -481,6 +481,22 @@ static void refuses_key_files(void **state) {
   check_key_file("two words-in-it\n", "line 1: a key is one word");
 }
 
+/* Half a request a second, of which a minute's may come at once and no more, however long nobody asked. */
+static void rates_add_up_to_a_minute(void **state) {
+  (void)state;
+  HttpAccess *access;
+  assert_int_equal(http_access_new(&access, NULL, 30), STATUS_OK);
+  for (double now = 100; now < 100000; now += 40000) {
+    for (int i = 0; i < 30; i++) assert_true(http_access_take(access, "a", now) == 0);
+    double wait = http_access_take(access, "a", now);
+    assert_true(wait > 1.99 && wait <= 2);
+    assert_true(http_access_take(access, "a", now + 1.9) > 0);
+    assert_true(http_access_take(access, "a", now + 2.01) == 0);
+    assert_true(http_access_take(access, "a", now + 2.01) > 0);
+  }
+  http_access_free(access);
+}
+
 static void fills_rates_again(void **state) {
   (void)state;
   HttpAccess *access;
@@ -622,6 +638,7 @@ int main(void) {
                                      cmocka_unit_test(ends_requests_of_closed_connections),
                                      cmocka_unit_test(asks_for_keys),
                                      cmocka_unit_test(refuses_key_files),
+                                     cmocka_unit_test(rates_add_up_to_a_minute),
                                      cmocka_unit_test(fills_rates_again),
                                      cmocka_unit_test(counts_networks),
                                      cmocka_unit_test(answers_other_origins),

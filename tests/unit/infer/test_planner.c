@@ -625,6 +625,30 @@ static void what_no_cluster_can_run_is_left_out(void **state) {
   planner_release(&plan);
 }
 
+/* Three heads, or four tokens, are no work for more devices; a number of devices that is left out is not tried. */
+static void no_more_devices_than_there_is_to_share(void **state) {
+  (void)state;
+  enum { DEVICES = 6 };
+  ModelConfig config = encoder(16);
+  config.heads = config.kv_heads = 3;
+  DeviceProfile profiles[DEVICES];
+  for (int d = 0; d < DEVICES; d++) profiles[d] = core(1);
+  const LinkOptions links = {0};
+  PlannerSetup setup = setup_of(&config, profiles, DEVICES, &links);
+  setup.tokens = 4, setup.counts_tried &= ~(1ull << 1);
+  Plan plan;
+  assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
+  int rows[STRATEGY_COUNT][DEVICES + 1] = {{0}};
+  for (int i = 0; i < plan.count; i++) rows[plan.rows[i].strategy][plan.rows[i].devices]++;
+  for (int s = 0; s < STRATEGY_COUNT; s++)
+    for (int n = 1; n <= DEVICES; n++) {
+      const bool heads = s == STRATEGY_TP || s == STRATEGY_BP_AG || s == STRATEGY_BP_SP;
+      const int most = s == STRATEGY_SINGLE ? 1 : heads ? 3 : 4, least = s == STRATEGY_SINGLE ? 1 : 3;
+      assert_int_equal(rows[s][n], n < least || n > most ? 0 : s == STRATEGY_ASTRA ? setup.group_count : 1);
+    }
+  planner_release(&plan);
+}
+
 static void senseless_plans_are_refused(void **state) {
   (void)state;
   const ModelConfig config = encoder(16), plain = encoder(0);
@@ -675,6 +699,7 @@ int main(void) {
                                      cmocka_unit_test(what_needs_no_training),
                                      cmocka_unit_test(tables_fit_block_by_block),
                                      cmocka_unit_test(what_no_cluster_can_run_is_left_out),
+                                     cmocka_unit_test(no_more_devices_than_there_is_to_share),
                                      cmocka_unit_test(senseless_plans_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -377,6 +377,29 @@ static void the_least_recently_used_goes_first(void **state) {
   kv_pages_free(pages);
 }
 
+/* There are twice as many heads as sequences: the next one takes the place of the oldest, whose pages nobody could find again, and of no
+ * other, however much memory there is. */
+static void a_head_goes_with_its_pages(void **state) {
+  (void)state;
+  const KvPagesSetup setup = setup_of(true, NARROW_NONE, 3 * PAGES);
+  KvPages *pages;
+  Text text[2 * SEQUENCES + 1];
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  for (int i = 0; i <= 2 * SEQUENCES; i++) {
+    text[i] = numbered(17, 17);
+    text[i].ids[0] = 100 + i;
+    text[i].spans = (KvSpans){.count = 1, .begin = {5}};
+    assert_int_equal(open_text(pages, &text[i], &text[i].spans), 0);
+    kv_pages_leave(pages, text[i].number);
+  }
+  for (int i = 0; i <= 2 * SEQUENCES; i++) {
+    KvSpans spans;
+    assert_int_equal(kv_pages_find(pages, text[i].ids, text[i].count, &spans), i == 0 ? 0 : 13); /* 5 as codes and two pages */
+  }
+  assert_int_equal(kv_pages_statistics(pages).evicted, 3);
+  kv_pages_free(pages);
+}
+
 static void a_prompt_is_taken_from_a_cache(void **state) {
   (void)state;
   const KvPagesSetup setup = setup_of(true, NARROW_F16, PAGES);
@@ -518,6 +541,7 @@ int main(void) {
                                      cmocka_unit_test(marks_of_rows_in_full),
                                      cmocka_unit_test(equal_pages_are_not_joined),
                                      cmocka_unit_test(the_least_recently_used_goes_first),
+                                     cmocka_unit_test(a_head_goes_with_its_pages),
                                      cmocka_unit_test(a_prompt_is_taken_from_a_cache),
                                      cmocka_unit_test(what_nobody_shares_is_truncated),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};

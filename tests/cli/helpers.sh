@@ -3,10 +3,6 @@
 #   . tests/cli/helpers.sh PROGRAM [COMMAND...]    what `expect` calls, of $BUILD/bin (build/bin): astra-infer plan, say
 # shellcheck shell=bash disable=SC2034
 set -u
-# Numbers with a point and one order of names, whatever language the caller has.
-[ -z "${LC_ALL:-}" ] || export LANG=$LC_ALL
-unset LC_ALL
-export LC_NUMERIC=C LC_COLLATE=C
 root=$PWD
 bin=$(realpath "${BUILD:-build}/bin")
 program=$bin/$1

@@ -1,9 +1,5 @@
 # Shared by the scripts beside it: programs, a temporary folder, a random checkpoint, and looking after processes. Sourced, not run.
 set -u
-# Numbers with a point and one order of names, whatever language the caller has.
-[ -z "${LC_ALL:-}" ] || export LANG=$LC_ALL
-unset LC_ALL
-export LC_NUMERIC=C LC_COLLATE=C
 build=${BUILD:-build}
 program=$(realpath "$build/bin/astra-infer")
 work=$(mktemp -d)

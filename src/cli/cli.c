@@ -84,6 +84,9 @@ Status cli_check_kernels(const char *backend) {
   TRY(kernels_check(matmul_core(), text, sizeof text));
   TRY(matmul_choose_backend(backend));
   if (text[0]) log_warning("%s", text);
+  if (matmul_backend().onednn || !matmul_core_is_picked()) return STATUS_OK;
+  kernels_check_core(matmul_core(), text, sizeof text);
+  if (text[0]) log_warning("%s", text);
   return STATUS_OK;
 }
 

@@ -114,19 +114,33 @@ static Status no_such_table(const char *wanted) {
                     wanted, accepted);
 }
 
+/* Of a name that is not in the list: SSE. */
+static VectorLevel level_of_core(const char *core) {
+  for (size_t i = 0; i < sizeof core_levels / sizeof *core_levels; i++)
+    if (strcasecmp(core, core_levels[i].core) == 0) return core_levels[i].level;
+  return VECTOR_SSE;
+}
+
 Status kernels_check(const char *blas_core, char *warning, size_t size) {
   const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
   warning[0] = '\0';
   if (own && !kernels_named(own)) return no_such_table(own);
   bool own_slow = own && kernels_named(own) != fastest();
-  VectorLevel forced = VECTOR_SSE;
-  for (size_t i = 0; core && i < sizeof core_levels / sizeof *core_levels; i++)
-    if (strcasecmp(core, core_levels[i].core) == 0) forced = core_levels[i].level;
   /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
-  bool core_slow = core && strcasecmp(core, blas_core) == 0 && forced < processor_level();
+  bool core_slow = core && strcasecmp(core, blas_core) == 0 && level_of_core(core) < processor_level();
   if (!own_slow && !core_slow) return STATUS_OK;
   snprintf(warning, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
            level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",
            core_slow ? "OPENBLAS_CORETYPE=" : "", core_slow ? core : "", own_slow && core_slow ? "them" : "it");
   return STATUS_OK;
+}
+
+void kernels_check_core(const char *blas_core, char *warning, size_t size) {
+  const VectorLevel level = processor_level();
+  warning[0] = '\0';
+  if (getenv("OPENBLAS_CORETYPE") || level < VECTOR_AVX2 || level_of_core(blas_core) >= VECTOR_AVX) return;
+  snprintf(warning, size,
+           "OpenBLAS does not know this processor and takes its kernels for %s; OPENBLAS_CORETYPE=%s in the environment is several times "
+           "as fast",
+           blas_core, level == VECTOR_AVX512 ? "SkylakeX" : "Haswell");
 }

@@ -614,6 +614,8 @@ void matmul_small(int count, const MatmulSmall *product) {
 
 const char *matmul_core(void) { return openblas_get_corename(); }
 
+bool matmul_core_is_picked(void) { return strstr(openblas_get_config(), "DYNAMIC_ARCH") != NULL; }
+
 void matmul_describe(char *text, size_t size) {
   const char *library = openblas_get_config(); /* name, version, options of its build */
   const char *version = strchr(library, ' ');

@@ -129,6 +129,7 @@ void matmul_reserve(void);
 
 /* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"), which decide its speed (what matmul_describe says). */
 const char *matmul_core(void);
+bool matmul_core_is_picked(void); /* as the program starts, of several sets of kernels: OPENBLAS_CORETYPE can name another */
 
 /* "kernels avx512, oneDNN 2.6.3, BLAS kernels Cooperlake (OpenBLAS 0.3.21)": what runs, for people. text [KERNELS_TEXT]. */
 void matmul_describe(char *text, size_t size);

@@ -903,17 +903,52 @@ static void test_description(void **state) {
   unsetenv("OPENBLAS_CORETYPE");
 }
 
+/* An OpenBLAS that is older than the processor runs without its vectors, unless the environment asked for that. */
+static void test_unknown_processor(void **state) {
+  (void)state;
+  char text[KERNELS_TEXT];
+  const bool vectors = kernels_named("avx2") != NULL;
+  unsetenv("OPENBLAS_CORETYPE");
+  kernels_check_core("Prescott", text, KERNELS_TEXT);
+  assert_int_equal(text[0] != 0, vectors);
+  if (vectors) assert_non_null(strstr(text, kernels_named("avx512") ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell"));
+  kernels_check_core("haswell", text, KERNELS_TEXT);
+  assert_string_equal(text, "");
+  setenv("OPENBLAS_CORETYPE", "Prescott", 1);
+  kernels_check_core("Prescott", text, KERNELS_TEXT);
+  assert_string_equal(text, "");
+  unsetenv("OPENBLAS_CORETYPE");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_choice),      cmocka_unit_test(test_description),   cmocka_unit_test(test_axpy_add),
-      cmocka_unit_test(test_sums),        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_gelu_tanh),
-      cmocka_unit_test(test_gelu_tails),  cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
-      cmocka_unit_test(test_softmax),     cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_products),
-      cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),       cmocka_unit_test(test_adamw),
-      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),  cmocka_unit_test(test_nearest_words),
-      cmocka_unit_test(test_words),       cmocka_unit_test(test_triangles),     cmocka_unit_test(test_swiglu),
-      cmocka_unit_test(test_rotate),      cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),
-      cmocka_unit_test(test_adamw_bytes), cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_unknown_processor),
+      cmocka_unit_test(test_choice),
+      cmocka_unit_test(test_description),
+      cmocka_unit_test(test_axpy_add),
+      cmocka_unit_test(test_sums),
+      cmocka_unit_test(test_gelu),
+      cmocka_unit_test(test_gelu_tanh),
+      cmocka_unit_test(test_gelu_tails),
+      cmocka_unit_test(test_layer_norm),
+      cmocka_unit_test(test_rms_norm),
+      cmocka_unit_test(test_softmax),
+      cmocka_unit_test(test_softmax_tiles),
+      cmocka_unit_test(test_products),
+      cmocka_unit_test(test_exponential),
+      cmocka_unit_test(test_nearest),
+      cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_moments),
+      cmocka_unit_test(test_normal_split),
+      cmocka_unit_test(test_nearest_words),
+      cmocka_unit_test(test_words),
+      cmocka_unit_test(test_triangles),
+      cmocka_unit_test(test_swiglu),
+      cmocka_unit_test(test_rotate),
+      cmocka_unit_test(test_nearer),
+      cmocka_unit_test(test_adamw_bf16),
+      cmocka_unit_test(test_adamw_bytes),
+      cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Requests are counted by a bucket for each key or address, which fills at the allowed rate and is as large as a minute's requests. There
- * are BUCKETS of them: where more clients come in a minute, the fullest, which says the least, is given to the new one. */
+ * are BUCKETS of them: where more clients come in a minute, the place of the one not seen for longest, whose requests count least, is
+ * given to the new one. */
 #include "serve/http_access.h"
 #include "base/array.h"
 #include "base/files.h"

@@ -25,12 +25,12 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 # ---- the command line
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
-expect "a line feed" 2 "${tiny[@]}" --out $'a\nb'; err "argument [0-9]* holds a line feed"
 for group in "Model and data" "ASTRA" "Training" "Evaluation and output"; do out "^$group"; done
 out "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
+expect "a line feed" 2 "${tiny[@]}" --out $'a\nb'; err "argument [0-9]* holds a line feed"
 expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 
 expect "nothing" 2; err "--model is missing"; err "vit-base, vit-small, vit-tiny, vit-cifar"; err "--help"; silent out

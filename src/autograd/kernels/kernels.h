@@ -183,9 +183,8 @@ const NativeKernels *kernels_native(void);
 Status kernels_check(const char *blas_core, char *warning, size_t size);
 
 /* What programs ask where BLAS multiplies floats (matmul_backend) and could run with other kernels (matmul_core_is_picked). An OpenBLAS
- * that does not know the processor, since it is the older of the two, picks kernels without AVX: `warning` [size] says what to set instead,
- * and is
- * "" where blas_core is none of these, or was asked for. */
+ * that is older than the processor picks kernels without AVX: `warning` [size] says what to set instead. It is "" where blas_core
+ * (matmul_core) is none of these, or was asked for. */
 void kernels_check_core(const char *blas_core, char *warning, size_t size);
 
 /* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */

@@ -31,7 +31,7 @@ typedef struct OpSizes {
   bool causal;
 } OpSizes;
 
-enum { OP_INPUTS = 3, OP_WEIGHTS = 2 };
+enum { OP_INPUTS = 3, OP_WEIGHTS = 4, PATCH = 16, PATCH_NUMBERS = 3 * PATCH * PATCH /* of a vision transformer: colour */ };
 
 /* Everything that the operations take, made once. */
 typedef struct OpBench {
@@ -39,11 +39,14 @@ typedef struct OpBench {
   Tensor input[OP_INPUTS];     /* [samples, tokens, width], with gradients */
   real *values[OP_INPUTS];     /* theirs */
   uint16_t *narrow[OP_INPUTS]; /* the same in bf16; NULL: everything is computed in float */
-  Tensor weight[OP_WEIGHTS];   /* of the operation under way: matrix and bias, or scale and shift; with gradients */
+  Tensor weight[OP_WEIGHTS];   /* of the operation under way: matrices and biases, or scale and shift; with gradients */
   real *pool;                  /* of their values and gradients; [pool_numbers] */
   int64_t pool_numbers;
   int32_t *ids, *codes, *zeros; /* [rows] tokens and their labels; [rows, groups]; [rows] labels of the loss behind an operation */
+  int32_t *order;               /* [tokens] rows of a sample in another order */
   real *cosine, *sine, *output, *moments; /* [tokens, d/2]; [rows, width]; [2 rows, width] */
+  real *pixels, *keep;                    /* [samples, 3, 16 tokens, 16]; [samples] what branches count */
+  Tensor *penalty; /* of the call under way: one number that the loss has besides what follows from the output; NULL: none */
   Codebook book;
   Navq navq;
   void *scratch;
@@ -79,17 +82,22 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   for (int i = 0; i < OP_INPUTS; i++) {
     if ((b->values[i] = bench_random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   }
-  /* A matrix with its bias, or a token table, and as many gradients. */
-  b->pool_numbers = 2 * (larger(s->outputs, s->vocabulary) * s->width + larger(s->outputs, s->width));
+  /* Two matrices with their biases, a token table, or patches with their positions, and as many gradients. */
+  const int64_t matrices = larger(2 * s->outputs, larger(s->vocabulary, PATCH_NUMBERS + s->tokens + 1));
+  b->pool_numbers = 2 * (matrices * s->width + larger(s->outputs, s->width) + s->width);
   b->pool = bench_random_numbers(b->pool_numbers, rng);
   /* As small as a model's, so that logits are of size 1: softmax of larger ones has gradients below the normal numbers, which are slow. */
   for (int64_t i = 0; b->pool != NULL && i < b->pool_numbers; i++) b->pool[i] /= (real)sqrt((double)s->width);
   b->cosine = bench_random_numbers(s->tokens * half, rng), b->sine = bench_random_numbers(s->tokens * half, rng);
   b->output = bench_random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
   b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
-  b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes);
-  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes)
+  b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes), b->order = malloc((size_t)s->tokens * sizeof *b->order);
+  b->pixels = bench_random_numbers(s->rows * PATCH_NUMBERS, rng), b->keep = calloc((size_t)samples(s), sizeof *b->keep);
+  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes || !b->order || !b->pixels ||
+      !b->keep)
     return status_no_memory(NULL, "the operations' inputs");
+  for (int64_t i = 0; i < s->tokens; i++) b->order[i] = (int32_t)(s->tokens - 1 - i);
+  for (int64_t i = 0; i < samples(s); i++) b->keep[i] = (real)(i % 2); /* every other branch is left out */
   for (int64_t i = 0; i < s->rows; i++) b->ids[i] = (int32_t)rng_below(rng, (uint64_t)s->vocabulary);
   for (int64_t i = 0; i < s->rows * s->groups; i++) b->codes[i] = (int32_t)rng_below(rng, (uint64_t)s->entries);
   return STATUS_OK;
@@ -150,36 +158,56 @@ static void bench_op_close(OpBench *bench) {
   free(bench->moments);
   free(bench->ids);
   free(bench->codes);
+  free(bench->order);
+  free(bench->pixels);
+  free(bench->keep);
   free(bench->zeros);
   free(bench->scratch);
   codebook_release(&bench->book);
   navq_release(&bench->navq);
 }
 
-/* Weight `index` with values and a gradient to add to, from the pool, as parameters have them in training. */
+/* Weight `index` with values and a gradient to add to, from the pool behind the weights before it, as parameters have them in training. */
 static Tensor *weight(OpBench *b, int index, int dims, const int64_t *shape) {
   Tensor *tensor = &b->weight[index];
   *tensor = (Tensor){.dims = dims, .needs_grad = true, .grad_filled = true};
   memcpy(tensor->shape, shape, (size_t)dims * sizeof *shape);
-  int64_t count = tensor_count(tensor), used = index == 0 ? 0 : 2 * tensor_count(&b->weight[0]);
+  int64_t count = tensor_count(tensor), used = 0;
+  for (int i = 0; i < index; i++) used += 2 * tensor_count(&b->weight[i]);
   tensor->value = b->pool + used;
   tensor->grad = b->pool + used + count;
   return tensor;
 }
 
-static Tensor *matrix(OpBench *b, int64_t rows, int64_t columns) { return weight(b, 0, 2, (const int64_t[]){rows, columns}); }
+static Tensor *matrix(OpBench *b, int index, int64_t rows, int64_t columns) {
+  return weight(b, index, 2, (const int64_t[]){rows, columns});
+}
 static Tensor *vector(OpBench *b, int index, int64_t count) { return weight(b, index, 1, &count); }
 
 /* ---------------------------------------------------------------- operations of the tape */
 
 static Tensor *apply_linear(OpBench *b) {
-  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  Tensor *w = matrix(b, 0, b->sizes.outputs, b->sizes.width);
   return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_NONE, NULL);
 }
 
 static Tensor *apply_linear_gelu(OpBench *b) {
-  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  Tensor *w = matrix(b, 0, b->sizes.outputs, b->sizes.width);
   return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_GELU, NULL);
+}
+
+/* Half as many outputs, of the second half of the inputs: work and weights are those of half a linear map. */
+static Tensor *apply_linear_columns(OpBench *b) {
+  const LinearPart all = {.count = larger(1, b->sizes.outputs / 2)};
+  Tensor *w = matrix(b, 0, all.count, 2 * b->sizes.width);
+  return op_linear_columns(b->tape, &b->input[0], w, NULL, &all, b->sizes.width, NULL);
+}
+
+static Tensor *apply_mlp(OpBench *b) {
+  const LinearPart inner = {.count = b->sizes.outputs}, outer = {.count = b->sizes.width};
+  Tensor *up = matrix(b, 0, inner.count, outer.count), *up_bias = vector(b, 1, inner.count);
+  Tensor *down = matrix(b, 2, outer.count, inner.count), *down_bias = vector(b, 3, outer.count);
+  return op_mlp(b->tape, &b->input[0], &(LinearMap){up, up_bias, &inner}, ACTIVATION_GELU, &(LinearMap){down, down_bias, &outer}, NULL);
 }
 
 static Tensor *apply_attention(OpBench *b) {
@@ -200,6 +228,14 @@ static Tensor *apply_rms_norm(OpBench *b) { return op_rms_norm(b->tape, &b->inpu
 static Tensor *apply_gelu(OpBench *b) { return op_activate(b->tape, &b->input[0], ACTIVATION_GELU); }
 static Tensor *apply_swiglu(OpBench *b) { return op_swiglu(b->tape, &b->input[0], &b->input[1]); }
 static Tensor *apply_add(OpBench *b) { return op_add(b->tape, &b->input[0], &b->input[1]); }
+static Tensor *apply_add_scaled(OpBench *b) { return op_add_scaled(b->tape, &b->input[0], &b->input[1], 0.5); }
+static Tensor *apply_scale(OpBench *b) { return op_scale(b->tape, &b->input[0], 0.5); }
+static Tensor *apply_drop_path(OpBench *b) { return op_drop_path(b->tape, &b->input[0], &b->input[1], b->keep); }
+static Tensor *apply_widen(OpBench *b) { return op_widen(b->tape, &b->input[0]); }
+static Tensor *apply_gather_rows(OpBench *b) { return op_gather_rows(b->tape, &b->input[0], b->order, b->sizes.tokens); }
+static Tensor *apply_select_rows(OpBench *b) { return op_select_rows(b->tape, &b->input[0], b->zeros); }
+static Tensor *apply_join(OpBench *b) { return op_join(b->tape, &b->input[0], &b->input[1]); }
+static Tensor *apply_mean_replicas(OpBench *b) { return op_mean_replicas(b->tape, &b->input[0], NULL); }
 
 static Tensor *apply_rope(OpBench *b) {
   int32_t *positions = tape_alloc(b->tape, (size_t)b->sizes.tokens * sizeof *positions);
@@ -213,20 +249,32 @@ static Tensor *apply_cross_entropy(OpBench *b) { return op_cross_entropy(b->tape
 static Tensor *apply_row_error(OpBench *b) { return op_row_error(b->tape, &b->input[0], b->values[1], b->sizes.tokens, b->zeros, NULL); }
 
 static Tensor *apply_vocab_loss(OpBench *b) {
-  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  Tensor *table = matrix(b, 0, b->sizes.vocabulary, b->sizes.width);
   return op_vocab_loss(b->tape, &b->input[0], table, &(VocabLoss){.labels = b->ids});
 }
 
 static Tensor *apply_token_embed(OpBench *b) {
-  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  Tensor *table = matrix(b, 0, b->sizes.vocabulary, b->sizes.width);
   return op_token_embed(b->tape, table, NULL, b->ids, NULL, samples(&b->sizes), b->sizes.tokens);
+}
+
+/* Images one patch wide; each token's row is that of a patch. */
+static Tensor *apply_patch_embed(OpBench *b) {
+  const OpSizes *s = &b->sizes;
+  Tensor pixels = {.dims = 4, .shape = {samples(s), 3, PATCH * s->tokens, PATCH}, .value = b->pixels};
+  Tensor *input = tape_alloc(b->tape, sizeof *input); /* outlives the step */
+  if (input == NULL) return NULL;
+  *input = pixels;
+  Tensor *w = weight(b, 0, 4, (const int64_t[]){s->width, 3, PATCH, PATCH}), *bias = vector(b, 1, s->width);
+  Tensor *position = weight(b, 2, 3, (const int64_t[]){1, 1 + s->tokens, s->width});
+  Tensor *class_token = weight(b, 3, 3, (const int64_t[]){1, 1, s->width});
+  return op_patch_embed(b->tape, input, w, bias, position, class_token, PATCH, b->order, s->tokens);
 }
 
 /* The noise is measured by itself. */
 static Tensor *apply_quantise(OpBench *b) {
-  Tensor *commitment;
   Quantise options = {.codebook = b->book.codewords, .groups = b->sizes.groups, .entries = b->sizes.entries, .codes = b->codes};
-  return op_quantise(b->tape, &b->input[0], &options, &commitment);
+  return op_quantise(b->tape, &b->input[0], &options, &b->penalty);
 }
 
 /* ---------------------------------------------------------------- what is none */
@@ -257,7 +305,7 @@ static void run_adamw(OpBench *b) { threads_for(b->sizes.rows * b->sizes.width, 
 /* One row times a matrix, as in decoding. */
 static void run_row(OpBench *b) {
   Tensor row = {.dims = 2, .shape = {1, b->sizes.width}, .value = b->values[0]};
-  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  Tensor *w = matrix(b, 0, b->sizes.outputs, b->sizes.width);
   tape_record(b->tape, false);
   op_linear(b->tape, &row, w, NULL, ACTIVATION_NONE, NULL);
 }
@@ -287,6 +335,19 @@ static void work_linear(const OpSizes *s, OpWork *f, OpWork *b) {
   *b = (OpWork){2 * f->flops, (2 * in + out + 3 * w) * sizeof(real)}; /* gradients of weights are added to */
 }
 
+static void work_linear_columns(const OpSizes *s, OpWork *f, OpWork *b) {
+  OpSizes half = *s;
+  half.outputs = larger(1, s->outputs / 2);
+  work_linear(&half, f, b);
+}
+
+/* Two maps; what is between them is not counted as memory, but backward computes the activation again. */
+static void work_mlp(const OpSizes *s, OpWork *f, OpWork *b) {
+  double in = numbers(s), w = 2 * (double)s->outputs * (double)s->width;
+  *f = (OpWork){4 * in * (double)s->outputs, (2 * in + w) * sizeof(real)};
+  *b = (OpWork){2 * f->flops, (3 * in + 3 * w) * sizeof(real)};
+}
+
 /* Forward q k^T and p v; backward the scores again, and four products: those that the gradients need. */
 static void work_attention(const OpSizes *s, OpWork *f, OpWork *b) {
   double product = 2 * numbers(s) * (double)s->tokens * (s->causal ? 0.5 : 1);
@@ -299,8 +360,12 @@ static void work_norm(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2,
 static void work_swiglu(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 5, f, b); }
 static void work_add(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 2, f, b); }
 static void work_rope(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 2, f, b); }
-static void work_quantise(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 4, 2, f, b); }
+static void work_quantise(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 4, 3, f, b); }
 static void work_one_pass(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 1, 0, f, b); }
+static void work_scale(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 1, f, b); } /* the gradient in place */
+static void work_three_passes(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 3, f, b); }
+static void work_join(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 4, 4, f, b); }
+static void work_mean(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 1, 1, f, b); }
 static void work_two_passes(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 0, f, b); }
 static void work_adamw(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 7, 0, f, b); }
 
@@ -309,6 +374,18 @@ static void work_vocab_loss(const OpSizes *s, OpWork *f, OpWork *b) {
   double table = (double)s->vocabulary * (double)s->width;
   *f = (OpWork){6 * numbers(s) * (double)s->vocabulary, (2 * numbers(s) + 2 * table) * sizeof(real)};
   *b = (OpWork){0, 3 * table * sizeof(real)};
+}
+
+/* A row of each sample is read and written; backward fills the gradient of all rows. */
+static void work_select(const OpSizes *s, OpWork *f, OpWork *b) {
+  set_passes(s, 0, 1, f, b);
+  f->bytes = 2 * (double)samples(s) * (double)s->width * sizeof(real);
+}
+
+static void work_patch_embed(const OpSizes *s, OpWork *f, OpWork *b) { /* pixels have no gradient */
+  double in = (double)s->rows * PATCH_NUMBERS, w = (double)(PATCH_NUMBERS + s->tokens) * (double)s->width;
+  *f = (OpWork){2 * in * (double)s->width, (in + numbers(s) + w) * sizeof(real)};
+  *b = (OpWork){f->flops, (in + numbers(s) + 2 * w) * sizeof(real)};
 }
 
 static void work_nearest(const OpSizes *s, OpWork *f, OpWork *b) {
@@ -335,7 +412,9 @@ static void work_decode_attention(const OpSizes *s, OpWork *f, OpWork *b) {
 
 const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = true, .work = work_linear},
                            {.name = "linear-gelu", .apply = apply_linear_gelu, .narrow = true, .work = work_linear},
+                           {.name = "linear-columns", .apply = apply_linear_columns, .narrow = true, .work = work_linear_columns},
                            {.name = "linear-row", .run = run_row, .work = work_row},
+                           {.name = "mlp", .apply = apply_mlp, .narrow = true, .work = work_mlp},
                            {.name = "attention", .apply = apply_attention, .narrow = true, .work = work_attention},
                            {.name = "decode-attention", .run = run_decode_attention, .work = work_decode_attention},
                            {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
@@ -344,11 +423,20 @@ const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = t
                            {.name = "swiglu", .apply = apply_swiglu, .narrow = true, .work = work_swiglu},
                            {.name = "rope", .apply = apply_rope, .narrow = true, .work = work_rope},
                            {.name = "add", .apply = apply_add, .work = work_add},
+                           {.name = "add-scaled", .apply = apply_add_scaled, .work = work_add},
+                           {.name = "scale", .apply = apply_scale, .work = work_scale},
+                           {.name = "drop-path", .apply = apply_drop_path, .work = work_three_passes},
+                           {.name = "widen", .apply = apply_widen, .narrow = true, .work = work_three_passes},
+                           {.name = "gather-rows", .apply = apply_gather_rows, .narrow = true, .work = work_rope},
+                           {.name = "select-rows", .apply = apply_select_rows, .narrow = true, .work = work_select},
+                           {.name = "join", .apply = apply_join, .work = work_join},
+                           {.name = "mean-replicas", .apply = apply_mean_replicas, .work = work_mean},
                            {.name = "softmax", .run = run_softmax, .work = work_two_passes},
                            {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
                            {.name = "row-error", .apply = apply_row_error, .is_loss = true, .work = work_norm},
                            {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
                            {.name = "token-embed", .apply = apply_token_embed, .work = work_norm},
+                           {.name = "patch-embed", .apply = apply_patch_embed, .work = work_patch_embed},
                            {.name = "nearest", .run = run_nearest, .work = work_nearest},
                            {.name = "lookup", .run = run_lookup, .work = work_one_pass},
                            {.name = "noise", .run = run_noise, .work = work_noise},
@@ -394,20 +482,29 @@ static bool in_bf16(const OpCommand *command) {
 
 /* ---------------------------------------------------------------- measuring */
 
+/* A part of the loss that is put behind an operation, not of the operation itself. */
+static bool is_behind(const OpBench *bench, const OpCase *which, const char *part) {
+  if (which->is_loss) return false;
+  if (strcmp(part, "widen") == 0) return which->apply != apply_widen;
+  return strcmp(part, "cross_entropy") == 0 || (strcmp(part, "add") == 0 && bench->penalty);
+}
+
 static Status call_on_tape(OpBench *bench, const OpCase *which, double seconds[]) {
   BenchProfile profile = {.parts = 0};
   bench_op_prepare(bench, which);
+  bench->penalty = NULL;
   tape_record(bench->tape, true);
   bench_profile_watch(&profile, bench->tape);
   Tensor *output = which->apply(bench);
   Tensor *loss = output;
   if (output && !which->is_loss) /* one number behind it, so that a gradient flows into it */
     loss = op_cross_entropy(bench->tape, op_widen(bench->tape, output), &(CrossEntropy){.labels = bench->zeros});
+  if (loss && bench->penalty) loss = op_add_scaled(bench->tape, loss, bench->penalty, 0.5);
   Status status = loss ? tape_backward(bench->tape, loss) : tape_status(bench->tape);
   bench_profile_watch(NULL, bench->tape);
   seconds[TAPE_FORWARD] = seconds[TAPE_BACKWARD] = 0;
-  for (const BenchPart *part = profile.part; part < profile.part + profile.parts; part++) /* without the loss that was put behind it */
-    if (part->phase <= TAPE_BACKWARD && (which->is_loss || strcmp(part->name, "cross_entropy") != 0)) seconds[part->phase] += part->seconds;
+  for (const BenchPart *part = profile.part; part < profile.part + profile.parts; part++)
+    if (part->phase <= TAPE_BACKWARD && !is_behind(bench, which, part->name)) seconds[part->phase] += part->seconds;
   return status;
 }
 
@@ -445,6 +542,10 @@ static void report_case(OpRun *run, const OpCase *which) {
   static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward"};
   OpFigures figures[TAPE_BACKWARD + 1] = {0};
   which->work(&run->command->sizes, &figures[TAPE_FORWARD].work, &figures[TAPE_BACKWARD].work);
+  if (which->apply == apply_widen && !in_bf16(run->command)) { /* numbers in full width are passed on as they are */
+    if (!run->list) printf("  %-18s nothing to do in fp32\n", which->name);
+    return;
+  }
   PeakNumbers numbers = which->narrow && in_bf16(run->command) ? PEAK_BF16 : PEAK_F32;
   for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++) {
     OpFigures *f = &figures[phase];

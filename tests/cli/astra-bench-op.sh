@@ -16,7 +16,8 @@ expect "groups that do not divide" 1 "${tiny[@]}" --groups 5; err "5"; err "16"
 
 expect "all of them" 0 "${tiny[@]}"; silent err
 out "^machine: 2 threads"; out "^memory:  read"; out "^sizes:   24 rows of 16, 32 outputs"
-for op in linear linear-gelu attention layer-norm rms-norm gelu swiglu rope add cross-entropy row-error vocab-loss token-embed quantise; do
+for op in linear linear-gelu linear-columns mlp attention layer-norm rms-norm gelu swiglu rope add add-scaled scale drop-path gather-rows select-rows join \
+  mean-replicas cross-entropy row-error vocab-loss token-embed patch-embed quantise; do
   out "^  $op  *forward  *[0-9]"; out "^  $op  *backward  *[0-9]"
 done
 for op in linear-row decode-attention softmax nearest lookup noise adamw; do
@@ -24,14 +25,20 @@ for op in linear-row decode-attention softmax nearest lookup noise adamw; do
   ! grep -q "^  $op  *backward" "$work/out" || report "a backward pass of $op"
 done
 
+out "^  widen  *nothing to do in fp32"
+
 expect "two of them as JSON" 0 "${tiny[@]}" --op linear,attention --causal --json; silent err
 field '.schema == 1 and .causal and (.operations | map(.name + " " + .phase)) == ["linear forward", "linear backward", "attention forward", "attention backward"]'
 field '.operations[0] | .milliseconds > 0 and (.gflop_per_second * .milliseconds / (2 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
 field '.operations[1] | (.gflop_per_second * .milliseconds / (4 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
 
+expect "two linear maps are as much work as twice one of theirs" 0 "${tiny[@]}" --op mlp --json; silent err
+field '.operations[0] | (.gflop_per_second * .milliseconds / (4 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
+expect "sizes of one" 0 --rows 1 --width 2 --outputs 1 --tokens 1 --heads 1 --entries 2 --groups 1 --vocabulary 2 --repeats 1; silent err
+
 expect "in bf16" 0 "${tiny[@]}" --precision bf16 --json; silent err
-field '[.operations[] | select(.numbers == "bf16") | .name] | unique == ["attention", "gelu", "linear", "linear-gelu", "rope", "swiglu"]'
-field '.operations | length == 35'
+field '[.operations[] | select(.numbers == "bf16") | .name] | unique == ["attention", "gather-rows", "gelu", "linear", "linear-columns", "linear-gelu", "mlp", "rope", "select-rows", "swiglu", "widen"]'
+field '.operations | length == 57'
 
 [ $failed = 0 ] && echo "astra-bench op: every operation, forward and backward"
 exit $failed

@@ -220,6 +220,13 @@ $(BUILD)/tests/fuzz/replay_%: $(TEST_OBJECTS)/float/fuzz/fuzz_%.o $(TEST_OBJECTS
 $(BUILD)/tests/bench/%: $(TEST_OBJECTS)/float/bench/%.o $(call libraries,$(uses_cli),float)
 	$(call link_test)
 
+# Preloaded by tests/cli/no_memory.sh, which is skipped where there is none: sanitizers have an allocator of their own.
+FAILING_ALLOCATOR := $(BUILD)/tests/cli/fail_allocations.so
+$(FAILING_ALLOCATOR): tests/cli/fail_allocations.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -fPIC -shared $< -o $@
+
 # Allocations are counted in float only: on some CPUs OpenBLAS's small dgemm takes its scratch from malloc.
 DOUBLE_FOLDERS := autograd vq nn train
 UNIT_TESTS := $(foreach folder,$(FOLDERS) cli,$(patsubst tests/unit/%.c,%,$(wildcard tests/unit/$(folder)/test_*.c)) \
@@ -237,6 +244,7 @@ CHOSEN_SCRIPTS = $(call chosen,$(SCRIPTS))
 # Scripts run the programs, the golden check and what makes checkpoints; infer's tests start processes of the real program.
 CHOSEN_NEEDS = $(if $(filter tests/%,$(CHOSEN_SCRIPTS))$(filter $(BUILD)/tests/infer/% $(BUILD)/tests/cli/%,$(CHOSEN_PROGRAMS)),$(PROGRAMS)) \
   $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder callers delay requests gguf) $(addprefix $(BUILD)/tests/serve/make_,clients crowd) $(BUILD)/tests/bench/plot_losses) \
+  $(if $(SANITIZE),,$(if $(filter tests/cli/no_memory.sh,$(CHOSEN_SCRIPTS)),$(FAILING_ALLOCATOR))) \
   $(if $(filter tests/golden/%,$(CHOSEN_SCRIPTS))$(call chosen,$(GOLDEN)),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
 
 ## check: the quick tests, in about a minute: units, replayed fuzz seeds, includes; T=name as with test

@@ -85,6 +85,12 @@ char *printable_excerpt(const char *text, size_t bytes, size_t max) {
   return shown;
 }
 
+bool printable_is(const char *text, size_t bytes) {
+  size_t at = 0, size = 1;
+  while (at < bytes && (size = printable_size(text + at, bytes - at)) > 0) at += size;
+  return size > 0;
+}
+
 bool printable_blank(char *text, size_t bytes) {
   bool any = false;
   for (size_t at = 0, size; at < bytes; at += size) {

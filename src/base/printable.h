@@ -22,6 +22,9 @@ const char *printable(const char *text);
  * is U+FFFD. A fresh string (caller frees); NULL when out of memory. */
 char *printable_excerpt(const char *text, size_t bytes, size_t max);
 
+/* Whether text [bytes] is UTF-8 without any of these characters. */
+bool printable_is(const char *text, size_t bytes);
+
 /* In place, of text [bytes]: what would be a space there, and each byte that belongs to no character, becomes spaces. False: there was
  * nothing of the kind. */
 bool printable_blank(char *text, size_t bytes);

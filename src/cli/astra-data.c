@@ -537,8 +537,11 @@ static Status verify_all(Verify *verify, const char *path) {
 }
 
 static Status verify_named(Verify *verify) {
-  char *found = files_exists(verify->path) ? strdup(verify->path) : NULL;
-  if (!found) TRY(data_paths_find("checkpoints", verify->path, NULL, &found));
+  char *found;
+  if (!files_exists(verify->path))
+    TRY(data_paths_find("checkpoints", verify->path, NULL, &found));
+  else if ((found = strdup(verify->path)) == NULL)
+    return status_no_memory(NULL, "verifying a checkpoint");
   verify->files = json_array();
   Status status = verify->files ? verify_all(verify, found) : status_no_memory(NULL, "verifying a checkpoint");
   if (status == STATUS_OK && verify->json)

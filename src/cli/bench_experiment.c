@@ -31,12 +31,7 @@ bool experiment_is_name(const char *name, size_t length) {
 static bool is_name(const char *name) { return experiment_is_name(name, strlen(name)); }
 
 /* Whether it holds nothing that a terminal obeys: it is printed as it is. */
-static bool is_printable(const char *text) {
-  char *blanked = strdup(text);
-  bool fine = blanked && !printable_blank(blanked, strlen(blanked));
-  free(blanked);
-  return fine;
-}
+static bool is_printable(const char *text) { return printable_is(text, strlen(text)); }
 
 int experiment_find_row(const Experiment *e, const char *name) {
   for (int i = 0; i < e->count; i++)

@@ -27,6 +27,7 @@ typedef struct Session {
   bool failed;
   bool decoded; /* a step of decoding since the last request */
   bool threads_run;
+  bool welcomed;        /* WELCOME has been sent: from now on failures are reported to the leader */
   uint8_t *setup_bytes; /* [setup_message_max] */
   size_t setup_size;
   bool probed;              /* a PROBE waits for its answer; the next one is held back until then */
@@ -368,6 +369,7 @@ static Status run(Session *s) {
   snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
   hello_welcome(byte_cursor_to(s->welcome + WIRE_HEADER), &welcome);
   TRY(send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}));
+  s->welcomed = true;
   while (!s->over) {
     Status status = serve(s);
     if (!s->over) TRY(status); /* after BYE the leader may hang up */
@@ -385,12 +387,15 @@ int session_run(const SessionPlace *place) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != place->parent) _exit(1); /* the parent died before the line above took effect */
   Session *s = calloc(1, sizeof *s);
-  if (!s) return 1;
+  if (!s) {
+    log_warning("session pid %d: no memory", (int)getpid());
+    return 1;
+  }
   s->place = place;
   s->weights = *place->weights;
   weights_guard(place->weights);
   Status status = run(s);
-  if (status != STATUS_OK && !place->together)
+  if (status != STATUS_OK && !(place->together && s->welcomed)) /* later ones are the leader's to tell */
     log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
   /* That the leader is gone is no failure of this process. */
   bool failed = status != STATUS_OK && connection_is_open(s->control);

@@ -86,10 +86,8 @@ Status hello_welcome(ByteCursor c, Welcome *welcome) {
   byte_cursor_bytes(&c, w.name, WELCOME_NAME);
   if (!c.parses) return STATUS_OK;
   /* Printable text, then zeroes. */
-  char shown[WELCOME_NAME];
   length = strnlen(w.name, WELCOME_NAME);
-  memcpy(shown, w.name, sizeof shown);
-  bool text = length < WELCOME_NAME && !printable_blank(shown, length) && byte_cursor_is_zero(c.at - WELCOME_NAME + length, c.at);
+  bool text = length < WELCOME_NAME && printable_is(w.name, length) && byte_cursor_is_zero(c.at - WELCOME_NAME + length, c.at);
   if (!text) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
   *welcome = w;
   return STATUS_OK;

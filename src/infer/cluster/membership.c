@@ -64,7 +64,9 @@ static void run_child(Membership *membership, int m, int control, int passed, pi
     connection_close(&membership->devices[i].connection);
     close_passed(&membership->devices[i]);
   }
-  _exit(connection_plain(&place.control, control) == STATUS_OK ? session_run(&place) : 1);
+  if (connection_plain(&place.control, control) == STATUS_OK) _exit(session_run(&place));
+  log_warning("node %d: %s", m, status_message()); /* nobody else can say it */
+  _exit(1);
 }
 
 static Status fork_one(Membership *membership, int m, pid_t parent) {

@@ -64,9 +64,12 @@ static void bytes_that_are_no_character_are_marked(void **state) {
 static void what_is_no_text_becomes_blank(void **state) {
   (void)state;
   char text[] = "a\x1b[2J\x7f\xc2\x9b\x9b\xe2\x82\xac\xe2\x82";
+  assert_false(printable_is(text, sizeof text - 1));
   assert_true(printable_blank(text, sizeof text - 1));
   assert_string_equal(text, "a [2J    \xe2\x82\xac  ");
   assert_false(printable_blank(text, sizeof text - 1));
+  assert_true(printable_is(text, sizeof text - 1));
+  assert_false(printable_is(text, 11));
   assert_true(printable_blank(text, 11)); /* which ends within a character */
 }
 

@@ -239,6 +239,10 @@ typedef struct PlanReport {
   double calibrated; /* seconds of one device that computation was scaled to; 0: as measured */
 } PlanReport;
 
+static bool takes_tokens(const ModelConfig *config, int64_t tokens) {
+  return config_is_decoder(config) ? tokens <= config_tokens(config) : tokens == config_tokens(config);
+}
+
 static const char *notes_of(const PlanRow *row, char *text, size_t room) {
   const char *doubts = row->loss_not_modelled                          ? "loss not modelled: it would delay streams"
                        : row->other_groups                             ? "needs training"
@@ -319,6 +323,10 @@ static void plan_report_text(const PlanReport *report) {
   }
   printf("\nsending the input to the devices is %s the prediction; embedding and head are left out\n",
          report->setup->with_input ? "part of" : "not part of");
+  if (!report->setup->untrained && !takes_tokens(report->setup->config, report->setup->tokens))
+    printf("%s takes %s%lld tokens: these are predictions for a model like it that takes %lld\n", printable(report->model),
+           config_is_decoder(report->setup->config) ? "at most " : "", (long long)config_tokens(report->setup->config),
+           (long long)report->setup->tokens);
   printf("%s\n", report->plan->decision);
 }
 

@@ -41,6 +41,8 @@ expect "a slow link" 0 --checkpoint model --links 1gbit,1gbit,200kbit --nodes 3 
 json '"tokens":\[[0-9]+,[0-9]+,([1-7]?[0-9]|8[0-5])\]'; json '"link_model":"switch"'; json '"links":\[\{"to_bits_per_second":(1e9|1000000000)' # less than an even share behind the slow link
 expect "links in the table" 0 --checkpoint model --links 1mbit,50mbit --strategies astra,single; out "^network: switch, links of their own: 50, 1 Mbit/s, latency 0 ms"
 expect "as many tokens each" 0 --checkpoint model --speeds 3,1 --even --strategies astra --json; json '"tokens":\[128,128\]'
+expect "more tokens than the model takes" 0 --checkpoint model --nodes 2 --tokens 512; out "^model: .* 512 tokens"; out "takes 256 tokens: these are predictions for a model like it that takes 512"
+expect "as many as it takes" 0 --checkpoint model --nodes 2 --tokens 256; ! grep -q "a model like it" out || report "says that 256 tokens are not its own"
 expect "loss" 0 --checkpoint model --nodes 2 --loss 5% --reliability retransmit --latency 1ms; out "loss 5%"
 out "^sp .*loss not modelled"; out "^tp .*loss not modelled"
 grep -q "^astra.*loss not modelled" out && report "codes go in datagrams, whose loss is modelled"

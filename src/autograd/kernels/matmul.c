@@ -203,20 +203,24 @@ typedef struct Scratch {
 
 static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
 static pthread_key_t scratch_key;
+static bool keyed;
 
-static void make_scratch_key(void) {
-  if (pthread_key_create(&scratch_key, free) != 0) abort();
-}
+static void make_scratch_key(void) { keyed = pthread_key_create(&scratch_key, free) == 0; }
 
+/* NULL: there is no memory for it. */
 static Scratch *scratch_of_thread(void) {
   pthread_once(&scratch_once, make_scratch_key);
-  Scratch *scratch = pthread_getspecific(scratch_key);
-  if (scratch != NULL) return scratch;
+  Scratch *scratch = keyed ? pthread_getspecific(scratch_key) : NULL;
+  if (scratch != NULL || !keyed) return scratch;
   scratch = malloc(sizeof *scratch);
-  if (scratch == NULL) abort(); /* 1.25 MiB, once per thread: nothing can be done without it */
-  pthread_setspecific(scratch_key, scratch);
-  return scratch;
+  if (scratch == NULL || pthread_setspecific(scratch_key, scratch) == 0) return scratch;
+  free(scratch);
+  return NULL;
 }
+
+/* Threads without scratch of their own take turns with this one: products cannot fail. */
+static Scratch spare_scratch;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Rows [row, row + rows), columns [column, column + columns) of op(matrix), as stored. */
 static void widen_panel(bool transposed, const uint16_t *matrix, int64_t stride, int64_t row, int64_t rows, int64_t column, int64_t columns,
@@ -263,9 +267,11 @@ static void run(const Product *p) {
     return;
   }
   if (run_in_onednn(p)) return;
-  Scratch *scratch = scratch_of_thread();
+  Scratch *own = scratch_of_thread();
+  if (!own) pthread_mutex_lock(&spare_lock);
   for (int64_t row = 0; row < p->m; row += TILE_M)
-    for (int64_t column = 0; column < p->n; column += TILE_N) run_tile(p, row, column, scratch);
+    for (int64_t column = 0; column < p->n; column += TILE_N) run_tile(p, row, column, own ? own : &spare_scratch);
+  if (!own) pthread_mutex_unlock(&spare_lock);
 }
 
 static void run_rows(void *context, int64_t begin, int64_t end, int thread) {

@@ -38,7 +38,7 @@ without() {
       0) ;;
       1)
         ((++refused))
-        grep -E -i -q 'memory|address space' err || report "the message does not say that memory is lacking"
+        grep -E -i -q 'no memory|out of memory|cannot allocate memory|no address space' err || report "the message does not say that memory is lacking"
         ;;
       *) report "exit code $got" ;;
     esac

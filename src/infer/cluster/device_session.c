@@ -388,7 +388,7 @@ int session_run(const SessionPlace *place) {
   if (getppid() != place->parent) _exit(1); /* the parent died before the line above took effect */
   Session *s = calloc(1, sizeof *s);
   if (!s) {
-    log_warning("session pid %d: no memory", (int)getpid());
+    log_warning("session pid %d: no memory for a session", (int)getpid());
     return 1;
   }
   s->place = place;

@@ -45,7 +45,7 @@ typedef struct OpBench {
   int32_t *ids, *codes, *zeros; /* [rows] tokens and their labels; [rows, groups]; [rows] labels of the loss behind an operation */
   int32_t *order;               /* [tokens] rows of a sample in another order */
   real *cosine, *sine, *output, *moments; /* [tokens, d/2]; [rows, width]; [2 rows, width] */
-  real *pixels, *keep;                    /* [samples, 3, 16 tokens, 16]; [samples] what branches count */
+  real *pixels, *keep;                    /* [samples, 3, 16 tokens, 16], NULL until asked for; [samples] what branches count */
   Tensor *penalty; /* of the call under way: one number that the loss has besides what follows from the output; NULL: none */
   Codebook book;
   Navq navq;
@@ -92,9 +92,8 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   b->output = bench_random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
   b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
   b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes), b->order = malloc((size_t)s->tokens * sizeof *b->order);
-  b->pixels = bench_random_numbers(s->rows * PATCH_NUMBERS, rng), b->keep = calloc((size_t)samples(s), sizeof *b->keep);
-  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes || !b->order || !b->pixels ||
-      !b->keep)
+  b->keep = calloc((size_t)samples(s), sizeof *b->keep);
+  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes || !b->order || !b->keep)
     return status_no_memory(NULL, "the operations' inputs");
   for (int64_t i = 0; i < s->tokens; i++) b->order[i] = (int32_t)(s->tokens - 1 - i);
   for (int64_t i = 0; i < samples(s); i++) b->keep[i] = (real)(i % 2); /* every other branch is left out */
@@ -261,9 +260,13 @@ static Tensor *apply_token_embed(OpBench *b) {
 /* Images one patch wide; each token's row is that of a patch. */
 static Tensor *apply_patch_embed(OpBench *b) {
   const OpSizes *s = &b->sizes;
+  Rng rng;
+  rng_init(&rng, 1, 0);
+  if (b->pixels == NULL) b->pixels = bench_random_numbers(s->rows * PATCH_NUMBERS, &rng); /* too many to be made for other operations */
+  if (b->pixels == NULL) tape_fail(b->tape, STATUS_NO_MEMORY, "no memory for images of %lld patches", (long long)s->rows);
   Tensor pixels = {.dims = 4, .shape = {samples(s), 3, PATCH * s->tokens, PATCH}, .value = b->pixels};
   Tensor *input = tape_alloc(b->tape, sizeof *input); /* outlives the step */
-  if (input == NULL) return NULL;
+  if (input == NULL || b->pixels == NULL) return NULL;
   *input = pixels;
   Tensor *w = weight(b, 0, 4, (const int64_t[]){s->width, 3, PATCH, PATCH}), *bias = vector(b, 1, s->width);
   Tensor *position = weight(b, 2, 3, (const int64_t[]){1, 1 + s->tokens, s->width});

@@ -359,6 +359,8 @@ size_t dataset_mapped(const Dataset *set) { return set->mapped; }
 char *const *dataset_labels(const Dataset *set) { return set->labels; }
 const char *dataset_describe(const Dataset *set) { return set->description; }
 
+bool dataset_is_grouped(const Dataset *set) { return set->grouped; }
+
 bool dataset_fixed_size(const Dataset *set, int *width, int *height) {
   if (!set->fixed_size) return false;
   *width = set->width;

@@ -62,8 +62,9 @@ Status dataset_check_name(const char *name, const char *data_dir);
 
 int64_t dataset_count(const Dataset *set);
 int64_t dataset_classes(const Dataset *set);
-size_t dataset_mapped(const Dataset *set);                            /* bytes of mapped files: a data set that is read in place */
-char *const *dataset_labels(const Dataset *set);                      /* [classes] */
+size_t dataset_mapped(const Dataset *set);       /* bytes of mapped files: a data set that is read in place */
+char *const *dataset_labels(const Dataset *set); /* [classes] */
+bool dataset_is_grouped(const Dataset *set);     /* records of a class may stand together: folders and lists of files */
 bool dataset_fixed_size(const Dataset *set, int *width, int *height); /* true when all images have one size */
 const char *dataset_describe(const Dataset *set);                     /* "CIFAR-100 train, 50000 images of 32x32, 100 classes, from PATH" */
 void dataset_mean_std(const Dataset *set, double mean[3], double std[3]); /* CIFAR: the published ones; others: 0.5 each (as ViT) */

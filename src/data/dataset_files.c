@@ -79,6 +79,7 @@ static Status attach_files(Dataset *set, ImageList *list) {
   *list = (ImageList){0};
   set->state = kept;
   set->count = kept->count;
+  set->grouped = true;
   set->read = read_file;
   set->label = label_of;
   set->close = close_list;
@@ -431,6 +432,27 @@ static void release_manifest(Manifest *manifest) {
   *manifest = (Manifest){0};
 }
 
+static DatasetPart part_of(const Manifest *manifest, int64_t row) {
+  const int split = manifest->rows[row].split;
+  return split == MANIFEST_NO_SPLIT ? dataset_files_part(row) : (DatasetPart)split;
+}
+
+/* Rows in which classes take turns may give all of a class to the test part, every fifth row: training would never see it. */
+static Status check_learnt(const Manifest *manifest, const char *file) {
+  bool *learnt = calloc((size_t)manifest->class_count, sizeof *learnt);
+  if (!learnt) return status_no_memory(file, "the manifest");
+  for (int64_t i = 0; i < manifest->count; i++)
+    if (part_of(manifest, i) == DATASET_TRAIN) learnt[class_of(manifest, manifest->rows[i].label)] = true;
+  int64_t at = 0;
+  while (at < manifest->class_count && learnt[at]) at++;
+  free(learnt);
+  if (at == manifest->class_count) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: no image of the class \"%.40s\" is left to learn from%s", file, manifest->classes[at],
+                    manifest->rows[0].split != MANIFEST_NO_SPLIT
+                        ? ": all of its rows are of the test part"
+                        : ", as every fifth row is for the test part: shuffle the rows, or divide them in a third column, split");
+}
+
 static Status take(Dataset *set, const Manifest *manifest, const char *file, DatasetPart part) {
   const char *slash = strrchr(file, '/');
   char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
@@ -438,8 +460,7 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
   Status status = folder ? STATUS_OK : status_no_memory(file, "the manifest");
   for (int64_t i = 0; status == STATUS_OK && i < manifest->count; i++) {
     const ManifestRow *row = &manifest->rows[i];
-    DatasetPart own = row->split == MANIFEST_NO_SPLIT ? dataset_files_part(i) : (DatasetPart)row->split;
-    if (own != part) continue;
+    if (part_of(manifest, i) != part) continue;
     status = add_file(&list, files_join(folder, row->path), class_of(manifest, row->label));
   }
   free(folder);
@@ -452,6 +473,7 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
   if (status == STATUS_OK) set->classes = manifest->class_count;
   for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++)
     if (!(set->labels[i] = strdup(manifest->classes[i]))) status = status_no_memory(file, "the manifest");
+  if (status == STATUS_OK && part == DATASET_TRAIN) status = check_learnt(manifest, file);
   if (status == STATUS_OK) status = attach_files(set, &list);
   release_files(&list);
   return status;

@@ -15,6 +15,7 @@ DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count);
 struct Dataset {
   int64_t count, classes;
   char **labels; /* [classes], owned */
+  bool grouped;  /* dataset_is_grouped */
   bool fixed_size;
   int width, height; /* with fixed_size */
   char *description; /* owned */

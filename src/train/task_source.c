@@ -75,6 +75,15 @@ static Status configure_images(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* The first --eval-samples of a folder are those of its first classes: it is gone through in another order, which is the same for every
+ * seed, so that figures can be compared. */
+static void scatter_tested(const TrainOptions *options, Images *images) {
+  LoaderOptions *tested = &images->loading[TASK_TEST];
+  const Dataset *set = images->set[TASK_TEST];
+  tested->shuffle = options->eval_samples > 0 && options->eval_samples < dataset_count(set) && dataset_is_grouped(set);
+  if (tested->shuffle) tested->seed = 0;
+}
+
 static Status start_images(Session *session) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
@@ -87,6 +96,7 @@ static Status start_images(Session *session) {
   memcpy(loading.mean, config->image_mean, sizeof loading.mean);
   memcpy(loading.std, config->image_std, sizeof loading.std);
   images->loading[TASK_TEST] = images->loading[TASK_TRAIN] = loading;
+  scatter_tested(options, images);
   LoaderOptions *learning = &images->loading[TASK_TRAIN];
   learning->shuffle = true;
   if (session->use == SESSION_TRAIN || session->use == SESSION_PLAN) { /* whose first batch is shown */
@@ -628,12 +638,10 @@ static Status seek_labels(Session *session, TaskPart part, int64_t epoch, int64_
   return text_loader_seek(loader, epoch, step);
 }
 
-/* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; fixed counts of tokens are for these as
- * well, in training, while an evaluation shares each text out evenly; and each device needs a token. */
-static int64_t width_of(const Session *session, TaskPart part, const TextBatch *batch) {
-  bool fixed = part == TASK_TRAIN && session->options.map == COUNTS_FIXED;
+/* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; and each device needs a token. */
+static int64_t width_of(const Session *session, const TextBatch *batch) {
   int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
-  if (tape_planning(session->tape) || fixed) return session->tokens;
+  if (tape_planning(session->tape)) return session->tokens;
   return batch->longest > width ? batch->longest : width;
 }
 
@@ -641,7 +649,7 @@ static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = session->source;
   TextBatch given;
   text_loader_next(texts->loader[part], &given);
-  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, part, &given), both = from < to ? from : to;
+  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, &given), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
   memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
   for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);

@@ -444,6 +444,7 @@ struct LabelledText {
   char **names;    /* [classes], owned */
   char **keys;     /* [classes], owned: the label as in the file */
   int64_t classes;
+  bool grouped; /* text_labels_are_grouped */
   char *description;
 };
 
@@ -465,6 +466,7 @@ bool text_labels_knows(const char *name) { return text_label_name_knows(name); }
 int64_t text_labels_count(const LabelledText *set) { return set->table.count; }
 int64_t text_labels_classes(const LabelledText *set) { return set->classes; }
 char *const *text_labels_names(const LabelledText *set) { return set->names; }
+bool text_labels_are_grouped(const LabelledText *set) { return set->grouped; }
 const char *text_labels_describe(const LabelledText *set) { return set->description; }
 
 const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *label) {
@@ -569,21 +571,40 @@ static Status read_names(LabelledText *set, const char *path) {
   return status_set(STATUS_BAD_FILE, "%s: %lld class names; the set has %lld classes", path, (long long)lines, (long long)set->classes);
 }
 
-/* Numbers of the labels, whose classes are sorted. */
+/* Number of the label that a row has, among the classes, which are sorted; -1: none of them. */
+static int32_t class_of(const LabelledText *set, const TextRow *row) {
+  char **found = bsearch(&row->label, set->keys, (size_t)set->classes, sizeof *set->keys, dataset_label_order(set->keys, set->classes));
+  return found ? (int32_t)(found - set->keys) : -1;
+}
+
 static Status number_labels(LabelledText *set, const char *file) {
   if (set->table.count > INT32_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d rows", file, INT32_MAX);
   set->labels = malloc((size_t)set->table.count * sizeof *set->labels + 1);
   if (!set->labels) return status_no_memory(NULL, "labelled texts");
-  DatasetLabelOrder *order = dataset_label_order(set->keys, set->classes);
   for (int64_t i = 0; i < set->table.count; i++) {
     const TextRow *row = &set->table.rows[i];
-    char **found = bsearch(&row->label, set->keys, (size_t)set->classes, sizeof *set->keys, order);
-    if (!found)
+    if ((set->labels[i] = class_of(set, row)) < 0)
       return status_set(STATUS_BAD_FILE, "%s, line %lld: label \"%.40s\"; the classes are %lld, from \"%.40s\" to \"%.40s\"", file,
                         (long long)row->line, row->label, (long long)set->classes, set->keys[0], set->keys[set->classes - 1]);
-    set->labels[i] = (int32_t)(found - set->keys);
   }
   return STATUS_OK;
+}
+
+/* Rows in which classes take turns may give all of a class to the test part, every fifth row: training would never see it. */
+static Status check_learnt(const LabelledText *set, const char *file) {
+  bool *learnt = calloc((size_t)set->classes, sizeof *learnt);
+  if (!learnt) return status_no_memory(NULL, "labelled texts");
+  for (int64_t i = 0; i < set->table.count; i++)
+    if (dataset_files_part(i) == DATASET_TRAIN) learnt[class_of(set, &set->table.rows[i])] = true;
+  int64_t at = 0;
+  while (at < set->classes && learnt[at]) at++;
+  free(learnt);
+  if (at == set->classes) return STATUS_OK;
+  return status_set(
+      STATUS_BAD_FILE,
+      "%s: no text of the class \"%.40s\" is left to learn from, as every fifth row is for the test part: shuffle the rows, or "
+      "name a file of test rows with test=FILE",
+      file, set->keys[at]);
 }
 
 static Status describe(LabelledText *set, const char *title, DatasetPart part, const char *file, const char *remark) {
@@ -601,6 +622,7 @@ static Status describe(LabelledText *set, const char *title, DatasetPart part, c
 
 static Status open_file(LabelledText *set, const TextLabelName *name, DatasetPart part) {
   const char *title = name->format.quoted ? "CSV" : "TSV", *file = name->path;
+  set->grouped = true;
   TRY(read_table(&set->table, name->path, &name->format));
   TRY(find_classes(set, &set->table));
   if (name->test && part == DATASET_TEST) {
@@ -608,6 +630,7 @@ static Status open_file(LabelledText *set, const TextLabelName *name, DatasetPar
     text_table_release(&set->table);
     TRY(read_table(&set->table, file, &name->format));
   } else if (!name->test) {
+    if (part == DATASET_TRAIN) TRY(check_learnt(set, file));
     keep_part(&set->table, part);
   }
   TRY(number_labels(set, file));

@@ -14,7 +14,7 @@
  *       label=COLUMN   unless given: label
  *       header=yes|no  whether the first row names the columns; unless given: yes if one of them is given by name
  *       test=FILE      rows of the test part; without it every fifth row of FILE
- *     Classes are the distinct labels of FILE, sorted by value when all are whole numbers, else bytewise; a label that only the test file
+ *     Classes are the distinct labels of FILE, sorted by value when all are whole numbers, else bytewise; a label that only the test part
  *     has is an error.
  *
  * The known sets without ":DIR" are looked for where downloads go (data_paths.h); DIR may also be the folder around CoLA, SST-2, QQP, MRPC
@@ -36,8 +36,9 @@ void text_labels_close(LabelledText *set); /* accepts NULL */
 
 int64_t text_labels_count(const LabelledText *set);
 int64_t text_labels_classes(const LabelledText *set);
-char *const *text_labels_names(const LabelledText *set);                              /* [classes] */
-const char *text_labels_describe(const LabelledText *set);                            /* "CoLA train, 8551 texts, 2 classes, from PATH" */
+bool text_labels_are_grouped(const LabelledText *set);     /* texts of a class may stand together: tsv: and csv: */
+char *const *text_labels_names(const LabelledText *set);   /* [classes] */
+const char *text_labels_describe(const LabelledText *set); /* "CoLA train, 8551 texts, 2 classes, from PATH" */
 const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *label); /* index in [0, count); label in [0, classes) */
 const char *text_labels_pair(const LabelledText *set, int64_t index);                 /* the second text; NULL where rows have one */
 

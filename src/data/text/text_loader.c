@@ -196,10 +196,13 @@ static void fill_window(TextLoader *loader, int row, int32_t window) {
 
 /* ---- Labelled texts ---- */
 
-static Status encode_text(TextLoader *loader, const LabelledText *set, const TextEncoder *encoder, int64_t index) {
+static int by_number(const void *a, const void *b) { return *(const int32_t *)a - *(const int32_t *)b; }
+
+/* Text `index` of the set as number `at` of the loader's. */
+static Status encode_text(TextLoader *loader, const LabelledText *set, const TextEncoder *encoder, int64_t at, int64_t index) {
   TokenList *tokens = &loader->tokens;
-  size_t first = loader->begin[index] = tokens->count;
-  const char *text = text_labels_text(set, index, &loader->labels[index]);
+  size_t first = loader->begin[at] = tokens->count;
+  const char *text = text_labels_text(set, index, &loader->labels[at]);
   bool cut;
   Status status = text_loader_sample(encoder, text, text_labels_pair(set, index), loader->options.context, tokens, &cut);
   if (status != STATUS_OK) return status_wrap(status, "text %lld, \"%.40s\"", (long long)index + 1, text);
@@ -208,15 +211,31 @@ static Status encode_text(TextLoader *loader, const LabelledText *set, const Tex
   return STATUS_OK;
 }
 
+/* The texts that `max` leaves, in the order of the file: the first ones or, where those of a class may stand together, a fixed random
+ * choice. */
+static void choose_texts(TextLoader *loader, const LabelledText *set, int32_t *chosen /* [all] */) {
+  const int64_t all = text_labels_count(set), count = loader->facts.samples;
+  Rng rng;
+  for (int64_t i = 0; i < all; i++) chosen[i] = (int32_t)i;
+  if (count == all || !text_labels_are_grouped(set)) return;
+  rng_init(&rng, text_key, 0);
+  rng_shuffle(&rng, chosen, all);
+  qsort(chosen, (size_t)count, sizeof *chosen, by_number);
+}
+
 static Status encode_all(TextLoader *loader, const LabelledText *set, const TextEncoder *encoder) {
   size_t count = (size_t)loader->facts.samples;
+  int32_t *chosen = malloc((size_t)text_labels_count(set) * sizeof *chosen);
   loader->begin = malloc((count + 1) * sizeof *loader->begin);
   loader->labels = malloc(count * sizeof *loader->labels);
   loader->order = malloc(count * sizeof *loader->order);
-  if (!loader->begin || !loader->labels || !loader->order) return status_no_memory(NULL, "the tokens of labelled texts");
-  for (size_t i = 0; i < count; i++) TRY(encode_text(loader, set, encoder, (int64_t)i));
-  loader->begin[count] = loader->tokens.count;
-  return STATUS_OK;
+  Status status =
+      loader->begin && loader->labels && loader->order && chosen ? STATUS_OK : status_no_memory(NULL, "the tokens of labelled texts");
+  if (status == STATUS_OK) choose_texts(loader, set, chosen);
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) status = encode_text(loader, set, encoder, (int64_t)i, chosen[i]);
+  if (status == STATUS_OK) loader->begin[count] = loader->tokens.count;
+  free(chosen);
+  return status;
 }
 
 /* Order [begin, end) by length, equal ones as they stand. */

@@ -14,7 +14,7 @@ typedef struct TextLoaderOptions {
   uint64_t seed;
   /* Of labelled texts alone: */
   int pool;        /* with shuffle: texts of so many batches are sorted by length among each other, so that less is padded; 0: none are */
-  int64_t max;     /* of the set's first rows, so many alone; 0: all */
+  int64_t max;     /* as many alone, in the order of the file: the first ones or, where text_labels_are_grouped, a fixed choice; 0: all */
   bool one_length; /* without shuffle and drop_last: texts in the order of their lengths, and in a batch those of one length alone */
 } TextLoaderOptions;
 

@@ -149,6 +149,20 @@ static void test_parts(void **state) {
   assert_null(set);
 }
 
+/* Every fifth row is for testing: of classes that take turns, all of one. */
+static void test_classes_that_take_turns(void **state) {
+  (void)state;
+  Dataset *set;
+  write_text("turns.csv", "1.png,a\n2.png,b\n3.png,c\n4.png,d\n5.png,e\n6.png,a\n7.png,b\n8.png,c\n9.png,d\n10.png,e\n");
+  assert_fails(open_csv(&set, "turns.csv", DATASET_TRAIN), STATUS_BAD_FILE, "no image of the class \"e\" is left to learn from");
+  assert_non_null(strstr(status_message(), "third column"));
+  assert_ok(open_csv(&set, "turns.csv", DATASET_TEST)); /* may be evaluated all the same */
+  assert_true(dataset_is_grouped(set));
+  dataset_close(set);
+  write_text("split.csv", "1.png,a,train\n2.png,b,test\n3.png,a,test\n");
+  assert_fails(open_csv(&set, "split.csv", DATASET_TRAIN), STATUS_BAD_FILE, "all of its rows are of the test part");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quotes_and_line_ends),
@@ -158,6 +172,7 @@ int main(void) {
       cmocka_unit_test(test_endless_cells),
       cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_classes_that_take_turns),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

@@ -159,7 +159,7 @@ static void test_agnews(void **state) {
 static void test_options(void **state) {
   (void)state;
   char name[700];
-  text_testing_put("f:1/rows.tsv", "10\tten\n9\tnine\n9\tagain\n10\tx\n-1\tlast\n");
+  text_testing_put("f:1/rows.tsv", "10\tten\n9\tnine\n9\tagain\n-1\tx\n-1\tlast\n");
   snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("tsv", "f:1/rows.tsv"));
   LabelledText *set = open_set(name, DATASET_TRAIN);
   assert_int_equal(text_labels_count(set), 4);
@@ -192,11 +192,25 @@ static void test_options(void **state) {
     text_testing_put("nt.tsv", row);
     refused(name, DATASET_TEST, STATUS_BAD_FILE, "nt.tsv, line 2: label");
   }
-  text_testing_put("h.tsv", "1\t2\nno\tyes\nno\tyes\nno\tyes\nno\tyes\nno\tno\n");
+  text_testing_put("h.tsv", "1\t2\nno\tyes\nno\tyes\nno\tno\nno\tyes\nno\tno\n");
   snprintf(name, sizeof name, "%s:text=1:label=2:header=yes", text_testing_name("tsv", "h.tsv"));
   set = open_set(name, DATASET_TRAIN);
   assert_int_equal(text_labels_count(set), 4);
   text_labels_close(set);
+}
+
+/* Every fifth row is for testing: of classes that take turns, all of one. */
+static void test_classes_that_take_turns(void **state) {
+  (void)state;
+  char name[700], rows[256] = "";
+  for (int i = 0; i < 20; i++) sprintf(rows + strlen(rows), "%c\ttext\n", "abcde"[i % 5]);
+  text_testing_put("turns.tsv", rows);
+  snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("tsv", "turns.tsv"));
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "no text of the class \"e\" is left to learn from");
+  assert_non_null(strstr(status_message(), "test=FILE"));
+  text_labels_close(open_set(name, DATASET_TEST)); /* may be evaluated all the same */
+  snprintf(name, sizeof name, "%s:text=2:label=1:test=%s", text_testing_name("tsv", "turns.tsv"), testing_path("turns.tsv"));
+  text_labels_close(open_set(name, DATASET_TRAIN));
 }
 
 static void test_names(void **state) {
@@ -266,25 +280,28 @@ static void test_endless_cells(void **state) {
   free(text);
 }
 
-static void put_rows(const char *relative, int rows) {
+/* Row i has 1 + i % 9 letters; a class has `run` rows, one behind the other, then another one has. */
+static void put_rows(const char *relative, int rows, int run) {
   char text[8192] = "";
-  for (int i = 0; i < rows; i++) sprintf(text + strlen(text), "%.*s\t%d\n", 1 + i % 9, "abcdefghi", i % 3);
+  for (int i = 0; i < rows; i++) sprintf(text + strlen(text), "%.*s\t%d\n", 1 + i % 9, "abcdefghi", i / run % 3);
   text_testing_put(relative, text);
 }
 
-static TextLoader *open_batches(const TextLoaderOptions *options, int rows, int32_t begin) {
+static TextLoader *open_runs(const TextLoaderOptions *options, int rows, int run, int32_t begin) {
   char name[700];
   int calls;
   TextEncoder encoder = text_testing_encoder(&calls);
   TextLoader *batches;
   encoder.begin = begin;
-  put_rows("rows.tsv", rows);
+  put_rows("rows.tsv", rows, run);
   snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
   LabelledText *set = open_set(name, DATASET_TRAIN);
   assert_ok(text_loader_labelled(&batches, set, &encoder, options));
   text_labels_close(set);
   return batches;
 }
+
+static TextLoader *open_batches(const TextLoaderOptions *options, int rows, int32_t begin) { return open_runs(options, rows, 1, begin); }
 
 static void test_batches_are_padded(void **state) {
   (void)state;
@@ -320,7 +337,7 @@ static uint64_t sum_batch(TextLoader *batches) {
   return sum;
 }
 
-/* Row i has 1 + i % 9 letters, so 60 rows have 7 of 1 to 6 letters each and 6 of 7 to 9. */
+/* 60 rows have 7 of 1 to 6 letters each and 6 of 7 to 9. */
 static void test_batches_of_one_length(void **state) {
   (void)state;
   TextLoader *batches = open_batches(&(TextLoaderOptions){.context = 20, .batch = 4, .one_length = true}, 60, -1);
@@ -339,10 +356,28 @@ static void test_batches_of_one_length(void **state) {
       }
     }
   text_loader_free(batches);
-  batches = open_batches(&(TextLoaderOptions){.context = 20, .batch = 4, .max = 10, .one_length = true}, 60, -1);
-  assert_int_equal(text_loader_facts(batches)->samples, 10);
-  assert_int_equal(text_loader_facts(batches)->steps, 9);
-  text_loader_free(batches);
+}
+
+/* A part of a file in the order of its classes has texts of all of them, the same each time. */
+static void test_a_part_has_all_classes(void **state) {
+  (void)state;
+  uint64_t sums[2] = {0};
+  int seen[3] = {0};
+  for (int again = 0; again < 2; again++) {
+    TextLoader *batches =
+        open_runs(&(TextLoaderOptions){.context = 20, .batch = 4, .max = 15, .one_length = true, .seed = (uint64_t)again}, 60, 20, -1);
+    TextBatch batch = {0};
+    assert_int_equal(text_loader_facts(batches)->samples, 15);
+    while (!batch.last) {
+      text_loader_next(batches, &batch);
+      for (int i = 0; i < batch.count; i++) sums[again] = sums[again] * 31 + (uint64_t)(batch.lengths[i] * 4 + batch.labels[i]);
+      for (int i = 0; i < batch.count; i++) seen[batch.labels[i]]++;
+    }
+    text_loader_free(batches);
+  }
+  assert_true(sums[0] == sums[1]);
+  for (int label = 0; label < 3; label++) assert_in_range(seen[label], 2, 24);
+  assert_int_equal(seen[0] + seen[1] + seen[2], 30);
 }
 
 /* Padding of an epoch; every row comes once. */
@@ -422,7 +457,7 @@ static void test_batches_refuse(void **state) {
   int calls;
   TextEncoder encoder = text_testing_encoder(&calls);
   TextLoader *batches;
-  put_rows("rows.tsv", 5);
+  put_rows("rows.tsv", 5, 1);
   snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
   LabelledText *set = open_set(name, DATASET_TRAIN);
   assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.batch = 1}), STATUS_BAD_VALUE, "context of 0");
@@ -486,6 +521,8 @@ int main(void) {
                                      CASE(test_endless_cells),
                                      CASE(test_batches_are_padded),
                                      CASE(test_batches_of_one_length),
+                                     CASE(test_a_part_has_all_classes),
+                                     CASE(test_classes_that_take_turns),
                                      CASE(test_pools_are_padded_less),
                                      CASE(test_batches_resume),
                                      CASE(test_batches_refuse),

@@ -476,9 +476,10 @@ static PlanTime plan_time(const Session *session, const Plan *plan, double rate)
   if (options->drawn) return time;                                      /* no data: there is no run */
   int64_t between = session_epoch_steps(session) * options->eval_every; /* steps from evaluation to evaluation, and one at the end */
   time.evaluations = (session->total_steps + between - 1) / between;
-  /* Batches of one evaluation: the plain model's, and with codebooks the devices' as well, whose forward pass grows as the step does. */
+  /* Batches of one evaluation: the plain model's, and with codebooks the devices' as well at each bit rate, whose forward pass grows as the
+   * step does. */
   int64_t samples = session->data.count[TASK_TEST];
-  double passes = session_astra(session) ? 1 + plan->step_flops / (3 * plan->forward_flops) : 1;
+  double passes = session_astra(session) ? 1 + config_rates(session->config) * plan->step_flops / (3 * plan->forward_flops) : 1;
   if (options->eval_samples > 0 && options->eval_samples < samples) samples = options->eval_samples;
   time.evaluation = passes * plan->forward_flops * ceil((double)samples / (double)options->batch) / speed;
   time.run = time.kmeans + (double)session->total_steps * time.step + (double)time.evaluations * time.evaluation;
@@ -531,10 +532,14 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
   const TrainOptions *options = &session->options;
-  printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-         (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
-         (long long)options->warmup, (long long)options->eval_every);
-  if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
+  if (options->drawn) {
+    printf("batch %lld of %lld tokens; without --dataset there is no run to plan\n", (long long)options->batch, (long long)session->tokens);
+  } else {
+    printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
+           (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
+           (long long)options->warmup, (long long)options->eval_every);
+    if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
+  }
   print_memory(session, plan);
   print_bytes("peak of the run", plan_total_bytes(session, plan));
   printf("matrix products\n");
@@ -607,14 +612,19 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
   return object;
 }
 
+/* Of a run; without data there is none. */
+static json_t *steps_json(const Session *session, int64_t steps) {
+  return session->options.drawn ? json_null() : json_integer((json_int_t)steps);
+}
+
 static Status print_json(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   json_t *object = plan_json(session, plan);
   const TrainOptions *options = &session->options;
   json_object_set_new(object, "run",
-                      json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "steps", (json_int_t)session->total_steps, "epoch_steps",
-                                (json_int_t)session_epoch_steps(session), "batch", (json_int_t)options->batch, "learning_rate",
-                                options->optimizer.rate, "warmup", (json_int_t)options->warmup, "eval_every",
-                                (json_int_t)options->eval_every, "chosen", session->chosen));
+                      json_pack("{s:o, s:o, s:I, s:f, s:o, s:I, s:s}", "steps", steps_json(session, session->total_steps), "epoch_steps",
+                                steps_json(session, session_epoch_steps(session)), "batch", (json_int_t)options->batch, "learning_rate",
+                                options->optimizer.rate, "warmup", steps_json(session, options->warmup), "eval_every",
+                                (json_int_t)options->eval_every, "chosen", options->drawn ? "" : session->chosen));
   json_object_set_new(object, "seconds",
                       json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "gflop_per_second", time->rate / 1e9, "step", time->step, "kmeans",
                                 time->kmeans, "evaluation", time->evaluation, "run", time->run, "evaluations",

@@ -89,6 +89,8 @@ static Status map_options_set(Session *session) {
                                     .side = images ? session->config->image / session->config->patch : 0};
   if (options->map != COUNTS_FIXED)
     return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
+  if (session->task->source == &source_labels)
+    return status_set(STATUS_BAD_USAGE, "--map fixed: texts to classify have lengths of their own; it is for images and windows of a text");
   if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
   if (options->devices[0] != options->devices[1])
     return status_set(STATUS_BAD_USAGE, "--map fixed needs one number of --devices, not a range");
@@ -138,12 +140,16 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->resample = theirs->resample;
 }
 
-/* Whether a model's outputs mean the same: as many classes, of the same names where both have names, or the same vocabulary. */
-static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
-  if (a->kind != b->kind || a->classes != b->classes || a->vocabulary != b->vocabulary || a->image != b->image) return false;
+/* Of as many classes, where both have names. */
+static bool same_names(const ModelConfig *a, const ModelConfig *b) {
   for (int64_t i = 0; a->labels && b->labels && i < a->classes; i++)
     if (strcmp(a->labels[i], b->labels[i]) != 0) return false;
   return true;
+}
+
+/* Whether a model's outputs mean the same: as many classes, of the same names where both have names, or the same vocabulary. */
+static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
+  return a->kind == b->kind && a->classes == b->classes && a->vocabulary == b->vocabulary && a->image == b->image && same_names(a, b);
 }
 
 /* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
@@ -159,6 +165,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
+    session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
     config_release(&theirs);
   }
   free(folder);

@@ -136,12 +136,11 @@ static Status copy_file(const char *from, const char *to) {
   return status;
 }
 
-/* Copies the checkpoint that lies in OUT (all but states, measures and images) to OUT/best. */
-static Status keep_best(const Session *session) {
-  const char *out = session->options.out;
-  char *folder = files_join(out, "best"), **names;
+/* The files of a folder (all but measures and images) into another one. */
+static Status copy_files(const char *out, const char *folder) {
+  char **names;
   size_t count;
-  Status status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = files_make_dirs(folder);
   if (status == STATUS_OK && (status = files_list(out, &names, &count)) == STATUS_OK) {
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
       char *from = files_join(out, names[i]), *to = files_join(folder, names[i]);
@@ -155,7 +154,18 @@ static Status keep_best(const Session *session) {
     }
     files_list_free(names, count);
   }
-  free(folder);
+  return status;
+}
+
+/* Copies the checkpoint that lies in OUT to OUT/best, with --lora its adapters too. */
+static Status keep_best(const Session *session) {
+  const char *out = session->options.out;
+  char *best = files_join(out, "best"), *adapter = files_join(out, "adapter"), *to = files_join(out, "best/adapter");
+  Status status = best && adapter && to ? copy_files(out, best) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && session->options.lora_rank > 0) status = copy_files(adapter, to);
+  free(best);
+  free(adapter);
+  free(to);
   return status;
 }
 

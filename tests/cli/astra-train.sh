@@ -153,6 +153,10 @@ expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; ou
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
 
+expect "evaluation of other classes" 2 --model run --dataset synthetic:32x32:4:64 --eval-only; err "run has no classifier for the 4 classes of --dataset synthetic:32x32:4:64"; silent out
+expect "evaluation of classes with other names" 0 --model run --dataset synthetic:32x32:100:400 --threads 1 --eval-only --eval-samples 20 --json
+err "the classes of run have other names than those of --dataset synthetic"
+
 cp -r run untouched
 expect "the same --out again" 1 "${tiny[@]}" --groups 8 --max-steps 4 --out run
 err "--out run holds finished work already (config.json)"; err "--overwrite to replace it"; err "astra-train --resume run"; ! grep -q k-means err || report "it clustered before it looked"
@@ -282,6 +286,24 @@ holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -
 is_png better/confusion.png
 [ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
 
+# ---- a part of the test images: of all classes, also where each has a folder of its own
+
+mkdir -p folders/train folders/test
+for part in train test; do
+  for class in a b c d e; do
+    mkdir "folders/$part/$class"
+    for i in 1 2 3 4 5 6; do printf 'P6 4 4 255\n%s' "$(head -c 48 /dev/zero | tr '\0' "$class")" >"folders/$part/$class/$i.ppm"; done
+  done
+done
+expect "some of the test images" 0 --model tiny --init random --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --eval-samples 15 --out some
+[ "$(tail -n +2 some/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 15 ] || report "not 15 images: $(cat some/confusion.csv)"
+[ "$(tail -n +2 some/confusion.csv | awk -F, '{ n = 0; for (i = 2; i <= NF; i++) n += $i; if (n > 0) classes++ } END { print classes }')" = 5 ] || report "not of all classes: $(cat some/confusion.csv)"
+cp some/confusion.csv first.csv
+expect "the same ones with another seed" 0 --model some --groups 0 --threads 1 --dataset folder:folders --eval-samples 15 --eval-only --seed 7 --json
+accuracy=$(tail -n 1 out | jq .accuracy)
+expect "and again" 0 --model some --groups 0 --threads 1 --dataset folder:folders --eval-samples 15 --eval-only --seed 8 --json
+holds "$accuracy == $(tail -n 1 out | jq .accuracy)"
+
 # ---- a validation part: evaluated in place of the test part, in training and by every program alike
 
 synthetic=(--dataset synthetic:32x32:12:96 --validation-part 32)
@@ -340,6 +362,8 @@ expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-step
 tensors() { head -c $((8 + $(od -An -tu8 -N8 "$1"))) "$1" | tail -c +9 | jq "[to_entries[] | select(.key != \"__metadata__\").value.data_offsets[1]] | max"; }
 [ "$(tensors adapted/model.safetensors)" = "$(tensors "$llama/model.safetensors")" ] || report "the export is not as large as the model"
 there adapted/adapter/adapter_model.safetensors; grep -q '"peft_type": *"LORA"' adapted/adapter/adapter_config.json || report "no adapters for PEFT"
+expect "the best adapters are kept" 0 "${story[@]}" --lora 2 --max-steps 4 --keep-best --out bestlora -q
+for file in adapter_model.safetensors adapter_config.json; do same bestlora/adapter/$file bestlora/best/adapter/$file; done
 expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted --overwrite; err "give another directory"
 cp adapted/model.safetensors kept-base
 ln -s ../adapted/model.safetensors text/linked.safetensors
@@ -360,6 +384,7 @@ printf 'text\tlabel\n' >table.tsv
 for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily sees the sun.\tgood\nThe cat finds some old cake.\tbad\n'; done >>table.tsv
 expect "classes of texts" 0 "${story[@]}" --dataset tsv:table.tsv --groups 4 --max-steps 3 --out classes --json
 err "accuracy [0-9.]*% (Matthews correlation -*[0-9.]*) on 4 devices"; last '"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"matthews_plain":[-0-9.e]+,"matthews":'
+expect "fixed numbers of tokens for texts" 2 "${story[@]}" --dataset tsv:table.tsv --groups 4 --map fixed --counts 8,8,8,8; err "--map fixed: texts to classify have lengths of their own"
 grep -q '"LlamaForSequenceClassification"' classes/config.json || report "config.json does not say that it classifies"
 
 # 399 bytes, then characters of three: what is shown ends before the one that does not fit. An escape would be obeyed by a terminal.
@@ -370,10 +395,12 @@ grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end wit
 { printf 'text\tlabel\n'; for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily \033[2J sees\tgood\nTom\tbad\n'; done; } >escape.tsv
 expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
+out "^batch 1 of 1024 tokens; without --dataset there is no run to plan$"; ! grep -qE "steps|warm-up|epoch" out || report "a run without data is planned"
 out "^parameters  *8072.20 M$"; out "^trainable parameters  *41.94 M$"; out "^  compression against 16-bit numbers (the paper.s) *51.2$"; out "^  compression against 32-bit numbers *102.4$"; out "frozen weights, 16 bits, mapped from their file  *15317.0 MiB"
 out "^  codebooks, in 16 bits  *128.0 MiB$"; out "^  keys and values: own in 16 bits, others as codes  *33.9 MiB$"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
+[ "$(tail -n 1 out | jq -c '.run | [.steps, .epoch_steps, .warmup, .chosen]')" = '[null,null,null,""]' ] || report "it has the steps of no run"
 last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9.]+,"total_bytes":1[0-9.]{11,},.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'
 
 expect "no tokenizer" 1 --model gpt2 --init random --dataset text:text; err "no tokenizer beside gpt2"; err "astra-data tokenizer"

@@ -444,7 +444,7 @@ typedef struct PlanCommand {
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
   *c = (PlanCommand){
-      .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = 1, .retained = 1, .local = true, .wait = 30};
+      .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = -1, .retained = 1, .local = true, .wait = 30};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to plan"},
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
@@ -467,7 +467,8 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
       {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"},
       {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "equal number of tokens per device"},
-      {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256, .help = "threads per device; 0: all cores"},
+      {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256,
+       .help = "threads of this device; 0: all cores; auto: one, or all cores with --peers"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also simulate in virtual time, with measured computation"},
       {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "include the input's transfer to the devices in latencies"},
       {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computation so that one device takes this long, e.g. 99.9ms"},
@@ -503,6 +504,7 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   command->own_rate = options_find(options, "bandwidth")->given;
   command->own_links = command->own_rate || options_find(options, "latency")->given;
   command->own_topology = options_find(options, "link-model")->given;
+  if (command->threads < 0) command->threads = command->peers ? 0 : 1; /* as a run does */
   if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)
     status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());

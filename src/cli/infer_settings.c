@@ -90,6 +90,13 @@ static Status infer_strategy_check(const InferSettings *s, const Option *options
   return STATUS_OK;
 }
 
+/* Blocks are computed in parts for a request of a single sample; a prompt's never are. */
+static Status check_in_parts(const InferSettings *s) {
+  if (s->links.parts < 2 || (s->prompts.count == 0 && !s->prompt_file)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--parts %lld: the blocks of a prompt are not computed in parts; those of images and of `eval` are",
+                    (long long)s->links.parts);
+}
+
 /* ---- Datagrams ---- */
 
 bool infer_settings_datagrams(const InferSettings *s) {
@@ -288,7 +295,7 @@ static void add_links(InferSettings *s, InferCommand command, Option *options, i
   while (options->kind != OPTION_GROUP || options->help) options++, of += of != NULL;
   int count = command == INFER_SELFTEST ? 0 : strategy_rows(s, options);
   count += infer_link_options_rows(&s->links, options + count);
-  for (int i = 0; of && i < count; i++) of[i] = ALL;
+  for (int i = 0; of && i < count; i++) of[i] = ALL | (options[i].target == &s->links.remote_cache ? OF_LANGUAGE : 0);
   options[count] = (Option){.kind = OPTION_GROUP};
 }
 
@@ -425,6 +432,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(check_drawing(s, options));
   if (command != INFER_SELFTEST) TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
+  TRY(check_in_parts(s));
   TRY(check_datagrams(s, options));
   note_kinds(s, options, of);
   log_quiet(s->quiet);

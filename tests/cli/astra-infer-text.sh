@@ -216,6 +216,8 @@ expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err 
 expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies images or"; silent out
 expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies images or"
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
+expect "a prompt in parts" 2 -c llama -n 2 -p A --parts 2; err "--parts 2: the blocks of a prompt are not computed in parts"; silent out
+expect "another cache of images" 2 -c pictures -n 1 --remote-cache full red.png; err "--remote-cache is for a language model; pictures is"; silent out
 expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperature is for a language model"; silent out
 expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for a language model"
 expect "escape in a stop string" 2 -c llama -p A --stop '\q'; err "--stop: '.q' is not accepted"

@@ -27,6 +27,12 @@ done
 
 out "^  widen  *nothing to do in fp32"
 
+# The manual page names all of them.
+sed -n '/^The operations to time/,/^\.TP/p' "$root/docs/man/astra-bench.1" | tr -d '\\' | tr ',;: ' '\n\n\n\n' >"$work/named"
+for op in $(sed -nE 's/^  ([a-z-]+)  +(forward|nothing).*/\1/p' "$work/out" | sort -u); do
+  grep -qx -e "$op" "$work/named" || report "the manual page does not name $op"
+done
+
 expect "two of them as JSON" 0 "${tiny[@]}" --op linear,attention --causal --json; silent err
 field '.schema == 1 and .causal and (.operations | map(.name + " " + .phase)) == ["linear forward", "linear backward", "attention forward", "attention backward"]'
 field '.operations[0] | .milliseconds > 0 and (.gflop_per_second * .milliseconds / (2 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'

@@ -83,7 +83,18 @@ members_described() {
   done
 }
 
+# The example that an operation's author follows is the code: its lines stand in src or in tests.
+example_is_code() {
+  local line
+  find src tests -name '*.[ch]' -exec cat {} + | sed 's/^ *//' | sort -u >"$index/code"
+  while read -r line; do
+    report "docs/ADDING_AN_OP.md: this line of its example is nowhere in src and tests: $line"
+  done < <(awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code && !/^ *(\.\.\.)?$/' docs/ADDING_AN_OP.md | sed 's/^ *//' | sort -u |
+           comm -23 - "$index/code")
+}
+
 members_described
+example_is_code
 for page in README.md CONTRIBUTING.md docs/*.md docs/results/*.md docs/images/*.svg checkpoints/README.md datasets/README.md; do
   [ -s "$page" ] || { report "$page is not there"; continue; }
   names_there "$page"

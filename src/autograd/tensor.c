@@ -44,8 +44,10 @@ Numbers tensor_numbers(const Tensor *tensor) {
 }
 
 void tensor_read(const Tensor *tensor, int64_t first, int64_t count, real *to) {
-  const real *from = numbers_read(tensor_numbers(tensor), first, count, to);
-  if (from != to) memcpy(to, from, (size_t)count * sizeof *to);
+  if (tensor->value)
+    memcpy(to, tensor->value + first, (size_t)count * sizeof *to);
+  else
+    kernels()->widen(tensor->narrow_kind, count, tensor->narrow + first, to); /* a weight that stays in its file may be in fp16 */
 }
 
 typedef struct Narrowing {

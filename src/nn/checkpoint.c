@@ -95,6 +95,8 @@ static bool ends_with(const char *name, const char *ending) {
   return length >= tail && strcmp(name + length - tail, ending) == 0;
 }
 
+bool checkpoint_is_codebook(const char *name) { return strncmp(name, "astra.layers.", 13) == 0 && ends_with(name, ".codebook"); }
+
 /* How many tensors are parameters. Codebooks are not, nor is what follows from the configuration (masks "attn.bias" and
  * "attn.masked_bias", "rotary_emb.inv_freq") and, in a model whose head is its token table, a second copy of that. */
 static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *config) {
@@ -104,8 +106,7 @@ static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *
       const char *name = files->list[i].list[j].name;
       const bool follows = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
                            ends_with(name, ".rotary_emb.inv_freq") || (config->tied && strcmp(name, "lm_head.weight") == 0);
-      const bool codebook = strncmp(name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0;
-      count += !codebook && !(follows && config_is_decoder(config));
+      count += !checkpoint_is_codebook(name) && !(follows && config_is_decoder(config));
     }
   return count;
 }

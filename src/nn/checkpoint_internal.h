@@ -6,8 +6,8 @@
 
 enum { SHARD_INDEX_MAX = 1024 };
 
-/* What the names of codebooks begin with: they are in the files but are not parameters. */
-#define CHECKPOINT_CODEBOOKS "astra.layers."
+/* Whether a tensor of this name is a codebook: those are in the files but are not parameters. */
+bool checkpoint_is_codebook(const char *name);
 
 typedef struct CheckpointFiles {
   char *path;  /* as the user gave it: for messages */

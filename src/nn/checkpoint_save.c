@@ -203,7 +203,7 @@ static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
   TRY(checkpoint_files_open(files, path));
   for (size_t i = 0; i < files->count; i++)
     for (size_t j = 0; j < files->list[i].count; j++)
-      if (strncmp(files->list[i].list[j].name, CHECKPOINT_CODEBOOKS, strlen(CHECKPOINT_CODEBOOKS)) == 0) return STATUS_OK;
+      if (checkpoint_is_codebook(files->list[i].list[j].name)) return STATUS_OK;
   checkpoint_files_close(files);
   return status_set(STATUS_NOT_FOUND,
                     "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",

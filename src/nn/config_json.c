@@ -191,6 +191,19 @@ static Status read_vision(const Fields *fields, ModelConfig *config) {
   return read_labels(fields, config);
 }
 
+/* Images are resized whole, to the model's size. A crop of the middle leaves them so where they had that size before. */
+static Status check_crop(const Fields *fields, const ModelConfig *config) {
+  bool crop = false;
+  TRY(fields_flag(fields, "do_center_crop", &crop));
+  const json_t *size = json_object_get(fields->object, "size"), *height = json_is_object(size) ? json_object_get(size, "height") : size;
+  if (!crop || json_integer_value(height) == config->image) return STATUS_OK;
+  return status_set(
+      STATUS_UNSUPPORTED,
+      "%s: do_center_crop is true, and size is not the %lld pixels of the model: cropping the middle is not supported. Set it "
+      "to false, and images are resized whole instead, which changes answers a little",
+      fields->origin, (long long)config->image);
+}
+
 static Status read_preprocessor(const Fields *fields, ModelConfig *config) {
   bool normalise = true, rescale = true;
   double factor = 1.0 / 255.0;
@@ -203,6 +216,7 @@ static Status read_preprocessor(const Fields *fields, ModelConfig *config) {
   if (!rescale || factor < 0.99 / 255.0 || factor > 1.01 / 255.0)
     return status_set(STATUS_UNSUPPORTED, "%s: only images rescaled by 1/255 are supported (do_rescale true, rescale_factor 0.00392...)",
                       fields->origin);
+  TRY(check_crop(fields, config));
   for (int i = 0; i < 3 && !normalise; i++) {
     config->image_mean[i] = 0;
     config->image_std[i] = 1;

@@ -361,6 +361,12 @@ static void test_preprocessor(void **state) {
       {"{\"image_std\":[0,1,1]}", STATUS_BAD_FILE, "image_std"},
       {"{\"do_rescale\":false}", STATUS_UNSUPPORTED, "do_rescale"},
       {"{\"rescale_factor\":1.0}", STATUS_UNSUPPORTED, "rescale_factor"},
+      {"{\"do_center_crop\":false,\"size\":256}", STATUS_OK, ""},
+      {"{\"do_center_crop\":true,\"size\":32}", STATUS_OK, ""},
+      {"{\"do_center_crop\":true,\"size\":{\"height\":32,\"width\":32}}", STATUS_OK, ""},
+      {"{\"do_center_crop\":true,\"size\":256,\"crop_size\":32}", STATUS_UNSUPPORTED,
+       "do_center_crop is true, and size is not the 32 pixels"},
+      {"{\"do_center_crop\":true,\"size\":{\"shortest_edge\":32}}", STATUS_UNSUPPORTED, "do_center_crop"},
       {"nonsense", STATUS_BAD_FILE, "line 1"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,6 +1,9 @@
 /* A model whose tokens are exchanged in another basis: as long as nothing is quantised it computes what the plain one does. */
+#include "nn/checkpoint.h"
+#include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
+#include <stdlib.h>
 
 enum { TOKENS = 14, DEVICES = 3 };
 
@@ -164,8 +167,36 @@ static void the_metrics_of_keys_and_values_that_travel(void **state) {
   config_release(&config);
 }
 
+/* Tensors of a basis are parameters, although their names begin as those of codebooks do, which may lie in a file of their own. */
+static void its_tensors_are_no_codebooks(void **state) {
+  (void)state;
+  ModelConfig config;
+  small_config(&config, MODEL_GPT2, 0);
+  config.astra.groups = 4;
+  config.astra.rotation = true;
+  Model *model = small_model(&config, false), *back = small_model(&config, false);
+  CheckpointReport report;
+  assert_int_equal(checkpoint_save(model, scratch_path("turned"), NULL, NULL, SAFE_REAL), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(back, scratch_path("turned"), NULL, &report), STATUS_OK);
+  assert_int_equal(report.unused, 0);
+  const size_t numbers = (size_t)(config_codebooks(&config) * config.astra.codebook_size * config_site_width(&config));
+  real *books = calloc(numbers, sizeof *books), *read = calloc(numbers, sizeof *read);
+  for (size_t i = 0; i < numbers; i++) books[i] = (real)(i % 7) - 3;
+  assert_int_equal(checkpoint_load_codebooks(&config, scratch_path("turned"), read), STATUS_NOT_FOUND);
+  assert_int_equal(checkpoint_save_codebooks(&config, scratch_path("books"), books, SAFE_REAL), STATUS_OK);
+  assert_int_equal(rename(scratch_path("books/codebooks.safetensors"), scratch_path("turned/codebooks.safetensors")), 0);
+  assert_int_equal(checkpoint_load_codebooks(&config, scratch_path("turned"), read), STATUS_OK);
+  assert_memory_equal(read, books, numbers * sizeof *books);
+  free(books);
+  free(read);
+  model_free(model);
+  model_free(back);
+  config_release(&config);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(it_computes_the_same), cmocka_unit_test(the_metric_is_that_of_keys_and_values),
-                                     cmocka_unit_test(the_metrics_of_keys_and_values_that_travel)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+                                     cmocka_unit_test(the_metrics_of_keys_and_values_that_travel),
+                                     cmocka_unit_test(its_tensors_are_no_codebooks)};
+  return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

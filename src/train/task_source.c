@@ -645,14 +645,22 @@ static int64_t width_of(const Session *session, const TextBatch *batch) {
   return batch->longest > width ? batch->longest : width;
 }
 
+/* Behind its end a text begins again. No answer depends on what is there, but the codebooks learn from all rows of a batch, of which a
+ * tenth may be padding: they are to be rows of texts, not of one and the same token. */
+static void repeat_text(int32_t *ids, int64_t length, int64_t width) {
+  for (int64_t t = length; t < width; t++) ids[t] = ids[t - length];
+}
+
 static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = session->source;
   TextBatch given;
   text_loader_next(texts->loader[part], &given);
   int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, &given), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
-  memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
-  for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
+  for (int i = 0; i < given.count; i++) {
+    memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
+    repeat_text(ids + i * to, given.lengths[i], to);
+  }
   *batch = (TaskBatch){.count = given.count,
                        .first = given.first,
                        .whole = given.whole,

@@ -108,7 +108,8 @@ static void note_completion(Choice *c, const EngineToken *token, const char *tex
     size_t size;
     const char *piece = piece_of(c, token->top[i].id, &size);
     json_t *other = token_name(piece, size);
-    if (other) json_object_set_new(top, json_string_value(other), number(token->top[i].logprob));
+    const char *key = other ? json_string_value(other) : NULL; /* special tokens may share one: it is the likeliest one's */
+    if (key && !json_object_get(top, key)) json_object_set_new(top, key, number(token->top[i].logprob));
     json_decref(other);
   }
   if (!c->logprobs) c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
@@ -121,6 +122,13 @@ static void note_completion(Choice *c, const EngineToken *token, const char *tex
 
 /* ---- tokens */
 
+/* In completions it is the last one of the lists; the messages of chats do not contain it. */
+static void add_end(Choice *c, const EngineToken *token) {
+  size_t bytes;
+  const char *name = piece_of(c, token->id, &bytes);
+  if (c->options->logprobs && !c->options->chat) note_completion(c, token, name, bytes);
+}
+
 /* BAD_VALUE: an id that the tokenizer does not have. After a stop string tokens are ignored; finish says so. */
 static Status choice_add(Choice *c, const EngineToken *token) {
   const Vocabulary *v = c->options->vocabulary;
@@ -128,6 +136,7 @@ static Status choice_add(Choice *c, const EngineToken *token) {
   const char *text;
   size_t bytes;
   if (c->finish) return STATUS_OK;
+  if (token->end) return add_end(c, token), STATUS_OK;
   bool begin = token->prompt && c->first && token->id == v->begin;
   TRY(vocabulary_piece(v, token->id, c->first && !begin, &owned, &text, &bytes));
   if (begin) bytes = 0; /* it was put there, and is no text of the client's */
@@ -171,7 +180,7 @@ static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
 typedef struct WaitingToken {
   int32_t id;
   float logprob;
-  bool prompt;
+  bool prompt, end;
   int top_count;
   size_t top; /* into Job.tops */
 } WaitingToken;
@@ -252,7 +261,7 @@ static bool keep(Job *job, const EngineToken *token) {
   if (waiting_bytes(job) > COMPLETION_WAITING) return false;
   if (ARRAY_RESERVE(job->tokens, job->count, 1, job->room, "tokens") != STATUS_OK) return false;
   if (top > 0 && ARRAY_RESERVE(job->tops, job->top_count, top, job->top_room, "tokens") != STATUS_OK) return false;
-  job->tokens[job->count++] = (WaitingToken){token->id, token->logprob, token->prompt, (int)top, job->top_count};
+  job->tokens[job->count++] = (WaitingToken){token->id, token->logprob, token->prompt, token->end, (int)top, job->top_count};
   if (top > 0) memcpy(job->tops + job->top_count, token->top, top * sizeof *token->top);
   job->top_count += top;
   return true;
@@ -339,7 +348,11 @@ static void look_at(Completion *c, Job *job) {
   bool stopped = job->choice.finish != NULL;
   if (lost) fail(c, 500, "the client reads too slowly");
   for (size_t i = 0; i < count && !c->status_code; i++) {
-    EngineToken token = {.id = tokens[i].id, .prompt = tokens[i].prompt, .logprob = tokens[i].logprob, .top_count = tokens[i].top_count};
+    EngineToken token = {.id = tokens[i].id,
+                         .prompt = tokens[i].prompt,
+                         .end = tokens[i].end,
+                         .logprob = tokens[i].logprob,
+                         .top_count = tokens[i].top_count};
     memcpy(token.top, tops ? tops + tokens[i].top : token.top, (size_t)token.top_count * sizeof *token.top);
     if (choice_add(&job->choice, &token) != STATUS_OK || job->choice.failed) fail(c, 500, status_message());
   }
@@ -475,7 +488,7 @@ static void count_unfinished(Completion *c) {
     if (job->done) continue;
     if (i % c->asked.n == 0) c->prompt_tokens += (int64_t)c->prompts[i / c->asked.n].count;
     c->new_tokens += job->choice.new_tokens;
-    for (size_t t = 0; t < job->count && !job->choice.finish; t++) c->new_tokens += !job->tokens[t].prompt;
+    for (size_t t = 0; t < job->count && !job->choice.finish; t++) c->new_tokens += !job->tokens[t].prompt && !job->tokens[t].end;
   }
 }
 

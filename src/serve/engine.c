@@ -297,8 +297,11 @@ static Job *find_running(Engine *engine, uint32_t sequence) {
 }
 
 static EngineToken token_of(const DecodedToken *decoded) {
-  EngineToken token = {
-      .id = decoded->id, .prompt = decoded->end == SEQUENCE_PROMPT, .logprob = decoded->logprob, .top_count = decoded->top_count};
+  EngineToken token = {.id = decoded->id,
+                       .prompt = decoded->end == SEQUENCE_PROMPT,
+                       .end = decoded->end == SEQUENCE_END,
+                       .logprob = decoded->logprob,
+                       .top_count = decoded->top_count};
   for (int i = 0; i < token.top_count; i++) token.top[i] = (EngineCandidate){decoded->top[i].id, decoded->top[i].logprob};
   return token;
 }
@@ -316,6 +319,12 @@ static void report_token(Engine *engine, Job *job, const DecodedToken *decoded) 
   engine->state.devices[job->device].tokens_decoded++;
   pthread_mutex_unlock(&engine->lock);
   job->job.on_token(job->job.context, &token);
+}
+
+/* It is no new token, but one that was predicted: clients that rate texts count on a log-probability for each of those. */
+static void report_end_token(const Job *job, const DecodedToken *decoded) {
+  const EngineToken token = token_of(decoded);
+  if (job->job.top >= 0) job->job.on_token(job->job.context, &token);
 }
 
 static bool is_cancelled(Engine *engine, const Job *job) {
@@ -365,7 +374,11 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
     engine->state.shared_tokens += (uint64_t)token->shared;
     pthread_mutex_unlock(&engine->lock);
   }
-  if (token->end != SEQUENCE_NUMERIC && token->end != SEQUENCE_END && job->made < job->job.sampling.max) report_token(engine, job, token);
+  const bool wanted = token->end != SEQUENCE_NUMERIC && job->made < job->job.sampling.max;
+  if (wanted && token->end == SEQUENCE_END)
+    report_end_token(job, token);
+  else if (wanted)
+    report_token(engine, job, token);
   if (token->end == SEQUENCE_GOES_ON) return;
   forget_left(engine, job);
   const bool whole = job->job.sampling.max == 0 && token->end != SEQUENCE_NUMERIC; /* an echo alone */

@@ -33,6 +33,7 @@ typedef struct EngineCandidate {
 typedef struct EngineToken {
   int32_t id;
   bool prompt;                     /* a token of the prompt (EngineJob.echo) */
+  bool end;                        /* the end token: no text, and none of EngineResult.new_tokens */
   float logprob;                   /* of id; NAN for the first token of a prompt, which nothing predicts */
   int top_count;                   /* as many as the job wanted, fewer where the vocabulary ends */
   EngineCandidate top[ENGINE_TOP]; /* likeliest first */
@@ -40,7 +41,7 @@ typedef struct EngineToken {
 
 typedef enum EngineEnd {
   ENGINE_LENGTH,    /* as many tokens as were wanted */
-  ENGINE_STOP,      /* the model has ended the text; the end token is not reported */
+  ENGINE_STOP,      /* the model has ended the text; the end token is reported if log-probabilities are wanted */
   ENGINE_CONTEXT,   /* the context is full */
   ENGINE_CANCELLED, /* engine_cancel */
   ENGINE_FAILED,    /* message says why */

@@ -31,6 +31,10 @@ holds '[.choices[0].logprobs | range(1; .token_logprobs | length) as $i | .token
 echoed=$(field '.choices[0].logprobs.token_logprobs[:-1]')
 ask /v1/completions "{\"prompt\": $ids, \"max_tokens\": 0, \"temperature\": 0, \"logprobs\": 1, \"echo\": true}"
 holds ".choices[0].logprobs.token_logprobs as \$l | (\$l | length) == $count and ([range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all)"
+ask /v1/completions "{\"prompt\": $ids, \"max_tokens\": 1, \"temperature\": 0, \"logprobs\": 1, \"echo\": true, \"logit_bias\": {\"2\": 100}}" # an end token
+holds ".choices[0] | .finish_reason == \"stop\" and (.logprobs.token_logprobs | length) == $count + 1 and .logprobs.token_logprobs[-1] < 0 and
+  (.logprobs.top_logprobs | length) == $count + 1"
+holds ".choices[0].logprobs.token_logprobs as \$l | [range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all"
 
 # ---- beyond capacity: twelve have a place or wait for one; a hundred keep asking
 clients=$build/tests/serve/make_clients

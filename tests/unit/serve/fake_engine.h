@@ -34,6 +34,7 @@ struct Engine {
   int script_count;
   EngineEnd end;         /* of jobs whose tokens run out */
   int64_t script_rounds; /* 0: as often as it takes */
+  int32_t end_token;     /* reported behind a text that ends with ENGINE_STOP, if log-probabilities are wanted; 0: none */
   EngineState state;
 };
 
@@ -66,6 +67,11 @@ static inline void fake_run_text(Engine *e, FakeJob *job) {
     if (over) break;
     EngineToken token = fake_token(e->script[made % e->script_count], job->text.top, false, false);
     result.new_tokens++;
+    job->text.on_token(job->text.context, &token);
+  }
+  if (result.end == ENGINE_STOP && e->end_token && job->text.top >= 0) {
+    EngineToken token = fake_token(e->end_token, job->text.top, false, false);
+    token.end = true;
     job->text.on_token(job->text.context, &token);
   }
   if (e->failure) result.end = ENGINE_FAILED, result.message = e->failure;

@@ -148,6 +148,46 @@ static void echoes_with_logprobs(void **state) {
   finish(f);
 }
 
+/* What was predicted has a log-probability, the end token too: clients that rate texts take their lists of prompt and one token apart by
+ * its place. It is no text and no new token, and of a chat no part of the message. */
+static void end_tokens_have_logprobs(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 0);
+  f->engine.script_rounds = 1;
+  f->engine.end = ENGINE_STOP;
+  f->engine.end_token = 2;
+  json_t *v =
+      post(f, "/v1/completions", "{\"prompt\": [75, 76], \"max_tokens\": 1, \"logprobs\": 1, \"echo\": true, \"temperature\": 0}", 200);
+  check_part(v, "choices.0.text", "\"HI\"");
+  check_part(v, "choices.0.finish_reason", "\"stop\"");
+  check_part(v, "choices.0.logprobs.tokens", "[\"H\",\"I\",\"\"]");
+  check_part(v, "choices.0.logprobs.token_logprobs", "[null,-0.76,-0.02]");
+  check_part(v, "choices.0.logprobs.top_logprobs.2", "{\"\":-0.02}");
+  check_part(v, "choices.0.logprobs.text_offset", "[0,1,2]");
+  check_part(v, "usage.completion_tokens", "0");
+  json_decref(v);
+  f->engine.script_count = 2;
+  Answer answer = client_post(f->port, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 5, \"logprobs\": 0, \"stream\": true}");
+  json_t *events = events_of(answer.body), *last = json_array_get(events, json_array_size(events) - 1);
+  size_t tokens = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *choice = json_array_get(json_object_get(json_array_get(events, i), "choices"), 0);
+    tokens += json_array_size(json_object_get(json_object_get(choice, "logprobs"), "tokens"));
+  }
+  assert_int_equal(tokens, 3);
+  check_part(last, "choices.0.finish_reason", "\"stop\"");
+  json_decref(events);
+  answer_release(&answer);
+  v = post(f, "/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 5, \"logprobs\": true}",
+           200);
+  check_part(v, "choices.0.message.content", "\"ab\"");
+  assert_int_equal(
+      json_array_size(json_object_get(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs"), "content")), 2);
+  check_part(v, "usage.completion_tokens", "2");
+  json_decref(v);
+  finish(f);
+}
+
 static void gives_logprobs_of_chats(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -616,6 +656,7 @@ static void counts_and_tells(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(echoes_with_logprobs),
+                                     cmocka_unit_test(end_tokens_have_logprobs),
                                      cmocka_unit_test(gives_logprobs_of_chats),
                                      cmocka_unit_test(streams_whole_characters),
                                      cmocka_unit_test(chunks_belong_together),

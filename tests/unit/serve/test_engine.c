@@ -25,6 +25,7 @@ typedef struct Client {
   int32_t ids[MOST];
   double loss; /* of the prompt's tokens, their log-probabilities taken away */
   bool ordered;
+  EngineToken end_token;
   int count, prompt, ends;
   EngineResult result;
   char message[256];
@@ -62,7 +63,8 @@ static void take_token(void *context, const EngineToken *token) {
       assert_true(token->top[0].logprob >= token->logprob);
     }
   }
-  if (!token->prompt && client->count < MOST) client->ids[client->count++] = token->id;
+  if (token->end) client->end_token = *token;
+  if (!token->prompt && !token->end && client->count < MOST) client->ids[client->count++] = token->id;
   pthread_mutex_unlock(&client->lock);
 }
 
@@ -194,6 +196,7 @@ static void texts_are_the_leaders(void **state) {
     job.echo = j == 1;
     job.sampling.ends = j == 2;
     job.sampling.end[0] = expected[2][5]; /* ends at its first occurrence */
+    job.top = j == 2 ? 2 : -1;
     assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
     assert_int_equal(ticket, j + 1);
     if (j == 2) assert_int_equal(engine_start(f.engine), STATUS_OK);
@@ -207,10 +210,13 @@ static void texts_are_the_leaders(void **state) {
     assert_int_equal(clients[j].count, count);
     assert_memory_equal(clients[j].ids, expected[j], (size_t)count * sizeof(int32_t));
     assert_int_equal(clients[j].prompt, j == 1 ? PROMPT : 0);
+    assert_int_equal(clients[j].end_token.end, j == 2);
     assert_int_equal(clients[j].result.prompt_tokens, PROMPT);
     assert_int_equal(clients[j].result.new_tokens, count);
     assert_true(clients[j].result.first > 0 && clients[j].result.total >= clients[j].result.first);
   }
+  assert_int_equal(clients[2].end_token.id, expected[2][5]); /* greedy: its own probability is the largest */
+  assert_true(clients[2].end_token.top_count == 2 && clients[2].end_token.logprob == clients[2].end_token.top[0].logprob);
   await_idle(f.engine, -1, &seen);
   assert_true(seen.ready);
   assert_int_equal(seen.nodes, NODES);

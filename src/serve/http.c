@@ -263,7 +263,8 @@ static void check_head(HttpRequest *r, const char *url, bool known) {
   bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
   if (preflight) {
     http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+    /* Packages add fields of their own (openai: X-Stainless-...), which do nothing here. The wildcard leaves out Authorization. */
+    http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, *");
     http_add_field(r, "Access-Control-Max-Age", "86400");
     http_reply(r, 204, NULL, "", 0, false);
   } else if (!r->route && known) {

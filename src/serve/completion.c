@@ -298,7 +298,8 @@ static void fail(Completion *c, int code, const char *message) {
   snprintf(c->message, sizeof c->message, "%s", message);
 }
 
-/* More than a place for it is not there yet: later. */
+/* A request that has been let in always has a text with the engine, however full the queue: what it has made so far is not thrown away.
+ * With more than one it waits for room like any other. */
 static Status submit(Completion *c, Job *job) {
   const TokenList *ids = &c->prompts[job->choice.index / c->asked.n];
   EngineJob ask = {.ids = ids->ids,
@@ -306,6 +307,7 @@ static Status submit(Completion *c, Job *job) {
                    .sampling = c->asked.sampling,
                    .top = c->asked.top,
                    .echo = c->asked.echo,
+                   .more = c->next > 0 && c->with_engine == 0,
                    .on_token = on_token,
                    .on_end = on_end,
                    .context = job};

@@ -632,14 +632,14 @@ static Status check_images(const Engine *engine, const EngineImages *images) {
                     (long long)engine->options.leader->batch_max);
 }
 
-/* Takes the job over. */
-static Status enqueue(Engine *engine, Job *job, uint64_t *ticket) {
+/* Takes the job over. more: the length of the queue, which is a limit for new requests, does not matter. */
+static Status enqueue(Engine *engine, Job *job, bool more, uint64_t *ticket) {
   Status status = STATUS_OK;
   job->submitted = clock_now();
   pthread_mutex_lock(&engine->lock);
   if (engine->failure[0])
     status = status_set(engine->state.deserted ? STATUS_BUSY : STATUS_PEER, "%s", engine->failure);
-  else if (engine->state.queued >= engine->options.queue_max || engine->stop)
+  else if ((engine->state.queued >= engine->options.queue_max && !more) || engine->stop)
     status = status_set(STATUS_BUSY, "%d requests are waiting already", engine->state.queued);
   if (status == STATUS_OK) {
     job->ticket = *ticket = ++engine->tickets;
@@ -682,7 +682,7 @@ Status engine_submit(Engine *engine, const EngineJob *wanted, uint64_t *ticket) 
     job->echoed = 1;
   }
   if (s->vocabulary == 0) s->vocabulary = engine->options.weights->config->vocabulary;
-  return enqueue(engine, job, ticket);
+  return enqueue(engine, job, wanted->more, ticket);
 }
 
 Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *ticket) {
@@ -698,7 +698,7 @@ Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *tic
   memcpy(pixels, wanted->pixels, bytes);
   job->images = *wanted;
   job->images.pixels = pixels;
-  return enqueue(engine, job, ticket);
+  return enqueue(engine, job, wanted->more, ticket);
 }
 
 /* One that waits ends at once, by the engine's thread. */

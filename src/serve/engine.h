@@ -19,7 +19,7 @@ typedef struct EngineOptions {
   const Partition *partition;  /* of a model of images; else NULL */
   const TokenSplit *split;     /* of a language model; else NULL */
   const LeaderOptions *leader; /* tokens_max: prompt and new tokens of the longest sequence; batch_max: images of a request */
-  int queue_max;               /* requests waiting for a place; more are refused (STATUS_BUSY) */
+  int queue_max;               /* requests waiting for a place; more new ones are refused (STATUS_BUSY) */
   int sequences_max;           /* sequences that decode at the same time, over all devices */
   SpeculationMode speculation; /* of texts */
   int64_t cache_bytes;         /* of keys and values on each device; 0: a quarter of the memory that is free at the start */
@@ -64,6 +64,7 @@ typedef struct EngineJob {
   Sampling sampling; /* max 0: no new token, which is of use with echo */
   int top;           /* candidates to report with each token, 0 to ENGINE_TOP; -1: no log-probabilities at all */
   bool echo;         /* report the tokens of the prompt first, with their log-probabilities if top >= 0 */
+  bool more;         /* of a request that has been let in: a full queue takes it too */
   void (*on_token)(void *context, const EngineToken *token);
   void (*on_end)(void *context, const EngineResult *result); /* last and exactly once, also after a cancel */
   void *context;
@@ -73,6 +74,7 @@ typedef struct EngineJob {
 typedef struct EngineImages {
   const float *pixels; /* [count, C, H, W], normalised, copied */
   int64_t count;
+  bool more;                                                                     /* as of EngineJob */
   void (*on_end)(void *context, const real *logits, const EngineResult *result); /* logits [count, classes]; NULL after a failure */
   void *context;
 } EngineImages;

@@ -22,6 +22,7 @@ typedef struct ImageRequest {
   uint64_t ticket;                /* of that batch */
   json_t *results;                /* [count] */
   bool busy;                      /* a batch is with the engine */
+  bool let_in;                    /* one has been: those behind it are not refused by a full queue */
   Status status;
   char message[256];
   EngineResult last;
@@ -100,9 +101,12 @@ static Status submit(ImageRequest *r) {
     r->references++;
     pthread_mutex_unlock(&r->lock);
     r->busy = true;
-    status =
-        engine_classify(r->model->engine, &(EngineImages){.pixels = pixels, .count = r->batch, .on_end = on_end, .context = r}, &r->ticket);
-    if (status != STATUS_OK) r->busy = false, release(r);
+    const EngineImages images = {.pixels = pixels, .count = r->batch, .more = r->let_in, .on_end = on_end, .context = r};
+    status = engine_classify(r->model->engine, &images, &r->ticket);
+    if (status == STATUS_OK)
+      r->let_in = true;
+    else
+      r->busy = false, release(r);
   }
   free(pixels);
   return status;

@@ -156,7 +156,8 @@ static inline void fake_engine_release(Engine *e) {
 static inline Status fake_add(Engine *e, FakeJob job, uint64_t *ticket) {
   pthread_mutex_lock(&e->lock);
   int open = e->count - e->ended;
-  if (open >= e->queue_max || e->count == FAKE_JOBS) {
+  const bool more = job.is_text ? job.text.more : job.images.more;
+  if ((open >= e->queue_max && !more) || e->count == FAKE_JOBS) {
     pthread_mutex_unlock(&e->lock);
     free(job.ids);
     return status_set(STATUS_BUSY, "the queue is full");

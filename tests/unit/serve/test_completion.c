@@ -395,6 +395,34 @@ static void large_requests_take_turns(void **state) {
   finish(f);
 }
 
+static void *ask_for_texts(void *context) {
+  Fixture *f = context;
+  Answer *answer = malloc(sizeof *answer);
+  *answer = client_post(f->port, "/v1/completions", "{\"prompt\": \"H\", \"n\": 3, \"max_tokens\": 2}");
+  return answer;
+}
+
+/* The queue is for requests that are new: one that was let in goes on, however long others make it. */
+static void what_was_let_in_goes_on(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  pthread_t thread;
+  void *answer;
+  f->engine.queue_max = 1;
+  f->engine.hold = true;
+  pthread_create(&thread, NULL, ask_for_texts, f);
+  wait_until(&f->engine.count, 1);
+  f->engine.queue_max = 0;
+  json_decref(post(f, "/v1/completions", "{\"prompt\": \"H\"}", 503));
+  fake_engine_set(&f->engine, false);
+  pthread_join(thread, &answer);
+  json_t *v = parse(answer, 200);
+  check_part(v, "usage.completion_tokens", "6");
+  json_decref(v);
+  free(answer);
+  finish(f);
+}
+
 static void failures_are_told(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -592,6 +620,34 @@ static void classifies_images(void **state) {
   finish(f);
 }
 
+static void *ask_for_images(void *context) {
+  Fixture *f = context;
+  const uint8_t levels[] = {250, 250, 10, 10, 250};
+  Answer *answer = malloc(sizeof *answer);
+  *answer = send_form(f, "/v1/images/classify", levels, 5);
+  return answer;
+}
+
+/* As what_was_let_in_goes_on: the batches behind the first. */
+static void all_batches_are_let_in(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  pthread_t thread;
+  void *answer;
+  f->images.queue_max = 1;
+  f->images.hold = true;
+  pthread_create(&thread, NULL, ask_for_images, f);
+  wait_until(&f->images.count, 1);
+  f->images.queue_max = 0;
+  fake_engine_set(&f->images, false);
+  pthread_join(thread, &answer);
+  json_t *v = parse(answer, 200);
+  check_part(v, "usage.images", "5");
+  json_decref(v);
+  free(answer);
+  finish(f);
+}
+
 /* Neither a late answer nor the end of the service is a full queue. */
 static void late_images_end(void **state) {
   (void)state;
@@ -665,6 +721,7 @@ int main(void) {
                                      cmocka_unit_test(long_texts_are_not_encoded),
                                      cmocka_unit_test(a_full_queue_refuses),
                                      cmocka_unit_test(large_requests_take_turns),
+                                     cmocka_unit_test(what_was_let_in_goes_on),
                                      cmocka_unit_test(failures_are_told),
                                      cmocka_unit_test(clients_that_leave_cancel),
                                      cmocka_unit_test(late_answers_end),
@@ -672,6 +729,7 @@ int main(void) {
                                      cmocka_unit_test(drains),
                                      cmocka_unit_test(expires),
                                      cmocka_unit_test(classifies_images),
+                                     cmocka_unit_test(all_batches_are_let_in),
                                      cmocka_unit_test(late_images_end),
                                      cmocka_unit_test(counts_and_tells)};
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);

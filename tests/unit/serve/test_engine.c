@@ -249,7 +249,7 @@ static void *let_go_at_the_end(void *context) {
 
 static void limits_are_kept(void **state) {
   Fixture f;
-  Client clients[4];
+  Client clients[5];
   int32_t ids[PROMPT];
   uint64_t first, second, ticket;
   EngineState seen;
@@ -257,7 +257,7 @@ static void limits_are_kept(void **state) {
   open_fixture(&f, "tiny-gpt2");
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
   start_text(&f, 2);
-  clients_init(clients, 4);
+  clients_init(clients, 5);
   EngineJob job = job_of(ids, &clients[0]);
   job.count = 0;
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BAD_VALUE);
@@ -274,6 +274,10 @@ static void limits_are_kept(void **state) {
   assert_int_equal(engine_submit(f.engine, &job, &second), STATUS_OK);
   job = job_of(ids, &clients[2]);
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BUSY);
+  job = job_of(ids, &clients[4]);
+  job.more = true; /* of a request that is there already */
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  engine_cancel(f.engine, ticket);
   assert_true(engine_retry_seconds(f.engine) >= 1 && engine_retry_seconds(f.engine) <= 60);
   engine_cancel(f.engine, second); /* it waits */
   engine_cancel(f.engine, 1000);   /* there is none */
@@ -293,7 +297,8 @@ static void limits_are_kept(void **state) {
   await_end(&clients[2]);
   assert_int_equal(clients[2].result.end, ENGINE_CONTEXT);
   engine_state(f.engine, &seen);
-  assert_int_equal(seen.cancelled, 2);
+  assert_int_equal(clients[4].result.end, ENGINE_CANCELLED);
+  assert_int_equal(seen.cancelled, 3);
   assert_int_equal(seen.refused, 1);
   job = job_of(ids, &clients[3]);
   clients[3].held = true;

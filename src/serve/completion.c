@@ -360,7 +360,7 @@ static void look_at(Completion *c, Job *job) {
   }
   free(tokens);
   free(tops);
-  if (!stopped && job->choice.finish && !ended) engine_cancel(c->model->engine, job->ticket);
+  if (!stopped && job->choice.finish && !ended) engine_finish(c->model->engine, job->ticket);
   if (!ended) return;
   job->done = true;
   c->done++;

@@ -24,7 +24,8 @@ typedef struct Job {
   bool text;
   EngineJob job;       /* ids are a copy */
   EngineImages images; /* pixels are a copy */
-  bool cancelled;      /* under the lock */
+  bool cancelled;      /* under the lock, as the next: nobody wants it any more */
+  bool enough;         /* nor more of it, but what there is is a whole text */
   double submitted, started, first;
   int64_t made; /* new tokens reported */
   int64_t shared;
@@ -327,11 +328,17 @@ static void report_end_token(const Job *job, const DecodedToken *decoded) {
   if (job->job.top >= 0) job->job.on_token(job->job.context, &token);
 }
 
-static bool is_cancelled(Engine *engine, const Job *job) {
+/* The lock is held. Whether it is to end now, and as what. */
+static bool is_unwanted(const Engine *engine, const Job *job, EngineEnd *end) {
+  *end = job->enough ? ENGINE_STOP : ENGINE_CANCELLED;
+  return job->enough || job->cancelled || engine->stop;
+}
+
+static bool ends_early(Engine *engine, const Job *job, EngineEnd *end) {
   pthread_mutex_lock(&engine->lock);
-  const bool cancelled = job->cancelled || engine->stop;
+  const bool ends = is_unwanted(engine, job, end);
   pthread_mutex_unlock(&engine->lock);
-  return cancelled;
+  return ends;
 }
 
 /* Of a text that ends before it has made as many tokens as its device was to be busy with. */
@@ -340,16 +347,17 @@ static void forget_left(Engine *engine, Job *job) {
   job->left = 0;
 }
 
-static void end_cancelled(Engine *engine) {
+static void end_unwanted(Engine *engine) {
   for (int i = 0; i < engine->count;) {
     Job *job = engine->running[i];
-    if (!is_cancelled(engine, job)) {
+    EngineEnd end;
+    if (!ends_early(engine, job, &end)) {
       i++;
       continue;
     }
     leader_sequence_stop(engine->leader, job->sequence);
     forget_left(engine, job);
-    end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, job->device);
+    end_job(engine, job, end, NULL, NULL, job->device);
   }
 }
 
@@ -416,9 +424,10 @@ static void finish_echo(Engine *engine, Job *job) {
 static void take_token(void *context, const DecodedToken *token) {
   Engine *engine = context;
   Job *job = find_running(engine, token->sequence);
+  EngineEnd end;
   if (!job) return;
-  if (is_cancelled(engine, job)) {
-    end_cancelled(engine);
+  if (ends_early(engine, job, &end)) {
+    end_unwanted(engine);
   } else if (job->echo && token->end != SEQUENCE_NUMERIC) {
     take_echo(job, token);
     finish_echo(engine, job);
@@ -456,7 +465,7 @@ static void restart_all(Engine *engine) {
 /* Waits for tokens and reports them. */
 static void serve_texts(Engine *engine) {
   bool lost;
-  end_cancelled(engine);
+  end_unwanted(engine);
   if (leader_sequences_poll(engine->leader, engine->wake, 1, take_token, engine, &lost) != STATUS_OK) {
     fail_all(engine);
     return;
@@ -515,15 +524,16 @@ static void put_back(Engine *engine, Job *job) {
 /* Takes up the oldest that waits; false: there is none, or no place for it. */
 static bool take_up(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
+  EngineEnd end = ENGINE_CANCELLED;
   Job *job = engine->queue ? take_first(engine) : NULL;
-  const bool unwanted = job && (job->cancelled || engine->stop), gone = engine->failure[0] != 0;
+  const bool unwanted = job && is_unwanted(engine, job, &end), gone = engine->failure[0] != 0;
   const bool taken = job && !unwanted && !gone;
   if (taken && !job->text) engine->running[engine->count++] = job;
   if (taken && job->text) engine->starting = job;
   pthread_mutex_unlock(&engine->lock);
   if (!job) return false;
   if (unwanted) {
-    end_job(engine, job, ENGINE_CANCELLED, NULL, NULL, 0);
+    end_job(engine, job, end, NULL, NULL, 0);
   } else if (gone) {
     end_failed(engine, job);
   } else if (!job->text) {
@@ -701,30 +711,38 @@ Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *tic
   return enqueue(engine, job, wanted->more, ticket);
 }
 
-/* One that waits ends at once, by the engine's thread. */
-void engine_cancel(Engine *engine, uint64_t ticket) {
+/* The lock is held. One that waits is put in front: it is over as soon as the thread comes. NULL: it is over. */
+static Job *find_to_end(Engine *engine, uint64_t ticket) {
   Job *found = NULL;
-  pthread_mutex_lock(&engine->lock);
   for (Job **at = &engine->queue; *at && !found;) {
     if ((*at)->ticket != ticket) {
       at = &(*at)->next;
       continue;
     }
-    found = *at; /* to the front: it is over as soon as the thread comes */
+    found = *at;
     *at = found->next;
     if (!*at) engine->last = at;
     found->next = engine->queue;
     if (!engine->queue) engine->last = &found->next;
     engine->queue = found;
-    found->cancelled = true;
   }
   for (int i = 0; !found && i < engine->count; i++) {
-    if (engine->running[i]->ticket == ticket) engine->running[i]->cancelled = true;
+    if (engine->running[i]->ticket == ticket) found = engine->running[i];
   }
-  if (engine->starting && engine->starting->ticket == ticket) engine->starting->cancelled = true;
+  return !found && engine->starting && engine->starting->ticket == ticket ? engine->starting : found;
+}
+
+static void end_soon(Engine *engine, uint64_t ticket, bool enough) {
+  pthread_mutex_lock(&engine->lock);
+  Job *job = find_to_end(engine, ticket);
+  if (job) *(enough ? &job->enough : &job->cancelled) = true;
   wake(engine);
   pthread_mutex_unlock(&engine->lock);
 }
+
+void engine_finish(Engine *engine, uint64_t ticket) { end_soon(engine, ticket, true); }
+
+void engine_cancel(Engine *engine, uint64_t ticket) { end_soon(engine, ticket, false); }
 
 Status engine_use_groups(Engine *engine, int groups) {
   const ModelConfig *config = engine->options.weights->config;

@@ -41,7 +41,7 @@ typedef struct EngineToken {
 
 typedef enum EngineEnd {
   ENGINE_LENGTH,    /* as many tokens as were wanted */
-  ENGINE_STOP,      /* the model has ended the text; the end token is reported if log-probabilities are wanted */
+  ENGINE_STOP,      /* the model has ended the text; the end token is reported if log-probabilities are wanted. Or engine_finish */
   ENGINE_CONTEXT,   /* the context is full */
   ENGINE_CANCELLED, /* engine_cancel */
   ENGINE_FAILED,    /* message says why */
@@ -86,9 +86,10 @@ Status engine_start(Engine *engine); /* starts the thread */
 void engine_free(Engine *engine);    /* ends what is under way as ENGINE_CANCELLED, then the cluster; accepts NULL */
 
 /* BUSY: the queue is full, or no device is there (EngineState.deserted); BAD_VALUE: ids outside of the vocabulary, or a prompt that leaves
- * no room for a token. *ticket names the request to engine_cancel, from 1; a ticket that is over is ignored there. */
+ * no room for a token. *ticket names the request to engine_finish and engine_cancel, from 1; a ticket that is over is ignored there. */
 Status engine_submit(Engine *engine, const EngineJob *job, uint64_t *ticket);
 Status engine_classify(Engine *engine, const EngineImages *images, uint64_t *ticket);
+void engine_finish(Engine *engine, uint64_t ticket); /* what has come is the whole text, which counts as finished */
 void engine_cancel(Engine *engine, uint64_t ticket);
 
 /* Another bit rate as soon as nothing is under way; 0: by the speed of the links. BAD_VALUE lists those that the model has. */

@@ -17,7 +17,7 @@ typedef struct FakeJob {
   EngineImages images;
   int32_t *ids;
   uint64_t ticket;
-  bool is_text, cancelled, taken, ended;
+  bool is_text, cancelled, enough, taken, ended;
 } FakeJob;
 
 struct Engine {
@@ -25,7 +25,7 @@ struct Engine {
   pthread_cond_t changed;
   pthread_t thread;
   FakeJob jobs[FAKE_JOBS];
-  atomic_int count, queue_max, ended, cancelled, max_queued;
+  atomic_int count, queue_max, ended, cancelled, enough, max_queued;
   atomic_bool hold;      /* tokens wait until it is cleared */
   atomic_int hold_after; /* tokens of a job that come in spite of it */
   bool stop;
@@ -39,7 +39,7 @@ struct Engine {
 };
 
 static inline bool fake_waits(Engine *e, FakeJob *job, int64_t made) {
-  return e->hold && made >= e->hold_after && !job->cancelled && !e->stop;
+  return e->hold && made >= e->hold_after && !job->cancelled && !job->enough && !e->stop;
 }
 
 /* Token id has ln p = -id / 100, and the candidates id, id + 1... as far as they are wanted. */
@@ -61,9 +61,10 @@ static inline void fake_run_text(Engine *e, FakeJob *job) {
   for (int64_t made = 0; made < max; made++) {
     pthread_mutex_lock(&e->lock);
     while (fake_waits(e, job, made)) pthread_cond_wait(&e->changed, &e->lock);
-    bool over = job->cancelled || e->stop;
+    bool over = job->cancelled || job->enough || e->stop;
+    if (over) result.end = job->enough ? ENGINE_STOP : ENGINE_CANCELLED;
+    e->enough += over && job->enough;
     pthread_mutex_unlock(&e->lock);
-    if (over) result.end = ENGINE_CANCELLED;
     if (over) break;
     EngineToken token = fake_token(e->script[made % e->script_count], job->text.top, false, false);
     result.new_tokens++;
@@ -189,12 +190,16 @@ Status engine_use_groups(Engine *e, int groups) {
   return STATUS_OK;
 }
 
-void engine_cancel(Engine *e, uint64_t ticket) {
+static inline void fake_end(Engine *e, uint64_t ticket, bool enough) {
   pthread_mutex_lock(&e->lock);
-  if (ticket >= 1 && ticket <= (uint64_t)e->count) e->jobs[ticket - 1].cancelled = true;
+  FakeJob *job = ticket >= 1 && ticket <= (uint64_t)e->count ? &e->jobs[ticket - 1] : NULL;
+  if (job) *(enough ? &job->enough : &job->cancelled) = true;
   pthread_cond_broadcast(&e->changed);
   pthread_mutex_unlock(&e->lock);
 }
+
+void engine_finish(Engine *e, uint64_t ticket) { fake_end(e, ticket, true); }
+void engine_cancel(Engine *e, uint64_t ticket) { fake_end(e, ticket, false); }
 
 void engine_state(Engine *e, EngineState *state) { *state = e->state; }
 

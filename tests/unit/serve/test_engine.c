@@ -312,6 +312,38 @@ static void limits_are_kept(void **state) {
   assert_int_equal(clients[3].result.end, ENGINE_CANCELLED);
 }
 
+/* A text whose client has found a stop string in it is finished, and tells how long others wait. */
+static void what_is_enough_is_finished(void **state) {
+  enum { HELD = 1200000 /* microseconds */ };
+  Fixture f;
+  Client client;
+  int32_t ids[PROMPT];
+  uint64_t ticket;
+  EngineState seen;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  start_text(&f, 2);
+  clients_init(&client, 1);
+  client.held = true;
+  const EngineJob job = job_of(ids, &client);
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  while (tokens_of(&client) < 3) usleep(1000);
+  usleep(HELD);
+  engine_finish(f.engine, ticket);
+  engine_cancel(f.engine, ticket); /* the client has its answer, and leaves */
+  let_go(&client);
+  await_end(&client);
+  assert_int_equal(client.result.end, ENGINE_STOP);
+  assert_true(client.count < NEW);
+  await_idle(f.engine, -1, &seen);
+  assert_true(seen.finished == 1 && seen.cancelled == 0);
+  for (int d = 0; d < NODES; d++) assert_int_equal(seen.devices[d].tokens_left, 0);
+  assert_true(engine_retry_seconds(f.engine) > 1); /* one text took longer than a second */
+  close_fixture(&f);
+}
+
 /* Four texts at the same time, which take a second or two, are several a second. */
 static void a_retry_reckons_with_parallel_texts(void **state) {
   enum { TEXTS = 4, HELD = 1200000 /* microseconds */ };
@@ -525,13 +557,10 @@ static void a_lost_device_shows_in_no_text(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders),
-      cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified),
-      cmocka_unit_test(a_lost_cluster_fails_its_requests),
-      cmocka_unit_test(a_retry_reckons_with_parallel_texts),
-      cmocka_unit_test(prompts_are_rated),
-      cmocka_unit_test(a_lost_device_shows_in_no_text),
+      cmocka_unit_test(texts_are_the_leaders),      cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified),      cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(what_is_enough_is_finished), cmocka_unit_test(a_retry_reckons_with_parallel_texts),
+      cmocka_unit_test(prompts_are_rated),          cmocka_unit_test(a_lost_device_shows_in_no_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,4 +17,15 @@ static inline size_t utf8_size(const char *text, size_t size) {
   return length;
 }
 
+/* Bytes of text [size] before a character at its end whose last bytes are still to come; `size` where there is none. */
+static inline size_t utf8_complete(const char *text, size_t size) {
+  for (size_t back = 1; back <= 3 && back <= size; back++) {
+    const unsigned char byte = (unsigned char)text[size - back];
+    if ((byte & 0xc0) == 0x80) continue;
+    const size_t bytes = byte >= 0xc2 && byte <= 0xdf ? 2 : byte >= 0xe0 && byte <= 0xef ? 3 : byte >= 0xf0 && byte <= 0xf4 ? 4 : 1;
+    return bytes > back ? size - back : size;
+  }
+  return size;
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* The text that is held back is short, at most a stop string and three bytes, so it is searched again with each piece. */
 #include "infer/text_stream.h"
 #include "base/array.h"
+#include "base/utf8.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,17 +51,6 @@ static size_t find_possible_stop(const TextStream *stream) {
   return stream->held_bytes;
 }
 
-/* The beginning of a UTF-8 character whose last bytes are missing at `end`; `end` itself if there is none. */
-static size_t find_cut_character(const TextStream *stream, size_t end) {
-  for (size_t back = 1; back <= 3 && back <= end; back++) {
-    unsigned char byte = (unsigned char)stream->held[end - back];
-    if ((byte & 0xc0) == 0x80) continue;
-    size_t bytes = byte >= 0xc2 && byte <= 0xdf ? 2 : byte >= 0xe0 && byte <= 0xef ? 3 : byte >= 0xf0 && byte <= 0xf4 ? 4 : 1;
-    return bytes > back ? end - back : end;
-  }
-  return end;
-}
-
 Status text_stream_add(TextStream *stream, const char *text, size_t bytes) {
   if (stream->stopped) return STATUS_OK;
   TRY(ARRAY_RESERVE(stream->held, stream->held_bytes, bytes, stream->capacity, "text"));
@@ -68,7 +58,7 @@ Status text_stream_add(TextStream *stream, const char *text, size_t bytes) {
   stream->held_bytes += bytes;
   size_t stop = find_stop(stream);
   stream->stopped = stop < stream->held_bytes;
-  let_go(stream, stream->stopped ? stop : find_cut_character(stream, find_possible_stop(stream)));
+  let_go(stream, stream->stopped ? stop : utf8_complete(stream->held, find_possible_stop(stream)));
   return STATUS_OK;
 }
 

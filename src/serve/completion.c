@@ -2,6 +2,7 @@
  * `lock` guards what callbacks of the engine touch; all else is the HTTP thread's that has the request. */
 #include "serve/completion.h"
 #include "base/array.h"
+#include "base/utf8.h"
 #include "infer/text_stream.h"
 #include "nn/json_build.h"
 #include "serve/completion_request.h"
@@ -154,13 +155,18 @@ static Status choice_add(Choice *c, const EngineToken *token) {
   return status;
 }
 
+/* Bytes of text that can be shown: the tokens of a prompt that is echoed, and the new ones behind them, may each end within a character. */
+static size_t complete_bytes(const Choice *c) { return utf8_complete(c->text, c->bytes); }
+
 /* What is new, as a member of "choices": whole, or as a chunk of a stream (delta). opening: the first chunk of a chat, which says the role.
  * finish_reason is in it if `last`. NULL: no memory. */
 static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
-  json_t *text = json_build_text(c->text, c->bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
+  const size_t bytes = last ? c->bytes : complete_bytes(c);
+  json_t *text = json_build_text(c->text, bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
   json_t *finish = last && c->finish ? json_string(c->finish) : json_null(), *value;
-  bool empty = c->bytes == 0 && !opening;
-  c->bytes = 0;
+  bool empty = bytes == 0 && !opening;
+  c->bytes -= bytes;
+  if (c->bytes > 0) memmove(c->text, c->text + bytes, c->bytes);
   c->logprobs = NULL;
   if (!c->options->chat)
     return json_pack("{s:i, s:o, s:o, s:o}", "index", c->index, "text", text, "logprobs", logprobs, "finish_reason", finish);
@@ -437,7 +443,7 @@ static Status write_news(Completion *c) {
   for (int i = 0; i < c->next && !c->status_code; i++) {
     Job *job = &c->jobs[i];
     bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
-    if (!opening && !last && job->choice.bytes == 0 && !job->choice.logprobs) continue;
+    if (!opening && !last && complete_bytes(&job->choice) == 0 && !job->choice.logprobs) continue;
     job->opened = true;
     job->told |= last;
     json_t *chunk = around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last)));

@@ -28,6 +28,7 @@ struct Engine {
   atomic_int count, queue_max, ended, cancelled, enough, max_queued;
   atomic_bool hold;      /* tokens wait until it is cleared */
   atomic_int hold_after; /* tokens of a job that come in spite of it */
+  atomic_int hold_echo;  /* tokens of a prompt that come before it holds; 0: all */
   bool stop;
   const char *_Atomic failure; /* jobs fail after their tokens */
   const int32_t *script;
@@ -54,6 +55,9 @@ static inline void fake_run_text(Engine *e, FakeJob *job) {
   EngineResult result = {.end = ENGINE_LENGTH, .prompt_tokens = job->text.count, .queued = 0.001, .first = 0.002, .total = 0.01};
   for (int64_t i = 0; job->text.echo && i < job->text.count; i++) {
     EngineToken token = fake_token(job->ids[i], job->text.top, true, i == 0);
+    pthread_mutex_lock(&e->lock);
+    while (e->hold_echo > 0 && i >= e->hold_echo && fake_waits(e, job, e->hold_after)) pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
     job->text.on_token(job->text.context, &token);
   }
   int64_t max = job->text.sampling.max;

@@ -227,6 +227,43 @@ static void streams_whole_characters(void **state) {
   finish(f);
 }
 
+/* So are those of a prompt, wherever its tokens are when a chunk is made; the last of them may end among the new tokens. */
+static void echoes_whole_characters(void **state) {
+  (void)state;
+  enum { PIECES = 5 };
+  static const int32_t script[] = {BYTE + 0xac, BYTE + 'x'};
+  for (int held = 1; held <= PIECES; held++) {
+    static char text[1 << 16];
+    char joined[64] = "";
+    Fixture *f = start(script, 2);
+    f->engine.hold = true;
+    f->engine.hold_echo = held;
+    int fd = client_connect(f->port, 0);
+    client_send_post(fd, "/v1/completions",
+                     "{\"prompt\": [229, 133, 175, 229, 133], \"echo\": true, \"max_tokens\": 2, \"stream\": true}"); /* E2 82 AC E2 82 */
+    wait_until(&f->engine.count, 1);
+    client_sleep(0.1); /* for a chunk of what is there */
+    fake_engine_set(&f->engine, false);
+    for (size_t used = 0; !strstr(text, "[DONE]"); text[used] = 0) {
+      ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
+      assert_true(got > 0);
+      used += (size_t)got;
+    }
+    json_t *events = events_of(text), *event;
+    size_t i;
+    json_array_foreach(events, i, event) {
+      const char *piece = json_string_value(json_object_get(json_array_get(json_object_get(event, "choices"), 0), "text"));
+      strncat(joined, piece, sizeof joined - 1 - strlen(joined));
+      assert_true(piece[0] || i + 1 == json_array_size(events)); /* nothing new is no chunk */
+    }
+    assert_string_equal(joined, "\xe2\x82\xac\xe2\x82\xacx");
+    json_decref(events);
+    text[0] = 0;
+    close(fd);
+    finish(f);
+  }
+}
+
 /* All chunks have the time of the request, and where usage is asked for, one has it and the others say that they have not. */
 static void chunks_belong_together(void **state) {
   (void)state;
@@ -718,6 +755,7 @@ int main(void) {
                                      cmocka_unit_test(end_tokens_have_logprobs),
                                      cmocka_unit_test(gives_logprobs_of_chats),
                                      cmocka_unit_test(streams_whole_characters),
+                                     cmocka_unit_test(echoes_whole_characters),
                                      cmocka_unit_test(chunks_belong_together),
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),

@@ -80,7 +80,8 @@ typedef struct Session {
 
 static volatile sig_atomic_t stop, started, start_stop;
 
-/* It ends an answer or a line, and before the first one the start, which may wait for a busy worker. */
+/* It ends an answer or a line, and before the first one the start, which may wait for a busy worker or a
+ * service that does not answer. */
 static void on_interrupt(int number) {
   (void)number;
   stop = 1;
@@ -360,7 +361,8 @@ static Status open_partner(const Chat *chat, const InferSettings *settings, Sess
   char *key;
   if (chat->checkpoint) return chat_local_open(&session->local, settings, chat->template, &start_stop);
   TRY(read_key(chat->keys, &key));
-  const ChatClientOptions options = {.url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout};
+  const ChatClientOptions options = {
+      .url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout, .stop = &start_stop};
   Status status = chat_client_open(&session->client, &options);
   free(key);
   return status;

@@ -25,7 +25,8 @@ typedef struct Exchange {
   ChatClient *client;
   char *body; /* [bytes] of an answer that is no stream: JSON, an error */
   size_t bytes, room;
-  int retry_after; /* seconds; 0: not said */
+  int retry_after;                   /* seconds; 0: not said */
+  const volatile sig_atomic_t *stop; /* NULL: none */
   const ChatQuestion *question;
   ChatAnswer *answer; /* NULL: no stream */
   Sse sse;
@@ -70,7 +71,7 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *context) {
   return 0; /* curl takes it for an error of writing, and ends */
 }
 
-static bool stopped(const Exchange *exchange) { return exchange->question && exchange->question->stop && *exchange->question->stop; }
+static bool stopped(const Exchange *exchange) { return exchange->stop && *exchange->stop; }
 
 static int on_progress(void *context, curl_off_t total, curl_off_t done, curl_off_t upload_total, curl_off_t uploaded) {
   (void)total, (void)done, (void)upload_total, (void)uploaded;
@@ -108,7 +109,7 @@ static Status perform(Exchange *exchange, const char *path, const char *body) {
     curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
   CURLcode code = curl_easy_perform(curl);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, NULL);
-  if (stopped(exchange)) return STATUS_INTERRUPTED;
+  if (stopped(exchange)) return status_set(STATUS_INTERRUPTED, "interrupted");
   if (exchange->status != STATUS_OK) return status_set(exchange->status, "%s", exchange->message);
   if (code == CURLE_COULDNT_CONNECT)
     return status_set(STATUS_PEER, "%s: %s; is astra-serve running there?", client->shown, error[0] ? error : curl_easy_strerror(code));
@@ -142,8 +143,8 @@ static Status choose_model(ChatClient *client, const json_t *root, const char *w
   return status_set(STATUS_NOT_FOUND, "%s: it has no language model %s, but %s", client->shown, wanted, names);
 }
 
-static Status find_model(ChatClient *client, const char *wanted) {
-  Exchange exchange = {.client = client};
+static Status find_model(ChatClient *client, const char *wanted, const volatile sig_atomic_t *stop) {
+  Exchange exchange = {.client = client, .stop = stop};
   Status status = perform(&exchange, "/v1/models", NULL);
   json_t *root = NULL;
   if (status == STATUS_OK) {
@@ -209,7 +210,7 @@ Status chat_client_open(ChatClient **client, const ChatClientOptions *options) {
   if (status == STATUS_OK) status = keep_fields(fresh, options->key);
   if (status == STATUS_OK) {
     set_options(fresh);
-    status = find_model(fresh, options->model);
+    status = find_model(fresh, options->model, options->stop);
   }
   if (status == STATUS_OK)
     *client = fresh;
@@ -262,7 +263,7 @@ static Status on_event(void *context, const char *data, size_t bytes) {
 }
 
 Status chat_client_ask(ChatClient *client, const ChatQuestion *question, ChatAnswer *answer) {
-  Exchange exchange = {.client = client, .question = question, .answer = answer, .begun = clock_now()};
+  Exchange exchange = {.client = client, .stop = question->stop, .question = question, .answer = answer, .begun = clock_now()};
   *answer = (ChatAnswer){.prompt_tokens = -1, .new_tokens = -1};
   json_t *root = json_pack("{s:s, s:O, s:b, s:{s:b}, s:I, s:f, s:f, s:I}", "model", client->model, "messages", question->messages, "stream",
                            1, "stream_options", "include_usage", 1, "max_tokens", (json_int_t)question->max_tokens, "temperature",

@@ -30,14 +30,15 @@ typedef struct ChatAnswer {
 typedef struct ChatClient ChatClient;
 
 typedef struct ChatClientOptions {
-  const char *url;   /* http://HOST:PORT or https://..., also with /v1 behind; unix:PATH */
-  const char *model; /* NULL: the first that the service has */
-  const char *key;   /* NULL: none */
-  double timeout;    /* seconds for the connection, and between two pieces of an answer */
+  const char *url;                   /* http://HOST:PORT or https://..., also with /v1 behind; unix:PATH */
+  const char *model;                 /* NULL: the first that the service has */
+  const char *key;                   /* NULL: none */
+  double timeout;                    /* seconds for the connection, and between two pieces of an answer */
+  const volatile sig_atomic_t *stop; /* set by a signal: chat_client_open ends there; NULL: none */
 } ChatClientOptions;
 
 /* Asks for the models. NOT_FOUND: no such model, with the names of those there are; PEER: nobody answers, or with a failure, whose message
- * is passed on. *client is NULL after a failure. */
+ * is passed on; INTERRUPTED: `stop`. *client is NULL after a failure. */
 Status chat_client_open(ChatClient **client, const ChatClientOptions *options);
 void chat_client_close(ChatClient *client);              /* accepts NULL */
 const char *chat_client_model(const ChatClient *client); /* its name */

@@ -107,6 +107,18 @@ exec 3>&-
 [ $code = 1 ] || report "exit code $code"
 err interrupted
 
+name="SIGINT while a service does not answer"
+kill -STOP $server
+"$program" -u "unix:$work/socket" </dev/null >out 2>err &
+chat=$!
+sleep 0.5
+for _ in $(seq 100); do kill -INT $chat 2>/dev/null || break; sleep 0.1; done # again and again: the first may come too early
+kill -KILL $chat 2>/dev/null && report "it does not end"
+wait $chat; code=$?
+kill -CONT $server
+[ $code = 1 ] || report "exit code $code"
+err interrupted
+
 name="SIGINT while it waits for a worker that serves another leader"
 "$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>worker.log &
 worker=$!

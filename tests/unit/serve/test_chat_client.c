@@ -16,8 +16,9 @@ typedef struct Server {
   int listener, port;
   pthread_t thread;
   const char *models, *answer;
-  bool hangs;       /* keeps the connection open behind the answer */
-  char asked[4096]; /* the last request */
+  bool hangs;                   /* keeps the connection open behind the answer, or in place of models that are none */
+  volatile sig_atomic_t *stops; /* set as soon as the models are asked for; NULL: nothing */
+  char asked[4096];             /* the last request */
 } Server;
 
 /* To a client that may have left: what it then misses is its test's to see, not this thread's. */
@@ -36,14 +37,12 @@ static void *serve(void *context) {
       if (end && length) wanted = (size_t)(end + 4 - head) + (size_t)atoi(length + 15);
       if (end && size >= wanted) break;
     }
-    if (strncmp(head, "GET /v1/models ", 15) == 0) {
-      give(peer, server->models);
-    } else {
-      memcpy(server->asked, head, sizeof head);
-      give(peer, server->answer);
-      char byte;
-      if (server->hangs) (void)!recv(peer, &byte, 1, 0); /* until the client leaves */
-    }
+    const bool models = strncmp(head, "GET /v1/models ", 15) == 0;
+    char byte;
+    if (!models) memcpy(server->asked, head, sizeof head);
+    if (server->stops && models) *server->stops = 1;
+    give(peer, models ? server->models : server->answer);
+    if (server->hangs && !(models && server->models[0])) (void)!recv(peer, &byte, 1, 0); /* until the client leaves */
   }
   return NULL;
 }
@@ -177,6 +176,26 @@ static void an_answer_can_be_stopped(void **state) {
   assert_string_equal(written, "Go");
 }
 
+/* As by Ctrl-C while a service takes the connection and then says nothing. */
+static void opening_can_be_stopped(void **state) {
+  (void)state;
+  Server server;
+  ChatClient *client;
+  char url[64];
+  server_start(&server, "");
+  server.models = "";
+  server.hangs = true;
+  server.stops = &stop;
+  stop = 0;
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", server.port);
+  const double begun = clock_now();
+  assert_int_equal(chat_client_open(&client, &(ChatClientOptions){.url = url, .timeout = 20, .stop = &stop}), STATUS_INTERRUPTED);
+  assert_true(clock_now() - begun < 15); /* of the 20 s after which the client would give up */
+  assert_string_equal(status_message(), "interrupted");
+  assert_null(client);
+  server_stop(&server);
+}
+
 static void models_are_found_by_name(void **state) {
   (void)state;
   Server server;
@@ -214,8 +233,8 @@ static void addresses_are_checked(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(answers_come_in_pieces), cmocka_unit_test(failures_are_told),
-                                     cmocka_unit_test(an_answer_can_be_stopped), cmocka_unit_test(models_are_found_by_name),
-                                     cmocka_unit_test(addresses_are_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(answers_come_in_pieces),   cmocka_unit_test(failures_are_told),
+                                     cmocka_unit_test(an_answer_can_be_stopped), cmocka_unit_test(opening_can_be_stopped),
+                                     cmocka_unit_test(models_are_found_by_name), cmocka_unit_test(addresses_are_checked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

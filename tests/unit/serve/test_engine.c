@@ -31,6 +31,7 @@ typedef struct Client {
   char message[256];
   real logits[64];
   bool held;        /* waits behind its third token until it is let go */
+  bool waits;       /* does so now, or has done */
   int kills, after; /* a process that is killed behind so many tokens; 0: none */
 } Client;
 
@@ -40,6 +41,7 @@ static void await_go(Client *client) {
   for (bool held = true; held && clock_now() - start < MOST_SECONDS; usleep(1000)) {
     pthread_mutex_lock(&client->lock);
     held = client->held;
+    client->waits |= held;
     pthread_mutex_unlock(&client->lock);
   }
 }
@@ -90,11 +92,15 @@ static void clients_init(Client *clients, int count) {
   }
 }
 
-static int tokens_of(Client *client) {
-  pthread_mutex_lock(&client->lock);
-  int count = client->count;
-  pthread_mutex_unlock(&client->lock);
-  return count;
+/* Until the engine's thread waits for it: not before, or what the engine is told meanwhile comes first. */
+static void await_held(Client *client) {
+  const double start = clock_now();
+  for (bool waits = false; !waits; usleep(1000)) {
+    pthread_mutex_lock(&client->lock);
+    waits = client->waits;
+    pthread_mutex_unlock(&client->lock);
+    if (clock_now() - start > MOST_SECONDS) fail_msg("a text does not come to its fourth token");
+  }
 }
 
 static bool is_over(Client *client) {
@@ -285,7 +291,7 @@ static void limits_are_kept(void **state) {
   await_end(&clients[1]);
   assert_int_equal(clients[1].result.end, ENGINE_CANCELLED);
   assert_int_equal(clients[1].count, 0);
-  while (tokens_of(&clients[0]) < 3) usleep(1000);
+  await_held(&clients[0]);
   engine_cancel(f.engine, first); /* it decodes */
   let_go(&clients[0]);
   await_end(&clients[0]);
@@ -303,7 +309,7 @@ static void limits_are_kept(void **state) {
   job = job_of(ids, &clients[3]);
   clients[3].held = true;
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
-  while (tokens_of(&clients[3]) < 3) usleep(1000);
+  await_held(&clients[3]);
   Ending ending = {.engine = f.engine, .client = &clients[3]};
   assert_int_equal(pthread_create(&ending.thread, NULL, let_go_at_the_end, &ending), 0);
   close_fixture(&f); /* ends what runs */
@@ -329,7 +335,7 @@ static void what_is_enough_is_finished(void **state) {
   const EngineJob job = job_of(ids, &client);
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
   assert_int_equal(engine_start(f.engine), STATUS_OK);
-  while (tokens_of(&client) < 3) usleep(1000);
+  await_held(&client);
   usleep(HELD);
   engine_finish(f.engine, ticket);
   engine_cancel(f.engine, ticket); /* the client has its answer, and leaves */
@@ -362,7 +368,7 @@ static void a_retry_reckons_with_parallel_texts(void **state) {
     assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
   }
   assert_int_equal(engine_start(f.engine), STATUS_OK);
-  while (tokens_of(&clients[0]) < 3) usleep(1000);
+  await_held(&clients[0]);
   usleep(HELD);
   let_go(&clients[0]);
   for (int j = 0; j < TEXTS; j++) await_end(&clients[j]);

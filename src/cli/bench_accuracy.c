@@ -14,6 +14,7 @@
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -190,7 +191,7 @@ static void train_arguments(const Experiment *e, const AccuracyCommand *c, int r
 
 static void eval_arguments(const Experiment *e, const AccuracyCommand *c, int row, int seed, Arguments *a) {
   const Evaluation *how = e->evaluation;
-  char *program = process_beside(how->program), *samples = experiment_place(e, row, seed, ".samples.csv"), *model = NULL;
+  char *program = process_beside(how->program), *samples = experiment_place(e, row, seed, EXPERIMENT_SAMPLES), *model = NULL;
   char *folder = experiment_place(e, row, seed, ".eval");
   a->status = model_of(e, c, row, seed, &model);
   json_t *settings = experiment_settings(e, "eval", e->row[row].eval);
@@ -237,7 +238,7 @@ static char *command_line(const Arguments *a) {
  * seconds of a training that was interrupted, .commands the two command lines, .log what they said. */
 typedef struct Job {
   Arguments train, eval;
-  char *train_result, *train_part, *train_state, *eval_result, *commands, *log, *out;
+  char *train_result, *train_part, *train_state, *eval_result, *samples, *commands, *log, *out;
   int64_t threads; /* of the training, as the command line says; 0: the experiment's, or those that it began with */
   json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest; and Arguments.models of both */
 } Job;
@@ -245,7 +246,7 @@ typedef struct Job {
 static void job_free(Job *job) {
   arguments_free(&job->train), arguments_free(&job->eval);
   free(job->train_result), free(job->train_part), free(job->train_state), free(job->eval_result);
-  free(job->commands), free(job->log), free(job->out);
+  free(job->samples), free(job->commands), free(job->log), free(job->out);
   json_decref(job->lines);
 }
 
@@ -272,6 +273,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .train_part = experiment_place(e, row, seed, ".part.json"),
                .train_state = experiment_place(e, row, seed, "/training/state.safetensors"),
                .eval_result = experiment_place(e, row, seed, EXPERIMENT_EVALUATED),
+               .samples = experiment_place(e, row, seed, EXPERIMENT_SAMPLES),
                .commands = experiment_place(e, row, seed, ".commands"),
                .log = experiment_place(e, row, seed, ".log"),
                .out = experiment_place(e, row, seed, ""),
@@ -284,8 +286,8 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   char base[SAFE_DIGEST_TEXT];
   TRY(base_digest(e, c, row, seed, base));
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
-  bool made = job->train_result && job->train_part && job->train_state && job->eval_result && job->commands && job->log && job->out &&
-              train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
+  bool made = job->train_result && job->train_part && job->train_state && job->eval_result && job->samples && job->commands && job->log &&
+              job->out && train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0 &&
               (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0) &&
               (!job->train.models || json_object_update(job->lines, job->train.models) == 0) &&
@@ -513,10 +515,20 @@ static Status time_program(Arguments *a, const char *result, const char *log, do
   return noted == STATUS_OK ? status : noted;
 }
 
+/* An evaluation that is there before the training is one of an earlier model, and must not be taken for one of that which comes. */
+static Status remove_evaluation(const Job *job) {
+  const char *const paths[] = {job->eval_result, job->samples};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+    if (remove(paths[i]) != 0 && errno != ENOENT)
+      return status_set(STATUS_IO, "cannot remove %s, which is of the model before this training: %s", paths[i], strerror(errno));
+  return STATUS_OK;
+}
+
 /* An interrupted training goes on from its last checkpoint, where it has one. */
 static Status train(Job *job) {
   Arguments resume = {0}, *a = &job->train;
   double before = 0;
+  TRY(remove_evaluation(job));
   if (files_exists(job->train_state)) {
     json_t *part = NULL;
     char threads[32];

@@ -11,6 +11,7 @@
 enum { ROWS_MAX = 64, SEEDS_MAX = 32 /* of a list */, NAME_MAX_LENGTH = 60 };
 #define EXPERIMENT_FILE_LIMIT ((size_t)1 << 20) /* bytes of its file, and of what its programs print */
 #define EXPERIMENT_EVALUATED  ".eval.json"      /* behind a row's place: what its evaluation printed */
+#define EXPERIMENT_SAMPLES    ".samples.csv"    /* the same: what it found of each sample */
 
 typedef struct Row {
   const char *name, *from, *model; /* from: the row whose model it goes on from; model: a directory or name in place of that; NULL */

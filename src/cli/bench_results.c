@@ -119,7 +119,7 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   if (strcmp(e->row[row].figure, "perplexity") == 0 && !(is_per_token(e, row) && is_per_token(e, baseline))) return STATUS_OK;
   for (int s = 0; s < e->seed_count; s++) {
     if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
-    char *path = experiment_place(e, row, s, ".samples.csv"), *base_path = experiment_place(e, baseline, s, ".samples.csv");
+    char *path = experiment_place(e, row, s, EXPERIMENT_SAMPLES), *base_path = experiment_place(e, baseline, s, EXPERIMENT_SAMPLES);
     Samples ours = {0}, base = {0};
     Status status = path && base_path ? STATUS_OK : status_no_memory(NULL, "a path");
     if (status == STATUS_OK && files_exists(path)) status = read_samples(path, &ours);

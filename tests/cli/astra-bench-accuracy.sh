@@ -260,6 +260,12 @@ expect "another number of threads" 0 --table ./threads.json --out run --seeds 3 
 expect "the number of the command line" 0 --table ./small.json --out run --seeds 3 -t 2 --json; ! grep -q "training;" "$work/err" || report "a row is run again for -t"
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
+# A row that is trained anew is evaluated anew, too.
+copy run again; rm again/seed-3/G=2.train.json
+jq '.top1 = 7' again/seed-3/G=2.eval.json >with && mv with again/seed-3/G=2.eval.json; echo "before" >again/seed-3/G=2.samples.csv
+expect "a row that is trained again" 0 --table ./small.json --out again --seeds 3; err "seed 3, G=2: training"; err "seed 3, G=2: evaluation"
+holds "$(jq .top1 again/seed-3/G=2.eval.json) <= 1"; ! grep -q before again/seed-3/G=2.samples.csv || report "samples of the model before"
+
 # A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
 copy run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
 expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"

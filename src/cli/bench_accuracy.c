@@ -639,17 +639,30 @@ static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int ro
   return STATUS_OK;
 }
 
+/* Whether this command is still to train the row's own model. */
+static Status is_to_train(const Experiment *e, int row, int seed, bool *to_train) {
+  *to_train = false;
+  if (!experiment_is_run(e, row, seed) || e->row[row].train == NULL) return STATUS_OK;
+  char *said = experiment_place(e, row, seed, TRAINED);
+  if (said == NULL) return status_no_memory(NULL, "a path");
+  *to_train = !files_exists(said);
+  free(said);
+  return STATUS_OK;
+}
+
 /* All that earlier commands made, whether it is chosen or not, so that results stay in the files while others are added; but not what was
- * made from a row that this command makes again. */
+ * made from a model that this command makes again. Where a row is evaluated again, its model and what goes on from that stay. */
 static Status read_all(Experiment *e, const AccuracyCommand *c) {
   for (int s = 0; s < e->seed_count; s++) {
-    bool anew[ROWS_MAX] = {false};
+    bool anew[ROWS_MAX]; /* the model that the row evaluates, or was trained from */
     for (int row = 0; row < e->count; row++) {
       const Row *r = &e->row[row];
       const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
+      bool trains;
+      TRY(is_to_train(e, row, s, &trains));
       anew[row] = origin >= 0 && anew[origin];
       if (!anew[row]) TRY(read_or_warn(e, c, row, s, &e->run[row][s]));
-      anew[row] = anew[row] || (experiment_is_run(e, row, s) && isnan(e->run[row][s].value));
+      anew[row] |= trains;
     }
   }
   return STATUS_OK;

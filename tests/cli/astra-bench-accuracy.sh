@@ -266,6 +266,12 @@ jq '.top1 = 7' again/seed-3/G=2.eval.json >with && mv with again/seed-3/G=2.eval
 expect "a row that is trained again" 0 --table ./small.json --out again --seeds 3; err "seed 3, G=2: training"; err "seed 3, G=2: evaluation"
 holds "$(jq .top1 again/seed-3/G=2.eval.json) <= 1"; ! grep -q before again/seed-3/G=2.samples.csv || report "samples of the model before"
 
+# One that is evaluated anew has the same model, and what goes on from that stays in the results.
+copy again evaluated; rm evaluated/seed-3/plain.eval.json
+expect "a base that is evaluated again" 0 --table ./small.json --out evaluated --seeds 3 --rows plain --json
+err "seed 3, plain: evaluation"; ! grep -q "training;\|G=" "$work/err" || report "more than that evaluation is made"
+jq -e '[.rows[].seeds] == [2, 2, 2]' <"$work/out" >/dev/null && [ "$(wc -l <evaluated/results.csv)" = 7 ] || report "rows that go on from it have left the results"
+
 # A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
 copy run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
 expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"

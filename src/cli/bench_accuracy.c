@@ -15,10 +15,13 @@
 #include "nn/safetensors.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 static const char USAGE[] = "astra-bench accuracy --table NAME [--quick] [options]";
 static const char ABOUT[] =
@@ -235,10 +238,10 @@ static char *command_line(const Arguments *a) {
 #define TRAINED ".train.json" /* behind a row's place: what its training said at its end */
 
 /* What one row does with one seed. Files beside its checkpoint: .train.json and .eval.json hold what the programs printed, .part.json the
- * seconds of a training that was interrupted, .commands the two command lines, .log what they said. */
+ * seconds of a training that was interrupted, .commands the two command lines, .log what they said, .lock who makes it. */
 typedef struct Job {
   Arguments train, eval;
-  char *train_result, *train_part, *train_state, *eval_result, *samples, *commands, *log, *out;
+  char *train_result, *train_part, *train_state, *eval_result, *samples, *commands, *log, *lock, *out;
   int64_t threads; /* of the training, as the command line says; 0: the experiment's, or those that it began with */
   json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest; and Arguments.models of both */
 } Job;
@@ -246,7 +249,7 @@ typedef struct Job {
 static void job_free(Job *job) {
   arguments_free(&job->train), arguments_free(&job->eval);
   free(job->train_result), free(job->train_part), free(job->train_state), free(job->eval_result);
-  free(job->samples), free(job->commands), free(job->log), free(job->out);
+  free(job->samples), free(job->commands), free(job->log), free(job->lock), free(job->out);
   json_decref(job->lines);
 }
 
@@ -276,6 +279,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .samples = experiment_place(e, row, seed, EXPERIMENT_SAMPLES),
                .commands = experiment_place(e, row, seed, ".commands"),
                .log = experiment_place(e, row, seed, ".log"),
+               .lock = experiment_place(e, row, seed, ".lock"),
                .out = experiment_place(e, row, seed, ""),
                .threads = c->threads,
                .lines = json_object()};
@@ -287,7 +291,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
   TRY(base_digest(e, c, row, seed, base));
   char *train = command_line(&job->train), *eval = command_line(&job->eval);
   bool made = job->train_result && job->train_part && job->train_state && job->eval_result && job->samples && job->commands && job->log &&
-              job->out && train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
+              job->lock && job->out && train && eval && json_object_set_new(job->lines, "train", json_string(train)) == 0 &&
               json_object_set_new(job->lines, "eval", json_string(eval)) == 0 &&
               (!base[0] || json_object_set_new(job->lines, "base", json_string(base)) == 0) &&
               (!job->train.models || json_object_update(job->lines, job->train.models) == 0) &&
@@ -587,31 +591,56 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
 }
 
+/* One process at a time makes a row. The programs that it runs inherit the lock: where it is killed, they are told to end, and its training
+ * still writes a checkpoint, beside which no other may train. The file stays, since another process may have it open already, to lock it.
+ * Where files cannot be locked, work goes on without. */
+static Status lock_row(const Job *job, int *lock) {
+  *lock = open(job->lock, O_RDWR | O_CREAT, 0666);
+  if (*lock < 0) return status_set(STATUS_IO, "cannot open %s: %s", job->lock, strerror(errno));
+  if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return STATUS_OK;
+  return status_set(STATUS_BUSY,
+                    "another process makes this row, or still saves what it has made, and holds %s; wait for its end and give the same "
+                    "command again, or give another --out",
+                    job->lock);
+}
+
+/* Where the job's files go. */
+static Status make_folder(const Job *job) {
+  char *folder = files_folder(job->log);
+  const Status status = folder ? files_make_dirs(folder) : status_no_memory(NULL, "a path");
+  free(folder);
+  return status;
+}
+
+/* What is missing of a row: its training, its evaluation, or both. `title`: for people. */
+static Status make_row(Job *job, const char *title) {
+  if (job->train.count && !files_exists(job->train_result)) {
+    log_info("%s: training; %s", title, job->log);
+    TRY(train(job));
+  }
+  if (files_exists(job->eval_result)) return STATUS_OK;
+  log_info("%s: evaluation", title);
+  return time_program(&job->eval, job->eval_result, job->log, 0, NULL);
+}
+
 /* *anew: whether anything of it was still to be run. */
 static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run, bool *anew) {
   Job job;
-  char *folder = NULL;
+  int lock = -1;
+  char title[NAME_MAX_LENGTH + 32];
+  snprintf(title, sizeof title, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
   Status status = job_make(e, c, row, seed, &job);
   *anew = status == STATUS_OK && !is_done(&job);
   if (*anew) status = check_others(e, c, row, seed, &job);
-  if (status == STATUS_OK && (folder = files_folder(job.log)) == NULL) status = status_no_memory(NULL, "a path");
-  if (status == STATUS_OK) status = files_make_dirs(folder);
+  if (status == STATUS_OK) status = make_folder(&job);
+  if (status == STATUS_OK && *anew) status = lock_row(&job, &lock);
   if (status == STATUS_OK) status = check_commands(&job);
-  const char *name = e->row[row].name;
-  long long number = (long long)e->seeds[seed];
-  if (status == STATUS_OK && job.train.count && !files_exists(job.train_result)) {
-    log_info("seed %lld, %s: training; %s", number, name, job.log);
-    status = train(&job);
-  }
-  if (status == STATUS_OK && !files_exists(job.eval_result)) {
-    log_info("seed %lld, %s: evaluation", number, name);
-    status = time_program(&job.eval, job.eval_result, job.log, 0, NULL);
-  }
+  if (status == STATUS_OK) status = make_row(&job, title);
+  if (lock >= 0) close(lock);
   if (status == STATUS_OK) status = read_results(e, &job, row, run);
-  if (status == STATUS_OK) log_info("seed %lld, %s: %s %.4g%s", number, name, e->row[row].figure, run->value, e->unit);
-  free(folder);
+  if (status == STATUS_OK) log_info("%s: %s %.4g%s", title, e->row[row].figure, run->value, e->unit);
   job_free(&job);
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", number, name);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", title);
 }
 
 /* ---------------------------------------------------------------- the command */

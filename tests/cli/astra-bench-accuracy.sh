@@ -350,6 +350,36 @@ expect "goes on without a number" 0 --table ./long.json --seeds 3 --out long; er
 [ "$(threads G=2)" = "--threads 2" ] || report "noted are $(threads G=2), it went on with 2"
 [ "$(tail -n +2 long/seed-3/plain/metrics.csv | awk -F, 'seen[$1 "," $2]++' | wc -l)" = 0 ] || report "steps stand twice in metrics.csv"
 
+# Two at a time in one folder: a row is made by one of them. This program's training waits, whatever it is told, until there is a file `go`.
+mkdir -p alone/bin; cp "$program" alone/bin/; ln -s "$bin/astra-infer" alone/bin/
+cat >alone/bin/astra-train <<END
+#!/bin/bash
+trap "" TERM
+touch started
+for ((i = 0; i < 1500; i++)); do [ ! -e go ] || exec "$bin/astra-train" "\$@"; sleep 0.02; done
+END
+chmod +x alone/bin/astra-train
+begin() { # OPTIONS: starts it and waits for its training
+  rm -f started go
+  alone/bin/astra-bench accuracy "$@" >started.out 2>started.err &
+  started=$!
+  for ((i = 0; i < 600; i++)); do [ ! -e started ] || return; sleep 0.05; done
+  report "no training is started"
+}
+experiment "" >small.json
+begin --table ./small.json --out together --seeds 3 --rows plain
+expect "a row that another process makes" 1 --table ./small.json --out together --seeds 3
+err "seed 3, plain: another process makes this row, .*together/seed-3/plain.lock; wait for its end"
+touch go; wait $started || report "the first one fails: $(cat started.err)"
+[ "$(grep -c "step 4/4" together/seed-3/plain.log)" = 1 ] || report "it was trained twice"
+# Killed, it leaves its training to end, which may take a moment, and still holds the row.
+begin --table ./small.json --out together --seeds 3 --rows G=4
+kill -KILL $started; wait $started 2>/dev/null
+expect "a row whose training goes on without who started it" 1 --table ./small.json --out together --seeds 3; err "seed 3, G=4: another process makes this row"
+touch go
+flock -w 60 together/seed-3/G=4.lock true || report "the row is still locked"
+expect "the same row when that has ended" 0 --table ./small.json --out together --seeds 3 --rows G=4
+
 # All tables, here of another folder: each after the one whose model it starts from; one fails.
 mkdir -p "$ASTRA_HOME/experiments"
 experiment "" >"$ASTRA_HOME/experiments/second.json"

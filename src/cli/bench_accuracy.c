@@ -659,11 +659,13 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
-/* Of one that is not run, what cannot be read is left out. */
-static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+/* Of one that is not run, what cannot be read is left out; with a warning, unless it is read again: another command may be making it. */
+static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int row, int seed, bool again, Run *run) {
+  run->value = NAN;
   const Status status = read_earlier(e, c, row, seed, run);
-  if (status != STATUS_BAD_FILE || experiment_is_run(e, row, seed)) return status;
-  log_warning("%s", status_message());
+  if (status == STATUS_OK || status == STATUS_NO_MEMORY) return status;
+  if (!again && (status != STATUS_BAD_FILE || experiment_is_run(e, row, seed))) return status;
+  if (!again) log_warning("%s", status_message());
   run->value = NAN;
   return STATUS_OK;
 }
@@ -680,8 +682,9 @@ static Status is_to_train(const Experiment *e, int row, int seed, bool *to_train
 }
 
 /* All that earlier commands made, whether it is chosen or not, so that results stay in the files while others are added; but not what was
- * made from a model that this command makes again. Where a row is evaluated again, its model and what goes on from that stay. */
-static Status read_all(Experiment *e, const AccuracyCommand *c) {
+ * made from a model that this command makes again. Where a row is evaluated again, its model and what goes on from that stay. again: what
+ * this command runs is as it has it. */
+static Status read_all(Experiment *e, const AccuracyCommand *c, bool again) {
   for (int s = 0; s < e->seed_count; s++) {
     bool anew[ROWS_MAX]; /* the model that the row evaluates, or was trained from */
     for (int row = 0; row < e->count; row++) {
@@ -690,16 +693,27 @@ static Status read_all(Experiment *e, const AccuracyCommand *c) {
       bool trains;
       TRY(is_to_train(e, row, s, &trains));
       anew[row] = origin >= 0 && anew[origin];
-      if (!anew[row]) TRY(read_or_warn(e, c, row, s, &e->run[row][s]));
+      if (!anew[row] && !(again && experiment_is_run(e, row, s))) TRY(read_or_warn(e, c, row, s, again, &e->run[row][s]));
       anew[row] |= trains;
     }
   }
   return STATUS_OK;
 }
 
+/* Writes the results, with what other commands have made meanwhile of rows that this one does not run. One process at a time reads and
+ * writes, so that none leaves out what another has added. Where a folder cannot be locked, work goes on without. */
+static Status update_results(Experiment *e, const AccuracyCommand *c) {
+  const int folder = open(e->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  while (folder >= 0 && flock(folder, LOCK_EX) != 0 && errno == EINTR) continue;
+  Status status = read_all(e, c, true);
+  if (status == STATUS_OK) status = results_write(e);
+  if (folder >= 0) close(folder);
+  return status;
+}
+
 /* Seed by seed, so that after the first there is a whole table. */
 static Status run_all(Experiment *e, const AccuracyCommand *c) {
-  TRY(read_all(e, c));
+  TRY(read_all(e, c, false));
   Status status = STATUS_OK;
   for (int i = 0; i < e->chosen_count; i++)
     for (int row = 0; row < e->count && status == STATUS_OK; row++) {
@@ -707,10 +721,10 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
       if (!e->row[row].selected) continue;
       bool anew;
       status = run_job(e, c, row, s, &e->run[row][s], &anew);
-      if (status == STATUS_OK && anew) status = results_write(e);
+      if (status == STATUS_OK && anew) status = update_results(e, c);
     }
   TRY(status);
-  TRY(results_write(e));
+  TRY(update_results(e, c));
   if (c->json) return results_print_json(e);
   TRY(results_print(e));
   log_info("%s: results.md, results.csv, metrics.csv and, for rows with an x, results.png", e->folder);

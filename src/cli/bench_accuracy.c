@@ -748,7 +748,7 @@ static Status check_seeds(const AccuracyCommand *c, const char *name) {
   return status;
 }
 
-/* Every table that comes with the programs, each after those whose models it starts from. One that fails (its data or models are not there)
+/* Every table that --list prints, each after those whose models it starts from. One that fails (its data or models are not there)
  * does not keep the others from being made. */
 static Status run_every_table(const AccuracyCommand *c) {
   char **names, failed[32 * NAME_MAX_LENGTH] = "";
@@ -756,7 +756,7 @@ static Status run_every_table(const AccuracyCommand *c) {
   if (c->choice.rows || c->json)
     return status_set(STATUS_BAD_USAGE, "--table all cannot be combined with --%s", c->choice.rows ? "rows" : "json");
   TRY(experiment_names(&names, &count));
-  Status status = count > 0 ? check_seeds(c, names[0]) : STATUS_OK;
+  Status status = check_seeds(c, names[0]);
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
     AccuracyCommand one = *c;
     char *out = c->choice.out ? experiment_folder(c->choice.out, names[i], c->choice.quick) : NULL;

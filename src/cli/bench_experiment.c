@@ -1,6 +1,8 @@
 /* See bench_experiment.h. */
 #include "cli/bench_experiment.h"
+#include "base/array.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "data/data_paths.h"
 #include <ctype.h>
@@ -29,6 +31,9 @@ bool experiment_is_name(const char *name, size_t length) {
 }
 
 static bool is_name(const char *name) { return experiment_is_name(name, strlen(name)); }
+
+/* Of an experiment that is looked for in folders; anything else is a file's path. */
+static bool is_looked_for(const char *name) { return is_name(name) && strchr(name, '.') == NULL; }
 
 /* Whether it holds nothing that a terminal obeys: it is printed as it is. */
 static bool is_printable(const char *text) { return printable_is(text, strlen(text)); }
@@ -142,7 +147,7 @@ static Status read_file(Experiment *e) {
   char relative[NAME_MAX_LENGTH + 8], *path = NULL, *text = NULL;
   size_t size;
   json_error_t error;
-  if (is_name(name) && !strchr(name, '.')) {
+  if (is_looked_for(name)) {
     snprintf(relative, sizeof relative, "%s.json", name);
     const Status found = data_paths_find("experiments", relative, NULL, &path);
     if (found == STATUS_NOT_FOUND)
@@ -303,7 +308,7 @@ Status experiment_each_reference(const Experiment *e, int row, int64_t seed, boo
   return visit_settings(experiment_settings(e, "eval", r->eval), seed, visit, context);
 }
 
-/* ---------------------------------------------------------------- all that come with the programs */
+/* ---------------------------------------------------------------- all that are found by their names */
 
 typedef struct Waiting {
   const char *name;
@@ -349,26 +354,89 @@ static Status order_names(char **names, size_t count) {
   return STATUS_OK;
 }
 
-Status experiment_names(char ***names, size_t *count) {
+typedef struct Names {
+  char **list; /* owned */
+  size_t count, room;
+} Names;
+
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* NAME of NAME.json, unless it is there; other files are no experiments. */
+static Status add_name(void *context, const char *file) {
   static const char ending[] = ".json";
-  char *folder, **files;
-  size_t all;
-  TRY(data_paths_find("experiments", ".", NULL, &folder));
-  Status status = files_list(folder, &files, &all);
-  free(folder);
-  TRY(status);
-  *names = files, *count = 0;
-  for (size_t i = 0; i < all; i++) {
-    const size_t length = strlen(files[i]), stem = length < sizeof ending ? 0 : length - (sizeof ending - 1);
-    if (stem > 0 && strcmp(files[i] + stem, ending) == 0) {
-      files[i][stem] = '\0';
-      files[(*count)++] = files[i];
-    } else {
-      free(files[i]);
+  Names *to = context;
+  const size_t length = strlen(file), stem = length < sizeof ending ? 0 : length - (sizeof ending - 1);
+  if (stem == 0 || strcmp(file + stem, ending) != 0) return STATUS_OK;
+  for (size_t i = 0; i < to->count; i++)
+    if (strlen(to->list[i]) == stem && memcmp(to->list[i], file, stem) == 0) return STATUS_OK;
+  TRY(ARRAY_RESERVE(to->list, to->count, 1, to->room, "names of experiments"));
+  if ((to->list[to->count] = strndup(file, stem)) == NULL) return status_no_memory(NULL, "a name");
+  to->count++;
+  return STATUS_OK;
+}
+
+/* Of all folders; which of two files with one name counts is decided where it is opened, by its name. */
+static Status collect_names(const DataRoots *roots, Names *to) {
+  for (int i = 0; i < roots->count; i++)
+    if (files_is_dir(roots->paths[i])) TRY(files_each(roots->paths[i], add_name, to));
+  if (to->count > 0) qsort(to->list, to->count, sizeof *to->list, by_bytes);
+  return STATUS_OK;
+}
+
+/* Whether it can be opened by its name. */
+static Status try_name(const char *name) {
+  Experiment *e;
+  if (!is_looked_for(name)) return status_set(STATUS_BAD_FILE, "experiments/%s.json: names have letters, digits and _=-+", name);
+  const Status status = experiment_open(&e, &(ExperimentChoice){.name = name});
+  experiment_close(e);
+  return status;
+}
+
+/* "experiments" is a common name: in the current directory such a folder may hold JSON of another program. */
+static Status drop_others(Names *names) {
+  for (size_t i = 0; i < names->count;) {
+    const Status status = try_name(names->list[i]);
+    if (status == STATUS_NO_MEMORY) return status;
+    if (status == STATUS_OK) {
+      i++;
+      continue;
     }
+    log_warning("no experiment, left out: %s", status_message());
+    free(names->list[i]);
+    names->count--;
+    memmove(names->list + i, names->list + i + 1, (names->count - i) * sizeof *names->list);
   }
-  status = order_names(*names, *count);
-  if (status != STATUS_OK) files_list_free(*names, *count);
+  return STATUS_OK;
+}
+
+static Status none_found(const DataRoots *roots) {
+  char *text = NULL;
+  size_t size;
+  FILE *folders = open_memstream(&text, &size);
+  if (folders == NULL) return status_no_memory(NULL, "a list of folders");
+  for (int i = 0; i < roots->count; i++) fprintf(folders, "%s%s", i > 0 ? ", " : "", roots->paths[i]);
+  if (fclose(folders) != 0) text = NULL;
+  status_set(STATUS_NOT_FOUND,
+             "there is no experiment in %s; install those of the programs, or give a file of your own by its path: --table ./mine.json",
+             text ? text : "any folder");
+  free(text);
+  return STATUS_NOT_FOUND;
+}
+
+Status experiment_names(char ***names, size_t *count) {
+  Names found = {0};
+  DataRoots roots;
+  Status status = data_paths_roots(&roots, "experiments", NULL);
+  if (status == STATUS_OK) status = collect_names(&roots, &found);
+  if (status == STATUS_OK) status = drop_others(&found);
+  if (status == STATUS_OK && found.count == 0) status = none_found(&roots);
+  data_paths_release(&roots);
+  if (status == STATUS_OK) status = order_names(found.list, found.count);
+  if (status != STATUS_OK) {
+    files_list_free(found.list, found.count);
+    found = (Names){0};
+  }
+  *names = found.list, *count = found.count;
   return status;
 }
 

@@ -73,8 +73,9 @@ Status experiment_open(Experiment **e, const ExperimentChoice *choice);
 /* NULL is fine. */
 void experiment_close(Experiment *e);
 
-/* Names of the experiments that come with the programs, each after those whose models its rows start or learn from ({run:NAME/ROW}),
- * otherwise by name. The caller's, with files_list_free. BAD_FILE where two wait for each other, or as experiment_open. */
+/* Names of the experiments in all folders where experiment_open looks for them, each after those whose models its rows start or learn from
+ * ({run:NAME/ROW}), otherwise by name. Files that are no experiment are left out, with a warning. The caller's, with files_list_free.
+ * NOT_FOUND: there is none; BAD_FILE where two wait for each other. */
 Status experiment_names(char ***names, size_t *count);
 
 /* The folder of one experiment among those of several: PARENT/NAME (PARENT/NAME-quick), a fresh string; NULL: no memory. */

@@ -241,6 +241,16 @@ jq -e '[.rows[].row] == ["plain", "G=4", "bytes", "G=4-raster"]' <"$work/out" >/
 # What there is, and what of it is made: the row that reads another one's evaluation counts with that.
 expect "all that come with the programs" 0 --list; out "^cifar100-groups  .* 0 of "; silent err
 [ "$(tail -n +2 "$work/out" | wc -l)" = "$(ls "$root"/experiments/*.json | wc -l)" ] || report "not a line for each experiment"
+# Those of the current directory come to them, and replace those of their names. A folder of this name may hold other things.
+mkdir experiments; echo "not an experiment" >experiments/README
+expect "a folder without experiments" 0 --list; silent err
+[ "$(tail -n +2 "$work/out" | wc -l)" = "$(ls "$root"/experiments/*.json | wc -l)" ] || report "it hides those that come with the programs"
+for name in mine cifar100-groups; do cp small.json experiments/$name.json; done
+echo '{"learning_rate": 0.1}' >experiments/sweep.json; echo '{' >experiments/v1.2.json
+expect "experiments of several folders" 0 --list; out "^mine  .*  A small one$"; out "^cifar100-groups  .*  A small one$"
+err "warning: no experiment, left out: experiments/sweep.json: .*title"; err "warning: no experiment, left out: experiments/v1.2.json: names have"
+[ "$(tail -n +2 "$work/out" | wc -l)" = $(($(ls "$root"/experiments/*.json | wc -l) + 1)) ] || report "not a line for each experiment"
+rm -r experiments
 expect "rows of a list" 2 --list --rows G=4 --table ./own.json; err "cannot be combined with --rows"
 expect "the rows of a table" 0 --list --table ./own.json --out chosen; out "^G=4-raster  *3$"; out "^bytes  *3$"; out "^G=2 *$"
 expect "the same as JSON" 0 --list --table ./own.json --out chosen --json
@@ -385,14 +395,24 @@ touch go
 flock -w 60 together/seed-3/G=4.lock true || report "the row is still locked"
 expect "the same row when that has ended" 0 --table ./small.json --out together --seeds 3 --rows G=4
 
-# All tables, here of another folder: each after the one whose model it starts from; one fails.
-mkdir -p "$ASTRA_HOME/experiments"
-experiment "" >"$ASTRA_HOME/experiments/second.json"
+# All tables, of an installation that has two of its own: those of $ASTRA_HOME come to them. Each after the one whose model it starts from; one fails.
+installed=("${called[@]}") called=("$work/alone/bin/astra-bench" accuracy)
+ln -sf "$bin/astra-train" alone/bin/
+mkdir -p experiments
+for option in --list "--table all"; do
+  # shellcheck disable=SC2086
+  expect "no experiments at all, $option" 1 $option; err "there is no experiment in .*home/experiments, .*alone/share/astra/experiments"; silent out
+done
+rm -r experiments
+mkdir -p "$ASTRA_HOME/experiments" alone/share/astra/experiments
+experiment "" >alone/share/astra/experiments/second.json
 for pair in first:second/G=4 third:none/plain; do
   cat >"$ASTRA_HOME/experiments/${pair%%:*}.json" <<END
 {"title": "One row", "figure": "top1", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256", "nodes": 2}, "rows": [{"name": "it", "model": "{run:${pair#*:}}"}]}
 END
 done
+# What another one of its name hides is not run.
+echo '{"title": "hidden"}' >alone/share/astra/experiments/first.json
 # One whose name is the first waits for a teacher of another one; its second row learns from its first.
 cat >"$ASTRA_HOME/experiments/alone.json" <<'END'
 {"title": "Taught", "figure": "top1", "seeds": [3], "train": {"model": "tiny", "init": "random", "dataset": "synthetic:32x32:4:256", "max-steps": 2, "batch": 16,
@@ -414,6 +434,7 @@ sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"
 sed 's,fourth/it,third/it,' "$ASTRA_HOME/experiments/third.json" >"$ASTRA_HOME/experiments/fourth.json"
 expect "a circle" 1 --table all --dry-run; err "fourth.json: it and other experiments start from each other's models"
 rm -r "$ASTRA_HOME/experiments"
+called=("${installed[@]}")
 
 # What comes with the programs runs.
 expect "cifar100-groups" 0 --table cifar100-groups --quick --out quick; out "^| G=8 | 76.8 |"; out "Made with --quick"

@@ -167,7 +167,12 @@ Tensor *decode_batch(Model *model, Tape *tape, KvPages *pages, const DecodeRows 
   Tensor *x =
       op_token_embed(tape, model_param(model, model->token_table), position, step.id, position ? step.position : NULL, 1, step.rows);
   x = block_checked(&step.context, tape, BLOCK_EMBEDDING, x);
-  for (int index = 0; x != NULL && index < model->config.blocks; index++) x = run_block(&step, index, x);
+  for (int index = 0; x != NULL && index < model->config.blocks; index++) {
+    /* Rows may be the rest of a long prompt, which takes as long as one: whoever reports progress is told of each block. */
+    Exchange *watch = model->watch;
+    if (watch != NULL && !block_status(tape, watch->begin(watch, tape, NULL, index, 0, (Tensor *[]){x, NULL}))) return NULL;
+    x = run_block(&step, index, x);
+  }
   if (x != NULL && step.wanted < step.rows) x = op_gather_rows(tape, x, step.last, step.wanted);
   if (x == NULL) return NULL;
   x = block_norm(&step.context, tape, x, model->norm_weight, model->norm_bias);

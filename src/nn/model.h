@@ -122,7 +122,8 @@ int model_not_finite(const Model *model);
 void model_recompute(Model *model, int blocks);
 
 /* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
- * is not asked for remote tokens but its begin is called when `watch` is set. */
+ * is not asked for remote tokens but its begin is called when `watch` is set. Steps of decoding (decode_batch.h) have no layout: begin is
+ * called with each block's input. */
 void model_watch(Model *model, Exchange *watch);
 
 /* Decoding, by the device that has the last token (paper section 3.1): it sees its own device's tokens in full and those of the others as

@@ -375,8 +375,53 @@ static void later_steps_allocate_nothing(void **state) {
   model_free(model);
 }
 
+typedef struct Watcher {
+  Exchange exchange;
+  int blocks, ends_at;
+} Watcher;
+
+static Status note_block(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
+  Watcher *watcher = (Watcher *)self;
+  (void)tape, (void)layout, (void)part;
+  assert_int_equal(block, watcher->blocks++);
+  assert_true(h[0] != NULL && h[1] == NULL);
+  return block == watcher->ends_at ? status_set(STATUS_INTERRUPTED, "enough") : STATUS_OK;
+}
+
+/* The rest of a prompt takes long: whoever watches is told of each block, and can end it. */
+static void each_block_is_told(void **state) {
+  (void)state;
+  static const int32_t ids[] = {1, 2, 3, 4, 5, 6};
+  SmallRun run;
+  KvCache cache;
+  int64_t shared;
+  Model *model = small_decoder(MODEL_GPT2, false);
+  Watcher watcher = {.exchange = {.begin = note_block}};
+  const int blocks = (int)model_config(model)->blocks;
+  DecodeRows rows = {.ids = ids, .count = 6, .logits = 1};
+  small_open(&run);
+  open_cache_of(&cache, NARROW_NONE, model_config(model), NULL, TOKENS);
+  KvPages *pages = open_pages(&cache, model_config(model));
+  assert_int_equal(kv_pages_join(pages, ids, 6, &(KvSpans){.count = 0}, TOKENS, &rows.sequence, &shared), STATUS_OK);
+  model_watch(model, &watcher.exchange);
+  for (int ends = 1; ends >= 0; ends--) {
+    watcher.blocks = 0;
+    watcher.ends_at = ends ? blocks - 1 : -1;
+    const Tensor *logits = decode_batch(model, run.tape, pages, &rows, 1);
+    assert_true((logits == NULL) == ends);
+    assert_int_equal(tape_status(run.tape), ends ? STATUS_INTERRUPTED : STATUS_OK);
+    assert_int_equal(watcher.blocks, blocks);
+    tape_clear(run.tape);
+  }
+  kv_pages_free(pages);
+  kv_cache_release(&cache);
+  small_close(&run);
+  model_free(model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one),
+                                     cmocka_unit_test(each_block_is_told),
                                      cmocka_unit_test(prompts_in_steps),
                                      cmocka_unit_test(weights_of_fewer_bits),
                                      cmocka_unit_test(a_known_story),

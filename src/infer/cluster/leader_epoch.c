@@ -235,10 +235,18 @@ static Status explain(Leader *leader, Status status) {
   return leader->epoch.complainer < 0 ? status : explain_complaint(leader);
 }
 
-static uint64_t bytes_moved(const Leader *leader) {
+/* What shows progress: bytes of all connections. Where sequences live on devices only those that are waited for count: one that has done
+ * its part of a prompt goes on decoding meanwhile. Of what is sent to them only the prompt itself counts, not what other devices decode,
+ * for which they may draft. The number also changes when one of them arrives: the others have all the time again, in which what that one
+ * sent reaches them. */
+static uint64_t bytes_moved(Leader *leader, const bool *arrived) {
+  const bool some = leader->setup.sequences > 0 && arrived, sends = leader_requests_oldest(leader)->sent <= 0;
   uint64_t bytes = 0;
-  for (int d = 0; d < leader->epoch.nodes; d++)
-    bytes += leader->epoch.connections[d]->sent.bytes + leader->epoch.connections[d]->received.bytes;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    const Connection *connection = leader->epoch.connections[d];
+    if (some && arrived[d]) continue;
+    bytes += connection->received.bytes + (some && !sends ? 0 : connection->sent.bytes);
+  }
   return bytes;
 }
 
@@ -286,18 +294,18 @@ static Status look(Leader *leader, IdleTimeout *idle_timeout, const bool *arrive
     LeaderRequest *request = &leader->queue.requests[i];
     if (request->number && request->sent <= 0) request->sent = clock_now();
   }
-  if (!connection_idle_ends(idle_timeout, bytes_moved(leader), clock_now())) return STATUS_OK;
+  if (!connection_idle_ends(idle_timeout, bytes_moved(leader, arrived), clock_now())) return STATUS_OK;
   leader->epoch.fault = latest(leader, arrived);
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
                     membership_name(&leader->membership, leader->epoch.fault, name), idle_timeout->max - 1);
 }
 
-/* Silence is evaluated over all nodes: while any of them progresses, the request is just long. Devices know best which one they wait for,
- * so they get a moment to report it first. */
+/* Silence is evaluated over all nodes, or all that are waited for (bytes_moved): while any of them progresses, the request is just long.
+ * Devices know best which one they wait for, so they get a moment to report it first. */
 static Status wait_until(Leader *leader, bool (*done)(const Leader *leader, const bool *arrived), const bool *arrived) {
   IdleTimeout idle_timeout;
   double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
-  connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
+  connection_idle_start(&idle_timeout, max + 1, bytes_moved(leader, arrived), clock_now());
   while (!done(leader, arrived)) TRY(look(leader, &idle_timeout, arrived, -1, INFINITY));
   return STATUS_OK;
 }
@@ -575,8 +583,8 @@ Status leader_epoch_wait(Leader *leader, const LeaderRequest *slot, bool token) 
   }
 }
 
-/* A device that decodes is silent for too long, while others are not: its tokens are signs of life. Not while prompts are computed, for
- * which all wait. */
+/* A device that decodes is silent for too long, while others are not: its tokens are signs of life. Not while prompts are computed: each
+ * device owes its part of them, and is found by that. */
 static Status find_silent(Leader *leader) {
   char name[MEMBERSHIP_NAME];
   for (int i = 0; i < leader->sequences.count; i++) {
@@ -593,13 +601,14 @@ Status leader_epoch_poll(Leader *leader, int also, double seconds) {
   LeaderSequences *q = &leader->sequences;
   const bool prompts = leader->queue.submitted > leader->queue.collected, waits = prompts || q->count > 0;
   bool idle[WIRE_NODES];
-  if (waits && !q->waits) connection_idle_start(&q->idle, leader->options.timeout + 1, bytes_moved(leader), clock_now());
-  q->waits = waits;
-  if (!waits) return STATUS_OK;
   for (int d = 0; d < leader->epoch.nodes; d++) idle[d] = true;
   for (int i = 0; i < q->count; i++) idle[q->list[i].node] = false;
+  const bool *arrived = prompts ? leader_requests_oldest(leader)->arrived : idle;
+  if (waits && !q->waits) connection_idle_start(&q->idle, leader->options.timeout + 1, bytes_moved(leader, arrived), clock_now());
+  q->waits = waits;
+  if (!waits) return STATUS_OK;
   const IdleTimeout before = q->idle;
-  Status status = look(leader, &q->idle, prompts ? leader_requests_oldest(leader)->arrived : idle, also, seconds);
+  Status status = look(leader, &q->idle, arrived, also, seconds);
   const double late = connection_idle_late(&before, clock_now());
   for (int d = 0; d < leader->epoch.nodes; d++) leader_device(leader, d)->heard += late;
   if (status == STATUS_OK && !prompts) status = find_silent(leader);

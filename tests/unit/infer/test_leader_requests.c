@@ -1,10 +1,13 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the connections would bring them. */
+#include "base/clock.h"
 #include "infer/cluster/leader.h"
 #include "infer/cluster/leader_internal.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NODES = 3, VOCABULARY = 11, TOKENS = 9, BATCH = 2 };
@@ -220,6 +223,61 @@ static void what_came_before_a_complaint_counts(void **state) {
   close(pair[1]);
 }
 
+static void say(int fd, WireHeader header) {
+  uint8_t bytes[WIRE_HEADER];
+  wire_pack(&header, bytes);
+  assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+}
+
+/* Node 2 owes its part of a prompt, the others have done theirs, and node 0 goes on decoding: that is no sign of life of node 2, to which
+ * drafts are sent besides. As long as it shows progress it has time. */
+static void whoever_owes_a_prompt_shows_progress_itself(void **state) {
+  (void)state;
+  enum { HOME = 2 };
+  const double timeout = 0.2, progresses = 1.6; /* the leader adds a second */
+  Fixture f;
+  int pair[NODES][2];
+  Connection *connections[NODES];
+  uint8_t draft[WIRE_HEADER], taken[4 * WIRE_HEADER];
+  open_fixture(&f, WIRE_SEQUENCE);
+  ConnectionSink sink = leader_requests_sink;
+  sink.context = &f.leader;
+  sink.max_payload = WIRE_TEXT;
+  for (int d = 0; d < NODES; d++) {
+    connections[d] = &f.devices[d].connection;
+    assert_int_equal(connection_pair(pair[d]), STATUS_OK);
+    assert_int_equal(connection_open(connections[d], pair[d][0]), STATUS_OK);
+    connection_receive(connections[d], d, &sink);
+    f.arrived[d] = d != HOME;
+  }
+  f.leader.epoch.connections = connections;
+  f.leader.setup.sequences = 1;
+  f.leader.options.timeout = timeout;
+  wire_pack(&(WireHeader){.kind = WIRE_DRAFT, .sender = WIRE_LEADER}, draft);
+  const double start = clock_now();
+  double last = start;
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && clock_now() < start + 8) {
+    say(pair[0][1], (WireHeader){.kind = WIRE_PROGRESS, .sender = 0, .request = 2});
+    if (clock_now() < start + progresses) {
+      say(pair[HOME][1], (WireHeader){.kind = WIRE_PROGRESS, .sender = HOME, .request = 1});
+      last = clock_now();
+    }
+    assert_int_equal(connection_send(connections[HOME], draft, sizeof draft), STATUS_OK);
+    status = leader_epoch_poll(&f.leader, -1, 0.05);
+    (void)!recv(pair[HOME][1], taken, sizeof taken, MSG_DONTWAIT); /* as the system of a process that hangs does */
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  }
+  assert_int_equal(status, STATUS_TIMEOUT);
+  assert_string_equal(status_message(), "node 2 (pid 103) did not answer within 0.2 s; --timeout gives it longer");
+  assert_int_equal(f.leader.epoch.fault, HOME);
+  assert_true(clock_now() - last > timeout + 1 && last > start + timeout + 1);
+  for (int d = 0; d < NODES; d++) {
+    connection_close(connections[d]);
+    close(pair[d][1]);
+  }
+}
+
 static void what_no_node_says(void **state) {
   (void)state;
   Fixture f;
@@ -383,6 +441,7 @@ int main(void) {
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
                                      cmocka_unit_test(a_complaint_is_told_in_the_users_numbers),
                                      cmocka_unit_test(what_came_before_a_complaint_counts),
+                                     cmocka_unit_test(whoever_owes_a_prompt_shows_progress_itself),
                                      cmocka_unit_test(what_no_node_says),
                                      cmocka_unit_test(what_a_device_says_of_itself),
                                      cmocka_unit_test(a_worker_that_is_busy_or_refuses),

@@ -21,6 +21,7 @@
 
 typedef struct Tls Tls;
 
+enum { MESSAGES_AT_ONCE = 256 }; /* of one peer: far more than an honest one sends between two looks */
 static const char identity_of_key[] = "astra-2", identity_of_none[] = "astra-open";
 static const unsigned char suite[2] = {0x13, 0x02}; /* TLS_AES_256_GCM_SHA384 */
 
@@ -265,7 +266,7 @@ void connection_close(Connection *c) {
   if (c->fd >= 0) close(c->fd);
   c->tls = NULL;
   c->fd = -1;
-  c->calling = false;
+  c->calling = c->more = false;
   c->queued = 0;
 }
 
@@ -448,8 +449,11 @@ void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
 
 static bool held_back(const Connection *c) { return c->got >= WIRE_HEADER && !c->payload; }
 
-/* Headers and payloads in turn, until nothing more is there or the owner has no room for a payload. */
+/* Headers and payloads in turn, until nothing more is there, the owner has no room for a payload, or others and the owner have waited for
+ * MESSAGES_AT_ONCE. */
 static Status read_some(Connection *c) {
+  int taken = 0;
+  c->more = false;
   while (connection_is_open(c)) {
     if (held_back(c)) { /* the header is complete: the owner is asked for a place */
       Status status = wire_parse(c->head, c->sink.max_payload, &c->header);
@@ -467,6 +471,8 @@ static Status read_some(Connection *c) {
       c->received.messages++;
       Status status = c->sink.deliver(c->sink.context, c, &c->header, payload);
       if (status != STATUS_OK) return fail(c, status);
+      c->more = connection_is_open(c) && ++taken == MESSAGES_AT_ONCE;
+      if (c->more) return STATUS_OK;
       continue;
     }
     ssize_t n = connection_read(c, head ? c->head + c->got : c->payload + (c->got - WIRE_HEADER), wanted);
@@ -489,6 +495,7 @@ static Status wait_for_events(Connection *const *connections, int count, int als
     bool open = c && connection_is_open(c);
     waiting[i] = (struct pollfd){.fd = open ? c->fd : -1};
     if (!open) continue;
+    if (c->more) seconds = 0;              /* TLS may have read them already: no event would tell */
     bool messages = c->sink.place != NULL; /* else it waits for what its beginning waits for */
     waiting[i].events = messages ? connection_events(c, !held_back(c), c->queued > 0) : connection_events(c, true, false);
   }
@@ -512,7 +519,7 @@ Status connections_step(Connection *const *connections, int count, double second
     Connection *c = connections[i];
     if (!c || !connection_is_open(c)) continue;
     bool inside = c->tls && c->tls->done && SSL_has_pending(c->tls->ssl); /* bytes of which no event will tell */
-    if (!held_back(c) && !inside) continue;
+    if (!held_back(c) && !inside && !c->more) continue;
     uint64_t before = c->received.bytes + c->received.messages;
     TRY(read_some(c));
     moved |= c->received.bytes + c->received.messages != before;
@@ -523,10 +530,10 @@ Status connections_step(Connection *const *connections, int count, double second
     const short events = waiting[i].revents;
     if (!events || !connection_is_open(c)) continue;
     if (events & POLLNVAL) return fail(c, status_set(STATUS_IO, "its socket is not open"));
-    /* A peer that hung up takes nothing any more, but may have left messages: read first. In TLS either direction can be what the other one
-     * waited for. */
+    /* A peer that hung up takes nothing any more, but may have left messages: all of them are read first. In TLS either direction can be
+     * what the other one waited for. */
     if (c->tls || (events & (POLLIN | POLLHUP | POLLERR))) TRY(read_some(c));
-    if (connection_is_open(c) && c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
+    if (connection_is_open(c) && !c->more && c->queued && (c->tls || (events & (POLLOUT | POLLERR)))) TRY(write_some(c));
     if ((events & POLLHUP) && held_back(c)) return fail(c, status_set(STATUS_PEER, "closed the connection"));
   }
   return STATUS_OK;

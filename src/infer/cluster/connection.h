@@ -71,6 +71,7 @@ struct Connection {
   WireHeader header;
   uint8_t *payload; /* NULL: header incomplete, or no room for the payload yet */
   size_t got;       /* bytes of header and payload so far */
+  bool more;        /* the last step left messages unread */
 };
 
 /* ---- beginning and end. Ownership of descriptors is taken, also on failure */
@@ -137,9 +138,10 @@ void connection_ping(Connection *connection, const uint8_t message[WIRE_HEADER])
  * `seconds`, and no longer than until a signal. NULL entries and closed ones are passed over. */
 Status connections_wait(Connection *const *connections, int count, int also, double seconds);
 
-/* Sends and receives what can be without waiting longer than `seconds` for the first event; 0: do not wait. NULL entries and closed ones
- * are passed over. Stops at the first that fails (its status says so and it is closed; the others go on at the next step): a peer that
- * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
+/* Sends and receives what can be without waiting longer than `seconds` for the first event; 0: do not wait. Of a peer that sends without
+ * end a step takes some hundreds of messages, and the next one goes on at once. NULL entries and closed ones are passed over. Stops at the
+ * first that fails (its status says so and it is closed; the others go on at the next step): a peer that closed is STATUS_PEER and is
+ * named. A signal ends the wait early with STATUS_OK. */
 Status connections_step(Connection *const *connections, int count, double seconds);
 
 /* Of a device that sends tokens to its leader: waits until half of the queue is free. A leader that reads slowly delays the device: there

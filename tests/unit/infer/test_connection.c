@@ -156,6 +156,52 @@ static void a_held_back_peer_waits_without_spinning(void **state) {
   free(message);
 }
 
+/* It has its turns, between which others have theirs; nobody waits for an event meanwhile, of which TLS, which has read a whole record,
+ * would not hear. */
+static void a_peer_that_sends_without_end_has_turns(void **state) {
+  enum { SENT = 650 }; /* one record of TLS */
+  End end;
+  uint8_t *messages = malloc(SENT * WIRE_HEADER);
+  Connection *other = open_end(state, &end, 1);
+  for (int i = 0; i < SENT; i++)
+    wire_pack(&(WireHeader){.kind = WIRE_CLASSIFY, .sender = 1, .request = 1 + (uint32_t)i, .count = 1}, messages + i * WIRE_HEADER);
+  put(other, messages, SENT * WIRE_HEADER);
+  const double start = clock_now();
+  int turns = 0;
+  for (int before = -1; end.delivered < SENT; turns++) {
+    connections_wait(&end.connection, 1, -1, 20);
+    assert_int_equal(step(end.connection, 20), STATUS_OK);
+    assert_true(end.delivered > before);
+    before = end.delivered;
+    assert_int_equal(end.last.request, end.delivered);
+  }
+  assert_true(turns > 1 && clock_now() - start < 10);
+  assert_int_equal(connection_send(end.connection, messages, WIRE_HEADER), STATUS_OK); /* and then it is written to again */
+  assert_int_equal(step(end.connection, 0), STATUS_OK);
+  assert_int_equal(connection_queued(end.connection), 0);
+  connection_free(other);
+  close_end(&end);
+  free(messages);
+}
+
+/* As many as a peer that hung up has left, though something is to be sent to it. */
+static void many_messages_before_a_hang_up_still_count(void **state) {
+  enum { SENT = 650 };
+  End end;
+  uint8_t *messages = malloc(SENT * WIRE_HEADER);
+  Connection *other = open_end(state, &end, 5);
+  for (int i = 0; i < SENT; i++) wire_pack(&(WireHeader){.kind = WIRE_CLASSIFY, .sender = 1, .count = 1}, messages + i * WIRE_HEADER);
+  put(other, messages, SENT * WIRE_HEADER);
+  connection_free(other);
+  assert_int_equal(connection_send(end.connection, messages, WIRE_HEADER), STATUS_OK);
+  Status status = STATUS_OK;
+  for (int turn = 0; turn < 10 && status == STATUS_OK; turn++) status = step(end.connection, 1);
+  assert_int_equal(status, STATUS_PEER);
+  assert_int_equal(end.delivered, SENT);
+  close_end(&end);
+  free(messages);
+}
+
 static void messages_before_a_hang_up_still_count(void **state) {
   End end;
   uint8_t *message = make_message(10, 3, 1);
@@ -237,7 +283,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {BOTH(one_byte_at_a_time),
                                      BOTH(full_buffers_both_ways),
                                      BOTH(a_held_back_peer_waits_without_spinning),
+                                     BOTH(a_peer_that_sends_without_end_has_turns),
                                      BOTH(messages_before_a_hang_up_still_count),
+                                     BOTH(many_messages_before_a_hang_up_still_count),
                                      BOTH(cut_off_in_a_message),
                                      BOTH(hostile_headers_close_it),
                                      BOTH(a_sign_of_life_counts_as_nothing),

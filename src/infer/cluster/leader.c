@@ -496,11 +496,13 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
     if (!(text = malloc((size_t)leader->setup.tokens_max * sizeof *text))) return status_set(STATUS_NO_MEMORY, "no memory for a text");
     memcpy(text, ids, (size_t)count * sizeof *ids);
   }
+  const int64_t context = leader->setup.tokens_max + 1 - count, max = options->sampling.max;
   *number = leader->queue.submitted + 1 - leader->epoch.base;
   q->list[q->count++] = (LeaderSequence){.number = *number,
                                          .node = node,
                                          .prompt = (uint32_t)count,
                                          .made = (uint32_t)options->sampling.made,
+                                         .most = (uint32_t)(options->sampling.made + (max < context ? max : context)),
                                          .text = text,
                                          .count = count,
                                          .wanted = q->wishes[node],

@@ -82,12 +82,14 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
   LeaderSequences *q = &leader->sequences;
   LeaderSequence *sequence = leader_sequences_find(leader, token->sequence);
   if (!sequence && token->sequence >= 1 && token->sequence <= leader->queue.submitted - leader->epoch.base) return STATUS_OK;
-  const bool prompt =
-      sequence && token->end == SEQUENCE_PROMPT && !sequence->here && token->number >= 2 && token->number <= sequence->prompt;
-  const bool next = sequence && sequence->node == node && !sequence->over && token->number == sequence->made + 1;
+  const bool prompt = sequence && token->end == SEQUENCE_PROMPT && !sequence->here && token->number >= 2 &&
+                      token->number <= sequence->prompt && sequence->echoed + 1 < sequence->prompt;
+  const bool next =
+      sequence && sequence->node == node && !sequence->over && token->number == sequence->made + 1 && sequence->made < sequence->most;
   if (!prompt && (!next || token->end == SEQUENCE_PROMPT || token->shared > (int64_t)sequence->prompt))
     return status_set(STATUS_BAD_VALUE, "sent token %u of sequence %u, which was not expected", token->number, token->sequence);
   sequence->made += !prompt;
+  sequence->echoed += prompt;
   if (!prompt) sequence->wanted = q->wishes[node] = token->wanted;
   if (sequence->text && !prompt && sequence->count < leader->setup.tokens_max) sequence->text[sequence->count++] = token->id;
   if (!sequence->unwanted) {

@@ -354,6 +354,33 @@ static void drafts_of_devices_are_checked(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* A device that goes on behind the end of a text, or tells a prompt again and again, would fill the leader's memory. */
+static void no_more_tokens_come_than_there_can_be(void **state) {
+  enum { MADE = 3, MAX = 4, PROMPT = 5 };
+  Fixture f;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  for (int echo = 0; echo < 2; echo++) {
+    LeaderSequence sequence = {.number = 1, .prompt = PROMPT, .made = MADE, .most = MADE + MAX, .drafter = -1};
+    Leader leader = {.setup = {.weights = &f.base.weights, .tokens_max = CONTEXT, .sequences = EACH},
+                     .queue.submitted = 1,
+                     .sequences = {.list = &sequence, .count = 1}};
+    const int fit = echo ? PROMPT - 1 : MAX;
+    for (int i = 0; i <= fit; i++) {
+      uint8_t payload[WIRE_DECODED_BYTES];
+      const uint32_t number = echo ? PROMPT : MADE + 1 + (uint32_t)i;
+      DecodedToken token = {.sequence = 1, .number = number, .id = 7, .end = echo ? SEQUENCE_PROMPT : SEQUENCE_GOES_ON};
+      ByteCursor at = byte_cursor_to(payload);
+      assert_int_equal(request_decoded(&at, NULL, 0, &token), STATUS_OK);
+      const WireHeader header = {.kind = WIRE_DECODED, .count = 1, .bytes = WIRE_DECODED_BYTES};
+      assert_int_equal(leader_sequences_deliver(&leader, 0, &header, payload), i < fit ? STATUS_OK : STATUS_BAD_VALUE);
+    }
+    assert_int_equal(leader.sequences.token_count, fit);
+    free(leader.sequences.tokens);
+  }
+  sample_fixture_close(&f.base);
+}
+
 static void one_is_stopped(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -505,6 +532,7 @@ int main(void) {
       cmocka_unit_test(an_idle_device_drafts),
       cmocka_unit_test(a_text_that_cannot_be_computed_ends_alone),
       cmocka_unit_test(drafts_of_devices_are_checked),
+      cmocka_unit_test(no_more_tokens_come_than_there_can_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -288,10 +288,12 @@ static void store_complaint(Leader *leader, int m, const WireHeader *header) {
   printable_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
 
-/* The connection stays open: a node whose control stream ends exits, and would look like the one that died. */
+/* The connection stays open: a node whose control stream ends exits, and would look like the one that died. Once CANCEL is on its way
+ * nobody is blamed any more: devices that have read it close their connections to those that have not. */
 static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   store_complaint(leader, m, header);
   bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, if others complain that its codes are missing */
+  if (leader->membership.devices[m].asked && !not_finite) return STATUS_OK;
   if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
   leader->epoch.not_finite = not_finite;
   leader->epoch.complainer = m;

@@ -165,6 +165,26 @@ static void a_complaint_shows_no_control_characters(void **state) {
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
 }
 
+/* Node 0 has closed its connections, as CANCEL told it, before node 1 has read it: the epoch's fault stays the one that was found. */
+static void a_complaint_behind_cancel_blames_nobody(void **state) {
+  (void)state;
+  const char text[] = "node 0 closed the connection";
+  const WireHeader header = {.kind = WIRE_ERROR, .sender = 1, .count = 1, .bytes = sizeof text - 1};
+  for (int fault = -1; fault <= 2; fault += 3) {
+    Fixture f;
+    open_fixture(&f, WIRE_PROMPT);
+    f.leader.epoch.fault = fault;
+    f.devices[0].asked = f.devices[1].asked = true;
+    assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
+    assert_int_equal(f.leader.epoch.complainer, -1);
+    assert_int_equal(f.leader.epoch.fault, fault);
+    f.devices[1].asked = false; /* in the next one its word counts again */
+    assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
+    assert_int_equal(f.leader.epoch.complainer, 1);
+    assert_int_equal(f.leader.epoch.fault, 0);
+  }
+}
+
 /* Without device 1 the nodes are numbered otherwise; users know devices. */
 static void a_complaint_is_told_in_the_users_numbers(void **state) {
   (void)state;
@@ -439,6 +459,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_that_nobody_waits_for),
                                      cmocka_unit_test(results_have_the_length_of_their_request),
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
+                                     cmocka_unit_test(a_complaint_behind_cancel_blames_nobody),
                                      cmocka_unit_test(a_complaint_is_told_in_the_users_numbers),
                                      cmocka_unit_test(what_came_before_a_complaint_counts),
                                      cmocka_unit_test(whoever_owes_a_prompt_shows_progress_itself),

@@ -138,6 +138,21 @@ static void whoever_fails_twice_is_left_behind(void **state) {
   }
 }
 
+/* Where codes were asked for, and only one device is left, which exchanges none. */
+static void a_single_device_is_asked_for_no_codes(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {.refuses = true}});
+  f.cluster = (ClusterOptions){.peers = f.peers, .peer_count = f.count, .on_failure = ON_FAILURE_RERUN};
+  const LeaderOptions options = {.batch_max = 1, .timeout = 10, .threads = 1, .codes = true, .cluster = &f.cluster};
+  place(&f);
+  assert_int_equal(leader_start(&f.leader, &f.base.weights, &f.partition, &options), STATUS_OK);
+  expect(&f, &answer, 1);
+  assert_null(answer.codes);
+  close_fixture(&f);
+}
+
 /* Those that remain share the tokens by the same layout, of which the shared order is sorted by device anew. */
 static void the_layout_stays_when_a_worker_is_left_behind(void **state) {
   (void)state;
@@ -298,6 +313,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
                                      cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
                                      cmocka_unit_test(whoever_fails_twice_is_left_behind),
+                                     cmocka_unit_test(a_single_device_is_asked_for_no_codes),
                                      cmocka_unit_test(the_layout_stays_when_a_worker_is_left_behind),
                                      cmocka_unit_test(whoever_hears_late_is_not_left_behind),
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +20,8 @@
 
 enum { BUFFERS = 4, CHUNK = 1 << 20 /* that is hashed between two signs of life */ };
 static const double slice_seconds = 0.25, ping_seconds = 2;
-static const double silence_seconds = 300; /* a worker may look through files of many gigabytes that it has already */
+/* A worker says nothing while it looks through what it has from before: as long as slow storage takes for all of it. */
+static const double silence_seconds = 300, slow_storage = 5e6; /* bytes/s */
 
 /* ---- OFFER */
 
@@ -264,6 +266,8 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   return status_set(STATUS_BAD_VALUE, "%s", (char *)offer->refusal);
 }
 
+static double max_silence(const OfferList *list) { return fmax(silence_seconds, (double)list->bytes / slow_storage); }
+
 static Status serve(Offer *offer) {
   Connection *connection = &offer->connection;
   const ConnectionSink sink = {
@@ -285,7 +289,8 @@ static Status serve(Offer *offer) {
   while (!offer->done) {
     TRY(connections_step(&connection, 1, slice_seconds));
     if (!pulse(offer)) return status_set(STATUS_INTERRUPTED, "interrupted");
-    if (clock_now() - connection->heard > silence_seconds) return status_set(STATUS_TIMEOUT, "asked for nothing for %g s", silence_seconds);
+    if (clock_now() - connection->heard <= max_silence(list)) continue;
+    return status_set(STATUS_TIMEOUT, "asked for nothing for %.0f s", max_silence(list));
   }
   log_info("%s has fetched the checkpoint in %.1f s (%.1f MB were sent)", offer->name, clock_now() - began,
            (double)connection->sent.bytes / 1e6);

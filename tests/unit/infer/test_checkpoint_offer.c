@@ -1,7 +1,7 @@
 /* The offer of a checkpoint's files: exact layout, what a worker does not accept, and that a checkpoint which could not be read is
  * offered once it can. */
 #include "base/files.h"
-#include "infer/cluster/checkpoint_offer.h"
+#include "infer/cluster/checkpoint_offer.c"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>
@@ -72,6 +72,14 @@ static void lengths_and_sizes_are_limited(void **state) {
   assert_int_equal(offer_list(byte_cursor_from(bytes), sizeof bytes, &again), STATUS_BAD_VALUE);
 }
 
+/* While a worker looks through 13 GB that it has from before, which on an SD card takes long, it is not given up. */
+static void slow_storage_has_time(void **state) {
+  (void)state;
+  const OfferList large = {.bytes = 13000000000}, small = {.bytes = 1000};
+  assert_true(max_silence(&large) > 13e9 / 10e6);
+  assert_true(max_silence(&small) == 300);
+}
+
 static Status end_offer(Offer **ends) {
   Status status;
   while ((status = offer_end(ends, false)) == STATUS_BUSY) usleep(1000);
@@ -118,6 +126,7 @@ static void what_failed_is_tried_again(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_layout_is_the_documented_one), cmocka_unit_test(names_stay_in_the_folder),
-                                     cmocka_unit_test(lengths_and_sizes_are_limited), cmocka_unit_test(what_failed_is_tried_again)};
+                                     cmocka_unit_test(lengths_and_sizes_are_limited), cmocka_unit_test(slow_storage_has_time),
+                                     cmocka_unit_test(what_failed_is_tried_again)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,8 +74,9 @@ struct Node {
   uint8_t *results[2];          /* header | statistics | answer | codes */
   size_t message_bytes;         /* of all four: two requests, two results */
   uint8_t progress[WIRE_HEADER];
-  double began; /* the current request */
-  bool counted; /* its statistics are complete */
+  uint64_t gone; /* nodes, as bits, that the leader has said are: it knows that their tokens are masked */
+  double began;  /* the current request */
+  bool counted;  /* its statistics are complete */
   NodeText text;
 };
 
@@ -575,6 +576,7 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
 
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
 void node_gone(Node *node, int other) {
+  node->gone |= (uint64_t)1 << other;
   if (node->exchanges && other != node->self) transport_thread_gone(node->transport, other);
 }
 void node_cancel(Node *node) { node->cancelled = true; }
@@ -597,7 +599,7 @@ Status node_answer(Node *node, uint32_t *number, int *fault) {
   node->answered = slot->number;
   /* Masked tokens alone may have been lost in transit. */
   const bool gave_up = node->exchanges && node->exchange.statistics.masked > 0;
-  const uint64_t left = gave_up ? transport_thread_state(node->transport).left : 0;
+  const uint64_t left = gave_up ? transport_thread_state(node->transport).left & ~node->gone : 0;
   return send_message(node, result,
                       (WireHeader){.kind = WIRE_RESULT,
                                    .flags = request.codes ? WIRE_WANT_CODES : 0,

@@ -344,6 +344,41 @@ static void the_message_outlives_the_end(void **state) {
   close_fixture(&f);
 }
 
+static volatile pid_t suspended;
+
+static void resume(int signal_number) {
+  (void)signal_number;
+  kill(suspended, SIGCONT);
+}
+
+/* Node 0 dies, which the leader tells the others; node 1 hangs until node 2 has given it up, and answers then: its tokens are missing from
+ * the answer like those of node 0. */
+static void two_masked_nodes_are_both_missing(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  Leader *leader;
+  LeaderAnswer answer;
+  const ClusterOptions cluster = {.local = 3, .on_failure = ON_FAILURE_MASK};
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 2, .threads = 1, .cluster = &cluster};
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_init(&p, TOKENS, 3, NULL), STATUS_OK);
+  assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_OK);
+  suspended = leader_pid(leader, 1);
+  assert_int_equal(kill(suspended, SIGSTOP), 0);
+  assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
+  assert_int_equal(kill(leader_pid(leader, 0), SIGKILL), 0);
+  signal(SIGALRM, resume);
+  alarm(3); /* a second after node 2 has given it up, two before the leader would */
+  if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+  signal(SIGALRM, SIG_DFL);
+  assert_int_equal(answer.missing & 3, 3); /* and node 1 may have gone on without node 2, which sends it nothing any more */
+  leader_stop(leader);
+  sample_fixture_no_children();
+  partition_release(&p);
+  close_fixture(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(four_processes_equal_the_emulation),
                                      cmocka_unit_test(uneven_and_scattered_maps),
@@ -358,6 +393,7 @@ int main(void) {
                                      cmocka_unit_test(a_hanging_node_is_named),
                                      cmocka_unit_test(a_node_that_hangs_alone_is_named),
                                      cmocka_unit_test(a_stop_flag_interrupts),
+                                     cmocka_unit_test(two_masked_nodes_are_both_missing),
                                      cmocka_unit_test(the_message_outlives_the_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -568,6 +568,7 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
   if (command->calibrate == 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   *target = command->calibrate;
   alone.devices = 1;
+  alone.with_input = false; /* computation is scaled, not the transfer */
   TRY(planner_run(&alone, &plan));
   setup->scale = *target / plan.single;
   planner_release(&plan);

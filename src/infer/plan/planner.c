@@ -279,12 +279,22 @@ static Status check(const PlanCase *plan) {
   return STATUS_OK;
 }
 
+/* Seconds until a device has its input: what its own link takes, or, if that is longer, what the leader's takes for the input of all, which
+ * it sends side by side. That one is as fast as the fastest link measured through it. */
+static double input_transfer(const PlanCase *plan, int device) {
+  double all = 0, fastest = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    if (plan->input_rates[d] <= 0) continue;
+    all += (double)plan->counts[d];
+    fastest = fmax(fastest, plan->input_rates[d]);
+  }
+  return 8 * plan->input_bytes * fmax((double)plan->counts[device] / plan->input_rates[device], all / fastest);
+}
+
 static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   timeline->tokens = plan->counts[device];
-  if (plan->input_bytes > 0 && plan->input_rates[device] > 0) { /* a device that waits for its input does nothing else */
-    double bits = 8 * plan->input_bytes * (double)plan->counts[device];
-    TRY(timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = bits / plan->input_rates[device]}));
-  }
+  if (plan->input_bytes > 0 && plan->input_rates[device] > 0) /* a device that waits for its input does nothing else */
+    TRY(timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = input_transfer(plan, device)}));
   switch (plan->strategy) {
   case STRATEGY_TP:
   case STRATEGY_BP_AG:
@@ -442,11 +452,18 @@ static Status try_counts(const PlanCase *plan, const int64_t *counts, bool calm,
   return planner_latency(&tried, result);
 }
 
+/* Whether a device is not like others of its speed and link: the one beside the leader needs no transfer of its input, and without a class
+ * token of each device the first one computes that of all. */
+static bool is_special(const PlanCase *plan, int device) {
+  const bool single = plan->strategy != STRATEGY_ASTRA || plan->config->astra.class_token != CLASS_DISTRIBUTED;
+  return (plan->with_input && !plan->beside && device == plan->leader) || (single && device == 0);
+}
+
 /* An earlier device than this one, and not `besides`, is as good: a move from or to either comes to the same. Not so in a decoder, whose
  * devices have an order. */
 static bool tried_before(const PlanCase *plan, const int64_t *counts, int device, int besides) {
-  for (int d = 0; d < device && !config_is_decoder(plan->config); d++) {
-    bool alike = d != besides && counts[d] == counts[device] &&
+  for (int d = 0; d < device && !config_is_decoder(plan->config) && !is_special(plan, device); d++) {
+    bool alike = d != besides && counts[d] == counts[device] && !is_special(plan, d) &&
                  (plan->input_bytes <= 0 || plan->input_rates[d] == plan->input_rates[device]) &&
                  (!plan->ends || memcmp(&plan->ends[d], &plan->ends[device], sizeof *plan->ends) == 0) &&
                  memcmp(&plan->profiles[d], &plan->profiles[device], sizeof *plan->profiles) == 0;

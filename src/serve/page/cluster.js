@@ -133,7 +133,7 @@ class Card {
     const kinds = ["compute_seconds", "quantise_seconds", "send_seconds", "wait_seconds"], total = (all) => all.reduce((a, b) => a + b, 0);
     const recent = kinds.map((name) => growth((state) => state.devices[index]?.[name] ?? 0, minute).by);
     const times = total(recent) > 0 ? recent : kinds.map((name) => device[name] ?? 0), whole = total(times) || 1;
-    const sent = (device.messages_sent ?? 0) + (device.resent ?? 0), lost = sent ? Math.min(1, (device.lost ?? 0) / sent) : 0;
+    const due = (device.messages_received ?? 0) + (device.lost ?? 0), lost = due ? (device.lost ?? 0) / due : 0; // counted where they do not arrive
     this.item.dataset.state = device.state;
     this.item.querySelector(".name").textContent = `${index + 1}. ${nameOf(device)}`;
     this.item.querySelector(".state").textContent = states[device.state] ?? device.state;
@@ -185,7 +185,8 @@ let cards = [];
 
 export function showCluster(state, at = performance.now()) {
   const last = history.at(-1)?.state;
-  if (last && (state.devices.length !== last.devices.length || state.submitted < last.submitted)) history = []; // another server
+  const other = last && (last.model !== state.model || state.devices.length !== last.devices.length || state.submitted < last.submitted);
+  if (other) history = []; // another model, or another server
   history.push({ at, state });
   while (at - history[0].at > minute) history.shift();
   const anyImages = (state.images ?? 0) > 0 && !state.new_tokens;
@@ -199,7 +200,7 @@ export function showCluster(state, at = performance.now()) {
     $("devices").replaceChildren(...cards.map((card) => card.item));
   }
   state.devices.forEach((device, i) => {
-    const before = last?.devices[i]?.state;
+    const before = other ? undefined : last?.devices[i]?.state;
     if (before && before !== device.state) $("announce").textContent = `Device ${i + 1}, ${nameOf(device)}, is ${states[device.state] ?? device.state}.`;
     cards[i].update(i, device);
   });

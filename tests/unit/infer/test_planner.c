@@ -477,6 +477,28 @@ static void no_split_of_two_is_better(void **state) {
   within(result.latency, best, 0.01);
 }
 
+/* The device beside the leader has its input at once: it is not like the others, and more is moved to it. */
+static void the_leaders_device_takes_more(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(1);
+  const LinkOptions links = {.bits_per_second = 5e6};
+  const DeviceProfile profiles[2] = {core(20), core(20)};
+  int64_t counts[2];
+  SimResult result;
+  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 2, NULL, profiles, &links);
+  plan.tokens = 96;
+  plan.with_input = true;
+  assert_int_equal(best_counts(&plan, counts, &result), STATUS_OK);
+  double best = INFINITY;
+  for (int64_t n = 1; n < 96; n++) {
+    const int64_t tried[2] = {n, 96 - n};
+    plan.counts = tried;
+    best = fmin(best, predict(&plan).latency);
+  }
+  within(result.latency, best, 0.01);
+  assert_true(counts[0] > 60);
+}
+
 static void a_device_that_slows_all_is_left_out(void **state) {
   (void)state;
   const ModelConfig config = encoder(1);
@@ -691,6 +713,7 @@ int main(void) {
                                      cmocka_unit_test(luck_divides_nothing),
                                      cmocka_unit_test(early_devices_of_a_decoder_take_more),
                                      cmocka_unit_test(no_split_of_two_is_better),
+                                     cmocka_unit_test(the_leaders_device_takes_more),
                                      cmocka_unit_test(a_device_that_slows_all_is_left_out),
                                      cmocka_unit_test(codes_win_on_a_slow_network),
                                      cmocka_unit_test(one_device_is_faster_on_a_slower_one),

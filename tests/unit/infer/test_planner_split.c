@@ -132,6 +132,22 @@ static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
   assert_true(with.predicted > without.predicted);
 }
 
+/* The leader sends the input of all: with three devices behind its one link none has it three times as early as with one. */
+static void the_input_of_all_comes_through_one_link(void **state) {
+  (void)state;
+  enum { BYTES = 768 };
+  const double rate = 2e6 * 10; /* what device() says of 10 Mbit/s */
+  const LeaderMeasure four[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0), device(1000, 10, 0)};
+  ModelConfig config = encoder();
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = BYTES};
+  MeasuredSplit split;
+  assert_int_equal(planner_split(&plan, four, 4, NULL, &split), STATUS_OK);
+  config_release(&config);
+  const int64_t elsewhere = split.counts[1] + split.counts[2] + split.counts[3];
+  assert_true(split.predicted >= 8.0 * BYTES * (double)elsewhere / rate);
+  assert_true(elsewhere < TOKENS / 2); /* the one that has it at once takes more than it would if links were apart */
+}
+
 /* One that was lost while it was measured, and may come back, waits for its input as the slowest does. */
 static void one_that_is_not_here_waits_for_its_input(void **state) {
   (void)state;
@@ -157,6 +173,7 @@ static void a_link_too_slow_is_said(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(links_are_as_they_were_seen),
                                      cmocka_unit_test(links_may_be_given),
+                                     cmocka_unit_test(the_input_of_all_comes_through_one_link),
                                      cmocka_unit_test(a_device_that_sends_slowly_gets_fewer),
                                      cmocka_unit_test(blocks_are_cut_where_it_helps),
                                      cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),

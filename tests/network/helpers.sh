@@ -6,8 +6,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
+# What sanitizers wrote, workers' included: tests/run.sh knows a crash by it.
+sanitizers() { grep -hsE 'Sanitizer|runtime error:' "$work/out" "$work/err" "$work"/*.log | cut -c -400 | sed 's/^/    /'; }
 report() { # WHAT
   echo "FAILED: $1"
+  sanitizers
   for file in out err; do [ ! -f "$work/$file" ] || cut -c -400 "$work/$file" | sed "s/^/    $file: /"; done
   failed=1
 }

@@ -29,6 +29,7 @@ train() { # NAME RANKS OUT ARGUMENTS...; RANKS 0: one process without a job
 }
 report() { # WHAT
   echo "FAILED: $1"
+  sanitizers
   for file in out err; do tail -n 12 "$work/$file" 2>/dev/null | cut -c -300 | sed "s/^/    $file: /"; done
   failed=1
 }

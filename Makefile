@@ -27,6 +27,15 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Targets that build much hand it to a second make, parallel even when this one is not.
 PARALLEL_MAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
+# Goals that hand their work to another make, or remove what was built, would work in one folder at once: make -j clean all. So they come one
+# after another in the order given; the makes that they start have other goals and stay parallel.
+ONE_AT_A_TIME := all check test test-kernels asan check-asan tsan arm64-test fuzz bench demo install uninstall deps clean
+ifneq ($(word 2,$(MAKECMDGOALS)),)
+ifneq ($(filter $(ONE_AT_A_TIME),$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+endif
+
 PROGRAMS := $(patsubst src/cli/%.c,$(BUILD)/bin/%,$(wildcard src/cli/astra-*.c))
 CLI_SHARED := $(patsubst src/%.c,$(BUILD)/float/%.o,$(filter-out $(wildcard src/cli/astra-*.c),$(wildcard src/cli/*.c)))
 

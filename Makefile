@@ -57,6 +57,8 @@ help:
 .PHONY: deps
 deps:
 	@tools/deps.sh install
+	@mkdir -p $(dir $(DEPS))
+	@touch $(DEPS) # so that the next build looks for what is optional again
 
 # Asked once for each build folder; everything compiled comes after it.
 DEPS := $(BUILD)/deps.checked

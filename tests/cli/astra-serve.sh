@@ -228,6 +228,7 @@ wait "${clients[@]}"
 wanted=$("$bin/astra-infer" generate -c "$checkpoints/gpt2-mini-g8" --nodes 2 -p "$sentence" -m 12 --json 2>/dev/null | jq '.prompts[0].text')
 for n in 1 2 3 4 5 6; do
   [ "$(jq '.choices[0].text' "$work/text.$n")" = "$wanted" ] || report "client $n got another text than astra-infer writes: $(cut -c -200 "$work/text.$n")"
+  cp "$work/image.$n" "$work/out"; that '.results[0].classes | length == 5'
   [ "$(jq -c '.results[0].classes' "$work/image.$n")" = "$(jq -c '.results[0].classes' "$work/image.1")" ] || report "client $n got other classes"
 done
 name="a socket that goes"; kill "$server"; wait "$server"; server=; [ ! -e "$work/socket" ] || report "the socket is still there"

@@ -15,6 +15,7 @@ serve() {
   name=$1
   shift
   stop
+  : >"$work/log" # what the service before has said is no sign of this one
   "$program" --listen 127.0.0.1:0 "$@" 2>"$work/log" >"$work/stdout" &
   server=$!
   for _ in $(seq 900); do
@@ -213,6 +214,7 @@ stop
 # ---- two models on two devices each, behind a UNIX socket: many clients at once get what astra-infer gives one
 name="several clients"
 sentence="The history of the city begins with the first"
+: >"$work/log"
 "$program" -c text="$checkpoints/gpt2-mini-g8" -c "$classifier" --nodes 2 --listen "unix:$work/socket" 2>"$work/log" &
 server=$!
 for _ in $(seq 600); do grep -q "listening on" "$work/log" && break; sleep 0.1; done

@@ -25,6 +25,8 @@ command -v curl >/dev/null && command -v jq >/dev/null || exit $failed
 "${program%infer}serve" -c checkpoints/gpt2-mini-g8 --nodes 2 --listen "unix:$work/socket" --timeout 1 >"$work/out" 2>"$work/err" &
 leader=$!
 for ((i = 0; i < 300; i++)); do [ -S "$work/socket" ] && break; sleep 0.1; done
+mapfile -t pids < <(pgrep -P $leader)
+[ ${#pids[@]} = 2 ] || report "service: ${#pids[@]} devices"
 curl -sS -m 100 --unix-socket "$work/socket" http://unix/v1/completions -H 'Content-Type: application/json' \
   -d '{"prompt": "a", "n": 64, "max_tokens": 100, "temperature": 1}' >"$work/answer" &
 client=$!

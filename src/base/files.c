@@ -7,11 +7,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static Status fail(const char *action, const char *path, int error) {
@@ -125,8 +128,17 @@ static int create_temporary(char *name, size_t room, const char *path) {
   return -1;
 }
 
+/* A rename would put a file in the place of what is no file: as root, in that of /dev/null itself. */
+static Status check_replaceable(const char *path) {
+  struct stat info;
+  if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+    return STATUS_OK; /* the creation or the commit says why not */
+  return status_set(STATUS_BAD_FILE, "%s is a device or a pipe, which is not replaced; give a regular file", path);
+}
+
 Status files_create(FileWriter *writer, const char *path) {
   *writer = (FileWriter){0};
+  TRY(check_replaceable(path));
   size_t room = strlen(path) + 32;
   writer->path = strdup(path);
   writer->temporary = malloc(room);
@@ -238,6 +250,64 @@ int64_t files_clean(const char *path, int *count) {
   }
   close(directory);
   return total;
+}
+
+/* ---- links ---- */
+
+/* Where everyone may put names, as in /tmp, a link of somebody else could lead to any file of ours: Linux follows none there
+ * (fs.protected_symlinks in proc(5)), where that is switched on. The same rule, for all systems. */
+static bool is_trusted(const struct stat *link, const struct stat *folder) {
+  const bool shared = (folder->st_mode & S_ISVTX) != 0 && (folder->st_mode & S_IWOTH) != 0;
+  return !shared || link->st_uid == geteuid() || link->st_uid == folder->st_uid;
+}
+
+/* What the link `path` in `folder` names, in a fresh string. A link of /proc stands for an open file, not for a name: /dev/stdout, sent to
+ * a file, would be replaced under the shell that opened it. */
+static Status read_link(const char *path, const struct stat *link, const char *folder, char **next) {
+  char text[PATH_MAX];
+  struct stat info;
+  struct statfs system;
+  if (stat(folder, &info) != 0 || statfs(folder, &system) != 0) return fail("examine", folder, errno);
+  if (system.f_type == PROC_SUPER_MAGIC) return status_set(STATUS_BAD_FILE, "%s is an open file without a name of its own; give a regular file", path);
+  if (!is_trusted(link, &info))
+    return status_set(STATUS_BAD_FILE, "%s is a link of another user in a directory that all may write to; it is not followed", path);
+  ssize_t length = readlink(path, text, sizeof text - 1);
+  if (length < 0) return fail("read the link", path, errno);
+  text[length] = 0;
+  *next = files_join(folder, text);
+  return *next != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+}
+
+/* The directory that the name stands in; files_folder would give that which a link leads to. */
+static char *folder_of_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+}
+
+Status files_follow(const char *path, char **target) {
+  enum { MAX_LINKS = 40 }; /* of Linux, path_resolution(7) */
+  struct stat info;
+  char *at = strdup(path);
+  Status status = at ? STATUS_OK : status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+  *target = NULL;
+  for (int i = 0; status == STATUS_OK && lstat(at, &info) == 0 && S_ISLNK(info.st_mode); i++) {
+    char *folder = folder_of_name(at), *next = NULL;
+    if (i == MAX_LINKS)
+      status = fail("follow", path, ELOOP);
+    else if (!folder)
+      status = status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+    else
+      status = read_link(at, &info, folder, &next);
+    free(folder);
+    if (status == STATUS_OK) free(at), at = next;
+  }
+  if (status == STATUS_OK) {
+    *target = at;
+    return STATUS_OK;
+  }
+  if (at && strcmp(at, path) != 0) status = status_wrap(status, "%s", path); /* the message names the last link */
+  free(at);
+  return status;
 }
 
 static Status make_dir(const char *path) {

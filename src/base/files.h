@@ -33,6 +33,8 @@ Status files_read(const char *path, size_t limit, char **data, size_t *size);
 
 /* A file being written: bytes go to "PATH.tmp-PID" (or "PATH.tmp-PID-N" where that name is taken); files_commit flushes to disk and renames
  * it to PATH; files_abort removes it. The first write error is kept and reported by commit. Exactly one of commit and abort must be called.
+ * A device or a pipe, and a link to one, is not replaced: BAD_FILE. A link to a file is: folders of checkpoints may hold links to files of
+ * others, such as the blobs of a download cache, which are not to change. Where the user names the file itself, files_follow comes first.
  */
 typedef struct FileWriter {
   FILE *stream;
@@ -53,6 +55,12 @@ int64_t files_clean(const char *path, int *count);
 Status files_make_dirs(const char *path); /* mkdir -p */
 bool files_exists(const char *path);
 bool files_is_dir(const char *path);
+
+/* The name behind all symbolic links that `path` is, in a fresh string (caller frees): `path` itself where it is none. What the last link
+ * names need not exist; like a shell's ">", a writer makes it. BAD_FILE for links of other users in directories that all may write to, and
+ * for what /proc links to, which are open files, perhaps without a name. */
+Status files_follow(const char *path, char **target);
+
 bool files_same(const char *a, const char *b); /* one place by two names; false where either is not there */
 
 /* "a/b" in a fresh string (caller frees); NULL when out of memory. `b` absolute gives b. */

@@ -169,8 +169,11 @@ static Status save(const Session *session, const char *path) {
   if (!path[0]) return status_set(STATUS_BAD_VALUE, "/save FILE: the name of a file is missing");
   char *text = json_dumps(session->messages, JSON_INDENT(2));
   if (!text) return status_no_memory(NULL, "the conversation");
-  Status status = files_write(path, text, strlen(text));
+  char *target;
+  Status status = files_follow(path, &target);
+  if (status == STATUS_OK) status = files_write(target, text, strlen(text));
   free(text);
+  free(target);
   if (status == STATUS_OK) log_info("%zu messages written to %s", json_array_size(session->messages), path);
   return status;
 }
@@ -226,7 +229,9 @@ static const char *prompt_text(EditLine *edit) {
 static Status load_history(Lines *lines, const char *path) {
   HistEvent event;
   struct stat file;
-  const bool none = stat(path, &file) == 0 ? file.st_size == 0 : errno == ENOENT;
+  const bool there = stat(path, &file) == 0, none = there ? file.st_size == 0 : errno == ENOENT;
+  if (there && !S_ISREG(file.st_mode))
+    return status_set(STATUS_BAD_FILE, "--history %s: it is not a regular file; give one, or leave the option out to keep nothing", path);
   if (!none && history(lines->history, &event, H_LOAD, path) < 0)
     return status_set(STATUS_BAD_FILE,
                       "--history %s: it cannot be read, or holds something else than lines of earlier chats; give another file", path);
@@ -238,7 +243,11 @@ static Status load_history(Lines *lines, const char *path) {
 static Status save_history(const Lines *lines) {
   HistEvent event;
   FileWriter writer;
-  TRY(files_create(&writer, lines->path));
+  char *target;
+  TRY(files_follow(lines->path, &target));
+  Status status = files_create(&writer, target);
+  free(target);
+  TRY(status);
   const bool written =
       fchmod(fileno(writer.stream), S_IRUSR | S_IWUSR) == 0 && history(lines->history, &event, H_SAVE_FP, writer.stream) >= 0;
   if (written) return files_commit(&writer);

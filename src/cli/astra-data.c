@@ -341,11 +341,14 @@ static Status write_sheet(const Show *show) {
   dataset_mean_std(show->set, options.mean, options.std);
   Loader *loader = NULL;
   Batch batch;
-  TRY(loader_new(&loader, show->set, &options));
-  Status status = loader_next(loader, &batch);
-  if (status == STATUS_OK) status = loader_sheet(&batch, &options, show->sheet);
+  char *target;
+  TRY(files_follow(show->sheet, &target));
+  Status status = loader_new(&loader, show->set, &options);
+  if (status == STATUS_OK) status = loader_next(loader, &batch);
+  if (status == STATUS_OK) status = loader_sheet(&batch, &options, target);
   if (status == STATUS_OK && !show->json) printf("sheet of %d images: %s\n", batch.count, printable(show->sheet));
   loader_free(loader);
+  free(target);
   return status;
 }
 

@@ -570,8 +570,12 @@ static Status evaluate_any(const InferSettings *s, InferRun *run, const char *co
 
 static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   if (s->per_sample == NULL) return evaluate_any(s, run, arguments, count);
-  TRY(files_create(&run->rows, s->per_sample));
-  Status status = evaluate_any(s, run, arguments, count);
+  char *target;
+  TRY(files_follow(s->per_sample, &target));
+  Status status = files_create(&run->rows, target);
+  free(target);
+  TRY(status);
+  status = evaluate_any(s, run, arguments, count);
   if (status == STATUS_OK) return files_commit(&run->rows);
   files_abort(&run->rows);
   return status;

@@ -1,5 +1,6 @@
 /* The command plan: measures this device on the model's shapes and takes its speed as that of all, or measures all of --peers, and predicts
  * every way of dividing the model over these devices and links. */
+#include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -418,7 +419,10 @@ static Status plan_report_chart(const PlanReport *report, const char *path) {
                            .series = chart->series,
                            .count = chart->count,
                            .log_y = true};
-  Status status = plot_save(path, title, &panel, 1, CHART_WIDTH, CHART_HEIGHT);
+  char *target;
+  Status status = files_follow(path, &target);
+  if (status == STATUS_OK) status = plot_save(target, title, &panel, 1, CHART_WIDTH, CHART_HEIGHT);
+  free(target);
   free(chart);
   return status;
 }

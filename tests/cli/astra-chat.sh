@@ -31,10 +31,12 @@ Once upon a time
 and more
 /save second.json
 END
+ln -s kept.json first.json
 input=lines
 expect "a checkpoint" 0 -c "$stories" -n 1 "${greedy[@]}"
 cp out checkpoint.out
 [ "$(jq -c 'map(.role)' first.json)" = '["user","assistant"]' ] || report "/save: $(cat first.json)"
+[ -L first.json ] && [ -f kept.json ] || report "/save replaced a link"
 [ "$(jq -r '.[0].content' second.json)" = "Be kind." ] || report "/system: $(cat second.json)"
 [ "$(jq -r '.[1].content' second.json)" = $'/slash \nand more' ] || report "a line that goes on: $(cat second.json)"
 # After /reset the same question has the same answer, which stands on stdout as it is in the file.
@@ -156,6 +158,11 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/letter" /dev/null >out 2>err </dev/null && report "it was taken"
   out 'history .*letter: it cannot be read, or holds something else'
   [ "$(cat letter)" = "a letter" ] || report "it was replaced"
+  name="a history that is a pipe"
+  mkfifo pipe
+  TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/pipe" /dev/null >out 2>err </dev/null && report "it was taken"
+  out 'history .*pipe: it is not a regular file'
+  [ -p pipe ] || report "it was replaced"
 fi
 [ $failed = 0 ] && echo "astra-chat: ok"
 exit $failed

@@ -43,6 +43,11 @@ out "2 images of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; o
 expect "show as JSON" 0 show cifar100 --data-dir "$work/set" --part test --json
 tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
 [ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
+ln -s sheet.png "$work/linked.png"; mkfifo "$work/pipe.png"
+expect "a sheet behind a link" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/linked.png"
+[ -L "$work/linked.png" ] || report "the link was replaced"
+expect "a sheet that is a pipe" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/pipe.png"; err "pipe.png is a device or a pipe"
+[ -p "$work/pipe.png" ] || report "it was replaced"
 expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/none/sheet.png"; err "none/sheet.png"
 head -c 3000 /dev/zero >"$work/set/test.bin"
 expect "cut file" 1 show cifar100 --data-dir "$work/set" --part test; err "test.bin"; err "3000"

@@ -256,6 +256,77 @@ static void one_place_may_have_two_names(void **state) {
   assert_false(files_same(in("place/absent"), in("place/absent")));
 }
 
+static bool is_link(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+static void a_pipe_is_not_replaced(void **state) {
+  (void)state;
+  struct stat info;
+  FileWriter writer;
+  assert_int_equal(mkfifo(in("pipe"), 0600), 0);
+  assert_int_equal(symlink("pipe", in("to-pipe")), 0);
+  size_t before = entries();
+  assert_int_equal(files_write(in("pipe"), "x", 1), STATUS_BAD_FILE);
+  check_message("/pipe is a device or a pipe");
+  assert_int_equal(files_create(&writer, in("to-pipe")), STATUS_BAD_FILE);
+  check_message("/to-pipe is a device or a pipe");
+  assert_null(writer.stream);
+  files_abort(&writer); /* nothing to do */
+  assert_int_equal(stat(in("pipe"), &info), 0);
+  assert_true(S_ISFIFO(info.st_mode) && is_link(in("to-pipe")));
+  assert_int_equal(entries(), before);
+}
+
+/* Writes behind the links of `name`; the status of what failed. */
+static Status write_behind(const char *name, const char *text) {
+  char *target;
+  TRY(files_follow(in(name), &target));
+  Status status = files_write(target, text, strlen(text));
+  free(target);
+  return status;
+}
+
+static void a_named_link_stays_and_its_file_is_written(void **state) {
+  (void)state;
+  files_make_dirs(in("aim"));
+  assert_int_equal(symlink("second", in("first")), 0);
+  assert_int_equal(symlink(in("aim/file"), in("second")), 0);
+  assert_int_equal(write_behind("first", "new"), STATUS_OK); /* it does not exist yet */
+  check_content(in("aim/file"), "new");
+  assert_int_equal(write_behind("first", "newer"), STATUS_OK);
+  check_content(in("aim/file"), "newer");
+  assert_true(is_link(in("first")) && is_link(in("second")) && !is_link(in("aim/file")));
+  assert_int_equal(write_behind("aim/file", "direct"), STATUS_OK);
+  check_content(in("first"), "direct");
+  assert_int_equal(files_write(in("second"), "own", 3), STATUS_OK); /* as one of a folder's files */
+  check_content(in("aim/file"), "direct");
+  assert_false(is_link(in("second")));
+}
+
+static void links_that_lead_nowhere_safe_are_refused(void **state) {
+  (void)state;
+  char *target;
+  assert_int_equal(symlink("loop", in("loop")), 0);
+  assert_int_equal(write_behind("loop", "x"), STATUS_IO);
+  check_message("symbolic links");
+  assert_int_equal(symlink("no/such/folder", in("dangling")), 0);
+  assert_int_equal(write_behind("dangling", "x"), STATUS_NOT_FOUND);
+  assert_int_equal(files_follow("/proc/self/fd/0", &target), STATUS_BAD_FILE);
+  assert_null(target);
+  check_message("an open file");
+  mkdir(in("shared"), 0777);
+  assert_int_equal(chmod(in("shared"), 01777), 0);
+  assert_int_equal(symlink("../victim", in("shared/own")), 0);
+  assert_int_equal(write_behind("shared/own", "x"), STATUS_OK);
+  assert_int_equal(symlink("../victim", in("shared/trap")), 0);
+  if (lchown(in("shared/trap"), 12345, 12345) != 0) return; /* only root may */
+  assert_int_equal(write_behind("shared/trap", "y"), STATUS_BAD_FILE);
+  check_message("a link of another user");
+  check_content(in("victim"), "x");
+}
+
 static void join_puts_one_slash(void **state) {
   (void)state;
   const char *cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
@@ -417,6 +488,9 @@ int main(void) {
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
       cmocka_unit_test(one_place_may_have_two_names),
+      cmocka_unit_test(a_pipe_is_not_replaced),
+      cmocka_unit_test(a_named_link_stays_and_its_file_is_written),
+      cmocka_unit_test(links_that_lead_nowhere_safe_are_refused),
       cmocka_unit_test(join_puts_one_slash),
       cmocka_unit_test(a_map_knows_whether_its_file_was_written),
       cmocka_unit_test(what_the_killed_leave_is_removed),

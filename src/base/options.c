@@ -51,7 +51,10 @@ static bool read_int(const Option *option, const char *text, int64_t *number, ch
 static Status parse_int(const Use *use, const char *value) {
   int64_t number;
   char *end;
-  if (strcmp(value, "auto") == 0 && is_auto(use->option, (double)*(const int64_t *)use->option->target)) return STATUS_OK;
+  if (strcmp(value, "auto") == 0 && is_auto(use->option, use->option->chosen)) {
+    *(int64_t *)use->option->target = (int64_t)use->option->chosen;
+    return STATUS_OK;
+  }
   if (!read_int(use->option, value, &number, &end) || *end) return refuse_number(use, value, "a whole number");
   *(int64_t *)use->option->target = number;
   return STATUS_OK;
@@ -60,7 +63,10 @@ static Status parse_int(const Use *use, const char *value) {
 static Status parse_real(const Use *use, const char *value) {
   const Option *option = use->option;
   char *end;
-  if (strcmp(value, "auto") == 0 && is_auto(option, *(const double *)option->target)) return STATUS_OK;
+  if (strcmp(value, "auto") == 0 && is_auto(option, option->chosen)) {
+    *(double *)option->target = option->chosen;
+    return STATUS_OK;
+  }
   double number = strtod(value, &end);
   bool well_formed = end != value && !strchr(" \t\n\v\f\r", value[0]);
   if (well_formed && *end == '%') {
@@ -260,7 +266,14 @@ static Status refuse_unknown(const Option *options, const char *name, size_t len
   return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; --help lists all", shown, name);
 }
 
+/* Before the first use, as that overwrites it. */
+static void keep_chosen(Option *option) {
+  if (option->kind == OPTION_INT) option->chosen = (double)*(const int64_t *)option->target;
+  if (option->kind == OPTION_REAL) option->chosen = *(const double *)option->target;
+}
+
 static Status accept(const Use *use, const char *value) {
+  if (!use->option->given) keep_chosen(use->option);
   use->option->given = true;
   if (use->negated && use->option->kind == OPTION_TEXT) return parse_text(use, use->option->off);
   if (use->option->kind != OPTION_FLAG) return parse_value[use->option->kind](use, value);

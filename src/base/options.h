@@ -43,6 +43,7 @@ typedef struct Option {
   double min, max;     /* numbers only; min == max == 0 means any (finite) value */
   const char *help;    /* one line; the default is added by options_help. NULL: on the manual page alone */
   bool given;          /* out: was on the command line */
+  double chosen;       /* out: what a number's target held before that, to which a later "auto" returns */
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */
   const char *bare, *off;
   const char *removed; /* OPTION_CHOICE only: choices that no longer exist, as in `choices`; may be NULL */

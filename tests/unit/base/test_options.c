@@ -183,6 +183,15 @@ static void what_the_program_chooses_is_auto(void **state) {
   char *line[] = {"program", "--warmup", "auto", "--rate=auto"};
   assert_int_equal(options_parse(own, 4, line, positional, &count), STATUS_OK);
   assert_true(steps == -1 && rate == -1 && own[0].given && own[1].given);
+  char *again[] = {"program", "--warmup", "5", "--rate", "0.5", "--warmup", "7", "--warmup", "auto", "--rate=auto"};
+  for (int i = 0; i < 2; i++) own[i].given = false;
+  assert_int_equal(options_parse(own, 7, again, positional, &count), STATUS_OK);
+  assert_true(steps == 7 && rate == 0.5);
+  steps = rate = -1;
+  for (int i = 0; i < 2; i++) own[i].given = false;
+  assert_int_equal(options_parse(own, 10, again, positional, &count), STATUS_OK); /* the last one counts */
+  assert_true(steps == -1 && rate == -1);
+  check_refused("--epochs 5 --epochs auto", "--epochs: 'auto'", "from 1 to 1000");
   check_refused("--epochs auto", "--epochs: 'auto'", "from 1 to 1000");
   check_refused("--lr auto", "--lr: 'auto'", "from 0 to 1");
 }

@@ -22,7 +22,7 @@ typedef struct EngineOptions {
   int queue_max;               /* requests waiting for a place; more new ones are refused (STATUS_BUSY) */
   int sequences_max;           /* sequences that decode at the same time, over all devices */
   SpeculationMode speculation; /* of texts */
-  int64_t cache_bytes;         /* of keys and values on each device; 0: a quarter of the memory that is free at the start */
+  int64_t cache_bytes;         /* of keys and values on each device; 0: a quarter of the memory_available() at the start */
 } EngineOptions;
 
 typedef struct EngineCandidate {

@@ -1,5 +1,6 @@
 /* Lines "Name:  number kB" of /proc: see memory.h. */
 #include "base/memory.h"
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@ static double read_line(const char *path, const char *name) {
 }
 
 double memory_available(void) {
-  double bytes = read_line("/proc/meminfo", "MemAvailable:");
-  return bytes > 0 ? bytes : INFINITY;
+  double bytes = read_line("/proc/meminfo", "MemAvailable:"), allowed = cgroup_memory_left(CGROUP_SELF, CGROUP_ROOT);
+  return fmin(bytes > 0 ? bytes : INFINITY, allowed);
 }
 
 MemoryUse memory_used(void) {

@@ -2,7 +2,8 @@
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
-/* Bytes that programs can still get without swapping; INFINITY where the system does not say. */
+/* Bytes that this process can still get without swapping and within the limits of its control groups; INFINITY where the system does not
+ * say. Reads a few files: nothing for a loop. */
 double memory_available(void);
 
 typedef struct MemoryUse {

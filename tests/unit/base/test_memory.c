@@ -1,9 +1,17 @@
 /* What the system says of memory: plausible numbers, which follow what is touched. */
-#include "base/memory.h"
+#define cgroup_memory_left scripted_left
+#include "base/memory.c" /* with a limit of control groups that the test sets */
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+static double left = INFINITY;
+double scripted_left(const char *self, const char *root) {
+  (void)self, (void)root;
+  return left;
+}
 
 static void own_pages_are_counted(void **state) {
   (void)state;
@@ -23,7 +31,11 @@ static void own_pages_are_counted(void **state) {
 
 static void some_memory_is_left(void **state) {
   (void)state;
-  assert_true(memory_available() > 0);
+  const double machine = memory_available();
+  assert_true(machine > 0);
+  left = 4096;
+  assert_true(memory_available() == 4096);
+  left = INFINITY;
 }
 
 int main(void) {

@@ -3,8 +3,10 @@
  * before that and read after it. Workers spin for a moment (the next job of a step is microseconds away) and then sleep,
  * because the machine is shared. */
 #include "base/threads.h"
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -156,6 +158,9 @@ static int allowed_cores(cpu_set_t *cores) {
   return count < 1 ? 1 : count;
 }
 
+/* Allowed cores, or fewer where control groups limit their time: more threads than that would take turns in standing still. */
+static int usable_cores(int allowed) { return (int)fmin(allowed, cgroup_cores(CGROUP_SELF, CGROUP_ROOT)); }
+
 /* Worker `index` keeps to the index-th allowed core. Refusal by the system costs speed only. */
 static void bind_worker(int index, const cpu_set_t *allowed) {
   cpu_set_t own;
@@ -169,7 +174,7 @@ static void bind_worker(int index, const cpu_set_t *allowed) {
 Status threads_start(int count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   cpu_set_t allowed;
-  int cores = allowed_cores(&allowed);
+  const int all = allowed_cores(&allowed), cores = usable_cores(all);
   if (count < 0 || count > MAX_THREADS) {
     return status_set(STATUS_BAD_VALUE, "%d threads: 1 to %d are accepted, or 0 for one per core", count, MAX_THREADS);
   }
@@ -186,7 +191,7 @@ Status threads_start(int count) {
       return status_set(STATUS_NO_MEMORY, "cannot start thread %d of %d: %s; ask for fewer threads", pool.count + 1, count,
                         strerror(error));
     }
-    if (count <= cores) bind_worker(pool.count, &allowed);
+    if (count <= cores && cores == all) bind_worker(pool.count, &allowed); /* behind a limit of time the cores are shared with others */
   }
   return STATUS_OK;
 }

@@ -7,7 +7,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts count - 1 workers; 0 means one thread for each core this process may use. Call once, before any use;
+/* Starts count - 1 workers; 0 means one thread for each core this process may use, and no more than
+ * the cores whose time its control groups allow. Call once, before any use;
  * without it everything runs on the caller. */
 Status threads_start(int count);
 void threads_stop(void);

@@ -1,6 +1,8 @@
 /* The thread pool: every item once, fixed shares, nesting, restart, sleep and wake, fork. */
-#include "base/threads.h"
+#define cgroup_cores scripted_cores
+#include "base/threads.c" /* with a limit of control groups that the test sets */
 #include <cmocka.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,6 +166,28 @@ static void a_forked_child_runs_alone_and_can_start_anew(void **state) {
   threads_stop();
 }
 
+static double cores_allowed = INFINITY;
+double scripted_cores(const char *self, const char *root) {
+  (void)self, (void)root;
+  return cores_allowed;
+}
+
+static void a_limit_of_time_means_fewer_threads(void **state) {
+  (void)state;
+  assert_int_equal(threads_start(0), STATUS_OK);
+  const int all = threads_count();
+  cores_allowed = 1;
+  assert_int_equal(threads_start(0), STATUS_OK);
+  assert_int_equal(threads_count(), 1);
+  assert_int_equal(threads_start(3), STATUS_OK); /* as asked for */
+  assert_int_equal(threads_count(), 3);
+  cores_allowed = 1000;
+  assert_int_equal(threads_start(0), STATUS_OK);
+  assert_int_equal(threads_count(), all);
+  cores_allowed = INFINITY;
+  threads_stop();
+}
+
 static void a_wrong_count_is_refused(void **state) {
   (void)state;
   assert_int_equal(threads_start(-1), STATUS_BAD_VALUE);
@@ -177,10 +201,15 @@ static void a_wrong_count_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(works_without_a_pool),           cmocka_unit_test(every_item_is_done_once),
-      cmocka_unit_test(nothing_to_do_calls_nothing),    cmocka_unit_test(shares_do_not_change_between_runs),
-      cmocka_unit_test(a_call_from_a_body_runs_inline), cmocka_unit_test(no_wake_up_is_lost),
-      cmocka_unit_test(a_wrong_count_is_refused),       cmocka_unit_test(a_forked_child_runs_alone_and_can_start_anew),
+      cmocka_unit_test(works_without_a_pool),
+      cmocka_unit_test(every_item_is_done_once),
+      cmocka_unit_test(nothing_to_do_calls_nothing),
+      cmocka_unit_test(shares_do_not_change_between_runs),
+      cmocka_unit_test(a_call_from_a_body_runs_inline),
+      cmocka_unit_test(no_wake_up_is_lost),
+      cmocka_unit_test(a_limit_of_time_means_fewer_threads),
+      cmocka_unit_test(a_wrong_count_is_refused),
+      cmocka_unit_test(a_forked_child_runs_alone_and_can_start_anew),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

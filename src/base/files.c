@@ -268,7 +268,8 @@ static Status read_link(const char *path, const struct stat *link, const char *f
   struct stat info;
   struct statfs system;
   if (stat(folder, &info) != 0 || statfs(folder, &system) != 0) return fail("examine", folder, errno);
-  if (system.f_type == PROC_SUPER_MAGIC) return status_set(STATUS_BAD_FILE, "%s is an open file without a name of its own; give a regular file", path);
+  if (system.f_type == PROC_SUPER_MAGIC)
+    return status_set(STATUS_BAD_FILE, "%s is an open file without a name of its own; give a regular file", path);
   if (!is_trusted(link, &info))
     return status_set(STATUS_BAD_FILE, "%s is a link of another user in a directory that all may write to; it is not followed", path);
   ssize_t length = readlink(path, text, sizeof text - 1);

@@ -20,15 +20,18 @@
 
 /* ---- The best evaluation ---- */
 
-/* The evaluations of a run so far, for --keep-best and --early-stopping. They lie in OUT/training/evaluations.txt, a line "STEP VALUE"
- * each, so that a resumed run knows them; the value is the task's first measure, of the devices where there are some. */
+/* The evaluations of a run so far, for --keep-best and --early-stopping. They lie in OUT/training/evaluations.txt, a line
+ * "STEP VALUE kept" or "STEP VALUE -" each, so that a resumed run knows them; the value is the task's first measure, of the devices where
+ * there are some. What is kept need not be the best one: --keep-best may be given on --resume alone. */
 
 enum { BEST_UNKNOWN = -2 };
 typedef struct Best {
-  int64_t step;  /* of the best evaluation; -1: there was none */
-  double value;  /* its */
-  int64_t since; /* evaluations after it, none of them better */
-  int64_t last;  /* step of the last one; -1: none; BEST_UNKNOWN: of a run whose evaluations were not noted */
+  int64_t step;      /* of the best evaluation; -1: there was none */
+  double value;      /* its */
+  int64_t since;     /* evaluations after it, none of them better */
+  int64_t last;      /* step of the last one; -1: none; BEST_UNKNOWN: of a run whose evaluations were not noted */
+  int64_t kept;      /* step of the one whose checkpoint is in OUT/best; -1: none */
+  double kept_value; /* its */
 } Best;
 
 /* The file is written anew each time: there are tens of lines. */
@@ -37,14 +40,21 @@ enum { NOTES_MAX = 1 << 24 };
 
 static char *notes_path(const Session *session) { return files_join(session->options.out, "training/evaluations.txt"); }
 
-/* Whether it is the best one so far (the first of equals). */
-static bool note(Best *best, const Session *session, int64_t step, double value) {
+/* Than that of a step, -1 for none; the first of equals is the best. */
+static bool is_better(const Session *session, double value, int64_t step, double than) {
   bool lower = session->task->report->lower_is_better;
-  bool better = isfinite(value) && (best->step < 0 || (lower ? value < best->value : value > best->value));
+  return isfinite(value) && (step < 0 || (lower ? value < than : value > than));
+}
+
+static void note(Best *best, const Session *session, int64_t step, double value, bool kept) {
   best->since++;
   best->last = step;
-  if (better) *best = (Best){step, value, 0, step};
-  return better;
+  if (is_better(session, value, best->step, best->value)) best->step = step, best->value = value, best->since = 0;
+  if (kept) best->kept = step, best->kept_value = value;
+}
+
+static void put_note(FILE *stream, int64_t step, double value, bool kept) {
+  fprintf(stream, "%lld %.17g %s\n", (long long)step, value, kept ? "kept" : "-");
 }
 
 /* The file's text, "" if there is none; the caller frees it. */
@@ -55,57 +65,82 @@ static Status read_notes(const char *path, char **text) {
   return *text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
 
-/* Cuts off the lines behind session->step. */
-static Status parse(Best *best, const Session *session, char *text, const char *path) {
-  for (char *line = text; *line != '\0';) {
+/* Closes a stream of open_memstream and writes its text to the file. Frees the text. */
+static Status write_notes(const char *path, FILE *stream, char **text, const size_t *size) {
+  const bool whole = fclose(stream) == 0;
+  Status status = whole ? files_write(path, *text, *size) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(*text);
+  return status;
+}
+
+/* Whether OUT/best holds a checkpoint: somebody may have removed it. */
+static bool has_best(const Session *session) {
+  char *path = files_join(session->options.out, "best/config.json");
+  bool there = path != NULL && files_exists(path);
+  free(path);
+  return there;
+}
+
+/* Writes the lines up to session->step to the stream. Earlier versions did not say what was kept: it was each that was better than all
+ * before, if any was. */
+static Status parse(Best *best, const Session *session, char *text, const char *path, FILE *stream) {
+  const bool there = has_best(session);
+  for (char *line = text, *end; *line != '\0'; line = end + 1) {
     long long step;
     double value;
-    int length = 0;
-    if (sscanf(line, "%lld %lf%n", &step, &value, &length) != 2 || line[length] != '\n')
-      return status_set(STATUS_BAD_FILE, "%s is damaged: a step and a value to a line are expected; remove it to go on without", path);
-    if (step > session->step) {
-      *line = '\0';
-      break;
-    }
-    note(best, session, step, value);
-    line += length + 1;
+    char mark[8] = "", excess;
+    if ((end = strchr(line, '\n')) != NULL) *end = '\0';
+    const int fields = end != NULL ? sscanf(line, "%lld %lf %7s %c", &step, &value, mark, &excess) : 0;
+    const bool marked = fields == 3 && strcmp(mark, "kept") == 0, plain = fields == 3 && strcmp(mark, "-") == 0;
+    if (fields != 2 && !marked && !plain)
+      return status_set(STATUS_BAD_FILE,
+                        "%s is damaged: a step, a value and \"kept\" or \"-\" to a line are expected; remove it to go on without", path);
+    if (step > session->step) break;
+    const bool kept = there && (marked || (fields == 2 && is_better(session, value, best->step, best->value)));
+    note(best, session, step, value, kept);
+    put_note(stream, step, value, kept);
   }
   return STATUS_OK;
 }
 
 /* What was noted up to session->step; later lines, of steps that a resumed run takes once more, are dropped. A run that begins has none. */
 static Status open_notes(Best *best, const Session *session) {
-  char *path = notes_path(session), *text = NULL;
-  Status status = path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
-  *best = (Best){.step = -1, .last = session->step == 0 || (path != NULL && files_exists(path)) ? -1 : BEST_UNKNOWN};
+  char *path = notes_path(session), *folder = path ? files_folder(path) : NULL, *text = NULL, *kept = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&kept, &size);
+  Status status = folder != NULL && stream != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  *best = (Best){.step = -1, .kept = -1, .last = session->step == 0 || (path != NULL && files_exists(path)) ? -1 : BEST_UNKNOWN};
   if (status == STATUS_OK && session->step > 0) {
     status = read_notes(path, &text);
-    if (status == STATUS_OK) status = parse(best, session, text, path);
+    if (status == STATUS_OK) status = parse(best, session, text, path, stream);
   }
-  if (status == STATUS_OK && best->last != BEST_UNKNOWN) {
-    char *folder = files_folder(path);
-    status = folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
-    free(folder);
-    if (status == STATUS_OK) status = files_write(path, text ? text : "", text ? strlen(text) : 0);
+  const bool written = status == STATUS_OK && best->last != BEST_UNKNOWN;
+  if (written) status = files_make_dirs(folder);
+  if (written && status == STATUS_OK) {
+    status = write_notes(path, stream, &kept, &size);
+  } else if (stream != NULL) {
+    fclose(stream);
+    free(kept);
   }
   free(text);
+  free(folder);
   free(path);
   return status;
 }
 
 /* Adds an evaluation at session->step to the file. */
-static Status write_note(const Session *session, double value) {
-  char *path = notes_path(session), *text = NULL, line[64];
-  Status status = path != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
-  size_t used = status == STATUS_OK ? strlen(text) : 0;
-  int length = snprintf(line, sizeof line, "%lld %.17g\n", (long long)session->step, value);
-  char *all = status == STATUS_OK ? realloc(text, used + (size_t)length + 1) : NULL;
-  if (all != NULL) {
-    memcpy(all + used, line, (size_t)length + 1);
-    text = all;
-    status = files_write(path, all, used + (size_t)length);
-  } else if (status == STATUS_OK) {
-    status = status_set(STATUS_NO_MEMORY, "no memory");
+static Status write_note(const Session *session, double value, bool kept) {
+  char *path = notes_path(session), *text = NULL, *all = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&all, &size);
+  Status status = path != NULL && stream != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) {
+    fputs(text, stream);
+    put_note(stream, session->step, value, kept);
+    status = write_notes(path, stream, &all, &size);
+  } else if (stream != NULL) {
+    fclose(stream);
+    free(all);
   }
   free(text);
   free(path);
@@ -519,9 +554,10 @@ static Status evaluate(Run *run) {
   double values[TASK_MEASURES];
   session->task->report->measure(&evaluated->score, values);
   if (ranks_self() == 0) { /* what was exported before the evaluation is what was evaluated; what is noted is kept */
-    const bool better = note(&run->best, session, session->step, values[0]);
-    if (better && session->options.keep_best) status = keep_best(session);
-    if (status == STATUS_OK) status = write_note(session, values[0]);
+    const bool kept = session->options.keep_best && is_better(session, values[0], run->best.kept, run->best.kept_value);
+    note(&run->best, session, session->step, values[0], kept);
+    if (kept) status = keep_best(session);
+    if (status == STATUS_OK) status = write_note(session, values[0], kept);
   }
   ranks_spread(0, &run->best, sizeof run->best);
   return ranks_follow(status);
@@ -540,9 +576,14 @@ static bool owes_evaluation(const Run *run) {
 
 static void say_best(const Run *run) {
   const Session *session = run->session;
-  if (session->options.keep_best && run->best.step >= 0)
-    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", session->task->report->measures[0], run->best.value,
-             (long long)run->best.step, session->options.out);
+  const Best *best = &run->best;
+  const char *measure = session->task->report->measures[0], *out = session->options.out;
+  if (!session->options.keep_best || best->kept < 0) return;
+  if (best->kept == best->step)
+    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", measure, best->value, (long long)best->step, out);
+  else
+    log_info("the best %s, %.4g, was that of step %lld, whose checkpoint was not kept; the one in %s/best is that of step %lld (%.4g)",
+             measure, best->value, (long long)best->step, out, (long long)best->kept, best->kept_value);
 }
 
 /* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */

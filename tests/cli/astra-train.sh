@@ -281,6 +281,14 @@ cp -r better unkept; rm -r unkept/best
 expect "the best is kept no longer" 0 --resume unkept --no-keep-best --epochs 10 -q
 expect "which is remembered" 0 --resume unkept --epochs 11; ! grep -q "the best accuracy" err && [ ! -e unkept/best ] || report "it is kept again"
 expect "until told" 0 --resume unkept --keep-best --epochs 12; err "the best accuracy"
+same unkept/model.safetensors unkept/best/model.safetensors
+expect "a run that keeps nothing" 0 "${best[@]}" --epochs 2 --out late; sed -i '2s/ [0-9.]* / 1 /' late/training/evaluations.txt # as if step 8 had been perfect
+expect "and begins to" 0 --resume late --keep-best --epochs 3
+err "the best accuracy, 1, was that of step 8, whose checkpoint was not kept; the one in late/best is that of step 12 (0.[0-9]*)"
+same late/model.safetensors late/best/model.safetensors; [ "$(cut -d" " -f3 late/training/evaluations.txt | xargs)" = "- - kept" ] || report "evaluations.txt says $(cat late/training/evaluations.txt)"
+cut -d" " -f1,2 stopped/training/evaluations.txt >notes && cp notes stopped/training/evaluations.txt # as earlier versions wrote it
+expect "notes of an earlier version" 0 --resume stopped --epochs 10; err "the best accuracy, 0.[0-9]*, was that of step 4: its checkpoint is in stopped/best"
+[ "$(cut -d" " -f3 stopped/training/evaluations.txt | uniq -c | xargs)" = "1 kept 9 -" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
 expect "the best is a checkpoint" 0 --model better/best --dataset synthetic:32x32:4:64 --threads 1 --eval-only --json
 holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -k2,2gr better/training/evaluations.txt | head -n 1 | cut -d" " -f2)"
 is_png better/confusion.png

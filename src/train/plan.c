@@ -473,9 +473,9 @@ static PlanTime plan_time(const Session *session, const Plan *plan, double rate)
   const TrainOptions *options = &session->options;
   const double speed = STEP_SHARE * rate;
   PlanTime time = {.rate = rate, .step = plan->step_flops * (double)options->accumulate / speed, .kmeans = plan->kmeans_flops / speed};
-  if (options->drawn) return time;                                      /* no data: there is no run */
-  int64_t between = session_epoch_steps(session) * options->eval_every; /* steps from evaluation to evaluation, and one at the end */
-  time.evaluations = (session->total_steps + between - 1) / between;
+  if (options->drawn) return time; /* no data: there is no run */
+  time.evaluations = (int64_t)ceil(session_epochs(session, session->total_steps) / (double)options->eval_every); /* one at the end */
+  if (time.evaluations > session->total_steps) time.evaluations = session->total_steps; /* after a step, whatever epochs it has had */
   /* Batches of one evaluation: the plain model's, and with codebooks the devices' as well at each bit rate, whose forward pass grows as the
    * step does. */
   int64_t samples = session->data.count[TASK_TEST];
@@ -527,6 +527,12 @@ static void print_flops(const Session *session, const char *name, double flops) 
   printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->source->name.sample);
 }
 
+/* Below 1 where a step takes more batches than an epoch has. */
+static double epoch_steps(const Session *session) {
+  const double epochs = session_epochs(session, 1);
+  return epochs > 1 ? round(1000 / epochs) / 1000 : (double)session_epoch_steps(session);
+}
+
 static void print_text(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
@@ -535,8 +541,8 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (options->drawn) {
     printf("batch %lld of %lld tokens; without --dataset there is no run to plan\n", (long long)options->batch, (long long)session->tokens);
   } else {
-    printf("%lld steps, %lld per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-           (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
+    printf("%lld steps, %.10g per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
+           (long long)session->total_steps, epoch_steps(session), (long long)options->batch, options->optimizer.rate,
            (long long)options->warmup, (long long)options->eval_every);
     if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
   }
@@ -617,14 +623,19 @@ static json_t *steps_json(const Session *session, int64_t steps) {
   return session->options.drawn ? json_null() : json_integer((json_int_t)steps);
 }
 
+static json_t *epoch_json(const Session *session) {
+  const double steps = epoch_steps(session);
+  return steps < 1 ? json_real(steps) : steps_json(session, (int64_t)steps);
+}
+
 static Status print_json(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   json_t *object = plan_json(session, plan);
   const TrainOptions *options = &session->options;
   json_object_set_new(object, "run",
                       json_pack("{s:o, s:o, s:I, s:f, s:o, s:I, s:s}", "steps", steps_json(session, session->total_steps), "epoch_steps",
-                                steps_json(session, session_epoch_steps(session)), "batch", (json_int_t)options->batch, "learning_rate",
-                                options->optimizer.rate, "warmup", steps_json(session, options->warmup), "eval_every",
-                                (json_int_t)options->eval_every, "chosen", options->drawn ? "" : session->chosen));
+                                epoch_json(session), "batch", (json_int_t)options->batch, "learning_rate", options->optimizer.rate,
+                                "warmup", steps_json(session, options->warmup), "eval_every", (json_int_t)options->eval_every, "chosen",
+                                options->drawn ? "" : session->chosen));
   json_object_set_new(object, "seconds",
                       json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "gflop_per_second", time->rate / 1e9, "step", time->step, "kmeans",
                                 time->kmeans, "evaluation", time->evaluation, "run", time->run, "evaluations",

@@ -189,6 +189,32 @@ static Status start_weights_load(Session *session) {
   return strcmp(session->origin, "mimetic") == 0 ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
 }
 
+/* ---- Steps and epochs ---- */
+
+/* Micro-batches of an epoch that are used. */
+static int64_t epoch_batches(const Session *session) {
+  const int64_t all = session->data.steps, step = session->options.accumulate;
+  if (all <= 0) return step; /* drawn windows: there are no epochs */
+  return all < step ? all : all / step * step;
+}
+
+/* Whole steps of so many epochs, at least one. */
+static int64_t steps_of(const Session *session, int64_t epochs) {
+  const int64_t steps = epochs * epoch_batches(session) / session->options.accumulate;
+  return steps > 0 ? steps : 1;
+}
+
+int64_t session_epoch_steps(const Session *session) { return steps_of(session, 1); }
+
+double session_epochs(const Session *session, int64_t steps) {
+  return (double)(steps * session->options.accumulate) / (double)epoch_batches(session);
+}
+
+Status session_seek_step(Session *session) {
+  const int64_t batch = session->step * session->options.accumulate, epoch = epoch_batches(session);
+  return session->task->source->seek(session, TASK_TRAIN, batch / epoch, batch % epoch);
+}
+
 /* ---- Defaults that follow from model and data ---- */
 
 /* Leaves out: defaults that are the same for every run (session_defaults).
@@ -243,15 +269,15 @@ static void run_defaults_batch(Session *session) {
 static void run_defaults_length(Session *session) {
   TrainOptions *options = &session->options;
   if (!learning(session)) return;
-  const int64_t steps = session_epoch_steps(session), usual = session->task->source->defaults.epochs;
-  const int64_t min = (session->task->source->defaults.min_steps + steps - 1) / steps;
+  const int64_t usual = session->task->source->defaults.epochs;
+  const int64_t min = (int64_t)ceil(session_epochs(session, session->task->source->defaults.min_steps));
   if (options->epochs == 0) {
     options->epochs = min > usual ? min : usual;
     if (options->max_steps == 0)
       say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s",
           min > usual ? " to have enough steps" : "");
   }
-  session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
+  session->total_steps = options->max_steps > 0 ? options->max_steps : steps_of(session, options->epochs);
   if (options->optimizer.rate < 0) {
     const bool scratch = session_is_scratch(options->init), adapters = options->lora_rank > 0;
     options->optimizer.rate = scratch ? fmin(1e-3, 0.4 / (double)session->config->width) : adapters ? 3e-4 : 1e-4;
@@ -266,7 +292,7 @@ static void run_defaults_length(Session *session) {
     say(session, "warm-up of %lld of %lld steps", (long long)options->warmup, (long long)session->total_steps);
   }
   if (options->eval_every == 0) {
-    int64_t epochs = session->total_steps / session_epoch_steps(session);
+    int64_t epochs = (int64_t)session_epochs(session, session->total_steps);
     options->eval_every = epochs > EVALUATIONS ? (epochs + EVALUATIONS - 1) / EVALUATIONS : 1;
     if (options->eval_every > 1) say(session, "evaluation every %lld epochs", (long long)options->eval_every);
   }
@@ -426,11 +452,6 @@ void session_set_codebooks(TrainOptions *options, const AstraConfig *astra) {
   options->rotation = astra->rotation;
   options->prediction = astra->prediction;
   options->plain_prediction = config_plain_prediction(astra);
-}
-
-int64_t session_epoch_steps(const Session *session) {
-  int64_t steps = session->data.steps / session->options.accumulate;
-  return steps > 0 ? steps : 1;
 }
 
 /* ---------------------------------------------------------------- configuration */

@@ -186,7 +186,12 @@ Status session_use_rate(Session *session, int rate); /* model and emulation: wha
 void session_set_rates(TrainOptions *options, const AstraConfig *astra); /* groups, and all bit rates, of a checkpoint */
 /* All that a checkpoint's codebooks are made for: bit rates, codewords, site, rotation, prediction. */
 void session_set_codebooks(TrainOptions *options, const AstraConfig *astra);
-int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
+
+/* Where a step takes more micro-batches than an epoch has, epochs follow each other within it and none is left out; else those left over at
+ * the end of an epoch are not used, and each epoch begins with a step. */
+int64_t session_epoch_steps(const Session *session);          /* optimizer steps per epoch; 1 where steps are longer */
+double session_epochs(const Session *session, int64_t steps); /* in so many steps */
+Status session_seek_step(Session *session);                   /* to the training batch that the next step begins with */
 
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);

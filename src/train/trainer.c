@@ -316,11 +316,11 @@ static Status report_interval(Run *run) {
   if (session_astra(session))
     snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
              values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
-  (run->bar.terminal ? log_detail : log_info)(
-      "step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  ETA %s", (long long)session->step,
-      (long long)session->total_steps, (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
-      values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED], session->task->source->name.units,
-      progress_duration(per_step * (double)(session->total_steps - session->step), duration));
+  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  ETA %s",
+                                              (long long)session->step, (long long)session->total_steps,
+                                              session_epochs(session, session->step), values[COLUMN_LOSS], values[COLUMN_TASK], codebook,
+                                              100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED], session->task->source->name.units,
+                                              progress_duration(per_step * (double)(session->total_steps - session->step), duration));
   run->interval = (StepResult){0};
   run->batches = 0;
   run->interval_started = now;
@@ -565,8 +565,9 @@ static Status evaluate(Run *run) {
 
 /* Whether the session's step is one after which the run is evaluated. */
 static bool is_evaluated(const Session *session) {
-  int64_t steps = session_epoch_steps(session);
-  return session->step == session->total_steps || (session->step % steps == 0 && session->step / steps % session->options.eval_every == 0);
+  const int64_t every = session->options.eval_every, done = (int64_t)session_epochs(session, session->step),
+                before = (int64_t)session_epochs(session, session->step - 1);
+  return session->step == session->total_steps || done / every > before / every;
 }
 
 /* An evaluation that was due and has been interrupted. */
@@ -608,13 +609,12 @@ static Status evaluate_finished(Run *run) {
 
 static Status loop(Run *run) {
   Session *session = run->session;
-  int64_t steps = session_epoch_steps(session), accumulate = session->options.accumulate;
   if (session->step >= session->total_steps || is_over(&run->best, session)) return evaluate_finished(run);
   if (owes_evaluation(run)) {
     TRY(save_checkpoint(session)); /* --keep-best copies what is exported, which may have failed */
     TRY(evaluate(run));
   }
-  TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
+  TRY(session_seek_step(session));
   while (session->step < session->total_steps && !is_over(&run->best, session)) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
     if (stop) {
@@ -629,8 +629,7 @@ static Status loop(Run *run) {
                run->rate);
       progress_update(&run->bar, session->step, note);
     }
-    if (session->step % steps == 0)
-      TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
+    if (session->step % session_epoch_steps(session) == 0) TRY(session_seek_step(session)); /* leftover micro-batches */
     const bool last = session->step == session->total_steps, evaluated = is_evaluated(session);
     if (last || session->step % session->options.log_every == 0) TRY(report_interval(run));
     if (evaluated || session->step % session->options.checkpoint_every == 0)

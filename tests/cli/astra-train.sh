@@ -294,6 +294,17 @@ holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -
 is_png better/confusion.png
 [ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
 
+# ---- steps of more batches than an epoch has, here 6 of 4: epochs follow each other within them
+
+long=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --batch 16 --accumulate 6 --eval-every 3 --log-every 1 -l 1e-3 --warmup 0 --rate-floor 1)
+expect "their plan" 0 "${long[@]}" --epochs 9 --dry-run --out longer; out "^6 steps, 0.667 per epoch: batch 16, "
+expect "long steps" 0 "${long[@]}" --epochs 9 --out longer
+err "step 1/6  epoch 1.50"; err "step 6/6  epoch 9.00"
+[ "$(cut -d" " -f1 longer/training/evaluations.txt | xargs)" = "2 4 6" ] || report "evaluations.txt says $(cat longer/training/evaluations.txt)"
+expect "half of them" 0 "${long[@]}" --epochs 4 --out half-longer; err "step 2/2  epoch 3.00"
+expect "and the other half" 0 --resume half-longer --epochs 9
+same longer/model.safetensors half-longer/model.safetensors; same longer/training/state.safetensors half-longer/training/state.safetensors
+
 # ---- a part of the test images: of all classes, also where each has a folder of its own
 
 mkdir -p folders/train folders/test

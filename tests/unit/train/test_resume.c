@@ -8,9 +8,10 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 13 };
+enum { STEPS = 12, VARIANTS = 14 };
 
-/* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times). */
+/* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times; 7 x 8:
+ * within each step). */
 static TrainOptions variant(int number) {
   TrainOptions options = tiny_options();
   options.max_steps = STEPS;
@@ -54,6 +55,7 @@ static TrainOptions variant(int number) {
   if (number == 7) options.optimizer.moments = OPTIMIZER_16_BITS;
   if (number == 8) options.rotation = true;
   if (number == 12) options.optimizer.kind = OPTIMIZER_MUON;
+  if (number == 13) options.accumulate = 7;
   if (number == 9) options.prediction = true;
   if (number == 10 || number == 11) memcpy(options.rates, (int64_t[]){8, 1, 4, 8}, 4 * sizeof(int64_t)); /* drawn for each batch */
   if (number == 11) options.prediction = true, options.accumulate = 2;
@@ -96,6 +98,35 @@ static void going_on_gives_the_same_bits(void **state) {
     }
     session_close(&whole);
   }
+}
+
+/* Steps of more batches than an epoch has take one batch after the other, epoch after epoch, and none twice. */
+static void long_steps_take_each_batch_once(void **state) {
+  (void)state;
+  enum { PARTS = 7, TURNS = 5 };
+  TrainOptions options = tiny_options();
+  options.accumulate = PARTS;
+  options.max_steps = 0;
+  options.epochs = 7;
+  Session session;
+  TaskBatch batch;
+  float seen[PARTS * TURNS];
+  tiny_open(&session, &options);
+  assert_int_equal(session.total_steps, TURNS); /* 7 epochs of 5 batches */
+  assert_true(session_epochs(&session, TURNS) == 7);
+  for (int i = 0; i < PARTS * TURNS; i++) {
+    tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+    seen[i] = batch.pixels[0] + batch.pixels[100] + batch.pixels[1000];
+    if (i > 0) assert_true(seen[i] != seen[i - 1]);
+  }
+  for (session.step = 0; session.step < TURNS; session.step++) {
+    tiny_check(session_seek_step(&session));
+    for (int i = 0; i < PARTS; i++) {
+      tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+      assert_true(batch.pixels[0] + batch.pixels[100] + batch.pixels[1000] == seen[session.step * PARTS + i]);
+    }
+  }
+  session_close(&session);
 }
 
 /* Loading what was saved and saving it again changes nothing; so every entry of the file is read into its place. */
@@ -243,13 +274,10 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(going_on_gives_the_same_bits),
-      cmocka_unit_test(a_state_goes_there_and_back),
-      cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
-      cmocka_unit_test(a_cut_state_is_refused),
-      cmocka_unit_test(a_damaged_state_is_refused),
-      cmocka_unit_test(a_bent_state_is_refused),
-      cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
+      cmocka_unit_test(going_on_gives_the_same_bits), cmocka_unit_test(long_steps_take_each_batch_once),
+      cmocka_unit_test(a_state_goes_there_and_back),  cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
+      cmocka_unit_test(a_cut_state_is_refused),       cmocka_unit_test(a_damaged_state_is_refused),
+      cmocka_unit_test(a_bent_state_is_refused),      cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

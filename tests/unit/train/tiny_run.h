@@ -165,10 +165,7 @@ static inline void tiny_steps(Session *session, int count) {
 }
 
 /* To the batch that the session's step begins with. */
-static inline void tiny_seek(Session *session) {
-  int64_t steps = session_epoch_steps(session);
-  tiny_check(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
-}
+static inline void tiny_seek(Session *session) { tiny_check(session_seek_step(session)); }
 
 /* Steps until there have been `last`. As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
 static inline void tiny_steps_to(Session *session, int64_t last) {

@@ -21,10 +21,11 @@
 /* ---- The best evaluation ---- */
 
 /* The evaluations of a run so far, for --keep-best and --early-stopping. They lie in OUT/training/evaluations.txt, a line
- * "STEP VALUE kept" or "STEP VALUE -" each, so that a resumed run knows them; the value is the task's first measure, of the devices where
- * there are some. What is kept need not be the best one: --keep-best may be given on --resume alone. */
+ * "STEP VALUE kept CONDITIONS" or "STEP VALUE - CONDITIONS" each, so that a resumed run knows them; the value is the task's first measure,
+ * of the devices where there are some. What is kept need not be the best one: --keep-best may be given on --resume alone. Values of other
+ * conditions (--eval-samples, --eval-token-loss, --eval-layout) cannot be compared: behind a change the evaluations begin anew. */
 
-enum { BEST_UNKNOWN = -2 };
+enum { BEST_UNKNOWN = -2, CONDITIONS = 128 };
 typedef struct Best {
   int64_t step;      /* of the best evaluation; -1: there was none */
   double value;      /* its */
@@ -53,8 +54,22 @@ static void note(Best *best, const Session *session, int64_t step, double value,
   if (kept) best->kept = step, best->kept_value = value;
 }
 
-static void put_note(FILE *stream, int64_t step, double value, bool kept) {
-  fprintf(stream, "%lld %.17g %s\n", (long long)step, value, kept ? "kept" : "-");
+/* What a run's evaluations are made under, without spaces. */
+static void name_conditions(const Session *session, char text[CONDITIONS]) {
+  const TrainOptions *options = &session->options;
+  char layout[TOKEN_MAP_NAME];
+  token_map_name(&session->config->astra.layout, layout);
+  snprintf(text, CONDITIONS, "samples:%lld,loss:%.9g,layout:%s", (long long)options->eval_samples, options->eval_token_loss, layout);
+}
+
+/* All values so far were of other conditions. The one in OUT/best makes room for the next. */
+static void forget(Best *best) {
+  best->step = best->kept = -1;
+  best->since = 0;
+}
+
+static void put_note(FILE *stream, int64_t step, double value, bool kept, const char *conditions) {
+  fprintf(stream, "%lld %.17g %s %s\n", (long long)step, value, kept ? "kept" : "-", conditions);
 }
 
 /* The file's text, "" if there is none; the caller frees it. */
@@ -81,25 +96,44 @@ static bool has_best(const Session *session) {
   return there;
 }
 
-/* Writes the lines up to session->step to the stream. Earlier versions did not say what was kept: it was each that was better than all
- * before, if any was. */
+typedef struct Note {
+  long long step;
+  double value;
+  char mark[8], conditions[CONDITIONS];
+  int fields; /* 2 of the lines of earlier versions, else 4 */
+} Note;
+
+static bool read_note(Note *note, const char *line) {
+  char excess;
+  note->fields = sscanf(line, "%lld %lf %7s %127s %c", &note->step, &note->value, note->mark, note->conditions, &excess);
+  return note->fields == 2 || (note->fields == 4 && (strcmp(note->mark, "kept") == 0 || strcmp(note->mark, "-") == 0));
+}
+
+/* Writes the lines up to session->step to the stream. Earlier versions said neither what was kept (it was each that was better than all
+ * before, if any was) nor the conditions, which are taken to be those of the run that reads them first. */
 static Status parse(Best *best, const Session *session, char *text, const char *path, FILE *stream) {
   const bool there = has_best(session);
+  char own[CONDITIONS], before[CONDITIONS] = "";
+  name_conditions(session, own);
   for (char *line = text, *end; *line != '\0'; line = end + 1) {
-    long long step;
-    double value;
-    char mark[8] = "", excess;
+    Note one;
     if ((end = strchr(line, '\n')) != NULL) *end = '\0';
-    const int fields = end != NULL ? sscanf(line, "%lld %lf %7s %c", &step, &value, mark, &excess) : 0;
-    const bool marked = fields == 3 && strcmp(mark, "kept") == 0, plain = fields == 3 && strcmp(mark, "-") == 0;
-    if (fields != 2 && !marked && !plain)
-      return status_set(STATUS_BAD_FILE,
-                        "%s is damaged: a step, a value and \"kept\" or \"-\" to a line are expected; remove it to go on without", path);
-    if (step > session->step) break;
-    const bool kept = there && (marked || (fields == 2 && is_better(session, value, best->step, best->value)));
-    note(best, session, step, value, kept);
-    put_note(stream, step, value, kept);
+    if (end == NULL || !read_note(&one, line))
+      return status_set(
+          STATUS_BAD_FILE,
+          "%s is damaged: a step, a value, \"kept\" or \"-\", and conditions to a line are expected; remove it to go on without", path);
+    if (one.step > session->step) break;
+    if (one.fields == 2) snprintf(one.conditions, sizeof one.conditions, "%s", own);
+    if (before[0] != '\0' && strcmp(before, one.conditions) != 0) forget(best);
+    const bool better = is_better(session, one.value, best->step, best->value), marked = strcmp(one.mark, "kept") == 0;
+    const bool kept = there && (one.fields == 2 ? better : marked);
+    note(best, session, one.step, one.value, kept);
+    put_note(stream, one.step, one.value, kept, one.conditions);
+    memcpy(before, one.conditions, sizeof before);
   }
+  if (before[0] == '\0' || strcmp(before, own) == 0) return STATUS_OK;
+  log_info("evaluations are made under other conditions (%s) than before (%s): the best of them is sought anew", own, before);
+  forget(best);
   return STATUS_OK;
 }
 
@@ -130,13 +164,14 @@ static Status open_notes(Best *best, const Session *session) {
 
 /* Adds an evaluation at session->step to the file. */
 static Status write_note(const Session *session, double value, bool kept) {
-  char *path = notes_path(session), *text = NULL, *all = NULL;
+  char *path = notes_path(session), *text = NULL, *all = NULL, conditions[CONDITIONS];
   size_t size;
   FILE *stream = open_memstream(&all, &size);
   Status status = path != NULL && stream != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK) {
     fputs(text, stream);
-    put_note(stream, session->step, value, kept);
+    name_conditions(session, conditions);
+    put_note(stream, session->step, value, kept, conditions);
     status = write_notes(path, stream, &all, &size);
   } else if (stream != NULL) {
     fclose(stream);

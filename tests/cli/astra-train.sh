@@ -294,6 +294,14 @@ holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -
 is_png better/confusion.png
 [ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
 
+expect "other conditions" 0 --resume late --eval-samples 8 --epochs 4
+err "under other conditions (samples:8,loss:0,layout:checkerboard) than before (samples:0,loss:0,layout:checkerboard)"
+err "the best accuracy, 0.[0-9]*, was that of step 16: its checkpoint is in late/best"
+expect "and the first ones again" 0 --resume late --early-stopping 2 --epochs 9; err "than before (samples:8"
+err "stopped early at step 28 of 36"; err "that of step 20: its checkpoint is in late/best"
+expect "which are remembered" 0 --resume late; ! grep -q "other conditions" err || report "they have not changed"
+[ "$(cut -d" " -f3 late/training/evaluations.txt | xargs)" = "- - kept kept kept - -" ] || report "evaluations.txt says $(cat late/training/evaluations.txt)"
+
 # ---- steps of more batches than an epoch has, here 6 of 4: epochs follow each other within them
 
 long=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --batch 16 --accumulate 6 --eval-every 3 --log-every 1 -l 1e-3 --warmup 0 --rate-floor 1)

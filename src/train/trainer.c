@@ -421,7 +421,12 @@ static Status report_evaluation(Run *run) {
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) {
     emulate_swap_usage(&session->emulation); /* those of the interval under way, which goes on afterwards */
-    TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
+    const Status status = validate_rates(session, session->options.eval_samples, &result->emulated, result->rates);
+    if (status != STATUS_OK) {
+      emulate_clear_usage(&session->emulation);
+      emulate_swap_usage(&session->emulation);
+      return status;
+    }
   }
   print_evaluation(run);
   if (session_astra(session)) {
@@ -575,14 +580,22 @@ static Status train_step(Run *run) {
   return STATUS_OK;
 }
 
+/* The resumed run knows nothing of the interval under way. */
+static Status end_interval(Run *run) { return run->batches > 0 ? report_interval(run) : STATUS_OK; }
+
 static Status say_interrupted(const Session *session) {
   return ranks_common(status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
                                  (long long)session->step, (long long)session->total_steps, session->options.out));
 }
 
 static Status evaluate(Run *run) {
+  const double started = clock_now();
   Status status = report_evaluation(run);
-  if (status == STATUS_INTERRUPTED) return say_interrupted(run->session);
+  if (status == STATUS_INTERRUPTED) {
+    run->interval_started += clock_now() - started;
+    TRY(end_interval(run));
+    return say_interrupted(run->session);
+  }
   TRY(status);
   Session *session = run->session;
   const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
@@ -653,6 +666,7 @@ static Status loop(Run *run) {
   while (session->step < session->total_steps && !is_over(&run->best, session)) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
     if (stop) {
+      TRY(end_interval(run));
       TRY(save_checkpoint(session));
       TRY(draw_curves(run));
       return say_interrupted(session);

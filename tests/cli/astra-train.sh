@@ -606,6 +606,14 @@ survive() {
   no_leftovers "$name"
 }
 
+# A row of the steps since the last one is written before the run ends.
+expect_rows() { [ "$(cut -d, -f1 "$1/metrics.csv" | xargs)" = "$2" ] || report "metrics.csv has the steps $(cut -d, -f1 "$1/metrics.csv" | xargs), not $2"; }
+name=interval
+stop INT 40 40 "${tiny[@]}" --groups 4 --batch 100 --max-steps 100000 --eval-every 100000 --log-every 40 -l 1e-5 --out interval || report "it was not interrupted"
+ended=$(grep -o 'interrupted after step [0-9]*' "$work/err" | grep -o '[0-9]*$')
+expect_rows interval "step $(seq -s " " 40 40 "$ended")$([ $((ended % 40)) = 0 ] || echo " $ended")"
+expect "it goes on behind them" 0 --resume interval --max-steps $((ended + 1)); expect_rows interval "step $(seq -s " " 40 40 "$ended")$([ $((ended % 40)) = 0 ] || echo " $ended") $((ended + 1)) $((ended + 1))"
+
 echo "random moments: SEED=$seed"
 many=(--batch 100) # 20 steps make an epoch
 survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2

@@ -360,10 +360,13 @@ static bool parse_row(MetricsTable *table, const char *line) {
   return at != NULL;
 }
 
+/* Of an evaluation there is no loss in training, the first column. */
+static bool is_evaluation(const MetricsTable *table) { return table->count > 0 && isnan(table->series[0][table->rows]); }
+
 /* Adds the rows up to resume_step of an old file's text, which ends with a NUL, and writes their lines to `stream` behind a header. A last
- * line without its end was cut off by whatever ended the run, and is dropped. BAD_FILE, naming `path`: other columns, or a line that is no
- * row. */
-static Status metrics_table_read(MetricsTable *table, const char *text, const char *path, int64_t resume_step, FILE *stream) {
+ * line without its end was cut off by whatever ended the run, and is dropped; of resume_step itself, where `again` says so, the evaluation
+ * too. BAD_FILE, naming `path`: other columns, or a line that is no row. */
+static Status metrics_table_read(MetricsTable *table, const char *text, const char *path, int64_t resume_step, bool again, FILE *stream) {
   const char *end = strchr(text, '\n');
   if (!end || !is_header(table, text, (size_t)(end - text)))
     return status_set(STATUS_BAD_FILE, "%s: its first line does not name the columns of this run; move the file away to go on without it",
@@ -376,6 +379,7 @@ static Status metrics_table_read(MetricsTable *table, const char *text, const ch
       return status_set(STATUS_BAD_FILE, "%s, line %lld: not a row of %zu numbers; mend the line or move the file away", path,
                         (long long)number, table->count + 2);
     if (table->steps[table->rows] > (double)resume_step) continue;
+    if (again && table->steps[table->rows] == (double)resume_step && is_evaluation(table)) continue;
     fwrite(line, 1, (size_t)(end - line) + 1, stream);
     table->rows++;
   }
@@ -461,7 +465,7 @@ struct Metrics {
 };
 
 /* Leaves a metrics.csv with its header and, on resume, the rows to keep. */
-static Status prepare_csv(Metrics *metrics, int64_t resume_step) {
+static Status prepare_csv(Metrics *metrics, int64_t resume_step, bool again) {
   char *text = NULL;
   size_t size;
   if (resume_step >= 0 && files_exists(metrics->csv_path)) TRY(files_read(metrics->csv_path, CSV_LIMIT, &text, &size));
@@ -469,7 +473,7 @@ static Status prepare_csv(Metrics *metrics, int64_t resume_step) {
   Status status = files_create(&writer, metrics->csv_path);
   if (status == STATUS_OK) {
     if (text)
-      status = metrics_table_read(&metrics->table, text, metrics->csv_path, resume_step, writer.stream);
+      status = metrics_table_read(&metrics->table, text, metrics->csv_path, resume_step, again, writer.stream);
     else
       metrics_table_header(&metrics->table, writer.stream);
     if (status == STATUS_OK)
@@ -481,23 +485,23 @@ static Status prepare_csv(Metrics *metrics, int64_t resume_step) {
   return status;
 }
 
-static Status open_all(Metrics *metrics, const char *directory, const char *const *columns, size_t count, int64_t resume_step) {
+static Status open_all(Metrics *metrics, const char *directory, const char *const *columns, size_t count, int64_t resume_step, bool again) {
   TRY(metrics_table_init(&metrics->table, columns, count));
   TRY(files_make_dirs(directory));
   metrics->csv_path = files_join(directory, "metrics.csv");
   metrics->plot_path = files_join(directory, "curves.png");
   if (!metrics->csv_path || !metrics->plot_path) return status_no_memory(NULL, "the metrics of the run");
-  TRY(prepare_csv(metrics, resume_step));
+  TRY(prepare_csv(metrics, resume_step, again));
   TRY(append_file_open(&metrics->csv, metrics->csv_path, false));
   return event_file_open(&metrics->events, directory, resume_step);
 }
 
-Status metrics_open(Metrics **opened, const char *directory, const char *const *columns, size_t count, int64_t resume_step) {
+Status metrics_open(Metrics **opened, const char *directory, const char *const *columns, size_t count, int64_t resume_step, bool again) {
   *opened = NULL;
   Metrics *metrics = calloc(1, sizeof *metrics);
   if (!metrics) return status_no_memory(NULL, "the metrics of the run");
   metrics->csv.fd = -1;
-  Status status = open_all(metrics, directory, columns, count, resume_step);
+  Status status = open_all(metrics, directory, columns, count, resume_step, again);
   if (status == STATUS_OK)
     *opened = metrics;
   else

@@ -3,14 +3,15 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct Metrics Metrics;
 
 /* columns: names, fixed for the run (e.g. "loss", "task_loss", ...). On resume (resume_step >= 0) metrics.csv is kept up to that step and
- * appended to. */
-Status metrics_open(Metrics **metrics, const char *directory, const char *const *columns, size_t count, int64_t resume_step);
+ * appended to; again: the evaluation of resume_step, a row without the first column, is made once more, and not kept. */
+Status metrics_open(Metrics **metrics, const char *directory, const char *const *columns, size_t count, int64_t resume_step, bool again);
 /* One row: values[i] NAN means empty. Flushed at once to CSV and event file; where the disk is full a warning is given once, the row is
  * kept and written when there is room. */
 Status metrics_row(Metrics *metrics, int64_t step, double seconds, const double *values);

@@ -296,6 +296,20 @@ typedef struct Run {
   double rate, norm; /* of the last step */
 } Run;
 
+/* ---------------------------------------------------------------- when */
+
+/* Whether the session's step is one after which the run is evaluated. */
+static bool is_evaluated(const Session *session) {
+  const int64_t every = session->options.eval_every, done = (int64_t)session_epochs(session, session->step),
+                before = (int64_t)session_epochs(session, session->step - 1);
+  return session->step == session->total_steps || done / every > before / every;
+}
+
+/* An evaluation that was due and has been interrupted, or has failed before it was noted. */
+static bool owes_evaluation(const Run *run) {
+  return run->session->step > 0 && is_evaluated(run->session) && run->best.last != BEST_UNKNOWN && run->best.last < run->session->step;
+}
+
 /* ---------------------------------------------------------------- columns */
 
 static Status open_report(Run *run) {
@@ -315,7 +329,7 @@ static Status open_report(Run *run) {
   progress_start(&run->bar, "training", run->session->total_steps, run->session->options.quiet);
   run->bar.first = step;
   if (ranks_self() > 0) return STATUS_OK;
-  return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
+  return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1, owes_evaluation(run));
 }
 
 /* ---------------------------------------------------------------- intervals */
@@ -609,18 +623,6 @@ static Status evaluate(Run *run) {
   }
   ranks_spread(0, &run->best, sizeof run->best);
   return ranks_follow(status);
-}
-
-/* Whether the session's step is one after which the run is evaluated. */
-static bool is_evaluated(const Session *session) {
-  const int64_t every = session->options.eval_every, done = (int64_t)session_epochs(session, session->step),
-                before = (int64_t)session_epochs(session, session->step - 1);
-  return session->step == session->total_steps || done / every > before / every;
-}
-
-/* An evaluation that was due and has been interrupted. */
-static bool owes_evaluation(const Run *run) {
-  return run->session->step > 0 && is_evaluated(run->session) && run->best.last != BEST_UNKNOWN && run->best.last < run->session->step;
 }
 
 static void say_best(const Run *run) {

@@ -273,6 +273,7 @@ same stopped/model.safetensors stopped/best/model.safetensors; there stopped/bes
 expect "and is over" 0 --resume stopped; err "the run was stopped early at step 12 of 36: --early-stopping 0 would go on"
 sed -i '$d' stopped/training/evaluations.txt # as if the last evaluation had been interrupted
 expect "its last evaluation is made up for" 0 --resume stopped --max-steps 12; err "evaluation at step 12: accuracy"; err "that of step 4: its checkpoint is in stopped/best"
+[ "$(grep -c "^12,[^,]*,," stopped/metrics.csv)" = 1 ] || report "metrics.csv has $(grep -c "^12,[^,]*,," stopped/metrics.csv) evaluations of step 12"
 [ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
 expect "unless told" 0 --resume stopped --epochs 9 --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
 expect "something gets better" 0 "${best[@]}" -l 3e-3 --warmup 0 --keep-best --out better

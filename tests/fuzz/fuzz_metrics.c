@@ -14,7 +14,7 @@ static char *kept(const char *text, size_t *size, size_t *rows) {
   char *out = NULL;
   FILE *stream = open_memstream(&out, size);
   if (!stream || metrics_table_init(&table, (const char *[]){"loss", "accuracy"}, 2) != STATUS_OK) abort();
-  Status status = metrics_table_read(&table, text, "fuzz", RESUME_STEP, stream);
+  Status status = metrics_table_read(&table, text, "fuzz", RESUME_STEP, true, stream);
   *rows = table.rows;
   for (size_t i = 0; status == STATUS_OK && i < table.rows; i++)
     if (!(table.steps[i] <= RESUME_STEP)) abort();

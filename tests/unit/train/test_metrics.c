@@ -60,7 +60,7 @@ static void assert_file(const char *path, const char *expected) {
 
 static void write_three_rows(const Place *place) {
   Metrics *metrics;
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1, false), STATUS_OK);
   assert_int_equal(metrics_row(metrics, 10, 1.5, (double[]){4.60517019, gap}), STATUS_OK);
   assert_int_equal(metrics_row(metrics, 20, 3, (double[]){gap, 0.25}), STATUS_OK);
   assert_int_equal(metrics_row(metrics, 30, 4.25, (double[]){1.0 / 3, 1e-12}), STATUS_OK);
@@ -78,7 +78,7 @@ static void csv_is_exact(void **state) {
 static void rows_are_on_disk_at_once(void **state) {
   const Place *place = *state;
   Metrics *metrics;
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1, false), STATUS_OK);
   assert_file(place->csv, "step,seconds,loss,accuracy\n");
   assert_int_equal(metrics_row(metrics, 1, 1, (double[]){2, 3}), STATUS_OK);
   assert_file(place->csv, "step,seconds,loss,accuracy\n1,1,2,3\n");
@@ -93,20 +93,26 @@ static void resume_keeps_what_was_before(void **state) {
   assert_non_null(stream);
   fputs("40,9,0.1", stream); /* torn by a kill */
   fclose(stream);
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 20), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 20, false), STATUS_OK);
   assert_file(place->csv, "step,seconds,loss,accuracy\n10,1.5,4.60517019,\n20,3,,0.25\n");
   assert_int_equal(metrics_row(metrics, 25, 5, (double[]){2, gap}), STATUS_OK);
   assert_file(place->csv, "step,seconds,loss,accuracy\n10,1.5,4.60517019,\n20,3,,0.25\n25,5,2,\n");
   metrics_close(metrics);
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 1000), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 1000, false), STATUS_OK);
   metrics_close(metrics);
   assert_file(place->csv, "step,seconds,loss,accuracy\n10,1.5,4.60517019,\n20,3,,0.25\n25,5,2,\n");
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 20, true), STATUS_OK); /* an evaluation that is made again */
+  metrics_close(metrics);
+  assert_file(place->csv, "step,seconds,loss,accuracy\n10,1.5,4.60517019,\n");
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 10, true), STATUS_OK);
+  metrics_close(metrics);
+  assert_file(place->csv, "step,seconds,loss,accuracy\n10,1.5,4.60517019,\n");
 }
 
 static void resume_without_a_file_starts_one(void **state) {
   const Place *place = *state;
   Metrics *metrics;
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 7), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 7, false), STATUS_OK);
   metrics_close(metrics);
   assert_file(place->csv, "step,seconds,loss,accuracy\n");
 }
@@ -126,7 +132,7 @@ static void bad_files_are_named_and_kept(void **state) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     Metrics *metrics;
     assert_int_equal(files_write(place->csv, bad[i], strlen(bad[i])), STATUS_OK);
-    assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 100), STATUS_BAD_FILE);
+    assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 100, false), STATUS_BAD_FILE);
     assert_null(metrics);
     assert_non_null(strstr(status_message(), "metrics.csv"));
     assert_file(place->csv, bad[i]);
@@ -137,9 +143,9 @@ static void bad_places_and_names_are_refused(void **state) {
   const Place *place = *state;
   Metrics *metrics;
   const char *const comma[] = {"a,b"};
-  assert_int_equal(metrics_open(&metrics, place->directory, comma, 1, -1), STATUS_BAD_VALUE);
+  assert_int_equal(metrics_open(&metrics, place->directory, comma, 1, -1, false), STATUS_BAD_VALUE);
   assert_int_equal(files_write(place->csv, "x", 1), STATUS_OK);
-  assert_int_equal(metrics_open(&metrics, place->csv, columns, 2, -1), STATUS_IO);
+  assert_int_equal(metrics_open(&metrics, place->csv, columns, 2, -1, false), STATUS_IO);
   assert_null(metrics);
 }
 
@@ -299,7 +305,7 @@ static void events_decode(void **state) {
   write_three_rows(place);
   read_directory(place->directory, text, 1);
   assert_string_equal(text, "0 brain.Event:2; 10 loss=4.60517; 20 accuracy=0.25; 30 loss=0.333333 accuracy=1e-12; ");
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 20), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, 20, false), STATUS_OK);
   assert_int_equal(metrics_row(metrics, 5000000000, 5, (double[]){2, 1}), STATUS_OK);
   assert_int_equal(metrics_row(metrics, 5000000001, 5, (double[]){gap, gap}), STATUS_OK);
   metrics_close(metrics);
@@ -313,7 +319,7 @@ static void full_disk_is_waited_out(void **state) {
   Metrics *metrics;
   char text[2000];
   struct rlimit limit, tight = {.rlim_cur = 40};
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1, false), STATUS_OK);
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
   tight.rlim_max = limit.rlim_max;
   signal(SIGXFSZ, SIG_IGN);
@@ -345,7 +351,7 @@ static void full_disk_is_waited_out(void **state) {
 static void curves_are_drawn(void **state) {
   const Place *place = *state;
   Metrics *metrics;
-  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1), STATUS_OK);
+  assert_int_equal(metrics_open(&metrics, place->directory, columns, 2, -1, false), STATUS_OK);
   assert_int_equal(metrics_draw(metrics, "empty"), STATUS_OK);
   assert_true(files_exists(place->png));
   assert_int_equal(metrics_row(metrics, 1, 1, (double[]){2, gap}), STATUS_OK);

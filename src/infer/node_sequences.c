@@ -330,7 +330,7 @@ static Status step_singly(NodeSequences *q, Tape *tape, int count, ByteCursor *a
   for (int i = 0; i < count; i++) {
     NodeSequence *s = &q->list[q->row_of[i]];
     s->drafts = 0;
-    q->rows[i].count = 1;
+    q->rows[i].count = q->rows[i].logits = 1;
     tape_clear(tape);
     const Tensor *logits = decode_batch(q->setup->weights->model, tape, q->pages, &q->rows[i], 1);
     if (!logits && tape_status(tape) != STATUS_NUMERIC) return tape_status(tape);

@@ -498,18 +498,20 @@ Status kv_pages_store(KvPages *p, int sequence, int block, int64_t count, const 
 
 Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32_t *ids) {
   const KvCacheSetup *setup = &p->setup.cache;
-  const Sequence *s = &p->sequence[sequence];
+  Sequence *s = &p->sequence[sequence];
   const int64_t there = s->rows;
+  const bool begins = there == 0 && (s->head == NOBODY || !p->node[s->head].findable); /* a found head may have no page behind it */
   if (cache->remote != s->remote || there >= cache->rows)
     return status_set(STATUS_BAD_VALUE, "a cache with %lld tokens as codes is not for a sequence with %lld, and %lld tokens in full",
                       (long long)cache->remote, (long long)s->remote, (long long)s->rows);
   TRY(kv_pages_extend(p, sequence, cache->rows - there));
   for (int block = 0; block < setup->blocks; block++) {
     const KvCacheBlock held = kv_cache_block(cache, block);
-    for (int site = 0; s->remote > 0 && there == 0 && site < setup->sites; site++)
+    for (int site = 0; s->remote > 0 && begins && site < setup->sites; site++)
       memcpy(codes_of(p, s->head, block, site), kv_cache_codes((KvCache *)(uintptr_t)cache, block, site, 0),
              (size_t)s->remote * setup->token_bytes);
-    if (held.lost && there == 0) kv_pages_lost(p, sequence, block, held.lost, held.marks);
+    if (held.lost && begins) kv_pages_lost(p, sequence, block, held.lost, held.marks);
+    if (held.lost) s->shares = false; /* what was computed without those tokens is of no use to others */
     for (int64_t i = there * p->setup.heads; i < cache->rows * p->setup.heads; i++) {
       const size_t bytes = p->row_bytes / (size_t)p->setup.heads, from = (size_t)i * bytes;
       memcpy(place_of(p, s, block, 0, i / p->setup.heads, i % p->setup.heads), (const uint8_t *)held.keys + from, bytes);

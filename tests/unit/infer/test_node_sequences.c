@@ -84,8 +84,7 @@ static int receive(const Fixture *f, DecodedToken token[MOST]) {
 
 /* A text of one id, which is also the only one that is picked: all its drafts are right. */
 static void begin(Fixture *f, uint32_t number, int64_t count, SpeculationMode mode) {
-  const Sampling sampling = {
-      .max = TOKENS, .vocabulary = VOCABULARY, .top_p = 1, .biases = 1, .bias = {{.id = REPEATED, .add = 1e6F}}};
+  const Sampling sampling = {.max = TOKENS, .vocabulary = VOCABULARY, .top_p = 1, .biases = 1, .bias = {{.id = REPEATED, .add = 1e6F}}};
   const SequenceOptions options = {.sampling = sampling, .top = -1, .speculation = mode};
   const KvSpans whole = {.count = 0};
   int32_t ids[TOKENS];

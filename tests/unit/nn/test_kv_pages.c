@@ -400,38 +400,86 @@ static void a_head_goes_with_its_pages(void **state) {
   kv_pages_free(pages);
 }
 
+/* What a prompt leaves in a cache; with `lost` the third token's codes have not arrived. */
+static void fill_cache(KvCache *cache, const Text *text, bool lost) {
+  static const uint8_t marks[MAX] = {0, 0, 1};
+  const int64_t remote = remote_of(text), rows = text->count - remote;
+  assert_int_equal(kv_cache_start(cache, remote), STATUS_OK);
+  for (int block = 0; block < BLOCKS; block++) {
+    real k[MAX * WIDTH], v[MAX * WIDTH];
+    for (int64_t i = 0; i < rows * WIDTH; i++) {
+      k[i] = (real)value_of(text, remote + i / WIDTH, block, 0, (int)(i % WIDTH));
+      v[i] = (real)value_of(text, remote + i / WIDTH, block, 1, (int)(i % WIDTH));
+    }
+    assert_int_equal(kv_cache_store(cache, block, rows, k, v, lost && block == 1 ? marks : NULL, remote), STATUS_OK);
+    for (int site = 0; site < SITES; site++)
+      for (int64_t i = 0; i < remote * GROUPS; i++)
+        kv_cache_codes(cache, block, site, i / GROUPS)[i % GROUPS] =
+            lost && i / GROUPS == 2 ? 0 : (uint8_t)value_of(text, i / GROUPS, block, 4 + site, (int)(i % GROUPS));
+  }
+  kv_cache_advance(cache, rows);
+}
+
+/* A sequence for the text, whose prompt has been computed into the cache -> tokens that it shares. */
+static int64_t take(KvPages *pages, KvCache *cache, Text *text, bool lost) {
+  int64_t shared;
+  fill_cache(cache, text, lost);
+  assert_int_equal(kv_pages_join(pages, text->ids, text->count, &text->spans, text->room, &text->number, &shared), STATUS_OK);
+  assert_int_equal(kv_pages_take(pages, text->number, cache, text->ids), STATUS_OK);
+  return shared;
+}
+
 static void a_prompt_is_taken_from_a_cache(void **state) {
   (void)state;
   const KvPagesSetup setup = setup_of(true, NARROW_F16, PAGES);
-  const uint8_t marks[MAX] = {0, 0, 1};
   KvPages *pages;
   KvCache cache;
-  int64_t shared;
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
   Text text = numbered(21, 30);
   text.spans = (KvSpans){.count = 1, .begin = {6}};
-  text.lost = true;
-  assert_int_equal(kv_cache_start(&cache, 6), STATUS_OK);
-  for (int block = 0; block < BLOCKS; block++) {
-    real k[MAX * WIDTH], v[MAX * WIDTH];
-    for (int64_t i = 0; i < 15 * WIDTH; i++) {
-      k[i] = (real)value_of(&text, 6 + i / WIDTH, block, 0, (int)(i % WIDTH));
-      v[i] = (real)value_of(&text, 6 + i / WIDTH, block, 1, (int)(i % WIDTH));
-    }
-    assert_int_equal(kv_cache_store(&cache, block, 15, k, v, block == 1 ? marks : NULL, 6), STATUS_OK);
-    for (int site = 0; site < SITES; site++)
-      for (int64_t i = 0; i < 6 * GROUPS; i++)
-        kv_cache_codes(&cache, block, site, i / GROUPS)[i % GROUPS] =
-            (uint8_t)value_of(&text, i / GROUPS, block, 4 + site, (int)(i % GROUPS));
-  }
-  kv_cache_advance(&cache, 15);
-  assert_int_equal(kv_pages_join(pages, text.ids, text.count, &text.spans, text.room, &text.number, &shared), STATUS_OK);
-  assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_OK);
-  check(pages, &text);
+  assert_int_equal(take(pages, &cache, &text, true), 0);
+  const KvPagesBlock held = kv_pages_block(pages, text.number, 1);
+  assert_true(held.lost != NULL && held.lost[2] == 1);
   assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_BAD_VALUE);
+  kv_pages_leave(pages, text.number);
+  assert_int_equal(take(pages, &cache, &text, false), 0); /* nor was what had lost tokens found */
+  check(pages, &text);
   kv_cache_release(&cache);
   kv_pages_free(pages);
+}
+
+/* A prompt shares the codes of another one, and `shared` tokens in all, and loses some of its own copy in transit: what others have is as
+ * before, and what was computed without the lost tokens is found by nobody. */
+static void losses_reach_no_other_sequence(int64_t count, int64_t shared) {
+  const KvPagesSetup setup = setup_of(true, NARROW_NONE, PAGES);
+  KvPages *pages;
+  KvCache cache;
+  KvSpans spans;
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
+  Text first = numbered(count, MAX), second, third;
+  first.spans = (KvSpans){.count = 1, .begin = {6}};
+  assert_int_equal(take(pages, &cache, &first, false), 0);
+  second = first;
+  for (int64_t i = shared; i < MAX; i++) second.ids[i] = 100; /* what it does not share */
+  third = second;
+  assert_int_equal(take(pages, &cache, &second, true), shared);
+  check(pages, &first);
+  check(pages, &second); /* which goes on with the codes that are there */
+  store(pages, &second, count, 9, 9);
+  assert_int_equal(kv_pages_find(pages, second.ids, count + 9, &spans), shared);
+  kv_pages_leave(pages, second.number);
+  assert_int_equal(take(pages, &cache, &third, false), shared);
+  check(pages, &third);
+  kv_cache_release(&cache);
+  kv_pages_free(pages);
+}
+
+static void losses_behind_shared_codes(void **state) {
+  (void)state;
+  losses_reach_no_other_sequence(9, 6); /* the codes alone */
+  losses_reach_no_other_sequence(21, 14);
 }
 
 /* Without codes the rows of other devices are among those in full: their marks go with the sequence, and with what is forked from it. */
@@ -543,6 +591,7 @@ int main(void) {
                                      cmocka_unit_test(the_least_recently_used_goes_first),
                                      cmocka_unit_test(a_head_goes_with_its_pages),
                                      cmocka_unit_test(a_prompt_is_taken_from_a_cache),
+                                     cmocka_unit_test(losses_behind_shared_codes),
                                      cmocka_unit_test(what_nobody_shares_is_truncated),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

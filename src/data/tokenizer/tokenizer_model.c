@@ -287,7 +287,8 @@ Status bpe_split_new(BpeSplit **split, BpePattern pattern) {
   if (!*split) return status_set(STATUS_NO_MEMORY, "no memory to split text");
   int error;
   PCRE2_SIZE offset;
-  (*split)->code = pcre2_compile((PCRE2_SPTR)expressions[pattern].own, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, NULL);
+  (*split)->code =
+      pcre2_compile((PCRE2_SPTR)expressions[pattern].own, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED, &error, &offset, NULL);
   if (!(*split)->code) return pcre_error("the expression that splits text cannot be compiled", error);
   (void)pcre2_jit_compile((*split)->code, PCRE2_JIT_COMPLETE); /* where the machine has none, pcre2_match interprets */
   return STATUS_OK;
@@ -329,6 +330,15 @@ static size_t stretch_end(const BpeWalk *walk, bool valid) {
   return at;
 }
 
+/* Where the walk is. Compiled code is used where the expression is anchored already, not the match; a long run of blanks may need more
+ * stack than it has. */
+static int match_here(const BpeWalk *walk) {
+  const PCRE2_SPTR text = (PCRE2_SPTR)walk->text;
+  const int code = pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK, walk->match, NULL);
+  if (code != PCRE2_ERROR_JIT_STACKLIMIT) return code;
+  return pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, walk->match, NULL);
+}
+
 Status bpe_split_next(BpeWalk *walk, const char **piece, size_t *size) {
   *piece = walk->text + walk->at;
   *size = 0;
@@ -338,8 +348,7 @@ Status bpe_split_next(BpeWalk *walk, const char **piece, size_t *size) {
   if (walk->at == end) {
     end = walk->valid = stretch_end(walk, false);
   } else {
-    int code = pcre2_match(walk->split->code, (PCRE2_SPTR)walk->text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED,
-                           walk->match, NULL);
+    const int code = match_here(walk);
     if (code < 0) return pcre_error("splitting a text failed", code);
     end = pcre2_get_ovector_pointer(walk->match)[1];
   }

@@ -534,7 +534,7 @@ static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt,
   if (!prompt)
     TRY(chat_template_encode(c->model->chat, v, c->asked.messages, true, ids));
   else if (prompt->text)
-    TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, false, ids));
+    TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, c->asked.special, ids));
   else
     for (int64_t i = 0; i < prompt->count; i++) TRY(token_list_add(ids, prompt->ids[i]));
   int64_t room = c->model->tokens_max - (c->asked.max_tokens == 0 ? 0 : 1);

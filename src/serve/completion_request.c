@@ -299,6 +299,7 @@ Status completion_request_read(CompletionRequest *request, const json_t *root, b
   TRY(read_stops(&r, request));
   TRY(read_logprobs(&r, request));
   if (!chat) TRY(read_bool(&r, "echo", &request->echo));
+  if (!chat) TRY(read_bool(&r, "parse_special", &request->special));
   TRY(read_stream(&r, request));
   TRY(refuse_what_is_missing(&r));
   param[0] = 0;

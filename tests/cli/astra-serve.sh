@@ -100,6 +100,10 @@ name="ids"; post /tokenize '{"prompt": "Once upon a time"}'; is 200; ids=$(jq -c
 post /v1/completions "{\"prompt\": $ids, \"max_tokens\": 8, \"temperature\": 0}"; one=$(jq .choices[0].text "$work/out")
 post /v1/completions '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}'; that ".choices[0].text == $one"
 post /detokenize "{\"tokens\": $ids}"; that '.prompt == "Once upon a time"'
+name="special tokens"; for special in false true; do
+  post /v1/completions "{\"prompt\": \"a\\n<s>\\nb\", \"parse_special\": $special, \"max_tokens\": 1}"; is 200; cp "$work/out" "$work/special.$special"
+done
+[ "$(jq .usage.prompt_tokens "$work/special.true")" -lt "$(jq .usage.prompt_tokens "$work/special.false")" ] || report "a special token is plain text"
 name="chat"; post /v1/chat/completions '{"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "max_completion_tokens": 4, "temperature": 0}'; is 200
 that '.object == "chat.completion" and .choices[0].message.role == "assistant" and .choices[0].finish_reason == "length" and .usage.completion_tokens == 4'
 name="chat, stream"; post /v1/chat/completions '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0, "stream": true}'
@@ -242,6 +246,7 @@ worker=$!
 for _ in $(seq 300); do grep -qs 'listening on' "$work/worker.log" && break; sleep 0.1; done
 serve "a worker" -c "$stories" --strategy single --peers "unix:$work/worker"
 for signal in INT TERM; do
+  rm -f "$work/err" # what the one before has said is no sign of this one
   "$program" -c "$stories" --strategy single --peers "unix:$work/worker" --wait 250 --listen 127.0.0.1:0 2>"$work/err" >"$work/out" &
   second=$!
   for _ in $(seq 300); do grep -qs 'busy with another leader' "$work/err" && break; sleep 0.1; done

@@ -34,7 +34,8 @@ static void check_accepted(bool chat, const char *text, void (*check)(const Comp
 }
 
 static void check_defaults(const CompletionRequest *r) {
-  assert_true(r->n == 1 && r->max_tokens == 16 && r->top == -1 && r->stop_count == 0 && !r->stream && !r->echo && !r->seeded && !r->model);
+  assert_true(r->n == 1 && r->max_tokens == 16 && r->top == -1 && r->stop_count == 0 && !r->stream && !r->echo && !r->special &&
+              !r->seeded && !r->model);
   assert_true(r->sampling.temperature == 1 && r->sampling.top_p == 1 && r->sampling.top_k == 0 && r->sampling.min_p == 0);
   assert_true(r->sampling.repetition_penalty == 1 && r->sampling.frequency_penalty == 0 && r->sampling.presence_penalty == 0);
   assert_true(r->sampling.biases == 0 && r->prompt_count == 1 && strcmp(r->prompts[0].text, "a") == 0);
@@ -42,7 +43,7 @@ static void check_defaults(const CompletionRequest *r) {
 
 static void check_all(const CompletionRequest *r) {
   assert_true(r->n == 3 && r->max_tokens == 7 && r->top == 5 && r->stop_count == 2 && r->stream && r->include_usage && r->echo &&
-              r->seeded);
+              r->special && r->seeded);
   assert_string_equal(r->model, "m");
   assert_string_equal(r->stops[1], "y");
   assert_true(r->sampling.temperature == 0 && r->sampling.top_p == 0.5 && r->sampling.top_k == 0 && r->sampling.seed == (uint64_t)-4);
@@ -64,7 +65,8 @@ static void reads_fields(void **state) {
   check_accepted(false,
                  "{\"prompt\": [[1, 2], [3, 4]], \"n\": 3, \"best_of\": 3, \"max_tokens\": 7, \"logprobs\": 5, \"stop\": [\"x\", \"\", "
                  "\"y\"], \"stream\": "
-                 "true, \"stream_options\": {\"include_usage\": true}, \"echo\": true, \"seed\": -4, \"model\": \"m\", \"temperature\": 0, "
+                 "true, \"stream_options\": {\"include_usage\": true}, \"echo\": true, \"parse_special\": true, \"seed\": -4, \"model\": "
+                 "\"m\", \"temperature\": 0, "
                  "\"top_p\": 0.5, "
                  "\"top_k\": -1, \"tools\": [], \"suffix\": \"\", \"response_format\": {\"type\": \"text\"}}",
                  check_all);

@@ -209,9 +209,9 @@ size_t request_decoded_max(const NodeSetup *setup) {
 /* offset 0 sequence u32 | 4 number u32 | 8 id i32 | 12 end u16 | 14 candidates u16 | 16 drawn u64 | 24 log-probability f32 | 28 drafts u8 |
  * 29 drafted u8 | 30 wanted u16 | 32 shared u32 | 36 zero u32 | 40 (id i32, log-probability f32) [candidates] */
 Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, DecodedToken *t) {
-  uint8_t drafted = t->drafted;
+  uint8_t drafted = c->parses ? 0 : t->drafted; /* what is read is not looked at before */
   uint32_t zeroes = 0;
-  double logprob = (double)t->logprob;
+  double logprob = c->parses ? 0 : (double)t->logprob;
   if (c->parses && end - c->at < WIRE_DECODED_BYTES) return status_set(STATUS_BAD_VALUE, "sent a part of a token");
   BYTE_CURSOR_FIELD(c, 32, t->sequence);
   BYTE_CURSOR_FIELD(c, 32, t->number);

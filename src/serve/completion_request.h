@@ -40,7 +40,7 @@ typedef struct CompletionRequest {
   bool seeded;        /* the seed was given */
   int top;            /* candidates to report with each token; -1: no log-probabilities */
   bool echo, stream, include_usage;
-  bool special; /* parse_special: texts of special tokens in a prompt become those tokens */
+  bool special;                     /* parse_special: texts of special tokens in a prompt become those tokens */
   const char *stops[REQUEST_STOPS]; /* none empty */
   int stop_count;
 } CompletionRequest;

@@ -283,13 +283,23 @@ const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *byte
   return bpe_pieces_text(&tokenizer->pieces, id, bytes);
 }
 
+/* Of a scored vocabulary: what stands behind it begins a text of its own, with a space in front. Such a piece is none that merging makes,
+ * as little as a byte is. */
+static bool is_special(const Tokenizer *tokenizer, int32_t id, const char *piece, size_t size) {
+  if (id < TOKENIZER_FIRST_PIECE) return id < TOKENIZER_FIRST_BYTE;
+  return bpe_pieces_find(&tokenizer->pieces, piece, size) != id;
+}
+
 static bool divides(const Tokenizer *tokenizer, int32_t id) { return id < 0 || id == tokenizer->begin || id == tokenizer->end; }
 
 size_t tokenizer_text_bytes(const Tokenizer *tokenizer, int32_t before, int32_t id) {
   size_t bytes;
   const char *piece = tokenizer_piece(tokenizer, id, &bytes);
   if (!piece || divides(tokenizer, id)) return 0;
-  bool first = tokenizer->kind == TOKENIZER_SCORES && divides(tokenizer, before);
+  if (tokenizer->kind != TOKENIZER_SCORES || is_special(tokenizer, id, piece, bytes)) return bytes;
+  size_t size;
+  const char *last = tokenizer_piece(tokenizer, before, &size);
+  bool first = divides(tokenizer, before) || (last && is_special(tokenizer, before, last, size));
   return bytes - (first && bytes > 0 && *piece == ' ');
 }
 
@@ -304,13 +314,6 @@ static Status measure(const Tokenizer *tokenizer, const int32_t *ids, size_t cou
     *bytes += size;
   }
   return STATUS_OK;
-}
-
-/* Of a scored vocabulary: what stands behind it begins a text of its own, with a space in front. Such a piece is none that merging makes,
- * as little as a byte is. */
-static bool is_special(const Tokenizer *tokenizer, int32_t id, const char *piece, size_t size) {
-  if (id < TOKENIZER_FIRST_PIECE) return id < TOKENIZER_FIRST_BYTE;
-  return bpe_pieces_find(&tokenizer->pieces, piece, size) != id;
 }
 
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *bytes) {
@@ -402,11 +405,13 @@ static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, c
   return STATUS_OK;
 }
 
-/* The special token at text, or -1; the longest where several would do. */
-static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, size_t *size) {
+/* The special token at text, or -1; the longest where several would do. `special`: not only those that are recognised in any text. */
+static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, bool special, size_t *size) {
   for (int32_t i = 0; tokenizer->special_starts[(unsigned char)*text] && i < tokenizer->special_count; i++) {
-    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i], size);
-    if (*size <= left && memcmp(piece, text, *size) == 0) return tokenizer->specials[i];
+    const TokenizerSpecial *one = &tokenizer->specials[i];
+    if (!special && !one->in_text) continue;
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, one->id, size);
+    if (*size <= left && memcmp(piece, text, *size) == 0) return one->id;
   }
   *size = 0;
   return -1;
@@ -418,10 +423,11 @@ static Status encode_text(const Tokenizer *tokenizer, TokenizerState *state, con
 }
 
 /* What stands between special tokens is encoded as texts of their own. */
-static Status encode_special(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {
+static Status encode_between(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, bool special,
+                             TokenList *out) {
   size_t begun = 0, size;
   for (size_t at = 0; at < bytes; at += size ? size : 1) {
-    int32_t id = special_at(tokenizer, text + at, bytes - at, &size);
+    int32_t id = special_at(tokenizer, text + at, bytes - at, special, &size);
     if (id < 0) continue;
     TRY(encode_text(tokenizer, state, text + begun, at - begun, out));
     TRY(token_list_add(out, id));
@@ -434,8 +440,8 @@ Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bo
   TokenizerState *state;
   size_t before = out->count;
   TRY(tokenizer_states_take(tokenizer->states, &state));
-  Status status = special && tokenizer->special_count > 0 ? encode_special(tokenizer, state, text, bytes, out)
-                                                          : encode_text(tokenizer, state, text, bytes, out);
+  const int32_t apart = special ? tokenizer->special_count : tokenizer->in_text_count;
+  Status status = apart > 0 ? encode_between(tokenizer, state, text, bytes, special, out) : encode_text(tokenizer, state, text, bytes, out);
   tokenizer_states_give(tokenizer->states, state);
   if (status != STATUS_OK) out->count = before;
   return status;
@@ -460,6 +466,16 @@ static Status try_cut(Tokenizer *tokenizer, TokenList *whole, TokenList *halves,
   return STATUS_OK;
 }
 
+/* Corpora are cut before spaces: within such a token, perhaps. */
+static bool has_token_with_space(const Tokenizer *tokenizer) {
+  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+    size_t size;
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i].id, &size);
+    if (tokenizer->specials[i].in_text && memchr(piece, ' ', size)) return true;
+  }
+  return false;
+}
+
 Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer) {
   int32_t begin = tokenizer_begin(tokenizer), end = tokenizer_end(tokenizer);
   *encoder = (TextEncoder){.encode = encode_plain,
@@ -470,6 +486,7 @@ Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer) {
                            .fingerprint = tokenizer_fingerprint(tokenizer)};
   TokenList whole = {0}, halves = {0};
   Status status = try_cut(tokenizer, &whole, &halves, &encoder->cuttable);
+  if (has_token_with_space(tokenizer)) encoder->cuttable = false;
   token_list_release(&whole);
   token_list_release(&halves);
   return status;

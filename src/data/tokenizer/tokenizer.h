@@ -32,7 +32,8 @@ void tokenizer_close(Tokenizer *tokenizer); /* accepts NULL */
 int64_t tokenizer_count(const Tokenizer *tokenizer); /* ids are 0 .. count - 1 */
 
 /* Appends the ids of text [bytes] to out. `special`: where the text of a special token stands, that token is meant; otherwise it is text
- * like any other. No token for begin or end is added. After a failure (NO_MEMORY, BAD_VALUE) out is as before. */
+ * like any other. Added tokens that the files call not special are meant in any case. No token for begin or end is added. After a failure
+ * (NO_MEMORY, BAD_VALUE) out is as before. */
 Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bool special, TokenList *out);
 
 /* The text of ids [count], from the beginning of a text on: *text is malloc'd (caller frees), with a NUL behind its *bytes bytes. With a
@@ -45,8 +46,8 @@ Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t c
 const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *bytes);
 
 /* The bytes of a document's text that `id` stands for, behind the id `before` (-1: none) in documents as token_cache.h joins them, so that
- * the sum over a corpus is its bytes: those of the piece; 0 for begin and end; and of the first token of a document without the space that
- * encoding with a scored vocabulary puts in front of it. 0 for an id out of range. */
+ * the sum over a corpus is its bytes: those of the piece; 0 for begin and end; and of the first token of a document, or behind an added
+ * token, without the space that encoding with a scored vocabulary puts in front of it. 0 for an id out of range. */
 size_t tokenizer_text_bytes(const Tokenizer *tokenizer, int32_t before, int32_t id);
 
 /* The tokens for begin and end of text; -1: there is none. GPT-2 has an end only, <|endoftext|>, which also separates documents. */
@@ -69,7 +70,8 @@ typedef struct TextEncoder {
 } TextEncoder;
 
 /* Over a tokenizer, which must outlive it. The separator is its end of text; its beginning of text is put before each document if that is
- * another token (Llama), not if it is the same (GPT-2). Whether texts may be cut is found out by encoding a sentence whole and in two. */
+ * another token (Llama), not if it is the same (GPT-2). Whether texts may be cut is found out by encoding a sentence whole and in two; they
+ * may not where an added token that is recognised in any text has a space. */
 Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer);
 
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for

@@ -24,7 +24,7 @@ static Status read_vocab(Tokenizer **tokenizer, json_t *vocab) {
     size_t size = strlen(text);
     if (!json_is_integer(id)) return status_set(STATUS_BAD_FILE, "the id of '%.60s' is not a whole number", text);
     bool special = strcmp(text, end_of_text) == 0;
-    TRY(special ? tokenizer_model_add_special(*tokenizer, json_integer_value(id), text, size)
+    TRY(special ? tokenizer_model_add_special(*tokenizer, json_integer_value(id), text, size, false)
                 : tokenizer_model_add_piece(*tokenizer, json_integer_value(id), text, size));
   }
   return bpe_pieces_check_whole(&(*tokenizer)->pieces);
@@ -221,8 +221,8 @@ static Status check_added(json_t *token) {
   return check_unused(token, unused, "an added token");
 }
 
-/* The added tokens' ids by their texts, and how many of them the vocabulary lacks. */
-static Status gather_added(json_t *added, json_t *vocab, json_t *ids, int64_t *more) {
+/* The added tokens by their texts, and how many of them the vocabulary lacks. */
+static Status gather_added(json_t *added, json_t *vocab, json_t *by_text, int64_t *more) {
   size_t i;
   json_t *token;
   *more = 0;
@@ -230,10 +230,10 @@ static Status gather_added(json_t *added, json_t *vocab, json_t *ids, int64_t *m
     TRY(check_added(token));
     const char *text = json_string_value(json_object_get(token, "content"));
     json_t *id = json_object_get(token, "id"), *known = json_object_get(vocab, text);
-    if (json_object_get(ids, text)) return status_set(STATUS_BAD_FILE, "the added token '%.60s' is given twice", text);
+    if (json_object_get(by_text, text)) return status_set(STATUS_BAD_FILE, "the added token '%.60s' is given twice", text);
     if (known && !json_equal(known, id))
       return status_set(STATUS_BAD_FILE, "the added token '%.60s' has another id in the vocabulary", text);
-    if (json_object_set(ids, text, id) != 0) return status_set(STATUS_NO_MEMORY, "no memory for added tokens");
+    if (json_object_set(by_text, text, token) != 0) return status_set(STATUS_NO_MEMORY, "no memory for added tokens");
     *more += !known;
   }
   return STATUS_OK;
@@ -241,13 +241,17 @@ static Status gather_added(json_t *added, json_t *vocab, json_t *ids, int64_t *m
 
 static Status put_pieces(Tokenizer *tokenizer, json_t *vocab, json_t *added) {
   const char *text;
-  json_t *id;
+  json_t *id, *token;
   json_object_foreach(vocab, text, id) {
     if (!json_is_integer(id)) return status_set(STATUS_BAD_FILE, "the id of '%.60s' is not a whole number", text);
     if (json_object_get(added, text)) continue;
     TRY(tokenizer_model_add_piece(tokenizer, json_integer_value(id), text, strlen(text)));
   }
-  json_object_foreach(added, text, id) { TRY(tokenizer_model_add_special(tokenizer, json_integer_value(id), text, strlen(text))); }
+  json_object_foreach(added, text, token) {
+    const bool in_text = json_is_false(json_object_get(token, "special"));
+    id = json_object_get(token, "id");
+    TRY(tokenizer_model_add_special(tokenizer, json_integer_value(id), text, strlen(text), in_text));
+  }
   return bpe_pieces_check_whole(&tokenizer->pieces);
 }
 
@@ -348,9 +352,16 @@ static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, c
 
 /* ---- Writing. A NULL somewhere inside makes the whole NULL: no memory. ---- */
 
-static json_t *added_token(int32_t id, const char *text, size_t size) {
+static bool is_in_text(const Tokenizer *tokenizer, int32_t id) {
+  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+    if (tokenizer->specials[i].id == id) return tokenizer->specials[i].in_text;
+  }
+  return false;
+}
+
+static json_t *added_token(int32_t id, const char *text, size_t size, bool special) {
   return json_pack("{s:i, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (int)id, "content", text, size, "single_word", 0, "lstrip", 0, "rstrip", 0,
-                   "normalized", 0, "special", 1);
+                   "normalized", 0, "special", (int)special);
 }
 
 static json_t *added_object(const Tokenizer *tokenizer) {
@@ -359,7 +370,7 @@ static json_t *added_object(const Tokenizer *tokenizer) {
     size_t size;
     const char *text = bpe_pieces_text(&tokenizer->pieces, id, &size);
     if (bpe_pieces_find(&tokenizer->pieces, text, size) == id) continue;
-    if (json_array_append_new(added, added_token(id, text, size)) == 0) continue;
+    if (json_array_append_new(added, added_token(id, text, size, !is_in_text(tokenizer, id))) == 0) continue;
     json_decref(added);
     added = NULL;
   }
@@ -611,7 +622,7 @@ static Status check_name(void *context, const char *name) {
 /* The special tokens of a scored vocabulary that are not its first ids: tokN.bin does not tell them from other pieces. */
 static int more_specials(const Tokenizer *tokenizer) {
   int more = 0;
-  for (int32_t i = 0; i < tokenizer->special_count; i++) more += tokenizer->specials[i] >= TOKENIZER_FIRST_PIECE;
+  for (int32_t i = 0; i < tokenizer->special_count; i++) more += tokenizer->specials[i].id >= TOKENIZER_FIRST_PIECE;
   return more;
 }
 

@@ -144,6 +144,11 @@ typedef struct TokenizerMerge {
   int32_t left, right;
 } TokenizerMerge;
 
+typedef struct TokenizerSpecial {
+  int32_t id;   /* its piece is the token's text */
+  bool in_text; /* an added token that is not special: recognised also where special tokens are text */
+} TokenizerSpecial;
+
 struct Tokenizer {
   TokenizerKind kind;
   BpePattern pattern; /* not of SCORES */
@@ -154,9 +159,9 @@ struct Tokenizer {
   TokenizerMerge *merges; /* [merge_count], of MERGES; by rank */
   int64_t merge_count;
   size_t merge_room;
-  float *scores;     /* [pieces.count], of SCORES */
-  int32_t *specials; /* [special_count] ids whose piece is the text of a special token; longest text first, then by id */
-  int32_t special_count;
+  float *scores;              /* [pieces.count], of SCORES */
+  TokenizerSpecial *specials; /* [special_count] longest text first, then by id */
+  int32_t special_count, in_text_count;
   size_t special_room;
   bool special_starts[256]; /* bytes that a special token begins with */
   int32_t begin, end;
@@ -168,8 +173,8 @@ struct Tokenizer {
 /* An empty one, begin and end -1. */
 Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pieces);
 
-/* Puts a special token in. */
-Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size);
+/* Puts a special token in, or with in_text an added one that is not special. */
+Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size, bool in_text);
 
 /* Puts a piece in that is written in GPT-2's alphabet. */
 Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size);

@@ -60,7 +60,7 @@ static Status add_specials(Tokenizer *tokenizer, int64_t first) {
       snprintf(text, sizeof text, "%s", special_names[i]);
     else
       snprintf(text, sizeof text, "<|reserved_special_token_%d|>", reserved++);
-    TRY(tokenizer_model_add_special(tokenizer, first + i, text, strlen(text)));
+    TRY(tokenizer_model_add_special(tokenizer, first + i, text, strlen(text), false));
   }
   return STATUS_OK;
 }
@@ -169,13 +169,13 @@ const TokenizerOutput tokenizer_llama_ranks_files[] = {{"tokenizer.model", write
  * then for each id f32 score, u32 length, bytes; little-endian. Ids 0, 1 and 2 are unknown, begin and end and have no text; 3 to 258 are
  * the bytes, written <0x00> to <0xFF>; the others are characters and what they merge to, higher scores first. */
 
-/* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant (not of the
- * bytes). */
+/* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant, or in any case
+ * where it is `in_text` (not of the bytes). */
 typedef struct TokenizerScore {
   float score;
   const char *bytes; /* copied */
   size_t size;
-  bool special;
+  bool special, in_text;
 } TokenizerScore;
 
 enum { FIRST_BYTE = TOKENIZER_FIRST_BYTE, FIRST_PIECE = TOKENIZER_FIRST_PIECE, HEAD = 8 };
@@ -191,6 +191,7 @@ static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, 
   uint32_t bits = read_number(data + *at);
   memcpy(&entry->score, &bits, sizeof bits);
   entry->special = id < FIRST_BYTE;
+  entry->in_text = false;
   entry->size = read_number(data + *at + 4);
   entry->bytes = data + *at + HEAD;
   if (entry->size > size - *at - HEAD) return status_set(STATUS_BAD_FILE, "the piece of id %lld ends behind the file", (long long)id);
@@ -209,7 +210,8 @@ static Status count_entries(const char *data, size_t size, int64_t *count) {
 static Status put_entry(Tokenizer *tokenizer, int32_t id, const TokenizerScore *entry) {
   tokenizer->scores[id] = entry->score;
   bool is_byte = id >= FIRST_BYTE && id < FIRST_PIECE;
-  if (!is_byte && entry->special) return tokenizer_model_add_special(tokenizer, id, entry->bytes, entry->size);
+  if (!is_byte && entry->special)
+    return tokenizer_model_add_special(tokenizer, id, entry->bytes, entry->size, entry->in_text && id >= FIRST_PIECE);
   if (!is_byte) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, id >= FIRST_PIECE);
   char expected[8], byte = (char)(id - FIRST_BYTE);
   snprintf(expected, sizeof expected, "<0x%02X>", id - FIRST_BYTE);
@@ -333,7 +335,7 @@ const TokenizerOutput tokenizer_llama_scores_files[] = {{"tok%d.bin", write_scor
  * is not understood is refused. */
 
 /* tokenizer.ggml.token_type */
-typedef enum TokenType { TYPE_NORMAL = 1, TYPE_BYTE = 6 } TokenType; /* those between: unknown, control, user's, unused */
+typedef enum TokenType { TYPE_NORMAL = 1, TYPE_USER = 4, TYPE_BYTE = 6 } TokenType; /* the others: unknown, control, unused */
 
 typedef struct Source {
   const GgufFile *file;
@@ -398,8 +400,9 @@ static Status put_pieces(const Source *source, Tokenizer *tokenizer) {
   const uint8_t *at = source->tokens->data;
   for (uint64_t id = 0; id < source->tokens->count; id++) {
     GgufText text = gguf_next_text(&at);
-    TRY(is_special(type_of(source, id)) ? tokenizer_model_add_special(tokenizer, (int64_t)id, text.bytes, text.size)
-                                        : tokenizer_model_add_piece(tokenizer, (int64_t)id, text.bytes, text.size));
+    const int64_t type = type_of(source, id);
+    TRY(is_special(type) ? tokenizer_model_add_special(tokenizer, (int64_t)id, text.bytes, text.size, type == TYPE_USER)
+                         : tokenizer_model_add_piece(tokenizer, (int64_t)id, text.bytes, text.size));
   }
   return STATUS_OK;
 }
@@ -459,7 +462,8 @@ static Status put_entries(const Source *source, const GgufEntry *scores, Tokeniz
   const uint8_t *at = source->tokens->data;
   for (uint64_t id = 0; id < source->tokens->count; id++) {
     GgufText token = gguf_next_text(&at);
-    entries[id] = (TokenizerScore){gguf_float_at(scores, id), text, with_spaces(token, text), is_special(type_of(source, id))};
+    const int64_t type = type_of(source, id);
+    entries[id] = (TokenizerScore){gguf_float_at(scores, id), text, with_spaces(token, text), is_special(type), type == TYPE_USER};
     if (!isfinite(entries[id].score))
       return status_set(STATUS_BAD_FILE, "the score of id %llu is not a finite number", (unsigned long long)id);
     text += entries[id].size;

@@ -378,10 +378,11 @@ Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pi
   return bpe_pairs_init(&(*tokenizer)->pairs, (size_t)pieces);
 }
 
-Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
+Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size, bool in_text) {
   TRY(ARRAY_RESERVE(tokenizer->specials, tokenizer->special_count, 1, tokenizer->special_room, "special tokens"));
   TRY(bpe_pieces_put(&tokenizer->pieces, id, text, size, false));
-  tokenizer->specials[tokenizer->special_count++] = (int32_t)id;
+  tokenizer->specials[tokenizer->special_count++] = (TokenizerSpecial){(int32_t)id, in_text};
+  tokenizer->in_text_count += in_text;
   return STATUS_OK;
 }
 
@@ -440,25 +441,25 @@ static Status find_bytes(Tokenizer *tokenizer) {
 
 typedef struct SpecialKey {
   uint32_t size;
-  int32_t id;
+  TokenizerSpecial special;
 } SpecialKey;
 
 static int longest_first(const void *a, const void *b) {
   const SpecialKey *left = a, *right = b;
   if (left->size != right->size) return left->size > right->size ? -1 : 1;
-  return left->id < right->id ? -1 : left->id > right->id;
+  return left->special.id < right->special.id ? -1 : left->special.id > right->special.id;
 }
 
 static Status sort_specials(Tokenizer *tokenizer) {
   size_t count = (size_t)tokenizer->special_count;
   SpecialKey *keys = malloc((count + 1) * sizeof *keys);
   if (!keys) return status_no_memory(NULL, "a tokenizer");
-  for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i]], tokenizer->specials[i]};
+  for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i].id], tokenizer->specials[i]};
   qsort(keys, count, sizeof *keys, longest_first);
   for (size_t i = 0; i < count; i++) {
     size_t size;
-    tokenizer->specials[i] = keys[i].id;
-    tokenizer->special_starts[(unsigned char)*bpe_pieces_text(&tokenizer->pieces, keys[i].id, &size)] = true;
+    tokenizer->specials[i] = keys[i].special;
+    tokenizer->special_starts[(unsigned char)*bpe_pieces_text(&tokenizer->pieces, keys[i].special.id, &size)] = true;
   }
   free(keys);
   return STATUS_OK;
@@ -467,8 +468,8 @@ static Status sort_specials(Tokenizer *tokenizer) {
 static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
   for (int32_t i = 0; i < tokenizer->special_count; i++) {
     size_t size;
-    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i], &size);
-    if (size == strlen(text) && memcmp(piece, text, size) == 0) return tokenizer->specials[i];
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i].id, &size);
+    if (size == strlen(text) && memcmp(piece, text, size) == 0) return tokenizer->specials[i].id;
   }
   return -1;
 }
@@ -535,9 +536,12 @@ static bool add_scores(EVP_MD_CTX *context, const Tokenizer *tokenizer) {
   return ok;
 }
 
+/* A tokenizer without added tokens that are not special is what it was before these were told apart: what is stored of it stays valid. */
 static bool add_specials(EVP_MD_CTX *context, const Tokenizer *tokenizer) {
   bool ok = add_number(context, (uint32_t)tokenizer->special_count);
-  for (int32_t i = 0; i < tokenizer->special_count && ok; i++) ok = add_number(context, (uint32_t)tokenizer->specials[i]);
+  for (int32_t i = 0; i < tokenizer->special_count && ok; i++) ok = add_number(context, (uint32_t)tokenizer->specials[i].id);
+  for (int32_t i = 0; i < tokenizer->special_count && tokenizer->in_text_count > 0 && ok; i++)
+    ok = add_number(context, tokenizer->specials[i].in_text);
   return ok;
 }
 

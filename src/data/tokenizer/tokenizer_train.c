@@ -396,7 +396,7 @@ static Status build(const BpeWords *words, int64_t pieces, Progress *progress, T
   if (status == STATUS_OK) status = merge_pairs(*tokenizer, counts, progress);
   bpe_counts_free(counts);
   TRY(status);
-  return tokenizer_model_add_special(*tokenizer, pieces - 1, end_of_text, strlen(end_of_text));
+  return tokenizer_model_add_special(*tokenizer, pieces - 1, end_of_text, strlen(end_of_text), false);
 }
 
 Status tokenizer_train(Tokenizer **tokenizer, const char *const *files, int count, int64_t pieces, TokenizerTraining *training) {

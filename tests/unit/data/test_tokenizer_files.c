@@ -220,6 +220,48 @@ static void test_json_that_is_not_understood(void **state) {
   assert_bad_json(root, STATUS_UNSUPPORTED, "lstrip");
 }
 
+/* With two more added tokens: <one>, which is special or not, and `other`, which is not. */
+static Tokenizer *with_added(bool special, const char *other) {
+  Tokenizer *tokenizer;
+  json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
+  json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 260, "content", "<one>", "special", (int)special));
+  json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 261, "content", other, "special", 0));
+  assert_ok(read_root(&tokenizer, root));
+  return tokenizer;
+}
+
+/* As Hugging Face's tokenizers do where special tokens are to be text: the other added ones are not. */
+static void test_added_tokens_that_are_not_special(void **state) {
+  (void)state;
+  Tokenizer *tokenizer = with_added(true, "<one>>"), *other = with_added(false, "<one>>");
+  assert_encodes(tokenizer, "a<one>a<one>>", false, 64, 27, 78, 77, 68, 29, 64, 261);
+  assert_encodes(tokenizer, "a<one>a<one>>", true, 64, 260, 64, 261);
+  assert_encodes(other, "a<one>a<one>>", false, 64, 260, 64, 261);
+  assert_encodes(other, "<|endoftext|>", true, 259);
+  assert_round_trip(tokenizer, "a<one>a<one>>", 13, false);
+  assert_string_not_equal(tokenizer_fingerprint(tokenizer), tokenizer_fingerprint(other));
+  assert_ok(tokenizer_save(tokenizer, testing_path("added")));
+  Tokenizer *again = testing_tokenizer(testing_path("added"));
+  assert_string_equal(tokenizer_fingerprint(again), tokenizer_fingerprint(tokenizer));
+  assert_encodes(again, "a<one>a<one>>", false, 64, 27, 78, 77, 68, 29, 64, 261);
+  tokenizer_close(again);
+  tokenizer_close(other);
+  tokenizer_close(tokenizer);
+}
+
+/* A corpus is cut before spaces. */
+static void test_added_tokens_with_spaces_are_not_cut(void **state) {
+  (void)state;
+  static const char *const others[] = {"<two>", "two words"};
+  for (int i = 0; i < 2; i++) {
+    Tokenizer *tokenizer = with_added(true, others[i]);
+    TextEncoder encoder;
+    assert_ok(tokenizer_encoder(&encoder, tokenizer));
+    assert_true(encoder.cuttable == (i == 0));
+    tokenizer_close(tokenizer);
+  }
+}
+
 static void test_json_of_wrong_shape(void **state) {
   (void)state;
   assert_bad_json(json_array(), STATUS_BAD_FILE, "no object \"model\"");
@@ -356,6 +398,8 @@ int main(void) {
                                      cmocka_unit_test(test_json_of_llama3),
                                      cmocka_unit_test(test_begin_of_a_template),
                                      cmocka_unit_test(test_json_that_is_not_understood),
+                                     cmocka_unit_test(test_added_tokens_that_are_not_special),
+                                     cmocka_unit_test(test_added_tokens_with_spaces_are_not_cut),
                                      cmocka_unit_test(test_json_of_wrong_shape),
                                      cmocka_unit_test(test_ranks),
                                      cmocka_unit_test(test_scores),

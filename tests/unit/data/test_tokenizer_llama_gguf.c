@@ -120,7 +120,11 @@ static void special_tokens_of_a_scored_vocabulary(void **state) {
   while (end < ids.count && ids.ids[end] != 513) end++;
   assert_ids(&(TokenList){.ids = ids.ids + end + 1, .count = ids.count - end - 1}, inner.ids, inner.count);
   assert_encodes(gguf, apart, true, 512, 513, 261, 378);
-  for (size_t i = 0; i < plain.count; i++) assert_true(plain.ids[i] < 512);
+  assert_int_equal(plain.ids[0], 512); /* a user's token, which is no control token */
+  size_t sum = 0;
+  for (size_t i = 1; i < plain.count; i++) assert_true(plain.ids[i] < 512);
+  for (size_t i = 0; i < plain.count; i++) sum += tokenizer_text_bytes(gguf, i > 0 ? plain.ids[i - 1] : -1, plain.ids[i]);
+  assert_int_equal(sum, strlen(text));
   assert_round_trip(gguf, apart, strlen(apart), true);
   assert_round_trip(gguf, text, strlen(text), true);
   assert_round_trip(gguf, text, strlen(text), false);
@@ -135,8 +139,8 @@ static void special_tokens_of_a_scored_vocabulary(void **state) {
   tokenizer_close(file);
 }
 
-/* A byte-level one of the 256 bytes, which texts are split by as `pre` says, and two special tokens, ids 256 and 257. */
-static Tokenizer *bytes_and_two(const char *pre, const char *begin, const char *end, bool add_begin) {
+/* A byte-level one of the 256 bytes, which texts are split by as `pre` says, and two tokens of such a type, ids 256 and 257. */
+static Tokenizer *bytes_and_two_of(uint32_t type, const char *pre, const char *begin, const char *end, bool add_begin) {
   Tokenizer *tokenizer;
   GgufWriter writer;
   gguf_writer_init(&writer);
@@ -150,13 +154,34 @@ static Tokenizer *bytes_and_two(const char *pre, const char *begin, const char *
   gguf_put_text(&writer.entries, begin, strlen(begin));
   gguf_put_text(&writer.entries, end, strlen(end));
   gguf_add_array(&writer, "tokenizer.ggml.token_type", 5, 258);
-  for (int id = 0; id < 258; id++) gguf_put_u32(&writer.entries, id < 256 ? GT_NORMAL : GT_CONTROL);
+  for (int id = 0; id < 258; id++) gguf_put_u32(&writer.entries, id < 256 ? GT_NORMAL : type);
   gguf_add_array(&writer, "tokenizer.ggml.merges", 8, 0);
   gguf_add_u32(&writer, "tokenizer.ggml.bos_token_id", 256);
   gguf_add_u32(&writer, "tokenizer.ggml.eos_token_id", 257);
   gguf_add_flag(&writer, "tokenizer.ggml.add_bos_token", add_begin);
   assert_ok(read_written(&writer, &tokenizer));
   return tokenizer;
+}
+
+static Tokenizer *bytes_and_two(const char *pre, const char *begin, const char *end, bool add_begin) {
+  return bytes_and_two_of(GT_CONTROL, pre, begin, end, add_begin);
+}
+
+/* They are recognised in any text, and stay so where they are saved. */
+static void tokens_of_the_user_are_no_text(void **state) {
+  (void)state;
+  Tokenizer *control = bytes_and_two("llama-bpe", "<one>", "<two>", true),
+            *gguf = bytes_and_two_of(GT_USER, "llama-bpe", "<one>", "<two>", true);
+  assert_encodes(control, "<one>", false, 27, 78, 77, 68, 29);
+  assert_encodes(gguf, "a<two><one>b", false, 64, 257, 256, 65);
+  assert_string_not_equal(tokenizer_fingerprint(gguf), tokenizer_fingerprint(control));
+  assert_ok(tokenizer_save(gguf, testing_path("users")));
+  Tokenizer *saved = testing_tokenizer(testing_path("users"));
+  assert_encodes(saved, "a<two><one>b", false, 64, 257, 256, 65);
+  assert_string_equal(tokenizer_fingerprint(saved), tokenizer_fingerprint(gguf));
+  tokenizer_close(saved);
+  tokenizer_close(gguf);
+  tokenizer_close(control);
 }
 
 /* Whatever they are called, and where texts have none in front, what is saved begins and ends texts as before. */
@@ -293,6 +318,7 @@ int main(void) {
                                      cmocka_unit_test(a_scored_vocabulary_is_the_same),
                                      cmocka_unit_test(begin_and_end_of_a_scored_vocabulary_are_special),
                                      cmocka_unit_test(special_tokens_of_a_scored_vocabulary),
+                                     cmocka_unit_test(tokens_of_the_user_are_no_text),
                                      cmocka_unit_test(begin_and_end_are_saved),
                                      cmocka_unit_test(a_scored_vocabulary_without_a_begin_is_not_saved),
                                      cmocka_unit_test(files_are_opened_by_path),

@@ -74,7 +74,8 @@ uint8_t *kv_pages_codes(KvPages *pages, int sequence, int block, int site, int64
 void kv_pages_lost(KvPages *pages, int sequence, int block, const uint8_t *lost, int64_t count);
 
 /* Takes over what a prompt left in a cache of the same setup (model_encode): codes, marks and rows. ids [remote + rows of the cache]: those
- * of the text. Of what the sequence shares nothing is written again. BAD_VALUE when the cache's remote tokens are not the sequence's. */
+ * of the text. Of what the sequence shares nothing is written again, codes and marks included, and what is computed where tokens are lost
+ * is not shared. BAD_VALUE when the cache's remote tokens are not the sequence's. */
 Status kv_pages_take(KvPages *pages, int sequence, const KvCache *cache, const int32_t *ids);
 
 /* Writes rows k, v [count, width] of a block behind those that are kept. They count only when they are kept: a step stores rows of drafts,

@@ -645,8 +645,8 @@ static int64_t width_of(const Session *session, const TextBatch *batch) {
   return batch->longest > width ? batch->longest : width;
 }
 
-/* Behind its end a text begins again. No answer depends on what is there, but the codebooks learn from all rows of a batch, of which a
- * tenth may be padding: they are to be rows of texts, not of one and the same token. */
+/* Behind its end a text begins again. No answer depends on what is there, but the codebooks learn from all rows of a batch, padding
+ * included: these are to be rows of texts, not of one and the same token. */
 static void repeat_text(int32_t *ids, int64_t length, int64_t width) {
   for (int64_t t = length; t < width; t++) ids[t] = ids[t - length];
 }

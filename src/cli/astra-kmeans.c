@@ -443,6 +443,7 @@ static Status save_made(Session *session, const char *out) {
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TRAIN], session->origin);
+  if (session->config->astra.rotation) TRY(session_check_classes(session)); /* the head is written, too, as it is */
   if (session->config->astra.rotation) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
   TRY(out_directory_try(train->out, NULL, session->config->astra.rotation ? "model.safetensors" : "codebooks.safetensors"));
   cli_last_words(

@@ -195,24 +195,10 @@ static Status start_codebooks(Session *session) {
   return status;
 }
 
-/* Answers of a head that was never trained, or for other classes, say nothing. */
-static Status check_classes(const Session *session) {
-  if (session->report.new_head)
-    return status_set(
-        STATUS_BAD_USAGE,
-        "--eval-only: %s has no classifier for the %lld classes of --dataset %s; give the data set that it was trained for, or "
-        "train one (leave out --eval-only)",
-        session->origin, (long long)session->classes, session->options.dataset);
-  if (session->other_names)
-    log_warning("the classes of %s have other names than those of --dataset %s: its answers may mean something else", session->origin,
-                session->options.dataset);
-  return STATUS_OK;
-}
-
 static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
   *result = (TrainResult){0};
-  TRY(check_classes(session));
+  TRY(session_check_classes(session));
   if (session_astra(session)) { /* nothing is clustered for a mere look: the codebooks come with the weights, or are named */
     if (!files_exists(path))
       return status_set(STATUS_BAD_USAGE,

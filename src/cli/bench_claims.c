@@ -403,6 +403,7 @@ static Status measure_fpar(const ClaimCommand *command, Session *session) {
   const int devices = command->nodes > 0 ? (int)command->nodes : session->config->astra.devices;
   FparBatch *list;
   int64_t count;
+  TRY(session_check_classes(session));
   Status status = train->out ? files_make_dirs(train->out) : STATUS_OK;
   TRY(status);
   status = claims_fpar(session, devices, command->concentration, train->eval_samples, command->draws, &list, &count);

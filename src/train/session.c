@@ -4,6 +4,7 @@
 #include "autograd/tape.h"
 #include "base/files.h"
 #include "base/gguf.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
@@ -166,6 +167,8 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
     session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
+    if (session->other_names && session->use == SESSION_LOOK) /* K-means keeps the head, so it keeps the names of its classes */
+      status = config_set_labels(config, theirs.labels, theirs.classes);
     config_release(&theirs);
   }
   free(folder);
@@ -429,6 +432,18 @@ void session_defaults(TrainOptions *options) {
 
 const char *session_test_name(const Session *session) {
   return session->options.validation_part > 0 ? "valid" : session->task->source->name.test;
+}
+
+Status session_check_classes(const Session *session) {
+  if (session->report.new_head)
+    return status_set(STATUS_BAD_USAGE,
+                      "%s has no classifier for the %lld classes of --dataset %s; give the data set that it was trained for, or train "
+                      "one with astra-train",
+                      session->origin, (long long)session->classes, session->options.dataset);
+  if (session->other_names)
+    log_warning("the classes of %s have other names than those of --dataset %s: its answers may mean something else", session->origin,
+                session->options.dataset);
+  return STATUS_OK;
 }
 
 bool session_astra(const Session *session) { return session->config->astra.groups > 0 && !session->plain; }

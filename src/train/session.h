@@ -181,6 +181,10 @@ const char *session_test_name(const Session *session);
 /* Whether weights that come from there come from nowhere: "random" and "mimetic" do, NULL does not. */
 bool session_is_scratch(const char *from);
 
+/* Before the head's answers are measured, or the head is kept without being trained: BAD_USAGE where the weights have none for the classes
+ * of the data set; warns where their classes have other names. */
+Status session_check_classes(const Session *session);
+
 bool session_astra(const Session *session);
 Status session_use_rate(Session *session, int rate); /* model and emulation: what comes next is quantised at this one (config_rates) */
 void session_set_rates(TrainOptions *options, const AstraConfig *astra); /* groups, and all bit rates, of a checkpoint */

@@ -16,6 +16,10 @@ expect "nothing there" 1 fpar --checkpoint ./none "${data[@]}"; err "none"
 expect "too many devices" 1 class-token --checkpoint "$root/checkpoints/gpt2-mini-g8" --dataset "text:$root/datasets/enwiki-sample" --samples 1
 err "no class token on each device"
 
+expect "other classes" 2 fpar "${model[@]}" --dataset synthetic:32x32:4:64 --samples 16 --out none; err "vit-cifar-g8 has no classifier for the 4 classes"; silent out
+[ ! -e none ] || report "it left something"
+expect "class tokens of other images" 0 class-token "${model[@]}" --dataset synthetic:32x32:4:64 --samples 16 --nodes 2 --quiet
+
 expect "fpar" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --out shares --quiet
 out "^80 images on 4 devices, 20 batches with shares of their own"; out "  all$"
 [ "$(grep -c '^0\.[0-9]* to' "$work/out")" = 6 ] || report "not five bins and all"

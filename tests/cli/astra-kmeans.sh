@@ -115,6 +115,13 @@ run "a truncated checkpoint" 1 "$bin/astra-infer" selftest --checkpoint ready; e
 expect "predictions in its place" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready --overwrite -q; cmp -s ready/model.safetensors cut.safetensors || report "not the same checkpoint"
 expect "rotation" 0 init "${tiny[@]}" -g 4 -k 32 --rotation --out turned -q; jq -e '.astra.rotation and (.astra.prediction | not)' turned/config.json >/dev/null || report "no rotation"
 
+expect "the classifier of other classes" 2 init --model ready --dataset synthetic:16x16:3:160 -g 4 -k 32 --prediction --out none
+err "ready has no classifier for the 3 classes of --dataset synthetic:16x16:3:160"; [ ! -e none ] || report "it left something"
+jq '.id2label[] |= "my " + .' ready/config.json >named.json; cp -r ready named; cp named.json named/config.json
+expect "classes of other names" 0 init --model named --dataset "$data" -g 4 -k 32 --prediction --out renamed; err "the classes of named have other names than those of --dataset $data"
+[ "$(jq -c .id2label renamed/config.json)" = "$(jq -c .id2label named.json)" ] || report "the classifier's classes are called otherwise"
+expect "codebooks alone, of other classes" 0 init --model ready --dataset synthetic:16x16:3:160 -g 4 -k 32 --out of-others -q
+
 mkdir sharded && cp trained/*.json sharded/ && cp trained/model.safetensors sharded/model-00001-of-00001.safetensors
 echo '{"weight_map": {"classifier.bias": "model-00001-of-00001.safetensors"}}' >sharded/model.safetensors.index.json
 cp sharded/config.json before

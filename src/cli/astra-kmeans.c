@@ -493,6 +493,17 @@ static Status refuse_mixture(const TrainOptions *train) {
                     train->out);
 }
 
+/* What the options leave open is taken from an ASTRA checkpoint that --model names; groups and codewords are those of the new codebooks. */
+static Status adapt(Kmeans *kmeans) {
+  TrainOptions *train = &kmeans->shared.train;
+  ModelConfig config;
+  if (!checkpoint_is_path(train->model)) return STATUS_OK;
+  TRY(config_load(&config, train->model));
+  if (config.astra.groups > 0) train_options_adapt(train, kmeans->options, &config.astra);
+  config_release(&config);
+  return STATUS_OK;
+}
+
 static Status run_init(int argc, char **argv) {
   Kmeans kmeans;
   if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
@@ -500,6 +511,7 @@ static Status run_init(int argc, char **argv) {
   TrainOptions *train = &kmeans.shared.train;
   TRY(train_options_need_model(train, "astra-kmeans init"));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
+  TRY(adapt(&kmeans));
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
   TRY(refuse_mixture(train)); /* before the work, not after it */
   if (!kmeans.shared.overwrite) TRY(out_directory_free(train->out, OUT_CHECKPOINT, NULL));

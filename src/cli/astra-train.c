@@ -354,14 +354,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
     }
     if (!given(table, "groups") || train->one_rate) session_set_rates(train, astra);
     if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
-    if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
-    const bool several = train->class_token == CLASS_DISTRIBUTED; /* class tokens, which these two are for */
-    if (several && !given(table, "class-bias")) train->class_bias = astra->class_bias;
-    if (several && !given(table, "class-mean-power")) train->class_mean_power = astra->class_mean_power;
-    if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
-    if (!given(table, "noise")) train->noise = astra->noise;
-    if (!given(table, "site")) train->site = (int)astra->site;
-    if (!given(table, "devices")) train->devices[0] = astra->devices_min, train->devices[1] = astra->devices;
+    train_options_adapt(train, table, astra);
   }
   config_release(&config);
   return STATUS_OK;

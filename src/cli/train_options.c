@@ -396,6 +396,22 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   return STATUS_OK;
 }
 
+static bool given(const Option *table, const char *name) {
+  const Option *option = table != NULL ? options_find(table, name) : NULL;
+  return option != NULL && option->given;
+}
+
+void train_options_adapt(TrainOptions *options, const Option *table, const AstraConfig *astra) {
+  if (!given(table, "class-token")) options->class_token = (int)astra->class_token;
+  const bool several = options->class_token == CLASS_DISTRIBUTED; /* class tokens, which these two are for */
+  if (several && !given(table, "class-bias")) options->class_bias = astra->class_bias;
+  if (several && !given(table, "class-mean-power")) options->class_mean_power = astra->class_mean_power;
+  if (!given(table, "commitment")) options->commitment_weight = astra->commitment_weight;
+  if (!given(table, "noise")) options->noise = astra->noise;
+  if (!given(table, "site")) options->site = (int)astra->site;
+  if (!given(table, "devices")) options->devices[0] = astra->devices_min, options->devices[1] = astra->devices;
+}
+
 Status train_options_inherit(TrainOptions *options, const char *directory) {
   const char *weights;
   ModelConfig config;
@@ -405,10 +421,7 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   TRY(config_load(&config, directory));
   options->model = options->codebooks = directory;
   session_set_codebooks(options, &config.astra);
-  options->devices[0] = config.astra.devices_min, options->devices[1] = config.astra.devices;
-  options->class_token = (int)config.astra.class_token;
-  options->class_bias = config.astra.class_bias;
-  options->class_mean_power = config.astra.class_mean_power;
+  train_options_adapt(options, NULL, &config.astra);
   config_release(&config);
   if (options->groups > 0) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes", directory);

@@ -28,6 +28,10 @@ Status train_options_need_model(TrainOptions *options, const char *command);
 /* The names of installed checkpoints that --teacher and --codebooks have become their directories. */
 void train_options_find_others(TrainOptions *options);
 
+/* What `table` has no option for, or has one that was not given, as in a checkpoint with codebooks that a run starts from: class tokens,
+ * commitment, noise, site and devices. table NULL: there are no options. */
+void train_options_adapt(TrainOptions *options, const Option *table, const AstraConfig *astra);
+
 /* What evaluates a checkpoint with codebooks: sets model and codebooks to its directory, which must outlive the options, and groups,
  * codewords, site, basis, devices and class token to its own. BAD_VALUE for a plain model, NOT_FOUND where there are no weights. */
 Status train_options_inherit(TrainOptions *options, const char *directory);

@@ -115,6 +115,13 @@ run "a truncated checkpoint" 1 "$bin/astra-infer" selftest --checkpoint ready; e
 expect "predictions in its place" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready --overwrite -q; cmp -s ready/model.safetensors cut.safetensors || report "not the same checkpoint"
 expect "rotation" 0 init "${tiny[@]}" -g 4 -k 32 --rotation --out turned -q; jq -e '.astra.rotation and (.astra.prediction | not)' turned/config.json >/dev/null || report "no rotation"
 
+settings=".astra | [.class_token, .class_bias, .class_mean_power, .noise, .commitment_weight, .devices_min, .devices]"
+for kind in "--class-token single" "--class-token distributed --class-bias -0.5 --class-mean-power 0.25"; do
+  # shellcheck disable=SC2086
+  run "a model with $kind" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 $kind --noise 0.5 --commitment 0.125 --devices 2-3 --max-steps 1 --eval-samples 8 --out adapted --overwrite -q
+  expect "predictions of $kind" 0 init --model adapted --dataset "$data" -g 4 -k 32 --prediction --out readapted --overwrite -q
+  [ "$(jq -c "$settings" readapted/config.json)" = "$(jq -c "$settings" adapted/config.json)" ] || report "config.json says $(jq -c .astra readapted/config.json)"
+done
 expect "the classifier of other classes" 2 init --model ready --dataset synthetic:16x16:3:160 -g 4 -k 32 --prediction --out none
 err "ready has no classifier for the 3 classes of --dataset synthetic:16x16:3:160"; [ ! -e none ] || report "it left something"
 jq '.id2label[] |= "my " + .' ready/config.json >named.json; cp -r ready named; cp named.json named/config.json

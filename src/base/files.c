@@ -414,3 +414,23 @@ Status files_each(const char *path, FilesVisit *visit, void *context) {
   files_list_free(names, count);
   return status;
 }
+
+typedef struct Pruning {
+  const char *path, *original;
+  FilesChoice *which;
+} Pruning;
+
+static Status prune(void *context, const char *name) {
+  const Pruning *pruning = context;
+  char *source = pruning->original ? files_join(pruning->original, name) : NULL, *target = files_join(pruning->path, name);
+  Status status = target && (source || !pruning->original) ? STATUS_OK : status_no_memory(NULL, "a path");
+  const bool removes = status == STATUS_OK && (!pruning->which || pruning->which(name)) && !(source && files_exists(source));
+  if (removes && !files_is_dir(target) && remove(target) != 0) status = fail("remove", target, errno);
+  free(source);
+  free(target);
+  return status;
+}
+
+Status files_prune(const char *path, const char *original, FilesChoice *which) {
+  return files_each(path, prune, &(Pruning){path, original, which});
+}

@@ -77,4 +77,9 @@ void files_list_free(char **names, size_t count);
 typedef Status FilesVisit(void *context, const char *name);
 Status files_each(const char *path, FilesVisit *visit, void *context);
 
+/* Removes from a directory the files that `original`, another one, does not have; NULL: all files. Of these only those whose names `which`
+ * accepts; NULL: any. Directories within it stay. */
+typedef bool FilesChoice(const char *name);
+Status files_prune(const char *path, const char *original, FilesChoice *which);
+
 #endif

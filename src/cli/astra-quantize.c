@@ -9,7 +9,6 @@
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,19 +118,6 @@ static Status carry(void *context, const char *name) {
   return status;
 }
 
-/* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
-static Status drop_stale(void *context, const char *name) {
-  const Directories *directories = context;
-  if (!is_carried(name)) return STATUS_OK;
-  char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
-  Status status = source && target ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
-  if (status == STATUS_OK && !files_exists(source) && remove(target) != 0)
-    status = status_set(STATUS_IO, "%s, of the checkpoint before, cannot be removed: %s", target, strerror(errno));
-  free(source);
-  free(target);
-  return status;
-}
-
 /* ---- the work ---- */
 
 typedef struct Outcome {
@@ -150,7 +136,8 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   free(codebooks);
   Directories directories = {directory, q->out};
   if (status == STATUS_OK) status = files_each(directory, carry, &directories);
-  return status == STATUS_OK ? files_each(q->out, drop_stale, &directories) : status;
+  /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
+  return status == STATUS_OK ? files_prune(q->out, directory, is_carried) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 /* ---- The best evaluation ---- */
 
@@ -227,12 +228,18 @@ static Status copy_files(const char *out, const char *folder) {
   return status;
 }
 
-/* Copies the checkpoint that lies in OUT to OUT/best, with --lora its adapters too. */
+/* Copies the checkpoint that lies in OUT to OUT/best, with --lora its adapters too. What an earlier one has left there goes. */
 static Status keep_best(const Session *session) {
   const char *out = session->options.out;
   char *best = files_join(out, "best"), *adapter = files_join(out, "adapter"), *to = files_join(out, "best/adapter");
   Status status = best && adapter && to ? copy_files(out, best) : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK && session->options.lora_rank > 0) status = copy_files(adapter, to);
+  if (status == STATUS_OK) status = files_prune(best, out, NULL);
+  if (status == STATUS_OK && session->options.lora_rank > 0) {
+    status = copy_files(adapter, to);
+  } else if (status == STATUS_OK && files_is_dir(to)) {
+    status = files_prune(to, NULL, NULL);
+    rmdir(to);
+  }
   free(best);
   free(adapter);
   free(to);

@@ -278,6 +278,10 @@ expect "its last evaluation is made up for" 0 --resume stopped --max-steps 12; e
 expect "unless told" 0 --resume stopped --epochs 9 --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
 expect "something gets better" 0 "${best[@]}" -l 3e-3 --warmup 0 --keep-best --out better
 [ "$(sort -k2,2gr -k1,1g better/training/evaluations.txt | head -n 1 | cut -d" " -f1)" = "$(grep -o "that of step [0-9]*" err | grep -o "[0-9]*")" ] || report "another was the best"
+cp -r better rebest; mkdir rebest/best/adapter; touch rebest/best/frequencies.safetensors rebest/best/adapter/x rebest/best/gone.txt rebest/mine.txt
+expect "where another best lies" 0 "${best[@]}" --epochs 1 --overwrite --keep-best --out rebest -q
+[ ! -e rebest/best/frequencies.safetensors ] && [ ! -e rebest/best/adapter ] && [ ! -e rebest/best/gone.txt ] || report "files of the one before are left in best: $(ls rebest/best)"
+[ -e rebest/mine.txt ] || report "a file that is none of a checkpoint is gone"
 cp -r better unkept; rm -r unkept/best
 expect "the best is kept no longer" 0 --resume unkept --no-keep-best --epochs 10 -q
 expect "which is remembered" 0 --resume unkept --epochs 11; ! grep -q "the best accuracy" err && [ ! -e unkept/best ] || report "it is kept again"

@@ -242,6 +242,26 @@ static void each_name_is_visited_up_to_a_failure(void **state) {
   assert_int_equal(files_each(in("absent"), visit, &all), STATUS_NOT_FOUND);
 }
 
+static bool is_no_b(const char *name) { return name[0] != 'b'; }
+
+static void pruning_leaves_what_the_original_has(void **state) {
+  (void)state;
+  Visits rest = {.refused = ""}, none = {.refused = ""};
+  files_make_dirs(in("pruned/directory"));
+  files_make_dirs(in("original"));
+  files_write(in("pruned/a"), "", 0);
+  files_write(in("pruned/b"), "", 0);
+  files_write(in("pruned/c"), "", 0);
+  files_write(in("original/a"), "", 0);
+  assert_int_equal(files_prune(in("pruned"), in("original"), is_no_b), STATUS_OK);
+  assert_int_equal(files_each(in("pruned"), visit, &rest), STATUS_OK);
+  assert_string_equal(rest.seen, "abdirectory");
+  assert_int_equal(files_prune(in("pruned"), NULL, NULL), STATUS_OK);
+  assert_int_equal(files_each(in("pruned"), visit, &none), STATUS_OK);
+  assert_string_equal(none.seen, "directory");
+  assert_int_equal(files_prune(in("absent"), NULL, NULL), STATUS_NOT_FOUND);
+}
+
 static void one_place_may_have_two_names(void **state) {
   (void)state;
   files_make_dirs(in("place/inner"));
@@ -487,6 +507,7 @@ int main(void) {
       cmocka_unit_test(make_dirs_makes_the_whole_path),
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
+      cmocka_unit_test(pruning_leaves_what_the_original_has),
       cmocka_unit_test(one_place_may_have_two_names),
       cmocka_unit_test(a_pipe_is_not_replaced),
       cmocka_unit_test(a_named_link_stays_and_its_file_is_written),

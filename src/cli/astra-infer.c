@@ -477,26 +477,12 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   return STATUS_OK;
 }
 
-/* The order of the classes is the data set's: a model that was trained on another one would be evaluated by the wrong names. */
-static Status check_classes(const Job *job) {
-  const ModelConfig *config = job->run->weights.config;
-  char *const *names = text_labels_names(job->set);
-  if (text_labels_classes(job->set) != config->classes)
-    return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)", (long long)config->classes,
-                      (long long)text_labels_classes(job->set), text_labels_describe(job->set));
-  for (int64_t i = 0; i < config->classes; i++) {
-    if (strcmp(names[i], config->labels[i]) == 0) continue;
-    log_warning("class %lld is called \"%s\" in the data set, and \"%s\" in the checkpoint", (long long)i, names[i], config->labels[i]);
-    break;
-  }
-  return STATUS_OK;
-}
-
 static Status open_set(Job *job) {
   const InferSettings *s = job->settings;
   TRY(s->validation_part > 0 ? text_labels_open_share(&job->set, s->dataset, s->data_dir, (TrainShare){.of = s->validation_part})
                              : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
-  TRY(check_classes(job));
+  TRY(evaluate_check_classes(job->run->weights.config, text_labels_names(job->set), text_labels_classes(job->set),
+                             text_labels_describe(job->set)));
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
   if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return status_no_memory(NULL, "texts to classify");
   for (int64_t i = 0; i < count; i++) {

@@ -2,12 +2,25 @@
  * and windows of a text. */
 #include "infer/evaluate.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "data/text/text_labels.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+Status evaluate_check_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about) {
+  if (classes != config->classes)
+    return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)", (long long)config->classes,
+                      (long long)classes, about);
+  for (int64_t i = 0; i < classes; i++) {
+    if (strcmp(names[i], config->labels[i]) == 0) continue;
+    log_warning("class %lld is called \"%s\" in the data set, and \"%s\" in the checkpoint", (long long)i, names[i], config->labels[i]);
+    break;
+  }
+  return STATUS_OK;
+}
 
 /* ---- images: labels of requests in flight are kept in a ring as deep as the leader's ---- */
 
@@ -61,9 +74,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   int64_t count = dataset_count(set);
   ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
   *evaluation = (Evaluation){0};
-  if (dataset_classes(set) != weights->config->classes)
-    return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)",
-                      (long long)weights->config->classes, (long long)dataset_classes(set), dataset_describe(set));
+  TRY(evaluate_check_classes(weights->config, dataset_labels(set), dataset_classes(set), dataset_describe(set)));
   weights_loader_options(weights, &options);
   options.batch = (int)batch;
   class_scores_init(&sheet.scores, weights->config->classes, rows);

@@ -14,6 +14,10 @@
  * texts or predicted tokens), correct (of these), loss (their sum in nats); of classes also what class_scores_write adds, and all rows at
  * the end. */
 
+/* A data set's classes are known by their order: BAD_VALUE where they are not as many as the model's; warns where one has another name.
+ * names [classes] and `about`, a line for people, are the data set's. */
+Status evaluate_check_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about);
+
 /* ---- images ---- */
 
 typedef struct Evaluation {
@@ -23,7 +27,7 @@ typedef struct Evaluation {
 } Evaluation;
 
 /* The first `samples` (0: all) images of the set in batches; the next batch is decoded and sent while the last one is computed.
- * A data set whose classes are not as many as the model's is BAD_VALUE. */
+ * Makes the check above. */
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation);
 
 /* ---- texts with classes ---- */

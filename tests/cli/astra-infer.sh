@@ -157,6 +157,12 @@ expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout ran
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"
+cp -r "$work/model" "$work/named"
+names() { jq ".id2label = ($1 | with_entries(.key |= tostring))" "$work/model/config.json" >"$work/named/config.json"; }
+names '["c0", "c1", "c2", "c3", "c4", "c5", "c6"]'
+expect "eval of classes of the same names" 0 eval -c named -n 2 -d folder:pictures -q; silent err
+names '["c0", "c2", "c1", "c3", "c4", "c5", "c6"]'
+expect "eval of classes in another order" 0 eval -c named -n 2 -d folder:pictures -q; err 'class 1 is called "c1" in the data set, and "c2" in the checkpoint'
 rm -r "$work/pictures"/t*/c6
 expect "eval of other classes" 1 eval -c model -n 4 -d folder:pictures; err "7 classes"; err "has 6"
 exit $failed

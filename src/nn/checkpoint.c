@@ -476,10 +476,11 @@ static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, Che
   TRY(check_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
     Param *param = &set->list[i];
+    const SafeTensor *tensor = checkpoint_files_find(files, param->name);
     if (model_is_adapter(model, i)) continue;
     if (param->frozen && !set->frozen_values)
       used++; /* mapped, or to be */
-    else if (param->fitted && checkpoint_files_find(files, param->name) == NULL)
+    else if (param->fitted && !(tensor && fits(param, tensor)))
       report->unfitted++;
     else if (param->optional && report->new_head)
       param_initialise_one(param, rng);

@@ -23,7 +23,8 @@ Status checkpoint_digest(const char *path, char digest[SAFE_DIGEST_TEXT]);
 typedef struct CheckpointReport {
   bool new_head;          /* the head was absent or had another number of classes and was initialised */
   bool resized_positions; /* position embeddings were interpolated (bicubic) to another image size */
-  int unfitted;           /* parameters of rotations that are absent, as in a plain model's file: they come with the codebooks */
+  int unfitted;           /* parameters of rotations that are absent, as in a plain model's file, or of another shape, as for other image
+                           * sizes: they come with the codebooks */
   int missing, unused;    /* optional tensors that are absent; tensors of the file that no parameter uses */
 } CheckpointReport;
 

@@ -577,8 +577,9 @@ static Status check_basis(const Session *session, const char *path) {
 Status codebooks_read(Session *session, const char *path) {
   if (session->report.unfitted > 0)
     return status_set(STATUS_BAD_USAGE,
-                      "--codebooks %s: --rotation is fitted together with codebooks, and the initial weights have none; "
-                      "leave --codebooks out, or start from a checkpoint with a rotation",
+                      "the codebooks of %s cannot be used: rotations and predictions are fitted together with codebooks, and the initial "
+                      "weights have none that fit this model; give --groups without --codebooks to make new ones, or start from a "
+                      "checkpoint that has them for the same image size and site",
                       path);
   TRY(check_basis(session, path));
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));

@@ -187,6 +187,13 @@ remembers() { [ "$(grep -A 1 -x -e --distill-hidden tuned/training/options.txt |
 expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned -q; remembers 1
 sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
 expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
+expect "for other images, with new codebooks" 0 --model tuned "${data[@]}" --groups 4 --image-size 48 --max-steps 1 --out tuned48 -q
+[ "$(jq -c '[.image_size, .astra.prediction]' tuned48/config.json)" = "[48,true]" ] || report "config.json says $(jq -c .astra tuned48/config.json)"
+for use in "--max-steps 1" --eval-only; do
+  # shellcheck disable=SC2086
+  expect "for other images, with the old ones, $use" 2 --model tuned "${data[@]}" --image-size 48 $use --out nowhere
+  err "the codebooks of tuned cannot be used"; err "give --groups without --codebooks to make new ones"; [ ! -e nowhere ] || report "it left something"
+done
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
 expect "class tokens with a bias" 0 "${tiny[@]}" --groups 4 --class-bias -0.5 --devices 3 --max-steps 2 --out biased -q

@@ -695,6 +695,10 @@ static Status loop(Run *run) {
     if (evaluated) TRY(evaluate(run));
   }
   const char *measure = session->task->report->measures[0];
+  if (run->batches > 0) { /* of a run that is over early: the steps since its last line */
+    TRY(report_interval(run));
+    TRY(draw_curves(run));
+  }
   if (is_over(&run->best, session) && session->step < session->total_steps)
     log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
              (long long)session->total_steps, (long long)run->best.since, measure);

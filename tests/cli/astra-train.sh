@@ -276,6 +276,7 @@ expect "nothing gets better" 0 "${best[@]}" --early-stopping 2 --keep-best --out
 err "stopped early at step 12 of 36: 2 evaluations in a row without a better accuracy"
 err "the best accuracy, 0.[0-9]*, was that of step 4: its checkpoint is in stopped/best"
 [ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
+grep -q "^12,[^,]*,[0-9]" stopped/metrics.csv || report "metrics.csv has no losses up to step 12: $(cat stopped/metrics.csv)"
 same stopped/model.safetensors stopped/best/model.safetensors; there stopped/best/config.json; [ ! -e stopped/best/curves.png ] || report "pictures were kept"
 expect "and is over" 0 --resume stopped; err "the run was stopped early at step 12 of 36: --early-stopping 0 would go on"
 sed -i '$d' stopped/training/evaluations.txt # as if the last evaluation had been interrupted

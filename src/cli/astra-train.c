@@ -122,8 +122,8 @@ static Status add_convention(const Session *session, const Validation *best, con
 /* One line. `checkpoint`: what was evaluated or written. */
 static Status evaluation_report_json(const Session *session, const TrainResult *result, const char *checkpoint) {
   const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
-  json_t *object =
-      json_pack("{s:o, s:I, s:f}", "checkpoint", json_build_string(checkpoint), "steps", (json_int_t)result->steps, "loss", result->loss);
+  json_t *object = json_pack("{s:o, s:I, s:o}", "checkpoint", json_build_string(checkpoint), "steps", (json_int_t)result->steps, "loss",
+                             json_build_number(result->loss));
   add_measures(session, best, &result->plain, object);
   Status status = by_convention(session) ? add_convention(session, best, &result->plain, object) : STATUS_OK;
   if (session_astra(session) && config_rates(session->config) > 1) {
@@ -197,7 +197,7 @@ static Status start_codebooks(Session *session) {
 
 static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
-  *result = (TrainResult){0};
+  *result = (TrainResult){.loss = NAN, .accuracy = NAN};
   TRY(session_check_classes(session));
   if (session_astra(session)) { /* nothing is clustered for a mere look: the codebooks come with the weights, or are named */
     if (!files_exists(path))
@@ -230,13 +230,14 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
   if (session->classes < 2 || best->samples == 0 || session->options.quiet) return;
   session->task->report->measure(&best->score, values);
   if (values[0] > 1.5 * chance) return;
-  bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
-  log_warning("accuracy on the %lld held-out %s is no better than guessing (%.1f%%, %lld classes), on those of the training %.1f%%: %s",
-              (long long)best->samples, session->task->source->name.samples, 100 * values[0], (long long)session->classes,
-              100 * result->accuracy,
-              by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, "
-                         "--crop-min) may"
-                       : "more steps (--epochs) or another --learning-rate may help");
+  const bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
+  char why[256] = ""; /* not known where no step was taken */
+  if (isfinite(result->accuracy))
+    snprintf(why, sizeof why, ", on those of the training %.1f%%: %s", 100 * result->accuracy,
+             by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, --crop-min) may"
+                      : "more steps (--epochs) or another --learning-rate may help");
+  log_warning("accuracy on the %lld held-out %s is no better than guessing (%.1f%%, %lld classes)%s", (long long)best->samples,
+              session->task->source->name.samples, 100 * values[0], (long long)session->classes, why);
 }
 
 /* In OUT, for --resume: its command line, and no state of another run before it. */

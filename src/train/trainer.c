@@ -725,7 +725,7 @@ static Status run_all(Run *run) {
 
 Status trainer_run(Session *session, TrainResult *result) {
   Run run = {.session = session, .result = result, .first_step = session->step};
-  *result = (TrainResult){0};
+  *result = (TrainResult){.loss = NAN, .accuracy = NAN};
   param_refresh_shadows(model_params(session->model), false); /* of a run that is resumed */
   Status status = run_all(&run);
   if (session->task->source->finish != NULL) session->task->source->finish(session);

@@ -6,7 +6,7 @@
 
 typedef struct TrainResult {
   int64_t steps;
-  double loss, accuracy;      /* of the last interval's training samples */
+  double loss, accuracy;      /* of the last interval's training samples; NAN: no step was taken */
   Validation emulated, plain; /* of the last evaluation; emulated.samples 0 for a plain model; of several bit rates that with most groups */
   Validation rates[CONFIG_RATES]; /* likewise, emulated, of each; samples 0: not evaluated */
   double seconds;

@@ -148,7 +148,7 @@ expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups
 out "^accuracy .*% on 4 emulated devices, .*% plain (20 images)$"
 [ ! -e nowhere ] || report "evaluation made a checkpoint"
 expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
-last '"checkpoint":"run"'
+last '"checkpoint":"run","steps":0,"loss":null,'
 expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 images)$"
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
@@ -175,7 +175,9 @@ expect "the teacher stays as it is" 2 --model empty "${data[@]}" --groups 8 --co
 parts=$(printf 'part-%03d.txt,' {1..60})
 expect "a long name" 1 --model gpt2-mini --init random --dataset "text:${parts%,}"
 
-expect "no better than by guessing" 0 --model tiny --init random --dataset synthetic:32x32:2:64 --batch 8 --threads 1 --groups 0 --max-steps 1 -l 1e-9 --out guesses; err "is no better than guessing"
+expect "no better than by guessing" 0 --model tiny --init random --dataset synthetic:32x32:2:64 --batch 8 --threads 1 --groups 0 --max-steps 1 -l 1e-9 --out guesses; err "is no better than guessing (.*), on those of the training [0-9.]*%: "
+expect "a finished run" 0 --resume guesses --json; last '"steps":1,"loss":null,'
+err "is no better than guessing ([0-9.]*%, 2 classes)$"
 expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
 same run/model.safetensors again/model.safetensors; same run/selftest.safetensors again/selftest.safetensors
 expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7

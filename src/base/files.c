@@ -1,4 +1,4 @@
-/* Files. Leaves out: formats, directories' removal.
+/* Files. Leaves out: formats, removal of trees.
  * Invariant: PATH is either the old file or the complete new one; a temporary never outlives its commit or abort, but for a process that is
  * killed. Who writes a temporary holds a lock on it (flock), which goes with the process, however that ends: what is not locked, nobody
  * writes. Numbers of processes say nothing of that, which are given out again and mean another process on another host. */
@@ -433,4 +433,11 @@ static Status prune(void *context, const char *name) {
 
 Status files_prune(const char *path, const char *original, FilesChoice *which) {
   return files_each(path, prune, &(Pruning){path, original, which});
+}
+
+Status files_remove_dir(const char *path) {
+  if (!files_is_dir(path)) return STATUS_OK;
+  TRY(files_prune(path, NULL, NULL));
+  if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return fail("remove", path, errno); /* a link stays */
+  return STATUS_OK;
 }

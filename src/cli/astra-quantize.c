@@ -81,33 +81,13 @@ static SafeDtype rest_dtype(const Weights *weights, const real *codebooks, int64
 
 /* ---- the other files of a checkpoint ---- */
 
-static bool is_carried(const char *name) {
-  static const char *const names[] = {"vocab.json",
-                                      "merges.txt",
-                                      "encoder.json",
-                                      "vocab.bpe",
-                                      "tokenizer.json",
-                                      "tokenizer.model",
-                                      "tokenizer_config.json",
-                                      "chat_template.jinja",
-                                      "special_tokens_map.json",
-                                      "added_tokens.json",
-                                      "generation_config.json",
-                                      CHECKPOINT_FREQUENCIES,
-                                      SELFTEST_FILE};
-  const size_t length = strlen(name);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(name, names[i]) == 0) return true;
-  return strncmp(name, "tok", 3) == 0 && length > 4 && strcmp(name + length - 4, ".bin") == 0;
-}
-
 typedef struct Directories {
   const char *from, *to;
 } Directories;
 
 static Status carry(void *context, const char *name) {
   const Directories *directories = context;
-  if (!is_carried(name)) return STATUS_OK;
+  if (!out_directory_companion(name)) return STATUS_OK;
   char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
   FileMap map = {0};
   Status status = source && target ? files_map(&map, source) : status_set(STATUS_NO_MEMORY, "no memory for a path");
@@ -137,7 +117,7 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   Directories directories = {directory, q->out};
   if (status == STATUS_OK) status = files_each(directory, carry, &directories);
   /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
-  return status == STATUS_OK ? files_prune(q->out, directory, is_carried) : status;
+  return status == STATUS_OK ? files_prune(q->out, directory, out_directory_companion) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

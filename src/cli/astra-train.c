@@ -240,10 +240,43 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
               session->task->source->name.samples, 100 * values[0], (long long)session->classes, why);
 }
 
-/* In OUT, for --resume: its command line, and no state of another run before it. */
+/* Whether a directory holds what the run starts or learns from, and reads again: for its exports, and when it is resumed. */
+static bool is_source(const Session *session, const char *directory) {
+  const TrainOptions *options = &session->options;
+  const char *const from[] = {options->model, session->origin, options->teacher, session->tokenizer_place};
+  bool found = false;
+  for (size_t i = 0; i < sizeof from / sizeof *from && !found; i++) {
+    char *folder = from[i] != NULL && files_exists(from[i]) ? files_folder(from[i]) : NULL;
+    found = folder != NULL && files_same(folder, directory);
+    free(folder);
+  }
+  return found;
+}
+
+static Status forget_folder(const Session *session, const char *name) {
+  char *folder = files_join(session->options.out, name);
+  const Status status = folder == NULL               ? status_no_memory(NULL, "a path")
+                        : is_source(session, folder) ? STATUS_OK
+                                                     : files_remove_dir(folder);
+  free(folder);
+  return status;
+}
+
+/* --overwrite: what belongs to the checkpoint before and would be taken for the new one's. */
+static Status forget_checkpoint(const Session *session) {
+  const char *out = session->options.out;
+  if (is_source(session, out)) return STATUS_OK;
+  TRY(files_prune(out, NULL, out_directory_companion));
+  TRY(forget_folder(session, "adapter"));
+  TRY(forget_folder(session, "best/adapter"));
+  return forget_folder(session, "best");
+}
+
+/* In OUT, for --resume: its command line, and nothing of another run before it. */
 static Status note_run(const Session *session, TrainCommand *command, int argc, char **argv) {
   if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
   if (command->resume == NULL) TRY(state_forget(session->options.out));
+  if (command->resume == NULL && command->overwrite) TRY(forget_checkpoint(session));
   return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
 }
 

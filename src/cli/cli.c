@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "data/data_paths.h"
+#include "infer/selftest.h"
+#include "nn/checkpoint.h"
 #include "nn/config.h"
 #include <errno.h>
 #include <signal.h>
@@ -208,6 +210,24 @@ Status out_directory_apart(const char *out, const char *base, const char *why) {
   free(linked);
   if (!same) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that %s; give another directory", out, why);
+}
+
+bool out_directory_companion(const char *name) {
+  static const char *const names[] = {"vocab.json",
+                                      "merges.txt",
+                                      "encoder.json",
+                                      "vocab.bpe",
+                                      "tokenizer.json",
+                                      "tokenizer.model",
+                                      "tokenizer_config.json",
+                                      "chat_template.jinja",
+                                      "special_tokens_map.json",
+                                      "added_tokens.json",
+                                      "generation_config.json",
+                                      CHECKPOINT_FREQUENCIES,
+                                      SELFTEST_FILE,
+                                      NULL};
+  return is_one_of(name, names) || (strncmp(name, "tok", 3) == 0 && strlen(name) > 4 && ends_with(name, ".bin"));
 }
 
 void out_directory_leave(const char *out, const char *folder) {

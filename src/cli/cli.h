@@ -77,6 +77,10 @@ Status out_directory_try(const char *out, const char *folder, const char *name);
  * the file `base` lies in, by whatever name. What is no path ("random") is apart from everything. why: "--lora keeps as they are". */
 Status out_directory_apart(const char *out, const char *base, const char *why);
 
+/* Whether files of this name lie beside weights and belong to them: tokenizer, chat template, frequencies of codes, self-test. What an
+ * earlier checkpoint has left of them would be taken for the next one's. */
+bool out_directory_companion(const char *name);
+
 /* Takes back what out_directory_try made, where nothing came into it. */
 void out_directory_leave(const char *out, const char *folder);
 

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 /* ---- The best evaluation ---- */
 
@@ -234,12 +233,7 @@ static Status keep_best(const Session *session) {
   char *best = files_join(out, "best"), *adapter = files_join(out, "adapter"), *to = files_join(out, "best/adapter");
   Status status = best && adapter && to ? copy_files(out, best) : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK) status = files_prune(best, out, NULL);
-  if (status == STATUS_OK && session->options.lora_rank > 0) {
-    status = copy_files(adapter, to);
-  } else if (status == STATUS_OK && files_is_dir(to)) {
-    status = files_prune(to, NULL, NULL);
-    rmdir(to);
-  }
+  if (status == STATUS_OK) status = session->options.lora_rank > 0 ? copy_files(adapter, to) : files_remove_dir(to);
   free(best);
   free(adapter);
   free(to);

@@ -288,10 +288,17 @@ expect "its last evaluation is made up for" 0 --resume stopped --max-steps 12; e
 expect "unless told" 0 --resume stopped --epochs 9 --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
 expect "something gets better" 0 "${best[@]}" -l 3e-3 --warmup 0 --keep-best --out better
 [ "$(sort -k2,2gr -k1,1g better/training/evaluations.txt | head -n 1 | cut -d" " -f1)" = "$(grep -o "that of step [0-9]*" err | grep -o "[0-9]*")" ] || report "another was the best"
-cp -r better rebest; mkdir rebest/best/adapter; touch rebest/best/frequencies.safetensors rebest/best/adapter/x rebest/best/gone.txt rebest/mine.txt
-expect "where another best lies" 0 "${best[@]}" --epochs 1 --overwrite --keep-best --out rebest -q
-[ ! -e rebest/best/frequencies.safetensors ] && [ ! -e rebest/best/adapter ] && [ ! -e rebest/best/gone.txt ] || report "files of the one before are left in best: $(ls rebest/best)"
-[ -e rebest/mine.txt ] || report "a file that is none of a checkpoint is gone"
+cp -r better rebest; mkdir rebest/adapter rebest/best/adapter
+of_another="frequencies.safetensors chat_template.jinja tokenizer_config.json generation_config.json adapter/x"
+for file in $of_another; do touch "rebest/$file" "rebest/best/$file"; done; touch rebest/mine.txt rebest/best/mine.txt
+expect "from the best of the run before, in its place" 0 "${best[@]}" --init rebest/best --epochs 1 --overwrite --keep-best --out rebest -q
+for file in $of_another; do [ ! -e "rebest/$file" ] && [ ! -e "rebest/best/$file" ] || report "$file of the run before is left"; done
+[ -e rebest/mine.txt ] && [ ! -e rebest/adapter ] && [ ! -e rebest/best/adapter ] && there rebest/best/config.json || report "it left $(ls rebest rebest/best)"
+touch rebest/generation_config.json
+expect "from itself, in its place" 0 --model rebest --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --max-steps 1 --overwrite --out rebest -q
+[ -e rebest/generation_config.json ] && [ -e rebest/best ] || report "what it starts from is gone: $(ls rebest)"
+expect "another one, in its place" 0 "${best[@]}" --epochs 1 --overwrite --out rebest -q
+[ ! -e rebest/generation_config.json ] && [ ! -e rebest/best ] || report "files of the run before are left: $(ls rebest)"
 cp -r better unkept; rm -r unkept/best
 expect "the best is kept no longer" 0 --resume unkept --no-keep-best --epochs 10 -q
 expect "which is remembered" 0 --resume unkept --epochs 11; ! grep -q "the best accuracy" err && [ ! -e unkept/best ] || report "it is kept again"

@@ -260,6 +260,11 @@ static void pruning_leaves_what_the_original_has(void **state) {
   assert_int_equal(files_each(in("pruned"), visit, &none), STATUS_OK);
   assert_string_equal(none.seen, "directory");
   assert_int_equal(files_prune(in("absent"), NULL, NULL), STATUS_NOT_FOUND);
+  assert_int_equal(files_remove_dir(in("pruned")), STATUS_OK);
+  assert_true(files_is_dir(in("pruned/directory")));
+  assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
+  assert_false(files_exists(in("original")));
+  assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
 }
 
 static void one_place_may_have_two_names(void **state) {

@@ -13,19 +13,23 @@ build=$(cd "$(dirname "$0")/.." && realpath "${BUILD:-build}")
 bin=$build/bin
 steps=${STEPS:-1000}
 
+last_step() { tail -n 1 "$1/metrics.csv" | cut -d, -f1; }
+
 train() { # TASK SEED PRECISION
   local run=$out/$1-$3-s$2 what
   case $1 in
     cifar100) what=(--model vit-cifar --init mimetic --dataset cifar100 --data-dir "$data" --batch 32) ;;
     enwiki) what=(--model gpt2-mini --init random --tokenizer checkpoints/gpt2-mini --dataset "text:$data/enwiki" --context 128 --batch 8) ;;
   esac
-  [ ! -f "$run/config.json" ] || [ "$(tail -n 1 "$run/metrics.csv" | cut -d, -f1)" -lt "$steps" ] || return 0
+  [ ! -f "$run/config.json" ] || [ "$(last_step "$run")" -lt "$steps" ] || return 0
   if [ -f "$run/training/state.safetensors" ]; then
     "$bin/astra-train" --resume "$run" --quiet
   else
     "$bin/astra-train" "${what[@]}" --groups 8 --devices 4 --kmeans-samples 8192 --max-steps "$steps" --learning-rate 1e-3 --warmup 100 \
       --log-every 10 --checkpoint-every 250 --eval-samples 500 --precision "$3" --seed "$2" --threads "${THREADS:-0}" --quiet --overwrite --out "$run"
   fi
+  # A run goes on to the steps that it was begun with, which its learning rates follow from.
+  [ "$(last_step "$run")" -ge "$steps" ] || { echo "$0: $run ends at step $(last_step "$run"), not $steps; remove it, or choose its STEPS" >&2; exit 1; }
 }
 
 cd "$(dirname "$0")/.."

@@ -28,6 +28,12 @@ grep -q "^| enwiki | 101-200 | 1 | 5.0000 " losses.md || report "the page lacks 
 [ "$(grep -c "old table\|its end\|begin\|end: " losses.md)" = 3 ] || report "the page is $(cat losses.md)"
 [ "$(head -c 4 losses.png | tail -c 3)" = PNG ] || report "no chart"
 [ "$(ls losses.* | tr "\n" " ")" = "losses.csv losses.md losses.png " ] || report "files are left behind: $(ls)"
+# A stub in place of the training: a run that was begun with fewer steps is resumed, and stays as it is.
+mkdir -p stub/bin runs/cifar100-fp32-s1/training; touch runs/cifar100-fp32-s1/training/state.safetensors
+printf '#!/bin/sh\necho "$@" >>"%s/called"\n' "$work" >stub/bin/astra-train; chmod +x stub/bin/astra-train
+run "more steps than a run has" 1 env BUILD="$work/stub" STEPS=400 SEEDS=1 TASKS=cifar100 bash "$root/tools/results-precision.sh" data runs more.csv
+err "runs/cifar100-fp32-s1 ends at step 200, not 400"; [ ! -e more.csv ] || report "it wrote results"
+[ "$(cat called)" = "--resume $work/runs/cifar100-fp32-s1 --quiet" ] || report "it called astra-train $(cat called)"
 run "arguments" 2 bash "$root/tools/results-precision.sh" data; err "^usage:"
 [ $failed = 0 ] && echo "results-precision: means, table, page and chart"
 exit $failed

@@ -441,3 +441,30 @@ Status files_remove_dir(const char *path) {
   if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return fail("remove", path, errno); /* a link stays */
   return STATUS_OK;
 }
+
+typedef struct Walk {
+  const char *folder;
+  int depth;
+  FilesVisit *visit;
+  void *context;
+} Walk;
+
+static Status walk_name(void *context, const char *name) {
+  const Walk *walk = context;
+  if (name[0] == '.') return STATUS_OK;
+  char *path = files_join(walk->folder, name);
+  if (!path) return status_no_memory(walk->folder, "listing it");
+  Status status = STATUS_OK;
+  if (!files_is_dir(path))
+    status = walk->visit(walk->context, path);
+  else if (walk->depth < FILES_MAX_DEPTH)
+    status = files_each(path, walk_name, &(Walk){path, walk->depth + 1, walk->visit, walk->context});
+  else
+    status = status_set(STATUS_BAD_FILE, "%s: folders in folders, more than %d deep; a link in a circle?", path, FILES_MAX_DEPTH);
+  free(path);
+  return status;
+}
+
+Status files_walk(const char *path, FilesVisit *visit, void *context) {
+  return files_each(path, walk_name, &(Walk){path, 0, visit, context});
+}

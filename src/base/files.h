@@ -85,4 +85,10 @@ Status files_prune(const char *path, const char *original, FilesChoice *which);
 /* Removes all files of a directory and, where no others are in it, the directory itself. OK where there is none. */
 Status files_remove_dir(const char *path);
 
+/* Calls `visit` with the path of each file in a directory and in those inside it, in bytewise order, up to the first that fails. Links are
+ * followed; names that begin with a dot are skipped. BAD_FILE: directories more than FILES_MAX_DEPTH deep in `path`, as where a link leads
+ * back to one that it lies in. */
+enum { FILES_MAX_DEPTH = 16 };
+Status files_walk(const char *path, FilesVisit *visit, void *context);
+
 #endif

@@ -88,39 +88,20 @@ static Status attach_files(Dataset *set, ImageList *list) {
 
 /* ---- Folders ---- */
 
-enum { DEEPEST = 6 }; /* folders inside a class; also ends a walk through links that lead in circles */
-
 static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
   char name[512];
   snprintf(name, sizeof name, "folder:%s", directory);
   return dataset_hint(name, NULL, hint);
 }
 
-static Status walk(ImageList *list, const char *directory, int32_t label, int depth);
+typedef struct ClassImages {
+  ImageList *list;
+  int32_t label;
+} ClassImages;
 
-static Status walk_entry(ImageList *list, const char *directory, const char *name, int32_t label, int depth) {
-  if (name[0] == '.') return STATUS_OK;
-  char *path = files_join(directory, name);
-  if (!path) return status_no_memory(directory, "listing it");
-  if (files_is_dir(path)) {
-    Status status = depth < DEEPEST ? walk(list, path, label, depth + 1) : STATUS_OK;
-    free(path);
-    return status;
-  }
-  if (image_has_extension(name)) return add_file(list, path, label);
-  free(path);
-  return STATUS_OK;
-}
-
-/* Appends all images of a class. */
-static Status walk(ImageList *list, const char *directory, int32_t label, int depth) {
-  char **names;
-  size_t count;
-  TRY(files_list(directory, &names, &count));
-  Status status = STATUS_OK;
-  for (size_t i = 0; status == STATUS_OK && i < count; i++) status = walk_entry(list, directory, names[i], label, depth);
-  files_list_free(names, count);
-  return status;
+static Status visit(void *context, const char *path) {
+  const ClassImages *images = context;
+  return image_has_extension(path) ? add_file(images->list, strdup(path), images->label) : STATUS_OK;
 }
 
 /* The sorted class folders of `directory` become the set's labels. */
@@ -157,7 +138,7 @@ static Status read_class(ImageList *list, const char *directory, const char *lab
   if (!path) return status_no_memory(directory, "listing it");
   int64_t first = list->count;
   bool optional = split && part == DATASET_TEST;
-  Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
+  Status status = optional && !files_is_dir(path) ? STATUS_OK : files_walk(path, visit, &(ClassImages){list, index});
   if (status == STATUS_OK && list->count == first && !optional) {
     status = status_set(STATUS_BAD_FILE, "%s: a class without images (%s); add some or remove it", path, image_extensions());
   }

@@ -242,7 +242,7 @@ typedef struct TextFiles {
   bool divided; /* a 5% rule was applied */
 } TextFiles;
 
-enum { MAX_DEPTH = 16, MAX_FILES = 1 << 20, HELD_OUT_PART = 20, BLOCK = 1 << 16 }; /* a twentieth: 5% */
+enum { MAX_FILES = 1 << 20, HELD_OUT_PART = 20, BLOCK = 1 << 16 }; /* a twentieth: 5% */
 
 /* In the order in which they are looked for. */
 static const char *const part_names[][8] = {
@@ -280,32 +280,8 @@ static bool ends_with(const char *name, const char *end) {
   return length > tail && strcmp(name + length - tail, end) == 0;
 }
 
-static Status walk(TextFiles *list, const char *folder, int depth);
-
-static Status visit(TextFiles *list, const char *folder, const char *name, int depth) {
-  if (name[0] == '.') return STATUS_OK;
-  char *path = files_join(folder, name);
-  if (!path) return status_no_memory(NULL, "a list of text files");
-  if (files_is_dir(path)) {
-    Status status = walk(list, path, depth + 1);
-    free(path);
-    return status;
-  }
-  if (ends_with(name, ".txt") || ends_with(name, ".txt.gz")) return append(list, path);
-  free(path);
-  return STATUS_OK;
-}
-
-static Status walk(TextFiles *list, const char *folder, int depth) {
-  if (depth > MAX_DEPTH)
-    return status_set(STATUS_BAD_FILE, "%s: folders in folders, more than %d deep; a link in a circle?", folder, MAX_DEPTH);
-  char **names;
-  size_t count;
-  TRY(files_list(folder, &names, &count));
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK; i++) status = visit(list, folder, names[i], depth);
-  files_list_free(names, count);
-  return status;
+static Status visit(void *list, const char *path) {
+  return ends_with(path, ".txt") || ends_with(path, ".txt.gz") ? append(list, strdup(path)) : STATUS_OK;
 }
 
 /* Where a path leads: itself, or a data set of that name. */
@@ -429,7 +405,7 @@ static Status add_folder(TextFiles *list, const char *folder, TextPart part) {
   for (int i = 0; i < 3 && status == STATUS_OK; i++) status = named_file(folder, (TextPart)i, &named[i]);
   if (status == STATUS_OK && !named[TEXT_TRAIN] && !named[TEXT_VALID]) { /* all the texts that it holds */
     int first = list->count;
-    status = walk(list, folder, 0);
+    status = files_walk(folder, visit, list);
     if (status == STATUS_OK && list->count == first)
       status = status_set(STATUS_NOT_FOUND, "%s: no *.txt and no *.txt.gz in this folder", folder);
     if (status == STATUS_OK && part != TEXT_WHOLE) status = divide(list, first, folder, part);

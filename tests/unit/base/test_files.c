@@ -229,6 +229,8 @@ static Status visit(void *context, const char *name) {
   return strcmp(name, visits->refused) == 0 ? STATUS_BAD_VALUE : STATUS_OK;
 }
 
+static Status visit_file(void *context, const char *path) { return visit(context, strrchr(path, '/') + 1); }
+
 static void each_name_is_visited_up_to_a_failure(void **state) {
   (void)state;
   files_make_dirs(in("few/b"));
@@ -265,6 +267,29 @@ static void pruning_leaves_what_the_original_has(void **state) {
   assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
   assert_false(files_exists(in("original")));
   assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
+}
+
+static void a_walk_visits_files_in_folders_and_ends_in_circles(void **state) {
+  (void)state;
+  char deepest[128];
+  files_make_dirs(in("tree/b/deeper"));
+  files_make_dirs(in("tree/.hidden"));
+  files_write(in("tree/c"), "", 0);
+  files_write(in("tree/b/deeper/a"), "", 0);
+  files_write(in("tree/.hidden/d"), "", 0);
+  Visits all = {.refused = ""};
+  assert_int_equal(files_walk(in("tree"), visit_file, &all), STATUS_OK);
+  assert_string_equal(all.seen, "ac");
+  Visits some = {.refused = "a"};
+  assert_int_equal(files_walk(in("tree"), visit_file, &some), STATUS_BAD_VALUE);
+  assert_string_equal(some.seen, "a");
+  size_t used = (size_t)snprintf(deepest, sizeof deepest, "chain");
+  for (int i = 0; i < FILES_MAX_DEPTH; i++) used += (size_t)snprintf(deepest + used, sizeof deepest - used, "/d");
+  files_make_dirs(in(deepest));
+  assert_int_equal(files_walk(in("chain"), visit_file, &all), STATUS_OK);
+  assert_int_equal(symlink(".", in("tree/b/loop")), 0);
+  assert_int_equal(files_walk(in("tree"), visit_file, &(Visits){.refused = ""}), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "a link in a circle?"));
 }
 
 static void one_place_may_have_two_names(void **state) {
@@ -513,6 +538,7 @@ int main(void) {
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
       cmocka_unit_test(pruning_leaves_what_the_original_has),
+      cmocka_unit_test(a_walk_visits_files_in_folders_and_ends_in_circles),
       cmocka_unit_test(one_place_may_have_two_names),
       cmocka_unit_test(a_pipe_is_not_replaced),
       cmocka_unit_test(a_named_link_stays_and_its_file_is_written),

@@ -101,6 +101,16 @@ static void test_refused(void **state) {
   assert_null(set);
 }
 
+/* A link in a class to the class itself would bring each image into it many times, copies of one into both parts. */
+static void test_circle(void **state) {
+  (void)state;
+  Dataset *set;
+  make_eleven("k/one");
+  assert_int_equal(symlink(".", testing_path("k/one/loop")), 0);
+  assert_fails(open_folder(&set, "k", DATASET_TRAIN), STATUS_BAD_FILE, "a link in a circle?");
+  assert_fails(open_folder(&set, "k", DATASET_TEST), STATUS_BAD_FILE, "a link in a circle?");
+}
+
 static void test_broken_image(void **state) {
   (void)state;
   testing_write("b/x/broken.jpg", "\xff\xd8\xff\xe0", 4);
@@ -138,8 +148,8 @@ static void test_real_photographs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_split),        cmocka_unit_test(test_every_fifth),      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_broken_image), cmocka_unit_test(test_real_photographs),
+      cmocka_unit_test(test_split),  cmocka_unit_test(test_every_fifth),  cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_circle), cmocka_unit_test(test_broken_image), cmocka_unit_test(test_real_photographs),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

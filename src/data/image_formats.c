@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "data/image.h"
 #include <ctype.h>
+#include <limits.h>
 #include <png.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -633,6 +634,7 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
     return status_set(STATUS_BAD_FILE, "%s: not an image that can be read (%s); this build reads %s", origin, failure(), image_formats());
   }
+  if (height < 0 && height > INT_MIN) height = -height; /* a BMP whose rows stand from the top has a negative height */
   TRY(image_check_size(width, height, size, origin));
   uint8_t *pixels = stbi_load_from_callbacks(&callbacks, &source, &width, &height, &channels, 0);
   if (!pixels || source.ran_out) {

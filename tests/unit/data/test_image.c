@@ -56,6 +56,36 @@ static void test_formats(void **state) {
   }
 }
 
+/* Its rows stand from the top where the height is negative. */
+static void test_bmp_from_the_top(void **state) {
+  (void)state;
+  enum { PIXELS_AT = 10, HEIGHT_AT = 22, ROW = 12 }; /* three pixels, padded to four bytes */
+  char *bytes;
+  size_t size;
+  int32_t height;
+  uint32_t at;
+  uint8_t row[ROW];
+  Image upwards, downwards;
+  assert_ok(files_read(SEEDS "rgb.bmp", 1 << 20, &bytes, &size));
+  assert_ok(image_decode(&upwards, (const uint8_t *)bytes, size, "up.bmp"));
+  memcpy(&height, bytes + HEIGHT_AT, sizeof height);
+  memcpy(&at, bytes + PIXELS_AT, sizeof at);
+  assert_true(height == 2 && at + 2 * ROW <= size);
+  memcpy(bytes + HEIGHT_AT, &(int32_t){-height}, sizeof height);
+  memcpy(row, bytes + at, ROW);
+  memmove(bytes + at, bytes + at + ROW, ROW);
+  memcpy(bytes + at + ROW, row, ROW);
+  assert_ok(image_decode(&downwards, (const uint8_t *)bytes, size, "down.bmp"));
+  assert_int_equal(downwards.width, 3);
+  assert_int_equal(downwards.height, 2);
+  assert_memory_equal(downwards.rgb, upwards.rgb, 3 * 2 * 3);
+  image_release(&downwards);
+  memcpy(bytes + HEIGHT_AT, &(int32_t){INT32_MIN}, sizeof height);
+  assert_int_equal(image_decode(&downwards, (const uint8_t *)bytes, size, "least.bmp"), STATUS_BAD_FILE);
+  image_release(&upwards);
+  free(bytes);
+}
+
 /* In a build without the library the refusal names the package. */
 static void test_optional_formats(void **state) {
   (void)state;
@@ -248,17 +278,12 @@ static void test_reshape(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_formats),
-      cmocka_unit_test(test_optional_formats),
-      cmocka_unit_test(test_damaged_optional_formats),
-      cmocka_unit_test(test_many_scans),
-      cmocka_unit_test(test_formats_are_named),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_oversized_huffman_table),
-      cmocka_unit_test(test_truncated),
-      cmocka_unit_test(test_truncated_to_what_is_read_ahead),
-      cmocka_unit_test(test_png_round_trip),
-      cmocka_unit_test(test_save_fails),
+      cmocka_unit_test(test_formats),          cmocka_unit_test(test_bmp_from_the_top),
+      cmocka_unit_test(test_optional_formats), cmocka_unit_test(test_damaged_optional_formats),
+      cmocka_unit_test(test_many_scans),       cmocka_unit_test(test_formats_are_named),
+      cmocka_unit_test(test_refused),          cmocka_unit_test(test_oversized_huffman_table),
+      cmocka_unit_test(test_truncated),        cmocka_unit_test(test_truncated_to_what_is_read_ahead),
+      cmocka_unit_test(test_png_round_trip),   cmocka_unit_test(test_save_fails),
       cmocka_unit_test(test_reshape),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);

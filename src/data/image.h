@@ -13,8 +13,9 @@ typedef struct Image {
 } Image;
 
 /* How large an image may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
- * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). */
-enum { IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
+ * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). A side is bounded, to what a
+ * JPEG can have, since the memory of image_resize grows with the height of the image times the width of its result. */
+enum { IMAGE_MAX_SIDE = 65535, IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
 
 /* A file name's extension, in any case, is that of an image, whether or not this build reads its format. */
 bool image_has_extension(const char *name);

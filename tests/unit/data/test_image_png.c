@@ -170,6 +170,17 @@ static void test_size_out_of_proportion(void **state) {
   image_release(&image);
 }
 
+/* Resizing it to a square would take memory in proportion to its height. */
+static void test_side_out_of_proportion(void **state) {
+  (void)state;
+  Image image;
+  Bytes long_side = write_zeros(1, IMAGE_MAX_SIDE + 1), longest = write_zeros(1, IMAGE_MAX_SIDE);
+  assert_fails(image_decode(&image, long_side.data, long_side.size, "line.png"), STATUS_BAD_FILE, "line.png: 1 x 65536 pixels; 1 to 65535");
+  assert_null(image.rgb);
+  assert_ok(image_decode(&image, longest.data, longest.size, "line.png"));
+  image_release(&image);
+}
+
 /* Long texts, and a colour profile that is none, as many programs write them: of no concern to the pixels, as long as the checksum is
  * right. */
 static void test_ancillary_chunks(void **state) {
@@ -213,6 +224,7 @@ int main(void) {
       cmocka_unit_test(test_every_kind),
       cmocka_unit_test(test_damage_is_never_accepted_with_other_pixels),
       cmocka_unit_test(test_size_out_of_proportion),
+      cmocka_unit_test(test_side_out_of_proportion),
       cmocka_unit_test(test_ancillary_chunks),
       cmocka_unit_test(test_missing_end),
   };

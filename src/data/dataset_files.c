@@ -253,8 +253,9 @@ typedef struct Manifest {
   ManifestRow *rows;
   int64_t count;
   size_t room;
-  char **classes; /* the distinct labels, sorted: by value when all are whole numbers, else bytewise */
+  char **classes; /* the distinct labels, sorted in `order` */
   int64_t class_count;
+  DatasetLabelOrder *order;
 } Manifest;
 
 enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
@@ -373,7 +374,8 @@ static Status find_classes(Manifest *manifest, const char *file) {
   manifest->classes = malloc((size_t)manifest->count * sizeof *manifest->classes);
   if (!manifest->classes) return status_no_memory(file, "the manifest");
   for (int64_t i = 0; i < manifest->count; i++) manifest->classes[i] = manifest->rows[i].label;
-  qsort(manifest->classes, (size_t)manifest->count, sizeof *manifest->classes, dataset_label_order(manifest->classes, manifest->count));
+  manifest->order = dataset_label_order(manifest->classes, manifest->count);
+  qsort(manifest->classes, (size_t)manifest->count, sizeof *manifest->classes, manifest->order);
   for (int64_t i = 0; i < manifest->count; i++) {
     if (i > 0 && strcmp(manifest->classes[i], manifest->classes[manifest->class_count - 1]) == 0) continue;
     manifest->classes[manifest->class_count++] = manifest->classes[i];
@@ -383,8 +385,7 @@ static Status find_classes(Manifest *manifest, const char *file) {
 
 /* Index of a label that a row has. */
 static int32_t class_of(const Manifest *manifest, const char *label) {
-  DatasetLabelOrder *order = dataset_label_order(manifest->classes, manifest->class_count);
-  char **found = bsearch(&label, manifest->classes, (size_t)manifest->class_count, sizeof *manifest->classes, order);
+  char **found = bsearch(&label, manifest->classes, (size_t)manifest->class_count, sizeof *manifest->classes, manifest->order);
   return (int32_t)(found - manifest->classes);
 }
 

@@ -444,7 +444,8 @@ struct LabelledText {
   char **names;    /* [classes], owned */
   char **keys;     /* [classes], owned: the label as in the file */
   int64_t classes;
-  bool grouped; /* text_labels_are_grouped */
+  DatasetLabelOrder *order; /* in which the keys are sorted */
+  bool grouped;             /* text_labels_are_grouped */
   char *description;
 };
 
@@ -537,7 +538,8 @@ static Status find_classes(LabelledText *set, const TextTable *table) {
   char **all = malloc((size_t)table->count * sizeof *all);
   if (!all) return status_no_memory(NULL, "labelled texts");
   for (int64_t i = 0; i < table->count; i++) all[i] = table->rows[i].label;
-  qsort(all, (size_t)table->count, sizeof *all, dataset_label_order(all, table->count));
+  set->order = dataset_label_order(all, table->count);
+  qsort(all, (size_t)table->count, sizeof *all, set->order);
   int64_t distinct = 1;
   for (int64_t i = 1; i < table->count; i++) distinct += strcmp(all[i], all[i - 1]) != 0;
   Status status = make_room(set, distinct);
@@ -573,7 +575,7 @@ static Status read_names(LabelledText *set, const char *path) {
 
 /* Number of the label that a row has, among the classes, which are sorted; -1: none of them. */
 static int32_t class_of(const LabelledText *set, const TextRow *row) {
-  char **found = bsearch(&row->label, set->keys, (size_t)set->classes, sizeof *set->keys, dataset_label_order(set->keys, set->classes));
+  char **found = bsearch(&row->label, set->keys, (size_t)set->classes, sizeof *set->keys, set->order);
   return found ? (int32_t)(found - set->keys) : -1;
 }
 
@@ -681,6 +683,7 @@ static Status open_known(LabelledText *set, const TextLabelName *name, const cha
   Status status = find_directory(name, data_dir, &directory);
   if (status == STATUS_OK) status = make_room(set, known->classes);
   for (int i = 0; status == STATUS_OK && i < known->classes; i++) status = add_class(set, known->labels[i], known->names[i]);
+  if (status == STATUS_OK) set->order = dataset_label_order(set->keys, set->classes);
   if (status == STATUS_OK && known->names_file) {
     names = files_join(directory, known->names_file);
     status = names ? read_names(set, names) : status_no_memory(NULL, "labelled texts");

@@ -163,6 +163,21 @@ static void test_classes_that_take_turns(void **state) {
   assert_fails(open_csv(&set, "split.csv", DATASET_TRAIN), STATUS_BAD_FILE, "all of its rows are of the test part");
 }
 
+static void test_many_numeric_classes(void **state) {
+  (void)state;
+  enum { ROWS = 50000, ROW = 32 };
+  char *rows = malloc(ROWS * ROW);
+  size_t used = 0;
+  Dataset *set;
+  assert_non_null(rows);
+  for (int i = 0; i < ROWS; i++) used += (size_t)snprintf(rows + used, ROW, "%d.png,%d\n", i, i);
+  write_text("numbers.csv", rows);
+  clock_t from = clock();
+  assert_fails(open_csv(&set, "numbers.csv", DATASET_TRAIN), STATUS_BAD_FILE, "no image of the class \"4\" is left to learn from");
+  assert_true(clock() - from < 2 * CLOCKS_PER_SEC);
+  free(rows);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quotes_and_line_ends),
@@ -173,6 +188,7 @@ int main(void) {
       cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_classes_that_take_turns),
+      cmocka_unit_test(test_many_numeric_classes),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

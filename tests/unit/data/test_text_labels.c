@@ -213,6 +213,21 @@ static void test_classes_that_take_turns(void **state) {
   text_labels_close(open_set(name, DATASET_TRAIN));
 }
 
+static void test_many_numeric_classes(void **state) {
+  (void)state;
+  enum { ROWS = 50000, ROW = 32 };
+  char name[700], *rows = malloc(ROWS * ROW);
+  size_t used = 0;
+  assert_non_null(rows);
+  for (int i = 0; i < ROWS; i++) used += (size_t)snprintf(rows + used, ROW, "%d\ttext\n", i);
+  text_testing_put("numbers.tsv", rows);
+  snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("tsv", "numbers.tsv"));
+  clock_t from = clock();
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "no text of the class \"4\" is left to learn from");
+  assert_true(clock() - from < 2 * CLOCKS_PER_SEC);
+  free(rows);
+}
+
 static void test_names(void **state) {
   (void)state;
   assert_true(text_labels_knows("cola:x") && text_labels_knows("agnews") && text_labels_knows("tsv:x"));
@@ -523,6 +538,7 @@ int main(void) {
                                      CASE(test_batches_of_one_length),
                                      CASE(test_a_part_has_all_classes),
                                      CASE(test_classes_that_take_turns),
+                                     CASE(test_many_numeric_classes),
                                      CASE(test_pools_are_padded_less),
                                      CASE(test_batches_resume),
                                      CASE(test_batches_refuse),

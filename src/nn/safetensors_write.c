@@ -128,28 +128,39 @@ static int by_item_name(const void *a, const void *b) {
   return strcmp((*(const Planned *const *)a)->item->name, (*(const Planned *const *)b)->item->name);
 }
 
-/* The caller's pair with the first key after `last` in bytewise order (NULL: the first of all); NULL: there is none. */
-static const char *const *next_pair(const Plan *plan, const char *last) {
-  const char *const *next = NULL;
-  for (const char *const *pair = plan->metadata; pair && pair[0] && pair[1]; pair += 2)
-    if ((!last || strcmp(pair[0], last) > 0) && (!next || strcmp(pair[0], next[0]) < 0)) next = pair;
-  return next;
-}
+static int by_key(const void *a, const void *b) { return strcmp(**(const char *const *const *)a, **(const char *const *const *)b); }
 
-static Status digest_header(Plan *plan, SafeDigest *digest) {
+static Status digest_tensors(const Plan *plan, SafeDigest *digest) {
   const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
   if (!sorted) return status_no_memory(plan->path, "its header");
   for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
   qsort(sorted, plan->count, sizeof *sorted, by_item_name);
-  safe_digest_begin(digest);
   for (size_t i = 0; i < plan->count; i++) {
     const SafeItem *item = sorted[i]->item;
     safe_digest_add_tensor(digest, item->name, item->dtype, item->dims, item->shape, sorted[i]->digest);
   }
-  for (const char *const *pair = next_pair(plan, NULL); pair; pair = next_pair(plan, pair[0]))
-    safe_digest_add_pair(digest, pair[0], pair[1]);
-  plan->digest = safe_digest_end(digest);
   free(sorted);
+  return STATUS_OK;
+}
+
+static Status digest_pairs(const Plan *plan, SafeDigest *digest) {
+  const char *const *metadata = plan->metadata;
+  size_t count = 0;
+  while (metadata && metadata[2 * count] && metadata[2 * count + 1]) count++;
+  const char *const **sorted = malloc((count + 1) * sizeof *sorted);
+  if (!sorted) return status_no_memory(plan->path, "its header");
+  for (size_t i = 0; i < count; i++) sorted[i] = metadata + 2 * i;
+  qsort(sorted, count, sizeof *sorted, by_key);
+  for (size_t i = 0; i < count; i++) safe_digest_add_pair(digest, sorted[i][0], sorted[i][1]);
+  free(sorted);
+  return STATUS_OK;
+}
+
+static Status digest_header(Plan *plan, SafeDigest *digest) {
+  safe_digest_begin(digest);
+  TRY(digest_tensors(plan, digest));
+  TRY(digest_pairs(plan, digest));
+  plan->digest = safe_digest_end(digest);
   return STATUS_OK;
 }
 

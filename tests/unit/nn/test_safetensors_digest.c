@@ -242,10 +242,27 @@ static void test_hostile_headers(void **state) {
   if (!SANITIZED) assert_true(cost.bytes < 4 << 20 && cost.seconds < 0.5); /* at once */
 }
 
+/* Metadata of others is kept, however much there is: here about 100,000 pairs. */
+static void test_many_pairs_are_sealed(void **state) {
+  (void)state;
+  const char *path = write_header(&(Hostile){"{\"__metadata__\":{", "\"", "\":\"\"", "}}", true, NULL}, 1000000);
+  SafeFile file;
+  assert_int_equal(safetensors_open(&file, path), STATUS_OK);
+  size_t pairs = file.metadata_count;
+  assert_true(pairs > 90000 && !file.sealed);
+  clock_t from = clock();
+  assert_int_equal(safetensors_seal(&file), STATUS_OK);
+  assert_true(SANITIZED || clock() - from < 2 * CLOCKS_PER_SEC);
+  safetensors_close(&file);
+  assert_int_equal(safetensors_open(&file, path), STATUS_OK); /* which compares the digest of the header */
+  assert_true(file.sealed && file.metadata_count == pairs + 1);
+  safetensors_close(&file);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_bit_counts), cmocka_unit_test(test_the_documented_digests), cmocka_unit_test(test_without_digests),
-      cmocka_unit_test(test_large_tensors),    cmocka_unit_test(test_hostile_headers),
+      cmocka_unit_test(test_large_tensors),    cmocka_unit_test(test_hostile_headers),        cmocka_unit_test(test_many_pairs_are_sealed),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -60,6 +60,14 @@ holds '(.rates | length > 1) and ([.rates[].samples] | add == 60) and (.bytes_pe
 "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --trace "$work/trace" --samples 60 --batch 1 --precision fp32 >"$work/out" 2>"$work/err" || report "$name"
 grep -q 'by its formula .*: .* with 1 groups ([0-9]* samples), .* with 8 groups' "$work/out" || report "$name: no formula for each rate"
 
+# Of a text, too, whose first device receives queries alone, and never waits.
+name="a text over datagrams on a link that becomes slow"
+corpus=(--dataset text:datasets/enwiki-sample --context 128 --precision fp32)
+"$train" --model tests/golden/stories260K "${corpus[@]}" --groups 1,4,8 --codebook-size 64 --devices 2 --max-steps 2 -l 1e-9 -b 2 --eval-samples 2 \
+  --kmeans-samples 1024 --kmeans-iterations 3 --quiet --out "$work/text" >"$work/out" 2>"$work/err" || report "$name: training"
+"$program" eval -c "$work/text" "${corpus[@]}" --groups auto --nodes 2 --transport udp --trace "$work/trace" --samples 40 --batch 1 --json >"$work/out" 2>"$work/err" || report "$name"
+grep -q '^astra-infer: 1 groups from the next request on' "$work/err" || report "$name: it does not change"
+
 name="no such rate"
 "$program" eval -c "$run" "${images[@]}" --groups 2 --nodes 2 >"$work/out" 2>"$work/err"
 [ $? -eq 2 ] || report "$name: exit code"

@@ -301,12 +301,14 @@ bool leader_takes_more(const Leader *leader) {
 }
 
 /* How the bit rate follows from an answer: by the device that waited least of those that codes came to. Who waits for a slower device waits
- * longer than that one does, which finds its codes there; a slow link makes all of them wait. */
+ * longer than that one does, which finds its codes there; a slow link makes all of them wait. To the device of a text's first span nobody
+ * sends codes; what it receives are queries. */
 static void note_rate(Leader *leader, const LeaderRequest *slot) {
+  const int first = leader->setup.split ? node_share_first(&leader->setup, slot->request.tokens, slot->request.home) : -1;
   double compute = 0, wait = 0, share = -1;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     const NodeStatistics *node = &slot->nodes[d];
-    if (slot->missing >> leader->epoch.device_of[d] & 1 || node->compute <= 0 || node->messages_received == 0) continue;
+    if (d == first || slot->missing >> leader->epoch.device_of[d] & 1 || node->compute <= 0 || node->messages_received == 0) continue;
     if (share >= 0 && node->wait / node->compute >= share) continue;
     share = node->wait / node->compute, compute = node->compute, wait = node->wait;
   }

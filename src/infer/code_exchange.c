@@ -537,6 +537,18 @@ static void make_rules(CodeExchange *ex) {
   rules->width = setup->books[0].width;
 }
 
+/* Of texts, whose lengths differ: choose_packets has checked all others. */
+static Status check_packets(const CodeExchange *ex) {
+  const PacketRules *rules = rules_of(ex);
+  for (int p = 0; ex->receivers && p < rules->parts; p++) {
+    const int64_t tokens = ex->request.batch * rules->part_rows[ex->setup.self * rules->parts + p];
+    if (tokens > 0 && !interleave_packets(tokens, ex->token_bits, ex->max_packet, interleave_min(ex->setup.min_packets, rules->parts)))
+      return status_set(STATUS_BAD_VALUE, "%lld tokens of this device make more than %d packets of %zu bytes; shorter texts are possible%s",
+                        (long long)tokens, MAX_PACKETS, ex->max_packet, ex->setup.whole_rows ? "" : ", or --transport tcp");
+  }
+  return STATUS_OK;
+}
+
 Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *request) {
   const CodeExchangeSetup *setup = &ex->setup;
   if (request->number != ex->request.number + 1)
@@ -556,6 +568,7 @@ Status code_exchange_begin_request(CodeExchange *ex, const CodeExchangeRequest *
     if (!(setup->causal && span < own)) ex->receivers |= (uint64_t)1 << d;
   }
   make_rules(ex);
+  TRY(check_packets(ex));
   if (!setup->transport) return STATUS_OK;
   return note_fault(ex, transport_thread_begin_request(setup->transport, request->number, request->batch, &ex->rules[request->number & 1],
                                                        ex->senders, ex->receivers));
@@ -624,16 +637,17 @@ static Status allocate(CodeExchange *ex) {
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
 }
 
-/* Room for twice the packets that are needed now, should routes turn out to be narrower. */
+/* Room for twice the packets that are needed now, should routes turn out to be narrower. Most texts are shorter than the longest, which may
+ * be too long: each is checked when its request begins. */
 static Status choose_packets(CodeExchange *ex) {
   const CodeExchangeSetup *setup = &ex->setup;
   int64_t own = max_of(setup, setup->self);
-  size_t max = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
-  int packets = own ? interleave_packets(own, ex->token_bits, max, setup->min_packets) : 1;
-  if (!packets)
+  ex->max_packet = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
+  int packets = own ? interleave_packets(own, ex->token_bits, ex->max_packet, setup->min_packets) : 1;
+  if (!packets && setup->tokens_max == 0)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
-                      (long long)setup->batch_max, MAX_PACKETS, max);
-  ex->max_packets = 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
+                      (long long)setup->batch_max, MAX_PACKETS, ex->max_packet);
+  ex->max_packets = packets && 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
   return STATUS_OK;
 }
 

@@ -79,6 +79,7 @@ typedef struct CodeExchange {
   int64_t *part_rows;    /* [2][nodes][parts] */
   CodeMessage *messages; /* [ring][sites][parts] */
   int ring, max_packets /* of a message that leaves */;
+  size_t max_packet; /* payload of a packet at the start; routes may turn out to be narrower */
   size_t message_bytes;
   double token_bits;          /* of a token in a packet */
   size_t memory;              /* bytes, the transport's included */
@@ -100,7 +101,8 @@ typedef struct CodeExchange {
 Status code_exchange_init(CodeExchange *exchange, const CodeExchangeSetup *setup);
 void code_exchange_release(CodeExchange *exchange); /* after transport_thread_stop */
 
-/* Before model_encode. setup.layout is that of the request by now. */
+/* Before model_encode. setup.layout is that of the request by now. BAD_VALUE: a text so long that this node's tokens make more than
+ * MAX_PACKETS packets. */
 Status code_exchange_begin_request(CodeExchange *exchange, const CodeExchangeRequest *request);
 
 /* One part of a block's site, for a caller that moves the packets itself. h [B, rows of the part, W];

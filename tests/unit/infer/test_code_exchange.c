@@ -631,6 +631,38 @@ static void bytes_of_packets_follow_the_formula(void **state) {
   assert_int_equal(cut_bytes(3, 5, 1, 1), 12 + 2);
 }
 
+/* A node of texts of up to 2 `max` tokens, half of them its own, in packets of 100 bytes: what becomes of one of 2 `tokens`. */
+static Status begin_text(int64_t max, int64_t tokens) {
+  TokenLayout layout = {0};
+  CodeExchange exchange;
+  const CodeExchangeSetup setup = {.nodes = 2,
+                                   .layout = &layout,
+                                   .books = books,
+                                   .blocks = 1,
+                                   .sites = 1,
+                                   .batch_max = 1,
+                                   .causal = true,
+                                   .tokens_max = 2 * max,
+                                   .max_packet = 100};
+  assert_int_equal(layout_build(&layout, 2 * max, 2, (int64_t[]){max, max}, NULL, CLASS_NONE, 0), STATUS_OK);
+  assert_int_equal(code_exchange_init(&exchange, &setup), STATUS_OK);
+  assert_int_equal(layout_build(&layout, 2 * tokens, 2, (int64_t[]){tokens, tokens}, NULL, CLASS_NONE, 0), STATUS_OK);
+  Status status = code_exchange_begin_request(&exchange, &(CodeExchangeRequest){.number = 1, .batch = 1, .whole = true});
+  code_exchange_release(&exchange);
+  layout_release(&layout);
+  return status;
+}
+
+static void a_long_context_does_not_keep_short_texts_out(void **state) {
+  const int64_t most = (int64_t)MAX_PACKETS * (100 * 8 / (GROUPS * 3)); /* codes of 3 bits, for 5 entries */
+  (void)state;
+  assert_int_equal(begin_text(most, most), STATUS_OK);
+  assert_int_equal(begin_text(4 * most, 10), STATUS_OK);
+  assert_int_equal(begin_text(4 * most, most), STATUS_OK);
+  assert_int_equal(begin_text(4 * most, most + 1), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "--transport tcp"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(two_nodes),
                                      cmocka_unit_test(three_uneven_nodes),
@@ -647,6 +679,7 @@ int main(void) {
                                      cmocka_unit_test(silence_ends_at_the_deadline),
                                      cmocka_unit_test(a_closed_peer_is_named),
                                      cmocka_unit_test(requests_come_in_order),
-                                     cmocka_unit_test(bytes_of_packets_follow_the_formula)};
+                                     cmocka_unit_test(bytes_of_packets_follow_the_formula),
+                                     cmocka_unit_test(a_long_context_does_not_keep_short_texts_out)};
   return cmocka_run_group_tests(tests, open_books, close_books);
 }

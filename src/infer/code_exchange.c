@@ -304,8 +304,11 @@ typedef struct PeerRows {
   uint8_t *lost; /* [B, remote] */
 } PeerRows;
 
+/* Where a token of the peer is among those of all. */
+static int64_t row_of(const PeerRows *peer, int64_t token) { return token / peer->rows * peer->remote + peer->offset + token % peer->rows; }
+
 static void mask(CodeExchange *ex, const PeerRows *peer, int64_t token) {
-  uint8_t *mark = &peer->lost[token / peer->rows * peer->remote + peer->offset + token % peer->rows];
+  uint8_t *mark = &peer->lost[row_of(peer, token)];
   ex->statistics.masked += !*mark;
   *mark = 1;
 }
@@ -362,7 +365,7 @@ static Status take_rows(CodeExchange *ex, const PeerRows *peer, const TransportA
     int64_t count = interleave_count(ex->request.batch * peer->rows, arrival->count, f);
     for (int64_t i = 0; i < count; i++) {
       int64_t token = interleave_token(arrival->count, f, i);
-      real *row = x->value + (token / peer->rows * peer->remote + peer->offset + token % peer->rows) * width;
+      real *row = x->value + row_of(peer, token) * width;
       wire_parse_reals(arrival->packets[f].payload + i * width * ROW_NUMBER, (size_t)width, row);
       for (int64_t w = 0; w < width; w++)
         if (!isfinite(row[w]))
@@ -371,6 +374,13 @@ static Status take_rows(CodeExchange *ex, const PeerRows *peer, const TransportA
   }
   ex->fault = -1;
   return STATUS_OK;
+}
+
+/* The loss model counts packets: here each token is one, with its codes of all sites, which are taken in turn. */
+static bool loses(CodeExchange *ex, const PeerRows *peer, int site, int64_t token) {
+  uint8_t *lost = &ex->lost[row_of(peer, token)];
+  if (site == 0) *lost = link_model_loses(&ex->losers[peer->node]);
+  return *lost;
 }
 
 static Status take_codes(CodeExchange *ex, const PeerRows *peer, const TransportArrival *arrival, int block, int site, int64_t place,
@@ -384,9 +394,8 @@ static Status take_codes(CodeExchange *ex, const PeerRows *peer, const Transport
     memset(ex->codes, 0, (size_t)(tokens * book->groups) * sizeof *ex->codes);
     for (int64_t i = 0; i < tokens; i++) mask(ex, peer, i);
   }
-  /* The loss model counts packets: here each token is one. */
   for (int64_t i = 0; ex->losers && i < tokens; i++)
-    if (link_model_loses(&ex->losers[peer->node])) mask(ex, peer, i);
+    if (loses(ex, peer, site, i)) mask(ex, peer, i);
   double start = clock_now();
   look_up(ex, peer, block, site, rows);
   if (rows->k) ex->statistics.tables += clock_now() - start;
@@ -627,7 +636,8 @@ static Status allocate(CodeExchange *ex) {
     ex->loss = *setup->lose;
     ex->loss.lose_tokens = false; /* here tokens are lost, not packets */
     ex->losers = calloc(nodes, sizeof *ex->losers);
-    if (!ex->losers) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
+    ex->lost = calloc(max_of_others(setup) + 1, sizeof *ex->lost);
+    if (!ex->losers || !ex->lost) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
     for (int d = 0; d < setup->nodes; d++) link_model_init(&ex->losers[d], &ex->loss, d, setup->self);
   }
   memory = (ex->messages = calloc(message_count(ex), sizeof *ex->messages)) != NULL;
@@ -689,5 +699,6 @@ void code_exchange_release(CodeExchange *ex) {
   free(ex->scratch);
   free(ex->kept);
   free(ex->losers);
+  free(ex->lost);
   *ex = (CodeExchange){.fault = -1};
 }

@@ -93,6 +93,7 @@ typedef struct CodeExchange {
   void *scratch;             /* of codebook_assign */
   uint8_t *kept;             /* [blocks * sites][batch, own tokens][token_bytes] */
   LinkModel *losers;         /* [nodes] of tokens that come; NULL: none is lost */
+  uint8_t *lost;             /* [max tokens of the others] marks of a part, drawn at site 0 for all sites */
   LinkOptions loss;          /* theirs */
   int fault;                 /* the peer that a failure is about; -1: none */
   NodeStatistics statistics; /* of the current request; the owner fills in compute, elapsed and the transport's counts */

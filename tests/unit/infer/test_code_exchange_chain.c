@@ -1,6 +1,6 @@
 /* Predictions in an exchange without a transport: what a receiver makes of a chain of codes, against a plain computation in double; the
  * first block known to both sides; a lost code leaves the prediction alone, which takes the token's place and from which later blocks go
- * on. */
+ * on. And single tokens that are lost (CodeExchangeSetup.lose) at both sites. */
 #include "autograd/ops/ops.h"
 #include "base/arena.h"
 #include "infer/code_exchange.h"
@@ -164,7 +164,56 @@ static void chains_are_those_of_both_sides(void **state) {
     for (int lost_block = 0; lost_block < CODED; lost_block++) run(first, lost_block);
 }
 
+/* Keys and values of a token arrive, or not, together, as in training; the marks of two blocks differ. */
+static void a_token_is_lost_at_all_sites(void **state) {
+  enum { TOKENS = 2000, BATCH = 2, BLOCKS = 2 };
+  const LinkOptions lose = {.loss = 0.2, .seed = 5, .lose_tokens = true};
+  const int64_t counts[2] = {TOKENS, TOKENS};
+  uint8_t marks[BLOCKS][SITES][BATCH * TOKENS];
+  CodeExchange exchange[2];
+  TokenLayout layout[2] = {{0}};
+  Chain c;
+  (void)state;
+  open_chain(&c, 0, CODED);
+  for (int d = 0; d < 2; d++) {
+    assert_int_equal(layout_build(&layout[d], 2 * TOKENS, 2, counts, NULL, CLASS_NONE, d), STATUS_OK);
+    const CodeExchangeSetup setup = {.self = d,
+                                     .nodes = 2,
+                                     .layout = &layout[d],
+                                     .books = c.books,
+                                     .blocks = CODED,
+                                     .sites = SITES,
+                                     .batch_max = BATCH,
+                                     .causal = true,
+                                     .lose = &lose,
+                                     .max_packet = 10000};
+    assert_int_equal(code_exchange_init(&exchange[d], &setup), STATUS_OK);
+    assert_int_equal(code_exchange_begin_request(&exchange[d], &(CodeExchangeRequest){.number = 1, .batch = BATCH}), STATUS_OK);
+  }
+  for (int block = 0; block < BLOCKS; block++) {
+    for (int site = 0; site < SITES; site++) {
+      TransportArrival arrivals[2] = {{.count = 0}};
+      ExchangeRows rows;
+      const Tensor *h = drawn(&c, 3, BATCH, TOKENS, WIDTH);
+      assert_int_equal(
+          code_exchange_encode_part(&exchange[0], c.tape, &layout[0], block, site, 0, h, &arrivals[0].packets, &arrivals[0].count),
+          STATUS_OK);
+      assert_int_equal(code_exchange_decode_part(&exchange[1], c.tape, &layout[1], block, site, 0, arrivals, &rows), STATUS_OK);
+      memcpy(marks[block][site], rows.lost, sizeof marks[block][site]);
+    }
+    assert_memory_equal(marks[block][0], marks[block][1], sizeof marks[block][0]);
+  }
+  assert_memory_not_equal(marks[0][0], marks[1][0], sizeof marks[0][0]);
+  const double share = (double)exchange[1].statistics.masked / (BLOCKS * SITES * BATCH * TOKENS);
+  assert_true(fabs(share - lose.loss) < 0.02); /* 4.5 standard deviations */
+  for (int d = 0; d < 2; d++) {
+    code_exchange_release(&exchange[d]);
+    layout_release(&layout[d]);
+  }
+  close_chain(&c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(chains_are_those_of_both_sides)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(chains_are_those_of_both_sides), cmocka_unit_test(a_token_is_lost_at_all_sites)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@
 
 /* ---- How codes travel ---- */
 
-enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Ethernet: what a token bucket of the system counts */ };
+enum { OVERHEAD_UDP = 28 + 14 /* IP, UDP, Ethernet: what a token bucket of the system counts */ };
 
 static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
   *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
@@ -72,7 +72,7 @@ static Status read_link_options(const InferLinkOptions *o, TransportKind transpo
   if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
   TRY(read_links(o, &setup->links));
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
-  setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
+  setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : LINK_SEGMENT_OVERHEAD;
   bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
   setup->shaped = o->bandwidth >= 0 || o->latency >= 0 || o->jitter >= 0 || o->trace || packets_lost;
   if (status != STATUS_OK) return status;

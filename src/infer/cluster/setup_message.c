@@ -185,6 +185,7 @@ static Status parse_head(ByteCursor *c, const ModelConfig *config, ClusterSetup 
   TRY(need("tokens of an image", (double)s->tokens, tokens, tokens));
   s->keep_codes = rest.flags & FLAG_CODES;
   l->lose_tokens = rest.flags & FLAG_LOSE_TOKENS;
+  l->segment = s->transport == TRANSPORT_TCP ? LINK_SEGMENT_MAX : 0;
   s->mask = rest.flags & FLAG_MASK;
   s->shaped = rest.flags & FLAG_SHAPED;
   l->trace.count = (int)rest.points;

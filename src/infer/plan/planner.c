@@ -330,7 +330,7 @@ static Status input_seconds(const PlanCase *plan, double *seconds) {
   TRY(check(plan));
   const bool beside = plan->beside && plan->devices < WIRE_NODES;
   const int leader = beside ? plan->devices : plan->leader, nodes = plan->devices + beside;
-  links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
+  links.overhead = LINK_SEGMENT_OVERHEAD;
   links.loss = 0;
   Status status = STATUS_OK;
   for (int d = 0; status == STATUS_OK && d < plan->devices; d++) {
@@ -361,7 +361,7 @@ Status planner_latency(const PlanCase *plan, SimResult *result) {
   LinkOptions links = *plan->links;
   double input = 0;
   const bool datagrams = models_loss(plan);
-  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
+  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
   if (!datagrams) links.loss = 0;
   const int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
   const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};

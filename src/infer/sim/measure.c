@@ -394,7 +394,7 @@ Status measure_latency(const MeasuredCase *wanted, SimResult *result) {
   const int devices = wanted->device.devices;
   const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
   Status status = STATUS_OK;
-  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
+  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
   if (!codes) links.loss = 0; /* a stream hides it */
   for (int d = 0; d < devices && status == STATUS_OK; d++) {
     DeviceCase device = wanted->device;

@@ -1,6 +1,7 @@
 /* Timelines, sizes of messages, and the steps of sums and joins: see schedule.h. */
 #include "infer/sim/schedule.h"
 #include "base/share.h"
+#include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ void timeline_release(Timeline *timeline) {
 /* ---- sizes */
 
 MessageSize schedule_stream(double bytes) {
-  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / SCHEDULE_SEGMENT_MAX)), packets = fmin(segments, SCHEDULE_STREAM_PACKETS);
-  bytes += PACKET_HEADER + (segments - packets) * SCHEDULE_SEGMENT_OVERHEAD;
+  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / LINK_SEGMENT_MAX)), packets = fmin(segments, SCHEDULE_STREAM_PACKETS);
+  bytes += PACKET_HEADER + (segments - packets) * LINK_SEGMENT_OVERHEAD;
   return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
 }
 

@@ -42,8 +42,6 @@ void timeline_release(Timeline *timeline);
 enum {
   SCHEDULE_PACKET_MAX = 1500 - 28 - 8 - 16, /* bytes of a datagram's packet: less IPv4 and UDP, clear header, tag */
   SCHEDULE_DATAGRAM_OVERHEAD = 8 + 16 + 28 + 14,
-  SCHEDULE_SEGMENT_MAX = 1500 - 20 - 32, /* bytes of a TCP segment: less IPv4, and TCP with its time stamps */
-  SCHEDULE_SEGMENT_OVERHEAD = 20 + 32 + 14,
   SCHEDULE_STREAM_PACKETS = 16
 };
 

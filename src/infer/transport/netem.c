@@ -151,10 +151,15 @@ static void limit(LinkModel *link, double rate, double latency) {
   link->latency = fmax(link->latency, latency);
 }
 
+static double bits_of(const LinkOptions *o, size_t bytes) {
+  const size_t segments = o->segment && bytes > o->segment ? (bytes + o->segment - 1) / o->segment : 1;
+  return 8 * (double)(bytes + segments * o->overhead);
+}
+
 /* When the last bit of a packet of `bytes` bytes (plus overhead) that was ready then has left. Calls in the order of `ready`. */
 static double leave(LinkModel *link, double ready, size_t bytes) {
   const LinkOptions *o = link->options;
-  double bits = 8 * (double)(bytes + o->overhead), rate = o->trace.count ? link_trace_rate(&o->trace, ready) : link->rate;
+  double bits = bits_of(o, bytes), rate = o->trace.count ? link_trace_rate(&o->trace, ready) : link->rate;
   if (!o->trace.count && rate <= 0) return ready;
   double from = fmax(link->busy, ready);
   link->busy = o->trace.count ? advance(&o->trace, from, bits) : from + bits / rate;
@@ -245,6 +250,5 @@ double netem_receive(Netem *netem, int peer, double reached, size_t bytes) {
 double netem_idle(const Netem *netem, int peer, size_t bytes) {
   if (!netem->active) return 0;
   const LinkModel *link = &netem->links[peer];
-  double bits = 8 * (double)(bytes + netem->options.overhead);
-  return link->latency + (link->rate > 0 ? bits / link->rate : 0);
+  return link->latency + (link->rate > 0 ? bits_of(&netem->options, bytes) / link->rate : 0);
 }

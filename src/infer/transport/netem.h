@@ -44,6 +44,12 @@ typedef enum LossModel {
   LOSS_GILBERT_ELLIOTT /* two states; all packets are lost in the bad one, which lasts `loss_burst` packets on average */
 } LossModel;
 
+/* Of a stream, in Ethernet frames of 1,500 bytes. */
+enum {
+  LINK_SEGMENT_MAX = 1500 - 20 - 32, /* bytes of a TCP segment: less IPv4, and TCP with its time stamps */
+  LINK_SEGMENT_OVERHEAD = 20 + 32 + 14
+};
+
 typedef struct LinkOptions {
   double bits_per_second; /* 0: unlimited */
   double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
@@ -54,7 +60,8 @@ typedef struct LinkOptions {
   LinkTopology topology;
   uint64_t seed;
   bool lose_tokens; /* `loss` is of single tokens, drawn by the receiver, not of packets */
-  size_t overhead;  /* bytes of lower layers added to each packet */
+  size_t overhead;  /* bytes of lower layers added to each packet, or each of its segments */
+  size_t segment;   /* bytes of a segment, into which streams cut packets; 0: they are not cut. SETUP does not name it (setup_message.c) */
 } LinkOptions;
 
 /* The limits of one device's own link into the network. */

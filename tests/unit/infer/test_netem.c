@@ -40,6 +40,19 @@ static void packets_leave_at_the_rate(void **state) {
   netem_release(&netem);
 }
 
+/* Over a stream lower layers take their bytes of each segment: 208 of them, where a last one is short. */
+static void segments_have_headers(void **state) {
+  (void)state;
+  const LinkOptions options = {.bits_per_second = 20e6, .overhead = 54, .segment = 1448};
+  Netem netem;
+  open_netem(&netem, &options);
+  near(departure(&netem, 101, 300000), 101 + 8 * (300000 + 208 * 54) / 20e6);
+  near(departure(&netem, 102, 1448), 102 + 8 * (1448 + 54) / 20e6);
+  near(departure(&netem, 103, 1), 103 + 8 * 55 / 20e6);
+  near(netem_idle(&netem, 1, 1449), 8 * (1449 + 2 * 54) / 20e6);
+  netem_release(&netem);
+}
+
 /* What a device's own link allows narrows its links to the others, and never widens them. */
 static void ends_only_narrow(void **state) {
   (void)state;
@@ -297,6 +310,7 @@ static void a_medium_of_all_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(packets_leave_at_the_rate),
+                                     cmocka_unit_test(segments_have_headers),
                                      cmocka_unit_test(ends_only_narrow),
                                      cmocka_unit_test(a_trace_is_integrated),
                                      cmocka_unit_test(nothing_overtakes),

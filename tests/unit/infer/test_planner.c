@@ -109,8 +109,8 @@ static void groups_have_the_size_of_their_packets(void **state) {
   assert_int_equal(size_of_codes(4, 1e6, SCHEDULE_PACKET_MAX, 1).packets, 0);
   size = schedule_stream(1000);
   assert_true(size.packets == 1 && size.bytes == 1012);
-  size = schedule_stream(SCHEDULE_SEGMENT_MAX * 2000.0 - 12);
-  assert_true(size.packets == 16 && size.bytes == SCHEDULE_SEGMENT_MAX * 2000 + 1984 * SCHEDULE_SEGMENT_OVERHEAD);
+  size = schedule_stream(LINK_SEGMENT_MAX * 2000.0 - 12);
+  assert_true(size.packets == 16 && size.bytes == LINK_SEGMENT_MAX * 2000 + 1984 * LINK_SEGMENT_OVERHEAD);
 }
 
 /* ---- prediction */

@@ -105,6 +105,23 @@ static void what_is_sent_arrives(void **state) {
   }
 }
 
+static void streams_are_cut_into_segments(void **state) {
+  (void)state;
+  static Fixture f;
+  ClusterSetup got;
+  set_up(&f, false);
+  assert_int_equal(setup_message_parse(f.bytes, f.size, &f.weights, &got), STATUS_OK);
+  assert_int_equal(got.links.segment, 0);
+  setup_message_release(&got);
+  f.setup.transport = TRANSPORT_TCP;
+  f.setup.reliability.mode = RELIABILITY_STREAM;
+  assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
+  assert_int_equal(setup_message_parse(f.bytes, f.size, &f.weights, &got), STATUS_OK);
+  assert_int_equal(got.links.segment, LINK_SEGMENT_MAX);
+  setup_message_release(&got);
+  tear_down(&f);
+}
+
 static void other_lengths_are_refused(void **state) {
   (void)state;
   static Fixture f;
@@ -259,6 +276,7 @@ static void keys_depend_on_all_that_was_agreed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives),
+                                     cmocka_unit_test(streams_are_cut_into_segments),
                                      cmocka_unit_test(other_lengths_are_refused),
                                      cmocka_unit_test(every_field_is_checked),
                                      cmocka_unit_test(the_model_decides_too),

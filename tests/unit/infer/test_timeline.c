@@ -1,5 +1,6 @@
 /* A timeline keeps its events in order and sums what is computed; who sends to whom; sizes of what a stream carries. */
 #include "infer/sim/schedule.h"
+#include "infer/transport/netem.h"
 #include <cmocka.h>
 
 static void events_stay_in_order(void **state) {
@@ -33,7 +34,7 @@ static void senders_and_receivers_agree(void **state) {
 /* 12 bytes of header once; segments beyond the sixteenth bring their own overhead along. */
 static void streams_are_cut_into_segments(void **state) {
   (void)state;
-  const double room = SCHEDULE_SEGMENT_MAX;
+  const double room = LINK_SEGMENT_MAX;
   const struct {
     double bytes, segments, overhead;
   } cases[] = {{0, 1, 0},

@@ -46,6 +46,7 @@ static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
     if (!number || *end != '\0' || !(links->loss < 1))
       return status_set(STATUS_BAD_USAGE, "--loss: '%s' is not accepted; give a share less than 100%%: 5%%, 0.05", o->loss);
   }
+  if (link_loss_check(links) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
   if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
   return STATUS_OK;

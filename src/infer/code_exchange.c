@@ -633,6 +633,7 @@ static Status allocate(CodeExchange *ex) {
   if (!memory)
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_max);
   if (setup->lose) {
+    TRY(link_loss_check(setup->lose));
     ex->loss = *setup->lose;
     ex->loss.lose_tokens = false; /* here tokens are lost, not packets */
     ex->losers = calloc(nodes, sizeof *ex->losers);

@@ -166,6 +166,15 @@ static double leave(LinkModel *link, double ready, size_t bytes) {
   return fmax(ready, link->busy);
 }
 
+Status link_loss_check(const LinkOptions *o) {
+  if (!(o->loss >= 0 && o->loss < 1)) return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", o->loss);
+  const double shortest = o->loss / (1 - o->loss); /* of a burst, where each is followed by a packet that arrives */
+  if (o->loss_model == LOSS_GILBERT_ELLIOTT && fmax(1, o->loss_burst) < shortest * (1 - 1e-9))
+    return status_set(STATUS_BAD_VALUE, "a loss of %g in bursts of %g %s: so many are lost only in bursts of %g or more", o->loss,
+                      o->loss_burst, o->lose_tokens ? "tokens" : "packets", shortest);
+  return STATUS_OK;
+}
+
 bool link_model_loses(LinkModel *link) {
   const LinkOptions *o = link->options;
   if (o->loss <= 0 || o->lose_tokens) return false;
@@ -185,12 +194,7 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
   if (!(options->latency >= 0 && options->jitter >= 0 && isfinite(options->latency + options->jitter)))
     return status_set(STATUS_BAD_VALUE, "latency %g s and jitter %g s: both must be finite and not negative", options->latency,
                       options->jitter);
-  if (!(options->loss >= 0 && options->loss < 1))
-    return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", options->loss);
-  const double shortest = options->loss / (1 - options->loss); /* packets of a burst, where each is followed by one that arrives */
-  if (options->loss_model == LOSS_GILBERT_ELLIOTT && !options->lose_tokens && fmax(1, options->loss_burst) < shortest * (1 - 1e-9))
-    return status_set(STATUS_BAD_VALUE, "a loss of %g in bursts of %g packets: so many are lost only in bursts of %g or more",
-                      options->loss, options->loss_burst, shortest);
+  TRY(link_loss_check(options));
   if (options->topology == LINK_SHARED && !medium)
     return status_set(STATUS_UNSUPPORTED, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
   netem->options = *options;

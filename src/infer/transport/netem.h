@@ -86,6 +86,9 @@ typedef struct LinkModel {
 /* options outlive it. Everything random follows from the seed and the pair. */
 void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to);
 
+/* BAD_VALUE: a share outside [0, 1), or one that is lost only in longer bursts. */
+Status link_loss_check(const LinkOptions *options);
+
 bool link_model_loses(LinkModel *link); /* whether the next packet is lost: call once for each */
 
 /* ---- all links of a device */

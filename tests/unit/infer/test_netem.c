@@ -215,6 +215,9 @@ static void bursts_too_short_for_the_loss_are_refused(void **state) {
   assert_int_equal(netem_init(&netem, &more, NULL, NULL, 0, 2, 0), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "in bursts of 9 or more"));
   netem_release(&netem);
+  const LinkOptions tokens = {.loss = 0.9, .loss_model = LOSS_GILBERT_ELLIOTT, .loss_burst = 4, .lose_tokens = true};
+  assert_int_equal(link_loss_check(&tokens), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "of 4 tokens"));
 }
 
 static void seed_and_pair_decide(void **state) {

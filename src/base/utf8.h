@@ -2,6 +2,10 @@
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 #include <stddef.h>
+#include <string.h>
+
+/* Bytes of the mark that some editors write before a text [size] in UTF-8, and which is none of it: 3 or 0. */
+static inline size_t utf8_mark(const char *text, size_t size) { return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; }
 
 /* Bytes of the well-formed UTF-8 character at text [size >= 1], 0 when there is none (table 3-7 of the Unicode standard). */
 static inline size_t utf8_size(const char *text, size_t size) {

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
@@ -330,6 +331,7 @@ static Status add_file(Job *job, const char *path) {
   if (!text) return status_no_memory(NULL, "texts to classify");
   job->file = text;
   text[bytes] = 0;
+  text += utf8_mark(text, bytes);
   while ((line = strsep(&text, "\n"))) {
     const size_t length = strlen(line);
     if (length > 0 && line[length - 1] == '\r') line[length - 1] = 0; /* of a line end of DOS */

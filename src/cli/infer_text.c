@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "data/text/text_perplexity.h"
@@ -78,6 +79,14 @@ static Status encode(const Prompts *prompts, Prompt *prompt) {
                     (long long)prompts->max);
 }
 
+/* A prompt that was read from a file. */
+static Status encode_owned(Prompts *prompts, Prompt *prompt) {
+  const size_t mark = utf8_mark(prompt->owned, prompt->bytes);
+  prompt->text = prompt->owned + mark;
+  prompt->bytes -= mark;
+  return encode(prompts, prompt);
+}
+
 /* In the order --prompt..., --prompt-file. A prompt of more than `max` tokens is BAD_VALUE, as is one that is no text; both are named. */
 static Status open_prompts(Prompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t max) {
   *prompts = (Prompts){.vocabulary = vocabulary, .max = max, .special = s->special};
@@ -94,8 +103,7 @@ static Status open_prompts(Prompts *prompts, const InferSettings *s, const Vocab
   snprintf(prompt->name, sizeof prompt->name, "%s", prompt->late ? "standard input" : s->prompt_file);
   if (prompt->late) return STATUS_OK;
   TRY(files_read(s->prompt_file, INFER_TEXT_BYTES, &prompt->owned, &prompt->bytes));
-  prompt->text = prompt->owned;
-  return encode(prompts, prompt);
+  return encode_owned(prompts, prompt);
 }
 
 /* ---- Sampling ---- */
@@ -411,8 +419,7 @@ static Status go_on(Job *job, int index) {
   if (prompt->late) {
     prompt->late = false;
     TRY(infer_run_read_standard_input(&prompt->owned, &prompt->bytes));
-    prompt->text = prompt->owned;
-    TRY(encode(&job->prompts, prompt));
+    TRY(encode_owned(&job->prompts, prompt));
   }
   if (s->echo && !s->json) write_text(job, prompt->text, prompt->bytes);
   Status status = generate(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);

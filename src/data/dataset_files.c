@@ -12,6 +12,7 @@
  * Columns after the third are ignored. */
 #include "base/array.h"
 #include "base/files.h"
+#include "base/utf8.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
 #include <csv.h>
@@ -391,13 +392,12 @@ static int32_t class_of(const Manifest *manifest, const char *label) {
 
 /* Reads the text; errors name `file` and the line. Release also after a failure. */
 static Status parse_manifest(Manifest *manifest, const char *text, size_t size, const char *file) {
-  static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8 */
   *manifest = (Manifest){0};
   ManifestReader reader = {.manifest = manifest, .file = file};
   struct csv_parser parser;
   if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
   csv_set_blk_size(&parser, SLICE); /* cells grow by that; libcsv's 128 bytes would copy a long one thousands of times */
-  size_t skip = size >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+  const size_t skip = utf8_mark(text, size);
   Status status = feed(&reader, &parser, text + skip, size - skip);
   csv_free(&parser);
   forget_fields(&reader);

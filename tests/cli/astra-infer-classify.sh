@@ -97,7 +97,7 @@ expect "text as it is shown" 0 -c model -n 3 --text $'the \33[2J cat'
 out '^"the  \[2J cat"$'; out '^ *[0-9.]*%  cat$'; out '^ *[0-9.]*%  none$'; out "^node  tokens"
 expect "quiet, the best alone" 0 -c model --text "the cat" --top 1 -q; silent err
 [ "$(wc -l <"$work/out")" = 2 ] || report "$name: more than two lines"
-printf 'the cat\r\n\nTom sees\tTom finds\n   \nthe dog' >"$work/lines.txt"
+printf '\357\273\277the cat\r\n\nTom sees\tTom finds\n   \nthe dog' >"$work/lines.txt"
 expect "a file" 0 -c model --text "first" --text-file lines.txt --json
 holds '[.texts[] | [.text, .pair]] == [["first", null], ["the cat", null], ["Tom sees", "Tom finds"], ["the dog", null]]'
 printf 'the cat\r\nthe cat\rand the dog\r\n' >"$work/returns.txt"

@@ -71,7 +71,7 @@ expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
 [ "$(field '.prompts[1].ids')" = "$ids" ] || report "$name: the first prompt changed the second"
-printf '%s' "$long" >"$work/prompt.txt"
+printf '\357\273\277%s' "$long" >"$work/prompt.txt" # a mark of UTF-8 is none of the prompt
 expect "prompt from a file" 0 -c llama -n 4 --prompt-file prompt.txt -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 input=$work/prompt.txt expect "prompt from standard input" 0 -c llama -n 4 --prompt-file - -m 12 --json

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/data_paths.h"
 #include <ctype.h>
 #include <errno.h>
@@ -127,7 +128,6 @@ static Status fetch(TextReader *reader, char *buffer, size_t room, size_t *got) 
 
 /* O_NONBLOCK: a FIFO must be refused, not waited for. */
 static Status reader_begin(TextReader *reader) {
-  static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, passed over */
   struct stat file;
   size_t got, length = strlen(reader->path);
   reader->fd = open(reader->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -137,7 +137,7 @@ static Status reader_begin(TextReader *reader) {
                       S_ISDIR(file.st_mode) ? "a directory" : "a device or a pipe");
   if (length > 3 && strcmp(reader->path + length - 3, ".gz") == 0) TRY(unpacker_begin(reader));
   TRY(fetch(reader, reader->held, sizeof reader->held, &got));
-  reader->kept = got == sizeof reader->held && memcmp(reader->held, mark, got) == 0 ? 0 : got;
+  reader->kept = got - utf8_mark(reader->held, got);
   return STATUS_OK;
 }
 

@@ -619,7 +619,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   snprintf(c->id, sizeof c->id, "%s-%s", chat ? "chatcmpl" : "cmpl", http_id(request));
   Status status = completion_request_read(&c->asked, root, chat, param);
   if (status != STATUS_OK) {
-    service_refuse(service, request, NULL, status, param);
+    service_refuse(service, request, NULL, status, param, NULL);
     release(c);
     return;
   }
@@ -627,20 +627,17 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   if (c->model) {
     const char *code = NULL;
     status = encode(c, &code);
-    if (status == STATUS_BAD_VALUE && code)
-      http_reply_error(request, 400, chat ? "messages" : "prompt", code, "%s", status_message());
-    else if (status != STATUS_OK)
-      service_refuse(service, request, c->model, status, chat ? "messages" : "prompt");
+    if (status != STATUS_OK) service_refuse(service, request, c->model, status, chat ? "messages" : "prompt", code);
   }
   if (c->model && status == STATUS_OK && (status = check_biases(c)) != STATUS_OK)
-    service_refuse(service, request, c->model, status, "logit_bias");
+    service_refuse(service, request, c->model, status, "logit_bias", NULL);
   if (!c->model || status != STATUS_OK) {
     release(c);
     return;
   }
   status = make_jobs(c);
   if (status != STATUS_OK) {
-    service_refuse(service, request, c->model, status, NULL);
+    service_refuse(service, request, c->model, status, NULL, NULL);
     release(c);
     return;
   }

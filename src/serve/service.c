@@ -48,13 +48,13 @@ json_t *service_body(HttpRequest *request) {
   return NULL;
 }
 
-void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param) {
+void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {
   (void)service;
   if (status == STATUS_BUSY && model) http_retry_after(request, engine_retry_seconds(model->engine));
   if (status == STATUS_BUSY)
     http_reply_error(request, 503, NULL, model && engine_is_deserted(model->engine) ? "no_device" : "queue_full", "%s", status_message());
   else if (status == STATUS_BAD_VALUE || status == STATUS_BAD_USAGE)
-    http_reply_error(request, 400, param && param[0] ? param : NULL, "invalid_value", "%s", status_message());
+    http_reply_error(request, 400, param && param[0] ? param : NULL, code ? code : "invalid_value", "%s", status_message());
   else
     http_reply_error(request, 500, NULL, NULL, "%s", status_message());
 }
@@ -73,6 +73,12 @@ Status service_check_messages(const ServiceModel *model, size_t body_bytes, cons
   *code = "context_length_exceeded";
   return status_set(STATUS_BAD_VALUE, "messages that fill a request of %zu bytes; the context has room for %lld tokens", body_bytes,
                     (long long)model->tokens_max);
+}
+
+Status service_check_tokens(const ServiceModel *model, size_t count, const char **code) {
+  if (count <= (size_t)model->tokens_max) return STATUS_OK;
+  *code = "context_length_exceeded";
+  return status_set(STATUS_BAD_VALUE, "%zu tokens; the context has room for %lld", count, (long long)model->tokens_max);
 }
 
 /* ---- numbers */
@@ -268,7 +274,7 @@ static void answer_metrics(void *context, HttpRequest *request) {
   if (status == STATUS_OK)
     http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, true);
   else
-    service_refuse(context, request, NULL, status, NULL);
+    service_refuse(context, request, NULL, status, NULL, NULL);
   free(text);
 }
 

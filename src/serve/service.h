@@ -76,13 +76,16 @@ const ServiceModel *service_find(Service *service, HttpRequest *request, const c
 /* The body as a JSON object; NULL: it is none, and 400 was replied. */
 json_t *service_body(HttpRequest *request);
 
-/* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param`, else 500. */
-void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param);
+/* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param` and `code` (NULL: "invalid_value"), else 500.
+ */
+void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
 
 /* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes, or messages
- * in a body of so many, is too long for the context whatever its tokens are. Else *code stays as it is. */
+ * in a body of so many, is too long for the context whatever its tokens are; or these are more tokens than the context has. Else *code
+ * stays as it is. */
 Status service_check_text(const ServiceModel *model, size_t bytes, const char **code);
 Status service_check_messages(const ServiceModel *model, size_t body_bytes, const char **code);
+Status service_check_tokens(const ServiceModel *model, size_t count, const char **code);
 
 /* Of an engine's answer: all of its times. Any thread may call. */
 void service_count_result(Service *service, const EngineResult *result, bool images);

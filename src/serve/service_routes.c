@@ -56,10 +56,7 @@ static void answer_tokenize(void *context, HttpRequest *request) {
   http_body(request, &body_bytes);
   const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
   Status status = model ? encode_body(model, root, body_bytes, &ids, &param, &code) : STATUS_OK;
-  if (status == STATUS_BAD_VALUE && code)
-    http_reply_error(request, 400, param, code, "%s", status_message());
-  else if (status != STATUS_OK)
-    service_refuse(service, request, model, status, param);
+  if (status != STATUS_OK) service_refuse(service, request, model, status, param, code);
   if (model && status == STATUS_OK) {
     tokens = json_array();
     for (size_t i = 0; i < ids.count; i++) json_array_append_new(tokens, json_integer(ids.ids[i]));
@@ -71,8 +68,9 @@ static void answer_tokenize(void *context, HttpRequest *request) {
   json_decref(root);
 }
 
-static Status read_tokens(const json_t *list, TokenList *ids) {
+static Status read_tokens(const ServiceModel *model, const json_t *list, TokenList *ids, const char **code) {
   if (!json_is_array(list)) return status_set(STATUS_BAD_VALUE, "tokens must be a list of token ids");
+  TRY(service_check_tokens(model, json_array_size(list), code));
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *id = json_array_get(list, i);
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
@@ -86,18 +84,20 @@ static void answer_detokenize(void *context, HttpRequest *request) {
   Service *service = context;
   TokenList ids = {0};
   char *text = NULL;
+  const char *code = NULL;
   size_t bytes = 0;
   json_t *root = service_body(request);
   if (!root) return;
   const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
   if (model) {
-    Status status = read_tokens(json_object_get(root, "tokens"), &ids);
+    Status status = read_tokens(model, json_object_get(root, "tokens"), &ids, &code);
     if (status == STATUS_OK) status = tokenizer_decode(model->vocabulary->tokenizer, ids.ids, ids.count, &text, &bytes);
-    if (status != STATUS_OK)
-      service_refuse(service, request, model, status, "tokens");
-    else
-      http_reply_json(request, 200,
-                      json_pack("{s:o, s:o}", "prompt", json_build_text(text, bytes), "content", json_build_text(text, bytes)));
+    if (status == STATUS_OK) {
+      json_t *value = json_build_text(text, bytes);
+      http_reply_json(request, 200, json_pack("{s:O, s:o}", "prompt", value, "content", value));
+    } else {
+      service_refuse(service, request, model, status, "tokens", code);
+    }
   }
   free(text);
   token_list_release(&ids);
@@ -208,7 +208,7 @@ static void answer_groups(void *context, HttpRequest *request) {
   } else if (!links && (groups < 1 || groups > INT32_MAX)) {
     http_reply_error(request, 400, "groups", "invalid_value", "groups must be a number of groups or \"auto\"");
   } else if (engine_use_groups(model->engine, (int)groups) != STATUS_OK) {
-    service_refuse(service, request, model, STATUS_BAD_VALUE, "groups");
+    service_refuse(service, request, model, STATUS_BAD_VALUE, "groups", NULL);
   } else {
     http_reply_json(request, 200,
                     links ? json_pack("{s:s, s:s}", "model", model->name, "groups", "auto")

@@ -385,6 +385,26 @@ static void long_texts_are_not_encoded(void **state) {
   finish(f);
 }
 
+/* Each id may stand for many bytes: as many as the context has are decoded, and no more. */
+static void long_lists_are_not_decoded(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  char body[8 * CONTEXT], wanted[CONTEXT + 3] = "\"";
+  memset(wanted + 1, 'a', CONTEXT);
+  wanted[CONTEXT + 1] = '"';
+  for (int count = CONTEXT; count <= CONTEXT + 1; count++) {
+    const bool fits = count <= CONTEXT;
+    int used = snprintf(body, sizeof body, "{\"tokens\": [%d", BYTE + 'a');
+    for (int i = 1; i < count; i++) used += snprintf(body + used, sizeof body - (size_t)used, ", %d", BYTE + 'a');
+    snprintf(body + used, sizeof body - (size_t)used, "]}");
+    json_t *v = post(f, "/detokenize", body, fits ? 200 : 400);
+    check_part(v, fits ? "prompt" : "error.code", fits ? wanted : "\"context_length_exceeded\"");
+    check_part(v, fits ? "content" : "error.param", fits ? wanted : "\"tokens\"");
+    json_decref(v);
+  }
+  finish(f);
+}
+
 static void a_full_queue_refuses(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -760,6 +780,7 @@ int main(void) {
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
                                      cmocka_unit_test(long_texts_are_not_encoded),
+                                     cmocka_unit_test(long_lists_are_not_decoded),
                                      cmocka_unit_test(a_full_queue_refuses),
                                      cmocka_unit_test(large_requests_take_turns),
                                      cmocka_unit_test(what_was_let_in_goes_on),

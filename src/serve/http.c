@@ -318,17 +318,16 @@ static bool take_body(HttpRequest *r, const char *data, size_t bytes) {
 /* ---- the library's callbacks */
 
 static enum MHD_Result proceed(HttpRequest *r) {
-  for (;;) {
-    if (r->replied) return MHD_YES;
-    if (http_gone(r)) return MHD_NO;
-    if (!r->work.ready) {
-      http_reply_error(r, 500, NULL, NULL, "no answer");
-      return r->replied ? MHD_YES : MHD_NO;
-    }
-    bool done = r->work.ready(r->work.context, r);
-    if (done) return r->replied ? MHD_YES : MHD_NO;
-    if (http_rest(r)) return MHD_YES;
+  if (r->replied) return MHD_YES;
+  if (http_gone(r)) return MHD_NO;
+  if (!r->work.ready) {
+    http_reply_error(r, 500, NULL, NULL, "no answer");
+    return r->replied ? MHD_YES : MHD_NO;
   }
+  bool done = r->work.ready(r->work.context, r);
+  if (done) return r->replied ? MHD_YES : MHD_NO;
+  http_pause(r);
+  return MHD_YES;
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url, const char *method,

@@ -93,6 +93,7 @@ json_t *http_error_json(int status, const char *param, const char *code, const c
 enum { HTTP_END = -1, HTTP_BROKEN = -2 };
 
 /* An answer that takes time. `ready` is called at once and after each http_wake, until it has replied or streamed: true then, else false.
+ * It may call http_wake itself, to go on after other requests of its thread have had their turn: what takes long is done in parts.
  * `read` fills a stream: bytes written, 0 (it is called again after http_wake), HTTP_END, or HTTP_BROKEN to cut the connection. `close` is
  * called once, when the request is over in whatever way. */
 typedef struct HttpWork {

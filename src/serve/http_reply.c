@@ -101,6 +101,13 @@ bool http_rest(HttpRequest *r) {
   return !news;
 }
 
+/* r->suspended stays false meanwhile, so that nobody else resumes the connection. */
+void http_pause(HttpRequest *r) {
+  if (http_rest(r)) return;
+  MHD_suspend_connection(r->connection);
+  MHD_resume_connection(r->connection);
+}
+
 void http_wake(HttpRequest *r) {
   pthread_mutex_lock(&r->lock);
   if (r->suspended)

@@ -10,6 +10,9 @@
 
 enum { TOP = 5, PARTS = IMAGE_REQUEST_MAX + 8 };
 
+/* Pixels after which the other requests of the HTTP thread have their turn: half a second of decoding. */
+enum { PIXELS_AT_ONCE = 1 << 25 };
+
 typedef struct ImageRequest {
   pthread_mutex_t lock;
   int references;
@@ -69,19 +72,22 @@ static void set_result(ImageRequest *r, int index, const char *name, json_t *val
   json_array_set_new(r->results, (size_t)index, result ? result : json_null());
 }
 
-/* Fills pixels with the next images that can be read. */
+/* Fills pixels with the next images: up to a whole batch, to PIXELS_AT_ONCE, or to one that cannot be read, whose size nobody knows. */
 static Status read_batch(ImageRequest *r, float *pixels) {
   LoaderOptions options;
-  int64_t size = weights_pixels(r->model->weights);
+  bool broken = false;
+  int64_t size = weights_pixels(r->model->weights), decoded = 0;
   weights_loader_options(r->model->weights, &options);
-  for (r->batch = 0; r->next < r->count && r->batch < r->model->images_max; r->next++) {
+  for (r->batch = 0; r->next < r->count && r->batch < r->model->images_max && decoded < PIXELS_AT_ONCE && !broken; r->next++) {
     const MultipartPart *part = &r->images[r->next];
     Image image = {0};
     Status status = image_decode(&image, (const uint8_t *)part->data, part->bytes, part->file[0] ? part->file : "the image");
     if (status == STATUS_OK) status = loader_prepare(&image, &options, pixels + r->batch * size);
+    decoded += (int64_t)image.width * image.height;
     image_release(&image);
     if (status == STATUS_NO_MEMORY) return status;
-    if (status == STATUS_OK)
+    broken = status != STATUS_OK;
+    if (!broken)
       r->members[r->batch++] = r->next;
     else
       set_result(r, r->next, "error", json_build_text(status_message(), strlen(status_message())));
@@ -90,10 +96,9 @@ static Status read_batch(ImageRequest *r, float *pixels) {
   return STATUS_OK;
 }
 
-/* The next batch goes to the engine, if there is one. */
+/* The next batch goes to the engine; of images that cannot be read, there is none. */
 static Status submit(ImageRequest *r) {
   int64_t left = r->count - r->next, batch = left < r->model->images_max ? left : r->model->images_max;
-  if (left == 0) return STATUS_OK;
   float *pixels = malloc((size_t)(batch * weights_pixels(r->model->weights)) * sizeof *pixels);
   Status status = pixels ? read_batch(r, pixels) : status_no_memory(NULL, "images");
   if (status == STATUS_OK && r->batch > 0) {
@@ -161,11 +166,12 @@ static void refuse_late(const ImageRequest *r, HttpRequest *request) {
 static bool ready(void *context, HttpRequest *request) {
   ImageRequest *r = context;
   if (r->busy && !take_batch(r) && !http_late(request)) return false;
-  if (r->busy || r->last.end == ENGINE_CANCELLED) {
+  const bool more = r->status == STATUS_OK && r->next < r->count;
+  if (r->busy || r->last.end == ENGINE_CANCELLED || (more && http_late(request))) {
     refuse_late(r, request);
     return true;
   }
-  while (r->status == STATUS_OK && !r->busy && r->next < r->count) {
+  if (more) {
     Status status = submit(r);
     if (status != STATUS_OK) r->status = status, snprintf(r->message, sizeof r->message, "%s", status_message());
   }
@@ -174,6 +180,7 @@ static bool ready(void *context, HttpRequest *request) {
     return true;
   }
   if (r->busy) return false;
+  if (r->next < r->count) return http_wake(request), false;
   if (r->read == 0) {
     const char *error = json_string_value(json_object_get(json_array_get(r->results, 0), "error"));
     http_reply_error(request, 422, "image", "invalid_image", "%s", error ? error : "no image could be read");

@@ -2,6 +2,7 @@
  * forms of the answers, log-probabilities, characters that come in pieces, stop strings, full queues, failures, clients that leave or read
  * slowly, and the end of the service. The tokenizer is that of tests/golden/stories260K: ids 3 to 258 are the bytes. */
 #include "base/clock.h"
+#include "base/files.h"
 #include "data/image.h"
 #include "serve/completion.h"
 #include "serve/service_routes.h"
@@ -655,12 +656,12 @@ static void classifies_images(void **state) {
   json_t *v = parse(&answer, 200);
   check_part(v, "results.0.classes", "[{\"index\":1,\"label\":\"dark\",\"probability\":0.6652}]");
   json_decref(v);
-  /* Batches of two: 250 and 250, then 10 alone, around one that is none. */
-  const uint8_t levels[] = {250, 0, 250, 10};
+  /* A batch of 250 alone, which ends at one that is none, then 10 and 10. */
+  const uint8_t levels[] = {250, 0, 10, 10};
   answer = send_form(f, "/v1/images/classify", levels, 4);
   v = parse(&answer, 200);
   check_part(v, "results.0.classes.0.label", "\"bright\"");
-  check_part(v, "results.2.classes.0.label", "\"bright\"");
+  check_part(v, "results.2.classes.0.label", "\"dark\"");
   check_part(v, "results.3.classes.0.label", "\"dark\"");
   check_part(v, "results.3.name", "\"3.ppm\"");
   assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(v, "results"), 3), "classes")), 2);
@@ -706,6 +707,68 @@ static void all_batches_are_let_in(void **state) {
   json_decref(v);
   free(answer);
   finish(f);
+}
+
+/* A large image, or one whose last checksum is wrong, so that it is decoded to its end for nothing; the caller frees it. */
+static char *make_large(bool broken, size_t *size) {
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
+  Image image = {0};
+  char *bytes;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/large.png", folder);
+  assert_int_equal(image_new(&image, 4096, 4096), STATUS_OK);
+  assert_int_equal(image_save_png(&image, path), STATUS_OK);
+  image_release(&image);
+  assert_int_equal(files_read(path, 16 << 20, &bytes, size), STATUS_OK);
+  if (broken) bytes[*size - 13] ^= 1; /* 12 bytes of IEND behind it */
+  return bytes;
+}
+
+static void one_thread(HttpOptions *options) {
+  options->threads = 1;
+  options->max_body = 16 << 20;
+  options->bodies = 64 << 20;
+}
+
+/* Before a batch is full, and where images that cannot be read fill none, the thread has time for other requests. */
+static void large_images_leave_time(void **state) {
+  (void)state;
+  enum { COUNT = 6 };
+  static const char part[] = "--BB\r\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\r\n\r\n", end[] = "--BB--\r\n";
+  for (int broken = 0; broken < 2; broken++) {
+    Fixture *f = start_with(letters, 4, one_thread);
+    f->service.models[1].images_max = COUNT;
+    size_t size, used;
+    char *image = make_large(broken, &size), *text = malloc(COUNT * (size + sizeof part + 2) + 512);
+    used = (size_t)sprintf(text,
+                           "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=BB\r\n"
+                           "Content-Length: %zu\r\n\r\n",
+                           COUNT * (sizeof part - 1 + size + 2) + sizeof end - 1);
+    for (int i = 0; i < COUNT; i++) {
+      used += (size_t)sprintf(text + used, "%s", part);
+      memcpy(text + used, image, size);
+      used += size;
+      used += (size_t)sprintf(text + used, "\r\n");
+    }
+    used += (size_t)sprintf(text + used, "%s", end);
+    int fd = client_connect(f->port, 0);
+    for (size_t sent = 0; sent < used;) {
+      ssize_t bytes = send(fd, text + sent, used - sent, MSG_NOSIGNAL);
+      assert_true(bytes > 0);
+      sent += (size_t)bytes;
+    }
+    client_sleep(0.05);
+    Answer answer = client_get(f->port, "/health");
+    assert_int_equal(answer.status, 200);
+    answer_release(&answer);
+    assert_int_equal(recv(fd, text, 1, MSG_DONTWAIT), -1); /* it is not done */
+    assert_int_equal(recv(fd, text, 12, 0), 12);
+    assert_memory_equal(text, broken ? "HTTP/1.1 422" : "HTTP/1.1 200", 12);
+    close(fd);
+    free(image);
+    free(text);
+    finish(f);
+  }
 }
 
 /* Neither a late answer nor the end of the service is a full queue. */
@@ -792,6 +855,7 @@ int main(void) {
                                      cmocka_unit_test(expires),
                                      cmocka_unit_test(classifies_images),
                                      cmocka_unit_test(all_batches_are_let_in),
+                                     cmocka_unit_test(large_images_leave_time),
                                      cmocka_unit_test(late_images_end),
                                      cmocka_unit_test(counts_and_tells)};
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);

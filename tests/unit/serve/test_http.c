@@ -17,6 +17,7 @@ typedef struct Fixture {
   size_t log_bytes;
   atomic_int finished, status; /* requests that are over; of the last one */
   atomic_int closed;           /* works that are over */
+  atomic_int turns;            /* of the work that goes on by itself */
   pthread_mutex_t lock;
   HttpRequest *waiting; /* under the lock, so that nobody wakes what is over */
   atomic_bool gone, go;
@@ -53,6 +54,15 @@ static bool is_ready(void *context, HttpRequest *request) {
   return true;
 }
 
+/* Goes on by itself, up to 100 times, until it is let. */
+static bool is_ready_in_turns(void *context, HttpRequest *request) {
+  Fixture *f = context;
+  client_sleep(0.02);
+  if (atomic_load(&f->go) || atomic_fetch_add(&f->turns, 1) == 100) return http_reply(request, 200, "text/plain", "done", 4, false), true;
+  http_wake(request);
+  return false;
+}
+
 static void closed(void *context, HttpRequest *request) {
   Fixture *f = context;
   pthread_mutex_lock(&f->lock);
@@ -73,6 +83,10 @@ static bool wake(Fixture *f) {
 
 static void wait_for_it(void *context, HttpRequest *request) {
   http_work(request, &(HttpWork){.ready = is_ready, .close = closed, .context = context});
+}
+
+static void take_turns(void *context, HttpRequest *request) {
+  http_work(request, &(HttpWork){.ready = is_ready_in_turns, .close = closed, .context = context});
 }
 
 /* A stream of numbers, one for each time it is woken, up to 1,000; or without end and pause. */
@@ -143,6 +157,7 @@ static const HttpRoute *const routes[] = {&(const HttpRoute){"GET", "/busy", 0, 
                                           &(const HttpRoute){"GET", "/hello", 0, hello},
                                           &(const HttpRoute){"GET", "/open", HTTP_OPEN, hello},
                                           &(const HttpRoute){"POST", "/wait", HTTP_WORK, wait_for_it},
+                                          &(const HttpRoute){"POST", "/turns", HTTP_WORK, take_turns},
                                           &(const HttpRoute){"GET", "/numbers", 0, numbers},
                                           &(const HttpRoute){"GET", "/nothing", 0, nothing},
                                           &(const HttpRoute){"GET", "/files/", HTTP_PREFIX, prefix},
@@ -569,6 +584,30 @@ static void waits_and_wakes(void **state) {
   finish(f);
 }
 
+/* Others of the same thread are answered between the parts of a work, which sees that its client has left as well. */
+static void works_take_turns(void **state) {
+  (void)state;
+  Fixture *f = start(one_thread, NULL, 0);
+  char text[1024];
+  for (int leaves = 0; leaves < 2; leaves++) {
+    atomic_store(&f->turns, 0);
+    atomic_store(&f->go, false);
+    int fd = client_connect(f->port, 0);
+    client_send_post(fd, "/turns", "{}");
+    wait_until(&f->turns, 2);
+    check(client_get(f->port, "/hello"), 200, NULL, "hello");
+    assert_true(atomic_load(&f->turns) < 50);
+    if (!leaves) {
+      atomic_store(&f->go, true);
+      assert_true(recv(fd, text, sizeof text, 0) > 0);
+    }
+    close(fd);
+    wait_until(&f->closed, leaves + 1);
+    assert_true(atomic_load(&f->turns) < 100);
+  }
+  finish(f);
+}
+
 static void notices_clients_that_leave(void **state) {
   (void)state;
   Fixture *f = start(NULL, NULL, 0);
@@ -644,6 +683,7 @@ int main(void) {
                                      cmocka_unit_test(counts_networks),
                                      cmocka_unit_test(answers_other_origins),
                                      cmocka_unit_test(waits_and_wakes),
+                                     cmocka_unit_test(works_take_turns),
                                      cmocka_unit_test(notices_clients_that_leave),
                                      cmocka_unit_test(tells_what_is_late),
                                      cmocka_unit_test(streams_lose_no_wake),

@@ -405,16 +405,37 @@ static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, c
   return STATUS_OK;
 }
 
-/* The special token at text, or -1; the longest where several would do. `special`: not only those that are recognised in any text. */
-static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, bool special, size_t *size) {
-  for (int32_t i = 0; tokenizer->special_starts[(unsigned char)*text] && i < tokenizer->special_count; i++) {
-    const TokenizerSpecial *one = &tokenizer->specials[i];
-    if (!special && !one->in_text) continue;
-    const char *piece = bpe_pieces_text(&tokenizer->pieces, one->id, size);
-    if (*size <= left && memcmp(piece, text, *size) == 0) return one->id;
+/* The first of by_text[low] to by_text[high], all of which are longer than `at` bytes and the same up to there, whose next byte is at least
+ * this. */
+static int32_t first_special(const Tokenizer *tokenizer, int32_t low, int32_t high, size_t at, int byte) {
+  while (low < high) {
+    const int32_t middle = low + (high - low) / 2;
+    size_t size;
+    if ((unsigned char)bpe_pieces_text(&tokenizer->pieces, tokenizer->by_text[middle].id, &size)[at] < byte)
+      low = middle + 1;
+    else
+      high = middle;
   }
+  return low;
+}
+
+/* The special token at text, or -1; the longest where several would do. `special`: not only those that are recognised in any text. Each
+ * byte of the text narrows the range of those that begin so: comparing all takes seconds for megabytes of their first byte. */
+static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, bool special, size_t *size) {
+  const int start = (unsigned char)*text;
+  int32_t low = tokenizer->special_from[start], high = tokenizer->special_from[start + 1], found = -1;
   *size = 0;
-  return -1;
+  for (size_t at = 1; low < high; at++) {
+    for (; low < high && tokenizer->pieces.sizes[tokenizer->by_text[low].id] == at; low++) {
+      const TokenizerSpecial *one = &tokenizer->by_text[low];
+      if (*size < at && (special || one->in_text)) found = one->id, *size = at;
+    }
+    if (at == left) break;
+    const int byte = (unsigned char)text[at];
+    low = first_special(tokenizer, low, high, at, byte);
+    high = first_special(tokenizer, low, high, at, byte + 1);
+  }
+  return found;
 }
 
 static Status encode_text(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {

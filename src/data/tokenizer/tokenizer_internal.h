@@ -160,10 +160,11 @@ struct Tokenizer {
   int64_t merge_count;
   size_t merge_room;
   float *scores;              /* [pieces.count], of SCORES */
-  TokenizerSpecial *specials; /* [special_count] longest text first, then by id */
+  TokenizerSpecial *specials; /* [special_count] longest text first, then by id: the fingerprint's order */
+  TokenizerSpecial *by_text;  /* [special_count] the same by their bytes, then by id: the order in which they are searched */
   int32_t special_count, in_text_count;
   size_t special_room;
-  bool special_starts[256]; /* bytes that a special token begins with */
+  int32_t special_from[257]; /* those whose text begins with byte b are by_text[special_from[b]] up to special_from[b + 1] */
   int32_t begin, end;
   char fingerprint[TOKENIZER_DIGEST_TEXT];
   BpeSplit *split; /* NULL: SCORES */

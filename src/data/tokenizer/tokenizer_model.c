@@ -366,6 +366,7 @@ void tokenizer_model_release(Tokenizer *tokenizer) {
   free(tokenizer->merges);
   free(tokenizer->scores);
   free(tokenizer->specials);
+  free(tokenizer->by_text);
   free(tokenizer);
 }
 
@@ -440,27 +441,46 @@ static Status find_bytes(Tokenizer *tokenizer) {
 }
 
 typedef struct SpecialKey {
-  uint32_t size;
+  const char *text;
+  size_t size;
   TokenizerSpecial special;
 } SpecialKey;
+
+static int by_id(const SpecialKey *left, const SpecialKey *right) {
+  return left->special.id < right->special.id ? -1 : left->special.id > right->special.id;
+}
 
 static int longest_first(const void *a, const void *b) {
   const SpecialKey *left = a, *right = b;
   if (left->size != right->size) return left->size > right->size ? -1 : 1;
-  return left->special.id < right->special.id ? -1 : left->special.id > right->special.id;
+  return by_id(left, right);
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const SpecialKey *left = a, *right = b;
+  const int order = memcmp(left->text, right->text, left->size < right->size ? left->size : right->size);
+  if (order != 0) return order;
+  if (left->size != right->size) return left->size < right->size ? -1 : 1;
+  return by_id(left, right);
 }
 
 static Status sort_specials(Tokenizer *tokenizer) {
   size_t count = (size_t)tokenizer->special_count;
   SpecialKey *keys = malloc((count + 1) * sizeof *keys);
-  if (!keys) return status_no_memory(NULL, "a tokenizer");
-  for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i].id], tokenizer->specials[i]};
-  qsort(keys, count, sizeof *keys, longest_first);
+  tokenizer->by_text = malloc((count + 1) * sizeof *tokenizer->by_text);
+  if (!keys || !tokenizer->by_text) return free(keys), status_no_memory(NULL, "a tokenizer");
   for (size_t i = 0; i < count; i++) {
-    size_t size;
-    tokenizer->specials[i] = keys[i].special;
-    tokenizer->special_starts[(unsigned char)*bpe_pieces_text(&tokenizer->pieces, keys[i].special.id, &size)] = true;
+    keys[i].special = tokenizer->specials[i];
+    keys[i].text = bpe_pieces_text(&tokenizer->pieces, keys[i].special.id, &keys[i].size);
   }
+  qsort(keys, count, sizeof *keys, longest_first);
+  for (size_t i = 0; i < count; i++) tokenizer->specials[i] = keys[i].special;
+  qsort(keys, count, sizeof *keys, by_bytes);
+  for (size_t i = 0; i < count; i++) {
+    tokenizer->by_text[i] = keys[i].special;
+    tokenizer->special_from[(unsigned char)*keys[i].text + 1]++;
+  }
+  for (int byte = 0; byte < 256; byte++) tokenizer->special_from[byte + 1] += tokenizer->special_from[byte];
   free(keys);
   return STATUS_OK;
 }

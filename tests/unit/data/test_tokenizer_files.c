@@ -249,6 +249,79 @@ static void test_added_tokens_that_are_not_special(void **state) {
   tokenizer_close(tokenizer);
 }
 
+/* Where one added token begins as another one does, or is within it: the longest of those that are wanted, as a plain search finds it. */
+static void test_longest_added_token_is_taken(void **state) {
+  (void)state;
+  static const char *const texts[] = {"<b", "<a", "<<a", "<ab", "<abba", "<abbb", "aa", "aab<", "bbb", "<<<<<"};
+  enum { ADDED = sizeof texts / sizeof *texts, LENGTH = 40 };
+  Tokenizer *tokenizer, *plain;
+  json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
+  for (int i = 0; i < ADDED; i++)
+    json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 260 + i, "content", texts[i], "special", i % 3 > 0));
+  assert_ok(read_root(&tokenizer, root));
+  assert_ok(read_root(&plain, small_json()));
+  Rng rng;
+  rng_init(&rng, 1, 0);
+  for (int round = 0; round < 2000; round++) {
+    const bool special = round % 2;
+    char text[LENGTH];
+    TokenList got = {0}, wanted = {0};
+    size_t begun = 0;
+    for (int i = 0; i < LENGTH; i++) text[i] = "<ab"[rng_below(&rng, 3)];
+    for (size_t at = 0; at < LENGTH;) {
+      int best = -1;
+      for (int i = 0; i < ADDED; i++)
+        if ((special || i % 3 == 0) && strlen(texts[i]) <= LENGTH - at && memcmp(text + at, texts[i], strlen(texts[i])) == 0 &&
+            (best < 0 || strlen(texts[i]) > strlen(texts[best])))
+          best = i;
+      if (best >= 0) {
+        assert_ok(tokenizer_encode(plain, text + begun, at - begun, false, &wanted));
+        assert_ok(token_list_add(&wanted, 260 + best));
+      }
+      at += best >= 0 ? strlen(texts[best]) : 1;
+      if (best >= 0) begun = at;
+    }
+    assert_ok(tokenizer_encode(plain, text + begun, LENGTH - begun, false, &wanted));
+    assert_ok(tokenizer_encode(tokenizer, text, LENGTH, special, &got));
+    assert_ids(&got, wanted.ids, wanted.count);
+    token_list_release(&got);
+    token_list_release(&wanted);
+  }
+  tokenizer_close(plain);
+  tokenizer_close(tokenizer);
+}
+
+/* Seconds for 1 MB of the beginning of special tokens, of which there are so many. */
+static double seconds_of_beginnings(int specials, const char *beginning) {
+  enum { BYTES = 1 << 20 };
+  Tokenizer *tokenizer;
+  TokenList ids = {0};
+  json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
+  for (int i = 0; i < specials; i++)
+    json_array_append_new(added, json_pack("{s:i, s:o, s:b}", "id", 260 + i, "content", json_sprintf("<|reserved_%d|>", i), "special", 1));
+  assert_ok(read_root(&tokenizer, root));
+  char *text = malloc(BYTES);
+  for (size_t i = 0, length = strlen(beginning); i < BYTES; i++) text[i] = beginning[i % length];
+  const double started = clock_now();
+  assert_ok(tokenizer_encode(tokenizer, text, BYTES, true, &ids));
+  const double seconds = clock_now() - started;
+  assert_int_equal(ids.count, BYTES);
+  free(text);
+  token_list_release(&ids);
+  tokenizer_close(tokenizer);
+  return seconds;
+}
+
+/* A service encodes what anybody sends. */
+static void test_many_special_tokens_cost_little(void **state) {
+  (void)state;
+  static const char *const beginnings[] = {"<", "<|", "<|reserved_"};
+  for (int i = 0; i < 3; i++) {
+    const double one = seconds_of_beginnings(1, beginnings[i]), many = seconds_of_beginnings(4096, beginnings[i]);
+    if (many > 10 * one) fail_msg("1 MB of %s took %.2f s with 4096 special tokens, %.2f s with one", beginnings[i], many, one);
+  }
+}
+
 /* A corpus is cut before spaces. */
 static void test_added_tokens_with_spaces_are_not_cut(void **state) {
   (void)state;
@@ -399,6 +472,8 @@ int main(void) {
                                      cmocka_unit_test(test_begin_of_a_template),
                                      cmocka_unit_test(test_json_that_is_not_understood),
                                      cmocka_unit_test(test_added_tokens_that_are_not_special),
+                                     cmocka_unit_test(test_longest_added_token_is_taken),
+                                     cmocka_unit_test(test_many_special_tokens_cost_little),
                                      cmocka_unit_test(test_added_tokens_with_spaces_are_not_cut),
                                      cmocka_unit_test(test_json_of_wrong_shape),
                                      cmocka_unit_test(test_ranks),

@@ -74,11 +74,12 @@ static Status index_value(JinjaRun *run, const JinjaValue *value, const JinjaVal
   if (value->kind == JINJA_UNDEFINED) return jinja_attribute(run, value, result->text, result);
   if ((value->kind != JINJA_LIST && value->kind != JINJA_STRING) || (index->kind != JINJA_INTEGER && index->kind != JINJA_BOOLEAN))
     return STATUS_OK;
-  JinjaList items;
-  TRY(jinja_items(run, value, &items));
-  int64_t at = index->kind == JINJA_BOOLEAN ? index->boolean : index->integer, count = (int64_t)items.count;
-  if (at < 0) at += count;
-  if (at >= 0 && at < count) *result = items.items[at];
+  size_t count;
+  TRY(jinja_count(run, value, &count));
+  int64_t at = index->kind == JINJA_BOOLEAN ? index->boolean : index->integer;
+  if (at < 0) at += (int64_t)count;
+  if (at < 0 || at >= (int64_t)count) return STATUS_OK;
+  *result = value->kind == JINJA_LIST ? value->list->items[at] : jinja_string(jinja_characters(value->text, (size_t)at, (size_t)at + 1));
   return STATUS_OK;
 }
 
@@ -228,7 +229,7 @@ static Status evaluate_kind(JinjaRun *run, const JinjaNode *node, JinjaValue *va
 static Status evaluate(JinjaRun *run, const JinjaNode *node, JinjaValue *value) {
   run->line = node->line;
   TRY(jinja_charge(run, 1));
-  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "nested more than %d levels deep", (int)DEPTH_MAX);
+  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "nested more than %d levels deep", (int)DEPTH_MAX);
   Status status = evaluate_kind(run, node, value);
   run->depth--;
   return status;
@@ -363,7 +364,7 @@ static Status execute_one(JinjaRun *run, const JinjaNode *node) {
 }
 
 static Status execute(JinjaRun *run, const JinjaNode *list) {
-  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "nested more than %d levels deep", (int)DEPTH_MAX);
+  if (++run->depth > DEPTH_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "nested more than %d levels deep", (int)DEPTH_MAX);
   for (const JinjaNode *node = list; node && !run->leaving; node = node->next) {
     run->line = node->line;
     TRY(jinja_charge(run, 1));

@@ -33,8 +33,8 @@ Status jinja_parse(Jinja **template, const char *name, const char *text, size_t 
 void jinja_free(Jinja *template); /* accepts NULL */
 
 /* variables: an object, whose members are the template's variables; it must not change meanwhile. *text is malloc'd (caller frees), with
- * a NUL behind its *size bytes; NULL after a failure. BAD_VALUE: raise_exception, whose message is passed on, or an operation that these
- * values do not have, with the line; UNSUPPORTED: a method or function that is not known; NO_MEMORY: also for a limit that was reached. */
+ * a NUL behind its *size bytes; NULL after a failure. BAD_VALUE: raise_exception, whose message is passed on, or with the line an
+ * operation that these values do not have, or a limit that was reached; UNSUPPORTED: a method or function that is not known. */
 Status jinja_render(const Jinja *template, const json_t *variables, const JinjaLimits *limits, char **text, size_t *size);
 
 #endif

@@ -318,10 +318,9 @@ static Status method_join(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
 /* ---- filters of other values */
 
 static Status filter_length(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
-  JinjaList items;
-  if (call->self.kind == JINJA_MAP) return *result = jinja_integer((int64_t)call->self.map->count), STATUS_OK;
-  TRY(jinja_items(run, &call->self, &items));
-  *result = jinja_integer((int64_t)items.count);
+  size_t count;
+  TRY(jinja_count(run, &call->self, &count));
+  *result = jinja_integer((int64_t)count);
   return STATUS_OK;
 }
 
@@ -587,7 +586,7 @@ static Status function_range(JinjaRun *run, const JinjaCall *call, JinjaValue *r
   if (given(call, 2)) TRY(want_whole(run, &call->given[2], &step));
   if (step == 0) return jinja_fail(run, STATUS_BAD_VALUE, "the step of range is 0");
   double exact = ((double)to - (double)from) / (double)step;
-  if (exact > RANGE_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "a range of more than %d numbers", (int)RANGE_MAX);
+  if (exact > RANGE_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "a range of more than %d numbers", (int)RANGE_MAX);
   size_t count = exact > 0 ? (size_t)exact + ((double)(size_t)exact < exact) : 0;
   TRY(jinja_list_new(run, count, result));
   for (size_t i = 0; i < count; i++) result->list->items[i] = jinja_integer((int64_t)((uint64_t)from + (uint64_t)i * (uint64_t)step));

@@ -210,8 +210,14 @@ typedef struct JinjaForm {
 Status jinja_write_value(JinjaRun *run, const JinjaValue *value, const JinjaForm *form);
 Status jinja_to_text(JinjaRun *run, const JinjaValue *value, JinjaText *text);
 
-/* What a loop over a value sees: of a list its items, of a map its keys, of a string its characters. */
+/* What a loop over a value sees: of a list its items, of a map its keys, of a string its characters; or only how many these are, for which
+ * no list is made. */
 Status jinja_items(JinjaRun *run, const JinjaValue *value, JinjaList *items);
+Status jinja_count(JinjaRun *run, const JinjaValue *value, size_t *count);
+
+/* Characters [from, to) of a text that has as many. */
+JinjaText jinja_characters(JinjaText text, size_t from, size_t to);
+
 Status jinja_attribute(JinjaRun *run, const JinjaValue *value, JinjaText name, JinjaValue *result);
 /* Each bound may be NULL. */
 Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bounds[3], JinjaValue *result);

@@ -22,21 +22,21 @@ Status jinja_fail(const JinjaRun *run, Status code, const char *format, ...) {
 
 Status jinja_charge(JinjaRun *run, size_t amount) {
   if (amount > run->steps)
-    return jinja_fail(run, STATUS_NO_MEMORY, "the template takes more than %llu steps", (unsigned long long)run->limits->steps);
+    return jinja_fail(run, STATUS_BAD_VALUE, "the template takes more than %llu steps", (unsigned long long)run->limits->steps);
   run->steps -= amount;
   return STATUS_OK;
 }
 
 Status jinja_alloc(JinjaRun *run, size_t bytes, void *block) {
   void *fresh = arena_alloc(run->arena, bytes);
-  if (!fresh) return jinja_fail(run, STATUS_NO_MEMORY, "the template makes more than %zu MiB of values", arena_reserved(run->arena) >> 20);
+  if (!fresh) return jinja_fail(run, STATUS_BAD_VALUE, "the template makes more than %zu MiB of values", arena_reserved(run->arena) >> 20);
   memcpy(block, &fresh, sizeof fresh);
   return STATUS_OK;
 }
 
 Status jinja_write(JinjaRun *run, JinjaText text) {
   if (text.size > run->limits->output - run->size)
-    return jinja_fail(run, STATUS_NO_MEMORY, "the template writes more than %zu bytes", run->limits->output);
+    return jinja_fail(run, STATUS_BAD_VALUE, "the template writes more than %zu bytes", run->limits->output);
   if (run->size + text.size + 1 > run->room) {
     size_t room = 2 * run->room > run->size + text.size + 1 ? 2 * run->room : run->size + text.size + 1024;
     char *output = realloc(run->output, room);
@@ -153,6 +153,30 @@ static size_t characters(JinjaText text) {
   return count;
 }
 
+JinjaText jinja_characters(JinjaText text, size_t from, size_t to) {
+  size_t start = 0, end;
+  for (; from > 0; from--, to--) start += jinja_character(text, start);
+  for (end = start; to > 0; to--) end += jinja_character(text, end);
+  return (JinjaText){text.bytes + start, end - start};
+}
+
+Status jinja_count(JinjaRun *run, const JinjaValue *value, size_t *count) {
+  *count = 0;
+  switch (value->kind) {
+  case JINJA_LIST:
+    return *count = value->list->count, STATUS_OK;
+  case JINJA_MAP:
+    return *count = value->map->count, STATUS_OK;
+  case JINJA_STRING:
+    TRY(jinja_charge(run, value->text.size / 64));
+    return *count = characters(value->text), STATUS_OK;
+  case JINJA_UNDEFINED:
+    return STATUS_OK;
+  default:
+    return jinja_fail(run, STATUS_BAD_VALUE, "%s has no items", jinja_kind_name(value->kind));
+  }
+}
+
 Status jinja_items(JinjaRun *run, const JinjaValue *value, JinjaList *items) {
   JinjaValue list;
   *items = (JinjaList){.count = 0};
@@ -203,9 +227,9 @@ static Status slice_bound(JinjaRun *run, const JinjaValue *bound, int64_t count,
 Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bounds[3], JinjaValue *result) {
   if (value->kind != JINJA_LIST && value->kind != JINJA_STRING)
     return jinja_fail(run, STATUS_BAD_VALUE, "%s cannot be sliced", jinja_kind_name(value->kind));
-  JinjaList items;
-  TRY(jinja_items(run, value, &items));
-  int64_t count = (int64_t)items.count, step = 1, from, to;
+  size_t length;
+  TRY(jinja_count(run, value, &length));
+  int64_t count = (int64_t)length, step = 1, from, to;
   if (bounds[2] && bounds[2]->kind == JINJA_INTEGER) step = bounds[2]->integer;
   if (step == 0) return jinja_fail(run, STATUS_BAD_VALUE, "the step of a slice is 0");
   step = step > count ? count + 1 : step < -count ? -count - 1 : step;
@@ -213,11 +237,11 @@ Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bou
   TRY(slice_bound(run, bounds[1], count, step > 0 ? 0 : -1, step > 0 ? count : count - 1, step > 0 ? count : -1, &to));
   int64_t size = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
   if (value->kind == JINJA_STRING && step == 1) { /* one piece of the text */
-    const char *start = size > 0 ? items.items[from].text.bytes : "",
-               *end = size > 0 ? items.items[to - 1].text.bytes + items.items[to - 1].text.size : start;
-    *result = jinja_string((JinjaText){start, (size_t)(end - start)});
+    *result = jinja_string(size > 0 ? jinja_characters(value->text, (size_t)from, (size_t)to) : (JinjaText){"", 0});
     return STATUS_OK;
   }
+  JinjaList items;
+  TRY(jinja_items(run, value, &items));
   TRY(jinja_list_new(run, size > 0 ? (size_t)size : 0, result));
   for (size_t i = 0; i < result->list->count; i++) result->list->items[i] = items.items[from + (int64_t)i * step];
   if (value->kind == JINJA_LIST) return STATUS_OK;
@@ -327,7 +351,7 @@ static Status add_lists(JinjaRun *run, const JinjaList *a, const JinjaList *b, J
 
 static Status repeat_text(JinjaRun *run, JinjaText text, int64_t times, JinjaValue *result) {
   size_t start = run->size;
-  if (times > REPEAT_MAX) return jinja_fail(run, STATUS_NO_MEMORY, "a string is repeated more than %d times", (int)REPEAT_MAX);
+  if (times > REPEAT_MAX) return jinja_fail(run, STATUS_BAD_VALUE, "a string is repeated more than %d times", (int)REPEAT_MAX);
   for (int64_t i = 0; i < times && text.size > 0; i++) TRY(jinja_write(run, text));
   JinjaText all;
   TRY(jinja_capture(run, start, &all));

@@ -386,6 +386,32 @@ static void long_texts_are_not_encoded(void **state) {
   finish(f);
 }
 
+/* It is the client's to send less. */
+static void chats_beyond_the_template_are_refused(void **state) {
+  (void)state;
+  static const char source[] =
+      "{% for m in messages %}{% for a in m.content %}{% for b in m.content %}{% endfor %}{% endfor %}{% endfor %}";
+  static const char *const paths[] = {"/tokenize", "/v1/chat/completions"};
+  enum { LENGTH = 3000 };
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32], body[LENGTH + 128];
+  ChatTemplate *quadratic;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+  assert_int_equal(files_write(path, source, sizeof source - 1), STATUS_OK);
+  assert_int_equal(chat_template_open(&quadratic, folder, NULL), STATUS_OK);
+  Fixture *f = start(letters, 4);
+  f->service.models[0].chat = quadratic;
+  snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"%0*d\"}]}", (int)LENGTH, 0);
+  for (int i = 0; i < 2; i++) {
+    json_t *v = post(f, paths[i], body, 400);
+    check_part(v, "error.code", "\"invalid_value\"");
+    check_part(v, "error.param", "\"messages\"");
+    json_decref(v);
+  }
+  finish(f);
+  chat_template_free(quadratic);
+}
+
 /* Each id may stand for many bytes: as many as the context has are decoded, and no more. */
 static void long_lists_are_not_decoded(void **state) {
   (void)state;
@@ -843,6 +869,7 @@ int main(void) {
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
                                      cmocka_unit_test(long_texts_are_not_encoded),
+                                     cmocka_unit_test(chats_beyond_the_template_are_refused),
                                      cmocka_unit_test(long_lists_are_not_decoded),
                                      cmocka_unit_test(a_full_queue_refuses),
                                      cmocka_unit_test(large_requests_take_turns),

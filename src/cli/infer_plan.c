@@ -30,7 +30,8 @@
 typedef struct PlanDevices {
   int count;
   uint64_t counts_tried;              /* of devices, as PlannerSetup has them */
-  double speeds[WIRE_NODES];          /* [count], the fastest first; that of this device is 1 */
+  int leader;                         /* this device, the first one given whose speed is 1; -1: there is none, it takes no part */
+  double speeds[WIRE_NODES];          /* [count], the fastest first, of equal ones this device */
   DeviceProfile profiles[WIRE_NODES]; /* [count]: the caller fills them in, once this device is measured */
   LinkEnd ends[WIRE_NODES];           /* [count], in the same order */
   bool linked;                        /* `ends` were given */
@@ -38,11 +39,13 @@ typedef struct PlanDevices {
 
 typedef struct Described {
   double speed, rate;
+  bool here;
 } Described;
 
 static int faster_first(const void *a, const void *b) {
   const Described *x = a, *y = b;
   if (x->speed != y->speed) return x->speed < y->speed ? 1 : -1;
+  if (x->here != y->here) return x->here ? -1 : 1; /* it has the input */
   return (x->rate < y->rate) - (x->rate > y->rate);
 }
 
@@ -75,15 +78,19 @@ static Status read_rates(const char *text, double rates[WIRE_NODES], int *count)
 static Status read_described(const char *speed_list, const char *link_list, PlanDevices *devices) {
   Described all[WIRE_NODES];
   double speeds[WIRE_NODES], rates[WIRE_NODES];
-  int links = 0;
+  int links = 0, here = 0;
   if (speed_list) TRY(read_speeds(speed_list, speeds, &devices->count));
   if (link_list) TRY(read_rates(link_list, rates, &links));
   if (speed_list && link_list && links != devices->count)
     return status_set(STATUS_BAD_USAGE, "--speeds names %d devices, --links %d: each needs both", devices->count, links);
   if (link_list) devices->count = links;
   for (int d = 0; d < devices->count; d++) all[d] = (Described){.speed = speed_list ? speeds[d] : 1, .rate = link_list ? rates[d] : 0};
+  while (here < devices->count && all[here].speed != 1) here++;
+  if (here < devices->count) all[here].here = true;
   qsort(all, (size_t)devices->count, sizeof *all, faster_first);
+  devices->leader = -1;
   for (int d = 0; d < devices->count; d++) {
+    if (all[d].here) devices->leader = d;
     devices->speeds[d] = all[d].speed;
     devices->ends[d] = (LinkEnd){.out = all[d].rate, .in = all[d].rate};
   }
@@ -680,6 +687,7 @@ static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanD
   TRY(plan_devices_read(command->nodes, command->speeds, command->links, devices)); /* before measuring, which takes a while */
   TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, &own));
   setup->devices = devices->count;
+  setup->leader = devices->leader;
   setup->counts_tried = devices->counts_tried;
   for (int d = 0; d < devices->count; d++) devices->profiles[d] = device_profile_scaled(&own, devices->speeds[d]);
   setup->profiles = devices->profiles;

@@ -39,7 +39,7 @@ expect "uneven devices" 0 --checkpoint model --speeds 3,1 --bandwidth 1gbit --ca
 json '"tokens":\[(1[5-9]|2[0-9])[0-9],[0-9]+\]' # far more than half of 256 for the faster one
 expect "a slow link" 0 --checkpoint model --links 1gbit,1gbit,200kbit --nodes 3 --calibrate 100ms --strategies astra --groups 4 --json
 json '"tokens":\[[0-9]+,[0-9]+,([1-7]?[0-9]|8[0-5])\]'; json '"link_model":"switch"'; json '"links":\[\{"to_bits_per_second":(1e9|1000000000)' # less than an even share behind the slow link
-expect "links in the table" 0 --checkpoint model --links 1mbit,50mbit --strategies astra,single; out "^network: switch, links of their own: 50, 1 Mbit/s, latency 0 ms"
+expect "links in the table" 0 --checkpoint model --links 20mbit,1mbit,50mbit --strategies astra,single; out "^network: switch, links of their own: 20, 50, 1 Mbit/s, latency 0 ms"
 expect "as many tokens each" 0 --checkpoint model --speeds 3,1 --even --strategies astra --json; json '"tokens":\[128,128\]'
 expect "more tokens than the model takes" 0 --checkpoint model --nodes 2 --tokens 512; out "^model: .* 512 tokens"; out "takes 256 tokens: these are predictions for a model like it that takes 512"
 expect "as many as it takes" 0 --checkpoint model --nodes 2 --tokens 256; ! grep -q "a model like it" out || report "says that 256 tokens are not its own"
@@ -60,6 +60,13 @@ for flag in --no-with-input --with-input; do
 done
 read -r without way <way--no-with-input; read -r with same <way--with-input
 holds "$way > 100 && $way == $same && $with > $without + 0.99 * $way"
+
+# The input, 12 KB, goes from this device, the first of speed 1, to the fastest one: over its link of 1 Mbit/s; where no device is this one, its link is not counted.
+for speeds in 4,1 4,2 1,1; do
+  expect "input beside speeds $speeds" 0 --checkpoint model --speeds $speeds --links 1gbit,1mbit --nodes 2 --strategies astra,single --json
+  tail -n 1 out | grep -oE '"strategy":"single"[^}]*"input_ms":[0-9.e-]+' | tail -n 1 | sed 's/.*://' >"way$speeds"
+done
+holds "$(cat way4,1) > 95 && $(cat way4,1) < 130 && $(cat way4,2) > 0 && $(cat way4,2) < 1 && $(cat way1,1) == 0"
 
 expect "JSON and a chart" 0 --checkpoint model --nodes 2,3 --link-model switch --latency 1ms --chart chart.png --json
 json '^\{.*"link_model":"switch".*"rows":\[.*"verdict":".*\}$'

@@ -126,6 +126,7 @@ static Status open_texts(const Serve *s, Served *served, ServiceModel *model) {
   if (config->classes > 0)
     return status_set(STATUS_UNSUPPORTED, "%s classifies texts, which astra-serve does not offer: astra-infer --text does",
                       served->run.directory);
+  TRY(infer_settings_check_decodes(&served->settings));
   model->tokens_max = served->settings.context > 0 ? served->settings.context : config->context;
   if (model->tokens_max > config->context)
     return status_set(STATUS_BAD_USAGE, "--max-context %lld: %s takes at most %lld tokens", (long long)model->tokens_max,

@@ -47,6 +47,7 @@ static Status open_all(ChatLocal *local, const char *template, const volatile si
   TRY(cli_check_kernels(s->backend));
   TRY(infer_run_load(s, &local->run));
   TRY(infer_run_require(&local->run, INFER_KIND_LANGUAGE));
+  TRY(infer_settings_check_decodes(s));
   const ModelConfig *config = local->run.weights.config;
   local->tokens_max = s->context > 0 ? s->context : config->context;
   if (local->tokens_max > config->context)

@@ -75,6 +75,15 @@ static bool given(const Option *options, const char *name) {
   return option && option->given;
 }
 
+Status infer_settings_check_decodes(const InferSettings *s) {
+  const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
+  if (facts->decodes) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE,
+                    "--strategy %s keeps nothing from token to token, so that it cannot go on from a prompt: astra and single can; "
+                    "`astra-infer eval` takes every strategy",
+                    facts->name);
+}
+
 /* Of the command line by itself; BAD_USAGE names the options that do not go together, and what does. */
 static Status infer_strategy_check(const InferSettings *s, const Option *options) {
   const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
@@ -82,12 +91,7 @@ static Status infer_strategy_check(const InferSettings *s, const Option *options
   if (given(options, "retained") && !retains) return status_set(STATUS_BAD_USAGE, "--retained is for --strategy bp-ag and bp-sp");
   if (s->split && !facts->divides_tokens)
     return status_set(STATUS_BAD_USAGE, "--split: --strategy %s divides no tokens; --nodes N says how many nodes there are", facts->name);
-  if ((s->prompts.count > 0 || s->prompt_file) && !facts->decodes)
-    return status_set(STATUS_BAD_USAGE,
-                      "--strategy %s keeps nothing from token to token, so that it cannot go on from a prompt: astra and single can; "
-                      "`astra-infer eval` takes every strategy",
-                      facts->name);
-  return STATUS_OK;
+  return s->prompts.count > 0 || s->prompt_file ? infer_settings_check_decodes(s) : STATUS_OK;
 }
 
 /* Blocks are computed in parts for a request of a single sample; a prompt's never are. */

@@ -77,6 +77,9 @@ Status infer_settings_parse(InferSettings *settings, InferCommand command, int a
 
 bool infer_settings_datagrams(const InferSettings *settings); /* codes travel in datagrams; false: in streams */
 
+/* For a program that goes on from prompts: BAD_USAGE with a strategy that cannot. */
+Status infer_settings_check_decodes(const InferSettings *settings);
+
 /* Of INFER_SERVE and INFER_CHAT: `own` [own_count] are the program's own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, InferCommand program, const Option *own, int own_count,
                                   Option options[INFER_OPTIONS_MAX]);

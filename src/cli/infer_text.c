@@ -479,21 +479,6 @@ typedef struct Text {
   TextWindows windows;
 } Text;
 
-/* Files that are named one by one are meant as they are; of a folder or a stored corpus the part that is for validation. */
-static bool names_files(const char *dataset) {
-  const char *at = strchr(dataset, ':') + 1;
-  if (files_exists(at)) return !files_is_dir(at);
-  for (size_t length; *at; at += length + (at[length] == ',')) {
-    char path[4096];
-    length = strcspn(at, ",");
-    if (length >= sizeof path) return false;
-    memcpy(path, at, length);
-    path[length] = 0;
-    if (!files_exists(path) || files_is_dir(path)) return false;
-  }
-  return true;
-}
-
 static Status eval_choose_context(const InferSettings *s, const ModelConfig *config, int64_t *context) {
   *context = s->window > 0 ? s->window : config->context;
   if (s->validation_part > 0)
@@ -513,7 +498,7 @@ static Status open_windows(const InferSettings *s, const ModelConfig *config, Te
   TextSource *source;
   int64_t context;
   TRY(eval_choose_context(s, config, &context));
-  const TextPart part = s->part != INFER_PART_AUTO ? (TextPart)s->part : names_files(s->dataset) ? TEXT_WHOLE : TEXT_VALID;
+  const TextPart part = s->part != INFER_PART_AUTO ? (TextPart)s->part : text_source_eval_part(s->dataset);
   TRY(text_source_open(&source, s->dataset, s->data_dir, part));
   Status status;
   if (s->perplexity == PERPLEXITY_LM_EVAL) {

@@ -14,6 +14,14 @@ jq -e '.schema == 1 and [.rows[].bits] == [32, 8, 4] and ([.rows[].nodes] | uniq
   "$work/out" >/dev/null || report "other rows"
 jq -e '.rows as $r | $r[1].perplexity < 1.01 * $r[0].perplexity and $r[2].perplexity < 1.05 * $r[0].perplexity and $r[2].bytes < $r[1].bytes' \
   "$work/out" >/dev/null || report "worse than is allowed"
+# Of a folder the validation part is measured, as astra-infer eval does, not the text that was trained on.
+mkdir "$work/parts" && head -c 60000 datasets/enwiki-sample/train.txt >"$work/parts/train.txt"
+head -c 20000 datasets/enwiki-sample/valid.txt >"$work/parts/valid.txt"
+for text in "$work/parts" "$work/parts/valid.txt"; do
+  expect "perplexity of $text" 0 -c gpt2-mini --dataset "text:$text" --samples 2 --repeats 1 --json
+  jq -c '[.rows[].perplexity]' "$work/out"
+done >"$work/perplexities"
+[ "$(sort -u "$work/perplexities" | wc -l)" = 1 ] || report "a folder's perplexities are not those of its valid.txt: $(cat "$work/perplexities")"
 expect "no checkpoint" 2 "${images[@]}"; err "checkpoint DIR is missing"
 expect "no data" 2 -c vit-cifar; err "dataset NAME is missing"
 expect "a text for images" 2 -c vit-cifar --dataset text:datasets/enwiki-sample/valid.txt; err "vit-cifar takes images"

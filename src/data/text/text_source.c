@@ -511,6 +511,22 @@ Status text_source_open(TextSource **source, const char *name, const char *data_
   return STATUS_OK;
 }
 
+static bool names_files(const char *name) {
+  const char *at = strchr(name, ':') + 1;
+  if (files_exists(at)) return !files_is_dir(at);
+  for (size_t length; *at; at += length + (at[length] == ',')) {
+    char path[4096];
+    length = strcspn(at, ",");
+    if (length >= sizeof path) return false;
+    memcpy(path, at, length);
+    path[length] = 0;
+    if (!files_exists(path) || files_is_dir(path)) return false;
+  }
+  return true;
+}
+
+TextPart text_source_eval_part(const char *name) { return names_files(name) ? TEXT_WHOLE : TEXT_VALID; }
+
 void text_source_close(TextSource *source) {
   if (!source) return;
   text_reader_close(source->reader);

@@ -643,12 +643,21 @@ static Status measure_rate(const PlannerSetup *setup, const Weights *weights, bo
 }
 
 static Status measure_rows(const PlannerSetup *setup, Weights *weights, Plan *plan) {
-  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
   const int rates = config_rates(weights->config);
   for (int rate = 0; rate < (rates > 1 ? rates : 1); rate++) {
     if (rates > 1) TRY(weights_use_rate(weights, config_rate_groups(weights->config, rate)));
     TRY(measure_rate(setup, weights, rate == 0, plan));
   }
+  return STATUS_OK;
+}
+
+/* What is measured is the model itself, which has positions for its own tokens alone; less costly to tell before anything is measured. */
+static Status check_measured(const PlanCommand *command, const ModelConfig *config) {
+  if (!command->measure) return STATUS_OK;
+  if (config_is_decoder(config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
+  if (command->tokens > config_tokens(config))
+    return status_set(STATUS_BAD_USAGE, "--tokens %lld: %s takes at most %lld, and with --measure no others can be measured",
+                      (long long)command->tokens, command->checkpoint, (long long)config_tokens(config));
   return STATUS_OK;
 }
 
@@ -768,7 +777,8 @@ static Status plan_run(int argc, char **argv) {
   TRY(cli_check_kernels(NULL));
   TRY(load_config(&command, &config));
   /* With --peers this process computes nothing: the device of its own that it forks has threads of its own. */
-  Status status = command.peers ? STATUS_OK : threads_start((int)command.threads);
+  Status status = check_measured(&command, &config);
+  if (status == STATUS_OK && !command.peers) status = threads_start((int)command.threads);
   if (status == STATUS_OK) status = run_plan(&command, &config);
   threads_stop();
   config_release(&config);

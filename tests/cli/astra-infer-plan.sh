@@ -28,6 +28,12 @@ expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--link
 expect "a link with more behind it" 2 --checkpoint model --links 00000000000000000000000020mbit/s,1mbit; err "20mbit/s"
 expect "groups named twice" 2 --checkpoint model --groups 4,1,4 --chart twice.png; err '^astra-infer: error: --groups "4,1,4": .*different'
 expect "groups that do not divide" 1 --checkpoint model --groups 5; err "5 groups do not divide a width of 64"
+expect "more tokens than can be measured" 2 --checkpoint model --measure --tokens 257; err "^astra-infer: error: --tokens 257: model takes at most 256"
+mkdir language
+cat >language/config.json <<'END'
+{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 96}
+END
+expect "a language model to measure" 2 --checkpoint language --measure; err "^astra-infer: error: --measure is for models that classify images"
 expect "an argument" 2 --checkpoint model photo.png; err "photo.png"
 
 # Computing so slow that any network is fast, and a network so slow that nothing is worth sending.

@@ -336,6 +336,8 @@ static Status check_use(const TrainCommand *command) {
   if (!command->eval_only) return name == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
   if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run cannot be combined with --eval-only; give one of them");
   if (command->memory >= 0) return status_set(STATUS_BAD_USAGE, "--memory is for training; it cannot be combined with --eval-only");
+  if (train->token_loss != NULL)
+    return status_set(STATUS_BAD_USAGE, "--token-loss %s is for training; with --eval-only give --eval-token-loss P", train->token_loss);
   if (train->lora_rank > 0)
     return status_set(STATUS_BAD_USAGE,
                       "--lora %lld is for training; it cannot be combined with --eval-only: exported weights have the adapters folded in",

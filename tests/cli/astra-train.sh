@@ -467,6 +467,7 @@ for unit in word gpt2-paper; do
   err "--perplexity $unit needs the whole text, of which --eval-samples takes 2 of [0-9]* windows"; silent out
 done
 expect "words of more windows than there are" 0 --model story --dataset text:text --context 32 --eval-only --perplexity word --eval-samples 100000 -q
+expect "lost tokens of a training" 2 --model story --dataset text:text --context 32 --eval-only --token-loss 0.5; err "--token-loss 0.5 is for training"; err "give --eval-token-loss"
 expect "adapters of an evaluation" 2 --model story --dataset text:text --context 32 --eval-only --lora 4; err "--lora 4 is for training"
 for kind in "${story[*]}" "${tiny[*]}"; do
   # shellcheck disable=SC2086

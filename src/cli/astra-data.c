@@ -56,7 +56,7 @@ static Status count_text(TextSource *source, bool quiet, TextFacts *facts) {
 static Status show_corpus(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
   TextSource *source;
   TextFacts count = {0};
-  TRY(text_source_open(&source, name, data_dir, part == DATASET_TEST ? TEXT_VALID : TEXT_TRAIN));
+  TRY(text_source_open(&source, name, data_dir, part == DATASET_TEST ? TEXT_TEST : TEXT_TRAIN));
   if (!quiet) printf("%s\n", printable(text_source_describe(source)));
   Status status = count_text(source, quiet, &count);
   if (status == STATUS_OK) {

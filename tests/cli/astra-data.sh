@@ -64,6 +64,11 @@ expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from 
 expect "corpus as JSON" 0 show "text:$work/numbers.txt" --json
 tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"text:.*"documents":1,"lines":95,"words":285,"bytes":[0-9]*}$' || report "no JSON at the end"
 expect "its other part" 0 show "text-lines:$work/numbers.txt" --part test; out "^5 documents, 5 lines, 15 words, 71 bytes$"
+mkdir "$work/parts"
+for part in train:1 valid:2 test:3; do seq "${part#*:}" >"$work/parts/${part%:*}.txt"; done
+expect "the test part" 0 show "text:$work/parts" --part test; out "^test text"; out "^1 document, 3 lines, 3 words, 6 bytes$"
+rm "$work/parts/test.txt"
+expect "no test file" 0 show "text:$work/parts" --part test; out "^1 document, 2 lines, 2 words, 4 bytes$"
 expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"
 expect "no corpus of that name" 1 show "text:wikitext-none"; err "$ASTRA_HOME/datasets/wikitext-none"
 printf 'a\0b' >"$work/nul.txt"

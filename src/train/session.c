@@ -346,6 +346,22 @@ static Status refuse_teacher(const char *path, const char *what, int64_t teacher
                     path, what, (long long)teacher, (long long)run);
 }
 
+/* Student and teacher are given the same pixels, which are normalised once, as the student's. */
+static Status check_normalisation(const ModelConfig *teacher, const ModelConfig *config, const char *path) {
+  static const double rounding = 1e-4; /* files of other programs have four decimals and more */
+  const double *mean = teacher->image_mean, *std = teacher->image_std;
+  bool same = true;
+  for (int i = 0; i < 3; i++)
+    same = same && fabs(mean[i] - config->image_mean[i]) <= rounding && fabs(std[i] - config->image_std[i]) <= rounding;
+  if (same) return STATUS_OK;
+  return status_set(
+      STATUS_BAD_USAGE,
+      "--distill: the teacher %s takes pixels less a mean of %g, %g, %g, divided by %g, %g, %g; in this run these are %g, %g, %g and "
+      "%g, %g, %g. Begin with weights (--init DIR) that have the teacher's preprocessor_config.json, or name another --teacher",
+      path, mean[0], mean[1], mean[2], std[0], std[1], std[2], config->image_mean[0], config->image_mean[1], config->image_mean[2],
+      config->image_std[0], config->image_std[1], config->image_std[2]);
+}
+
 static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
   const ModelConfig *config = session->config;
   if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
@@ -358,7 +374,9 @@ static Status check_teacher(const Session *session, const ModelConfig *teacher, 
     if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
     return teacher->context >= session->tokens ? STATUS_OK : refuse_teacher(path, "a context of", teacher->context, session->tokens);
   }
-  return teacher->image == config->image ? STATUS_OK : refuse_teacher(path, "images of side", teacher->image, config->image);
+  if (teacher->image != config->image) return refuse_teacher(path, "images of side", teacher->image, config->image);
+  if (teacher->patch != config->patch) return refuse_teacher(path, "patches of side", teacher->patch, config->patch);
+  return check_normalisation(teacher, config, path);
 }
 
 /* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
@@ -367,7 +385,8 @@ static Status check_teacher(const Session *session, const ModelConfig *teacher, 
  * are mixed into the targets (CrossEntropy.teaching), so that the loss has the same scale with and without it.
  * With options.distill_hidden rows after each block are compared with the teacher's, too (Romero et al., 2015, "FitNets").
  * Opens session->teacher where one of both is above 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
- * names the option and what does not fit the run: kind of model, sizes of images, classes, vocabulary, context. */
+ * names the option and what does not fit the run: kind of model, sizes of images and patches, normalisation, classes, vocabulary, context.
+ */
 static Status teacher_open(Session *session) {
   const TrainOptions *options = &session->options;
   const char *path = options->teacher ? options->teacher : session->origin;

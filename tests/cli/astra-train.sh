@@ -170,7 +170,8 @@ expect "what is in the way may go" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out
 expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; rm run/first_batch.png
 expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
 expect "a teacher that is nowhere" 1 --model empty "${data[@]}" --distill 0.5 --teacher nowhere --max-steps 1 --out taught; err "--teacher: nowhere: there is no config.json"
-expect "a teacher by the name of an installed checkpoint" 0 --model empty "${data[@]}" --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught -q
+expect "a teacher of other patches" 2 --model empty "${data[@]}" --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught; err "patches of side 4, the run 8"
+expect "a teacher by the name of an installed checkpoint" 0 --model vit-cifar --init random "${data[@]}" --groups 0 --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught -q
 expect "the teacher stays as it is" 2 --model empty "${data[@]}" --groups 8 --codebook-size 16 --max-steps 1 --out empty --overwrite; err "--out empty is where the weights lie that --distill learns from"
 parts=$(printf 'part-%03d.txt,' {1..60})
 expect "a long name" 1 --model gpt2-mini --init random --dataset "text:${parts%,}"

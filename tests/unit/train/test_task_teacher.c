@@ -94,6 +94,26 @@ static void check_refused(const TrainOptions *options, const char *message) {
   assert_non_null(strstr(status_message(), message));
 }
 
+/* A plain model that fits the run, which the caller changes and gives to save_teacher. */
+static void describe_teacher(ModelConfig *config) {
+  const TrainOptions options = tiny_options();
+  Session session;
+  tiny_open(&session, &options);
+  assert_int_equal(config_copy(config, session.config), STATUS_OK);
+  session_close(&session);
+  config->astra.groups = config->astra.rate_count = 0;
+}
+
+/* Saves a model of this description, its weights at 0, as NAME in the test's folder, and releases the description. */
+static void save_teacher(ModelConfig *config, const char *name) {
+  Model *model;
+  assert_int_equal(model_new(&model, config), STATUS_OK);
+  assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
+  assert_int_equal(checkpoint_save(model, tiny_path(name), NULL, NULL, SAFE_F32), STATUS_OK);
+  model_free(model);
+  config_release(config);
+}
+
 static void teachers_that_do_not_fit_are_refused(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
@@ -104,18 +124,52 @@ static void teachers_that_do_not_fit_are_refused(void **state) {
   options.init = "random";
   check_refused(&options, "--teacher DIR");
   ModelConfig config;
-  Model *model;
-  tiny_config(&config);
+  describe_teacher(&config);
   assert_int_equal(config_set_labels(&config, NULL, 7), STATUS_OK);
-  assert_int_equal(model_new(&model, &config), STATUS_OK);
-  assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
-  assert_int_equal(checkpoint_save(model, tiny_path("seven"), NULL, NULL, SAFE_F32), STATUS_OK);
-  model_free(model);
-  config_release(&config);
+  save_teacher(&config, "seven");
   options = tiny_options();
   options.distill = 0.5;
   options.teacher = tiny_path("seven");
   check_refused(&options, "classes: 7");
+}
+
+/* A teacher is given the student's patches: those of another size are another number of tokens, or parts of the image. */
+static void teachers_of_other_patches_are_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.distill = 0.5;
+  for (int half = 0; half < 2; half++) {
+    ModelConfig config;
+    describe_teacher(&config);
+    config.patch = half ? config.patch / 2 : config.patch * 2;
+    save_teacher(&config, half ? "half" : "twice");
+    options.teacher = tiny_path(half ? "half" : "twice");
+    check_refused(&options, half ? "patches of side 4, the run 8" : "patches of side 16, the run 8");
+  }
+}
+
+static void teachers_of_other_pixels_are_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  ModelConfig config;
+  Session session;
+  options.distill = 0.5;
+  describe_teacher(&config);
+  config.image_mean[1] += 0.01;
+  save_teacher(&config, "darker");
+  options.teacher = tiny_path("darker");
+  check_refused(&options, "pixels less a mean of");
+  describe_teacher(&config);
+  config.image_std[2] *= 2;
+  save_teacher(&config, "wider");
+  options.teacher = tiny_path("wider");
+  check_refused(&options, "preprocessor_config.json");
+  describe_teacher(&config);
+  for (int i = 0; i < 3; i++) config.image_mean[i] = round(1e4 * config.image_mean[i]) / 1e4; /* as other programs write them */
+  save_teacher(&config, "rounded");
+  options.teacher = tiny_path("rounded");
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  session_close(&session);
 }
 
 static void taught_runs_resume_bit_for_bit(void **state) {
@@ -146,6 +200,8 @@ int main(void) {
                                      cmocka_unit_test(quantised_students_learn),
                                      cmocka_unit_test(rows_after_blocks_are_compared),
                                      cmocka_unit_test(teachers_that_do_not_fit_are_refused),
+                                     cmocka_unit_test(teachers_of_other_patches_are_refused),
+                                     cmocka_unit_test(teachers_of_other_pixels_are_refused),
                                      cmocka_unit_test(taught_runs_resume_bit_for_bit)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

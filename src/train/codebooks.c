@@ -221,17 +221,26 @@ static Status take_means(const Watcher *watcher, real *samples, int64_t tokens, 
   return STATUS_OK;
 }
 
+/* What is fitted to the samples of a site. */
+typedef struct Basis {
+  Rotation rotation;
+  PositionMeans means; /* with means of positions */
+  double *prediction;  /* [W, P], in that basis; with a prediction */
+} Basis;
+
 /* Fits the basis of a block's site to its samples, and rotates these. With a prediction x = B y^ + c + r, where y^ are the tokens of the
  * block before, and with means of positions that at the row's is taken off x first; the basis is that of r, y = T (x - c), T B y^ is
- * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles.
+ * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles, the first n P of which become basis->prediction.
  */
-static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, PositionMeans *means, Rotation *rotation) {
+static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, Basis *basis) {
   const int block = block_of(session, index), site = index % watcher->sites;
   int64_t inputs;
   const bool predicts = is_predicted(session, watcher, block, &inputs);
   const int64_t n = watcher->width, count = watcher->limit;
-  double *metric = room, *weight = metric + n * n, *product = weight + n * inputs, *offset = product + n * inputs;
+  double *product = room, *weight = product + n * inputs, *metric = weight + n * inputs, *offset = metric + n * n;
   real *samples = samples_of(watcher, index);
+  Rotation *rotation = &basis->rotation;
+  PositionMeans *means = &basis->means;
   TRY(model_rotation_metric(session->model, block, site, metric));
   if (watcher->position) TRY(take_means(watcher, samples, config_tokens(session->config), means));
   if (predicts) TRY(regression_fit(watcher->before, samples, count, inputs, n, weight, offset));
@@ -243,29 +252,57 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
       for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) means->turned[t * n + i] += rotation->to[i * n + j] * means->each[t * n + j];
     for (int64_t i = 0; i < n; i++) rotation->mean[i] += means->all[i];
-    model_set_position_mean(session->model, block, site, means->turned);
   }
-  TRY(model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean));
   if (!predicts) return STATUS_OK;
   matrix_multiply(n, inputs, rotation->to, weight, product);
-  model_set_prediction(session->model, block, site, product, NULL);
+  basis->prediction = product;
   return STATUS_OK;
 }
 
+/* The ranks of a job fit alike but for rounding, which depends on their threads, and a small difference may turn the whole basis: all go on
+ * with rank 0's numbers, and with its samples, which lie in its basis. */
+static void spread_numbers(double *numbers, int64_t count) { ranks_spread(0, numbers, (size_t)count * sizeof *numbers); }
+
+static void spread_samples(const Watcher *watcher, int index) {
+  ranks_spread(0, samples_of(watcher, index), (size_t)(watcher->limit * watcher->width) * sizeof(real));
+}
+
+static void spread_basis(const Session *session, const Watcher *watcher, int index, const Basis *basis) {
+  const int64_t n = watcher->width;
+  spread_numbers(basis->rotation.to, n * n);
+  spread_numbers(basis->rotation.from, n * n);
+  spread_numbers(basis->rotation.mean, n);
+  if (watcher->position) spread_numbers(basis->means.turned, basis->means.tokens * n);
+  if (basis->prediction) spread_numbers(basis->prediction, n * config_prediction_inputs(session->config, block_of(session, index)));
+  spread_samples(watcher, index);
+}
+
+static Status set_basis(const Session *session, const Watcher *watcher, int index, const Basis *basis) {
+  const int block = block_of(session, index), site = index % watcher->sites;
+  const Rotation *rotation = &basis->rotation;
+  if (watcher->position) model_set_position_mean(session->model, block, site, basis->means.turned);
+  if (basis->prediction) model_set_prediction(session->model, block, site, basis->prediction, NULL);
+  return model_set_rotation(session->model, block, site, rotation->to, rotation->from, rotation->mean);
+}
+
+/* Fails on all ranks or on none. */
 static Status rotate_site(Session *session, const Watcher *watcher, int index) {
   const size_t n = (size_t)watcher->width, known = (size_t)config_known_width(session->config);
-  Rotation rotation = {0};
-  PositionMeans means = {0};
+  Basis basis = {0};
   double *room = malloc((n * n + 2 * n * known + n) * sizeof *room);
-  Status status = room ? fit_basis(session, watcher, index, room, &means, &rotation) : status_no_memory(NULL, "a rotation");
-  rotation_release(&rotation);
-  free(means.each);
-  free(means.counts);
+  Status status = ranks_agree(room ? fit_basis(session, watcher, index, room, &basis) : status_no_memory(NULL, "a rotation"));
+  if (status == STATUS_OK) {
+    spread_basis(session, watcher, index, &basis);
+    status = ranks_agree(set_basis(session, watcher, index, &basis));
+  }
+  rotation_release(&basis.rotation);
+  free(basis.means.each);
+  free(basis.means.counts);
   free(room);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block_of(session, index));
 }
 
-/* A further rate's prediction, in the basis that there is: y = A y^ + a + e, and e is left to quantise. */
+/* A further rate's prediction, in the basis that there is: y = A y^ + a + e, and e is left to quantise. Fails on all ranks or on none. */
 static Status predict_site(Session *session, const Watcher *watcher, int index) {
   const int64_t n = watcher->width;
   const int block = block_of(session, index);
@@ -275,7 +312,12 @@ static Status predict_site(Session *session, const Watcher *watcher, int index) 
   double *weight = malloc((size_t)(n * inputs + n) * sizeof *weight), *offset = weight + n * inputs;
   Status status = weight ? regression_fit(watcher->before, samples_of(watcher, index), watcher->limit, inputs, n, weight, offset)
                          : status_no_memory(NULL, "a prediction");
-  if (status == STATUS_OK) model_set_prediction(session->model, block, index % watcher->sites, weight, offset);
+  status = ranks_agree(status);
+  if (status == STATUS_OK) {
+    spread_numbers(weight, n * inputs + n);
+    spread_samples(watcher, index);
+    model_set_prediction(session->model, block, index % watcher->sites, weight, offset);
+  }
   free(weight);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
 }
@@ -395,8 +437,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 
 /* ---------------------------------------------------------------- all blocks */
 
-/* The ranks of a job share the codebooks out; what comes before is the same on all, with the same samples. A basis is that of the rate with
- * the most groups, which is in use. */
+/* The ranks of a job share the codebooks out. A basis is that of the rate with the most groups, which is in use. */
 static Status fit_alone(Session *session, Watcher *watcher, CodebookReport *reports) {
   const int sites = session->emulation.blocks * session->emulation.sites;
   for (int index = 0; session->config->astra.rotation && index < sites; index++) TRY(rotate_site(session, watcher, index));
@@ -423,8 +464,9 @@ static Status fit_link(Session *session, Watcher *watcher, int index, CodebookRe
   for (int rate = session->emulation.rates - 1; rate >= 0; rate--) {
     const bool first = rate == session->emulation.rates - 1;
     TRY(use_rate(session, watcher, rate));
-    Status status = first ? rotate_site(session, watcher, index) : predict_site(session, watcher, index);
-    if (status == STATUS_OK && index % ranks_count() == ranks_self()) {
+    TRY(first ? rotate_site(session, watcher, index) : predict_site(session, watcher, index));
+    Status status = STATUS_OK;
+    if (index % ranks_count() == ranks_self()) {
       status = fit_site(session, watcher, index);
       if (status == STATUS_OK && reports != NULL) status = check_site(session, watcher, index, false, &reports[rate * sites + index]);
     }

@@ -67,6 +67,17 @@ train "several bit rates, one process" 0 rates1 "${astra[@]}" --groups 1,4 --max
 train "several bit rates" 2 rates2 "${astra[@]}" --groups 1,4 --max-steps 20
 near "several bit rates" rates1 rates2 1e-3 20
 
+# ---- ranks with different numbers of threads, whose products round differently (with these kernels, if the processor has them)
+uneven=("${astra[@]}" --groups 1,4 --prediction --max-steps 20)
+(
+  grep -qw avx2 /proc/cpuinfo && export OPENBLAS_CORETYPE=Haswell
+  train "uneven threads, one process" 0 uneven1 "${uneven[@]}"
+  timeout 60 mpirun --oversubscribe --allow-run-as-root -n 1 "$program" --out "$work/uneven2" "${uneven[@]}" : \
+    -n 1 "$program" --out "$work/uneven2" "${uneven[@]}" --threads 2 >"$work/out" 2>"$work/err" </dev/null || report "uneven threads: exit code $?"
+  near "uneven threads" uneven1 uneven2 1e-3 20
+  exit $failed
+) || failed=1
+
 # ---- distillation by the recipe: rows are compared with the teacher's relative to those of the whole batch, not of a rank's share
 train "a teacher" 0 teacher "${plain[@]}" --max-steps 10
 taught=(--model "$work/teacher" --groups 4 --codebook-size 16 --kmeans-samples 256 --devices 2-4 --distill-hidden 20 "${shared[@]:2}")

@@ -1,5 +1,6 @@
 /* See data_parallel.h. Leaves out: how sums travel (ranks.c). */
 #include "train/data_parallel.h"
+#include "base/threads.h"
 #include "nn/safetensors.h"
 #include "train/emulate.h"
 #include "train/ranks.h"
@@ -387,6 +388,19 @@ static Status find_other(uint64_t own, int *other) {
   return STATUS_OK;
 }
 
+/* Muon's directions are products cut over the pool, which every rank computes: with another number of threads they round differently,
+ * and the ranks' weights would not stay the same. */
+static Status compare_threads(const Session *session) {
+  int other = 0;
+  if (session->options.optimizer.kind != OPTIMIZER_MUON) return STATUS_OK;
+  TRY(find_other((uint64_t)threads_count(), &other));
+  if (other == ranks_count()) return STATUS_OK;
+  return ranks_common(status_set(STATUS_BAD_USAGE,
+                                 "rank %d has another number of threads than rank 0, and with --optimizer muon weights depend on it: give "
+                                 "all ranks the same --threads",
+                                 other));
+}
+
 Status data_parallel_compare(Session *session) {
   int other = 0;
   if (session->parallel == NULL) return STATUS_OK;
@@ -398,11 +412,12 @@ Status data_parallel_compare(Session *session) {
                    "same data and weights; the last checkpoint is kept",
                    (long long)session->step, other));
   TRY(find_other((uint64_t)session->options.precision, &other));
-  if (other == ranks_count()) return STATUS_OK;
-  return ranks_common(status_set(STATUS_BAD_USAGE,
-                                 "rank %d computes in another precision than rank 0, since --precision auto measures each machine: give "
-                                 "--precision fp32 or bf16",
-                                 other));
+  if (other < ranks_count())
+    return ranks_common(status_set(STATUS_BAD_USAGE,
+                                   "rank %d computes in another precision than rank 0, since --precision auto measures each machine: give "
+                                   "--precision fp32 or bf16",
+                                   other));
+  return compare_threads(session);
 }
 
 void data_parallel_add_usage(Session *session) {

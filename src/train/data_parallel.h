@@ -38,7 +38,8 @@ void data_parallel_gather_average(Session *session);
  * is their status, too. */
 Status data_parallel_write(Session *session, Status (*write)(Session *session));
 
-/* PEER, naming a rank, if not all have the same weights and codebooks. */
+/* PEER, naming a rank, if not all have the same weights and codebooks; BAD_USAGE, likewise, if not all compute in the same precision or,
+ * with Muon, with as many threads. */
 Status data_parallel_compare(Session *session);
 
 void data_parallel_add_usage(Session *session); /* of codewords, since they were cleared: over all ranks, in each */

@@ -14,7 +14,7 @@ size_t muon_scratch_bytes(const ParamSet *set);
 /* One step's momentum and direction of a matrix:
  *   m = 0.95 m + 0.05 scale g;  u = 0.95 m + 0.05 scale g (Nesterov);  direction = 0.2 sqrt(max(rows, columns)) orthogonal(u)
  * where orthogonal(u) is five Newton-Schulz iterations from u / |u|_F. m and direction [rows, columns] like the gradient; the products run
- * over the pool, in an order that does not depend on its size. A gradient of zeros gives the direction 0. */
+ * over the pool, so that the last bits depend on its size. A gradient of zeros gives the direction 0. */
 void muon_direction(const Param *param, real scale, real *m, real *direction, real *scratch);
 
 #endif

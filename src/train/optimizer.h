@@ -1,5 +1,6 @@
 /* Adam, AdamW and Muon over a whole ParamSet, gradient clipping, learning-rate schedule, moving average of the weights.
- * Results do not depend on the number of threads: the gradient's norm is summed over fixed chunks in a fixed order. */
+ * Results do not depend on the number of threads, but for Muon's (muon.h): the gradient's norm is summed over fixed chunks in a fixed
+ * order. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 #include "autograd/param.h"

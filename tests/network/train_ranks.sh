@@ -72,9 +72,15 @@ uneven=("${astra[@]}" --groups 1,4 --prediction --max-steps 20)
 (
   grep -qw avx2 /proc/cpuinfo && export OPENBLAS_CORETYPE=Haswell
   train "uneven threads, one process" 0 uneven1 "${uneven[@]}"
-  timeout 60 mpirun --oversubscribe --allow-run-as-root -n 1 "$program" --out "$work/uneven2" "${uneven[@]}" : \
-    -n 1 "$program" --out "$work/uneven2" "${uneven[@]}" --threads 2 >"$work/out" 2>"$work/err" </dev/null || report "uneven threads: exit code $?"
+  one_and_two() { # ARGUMENTS...: a rank with one thread and one with two
+    timeout 60 mpirun --oversubscribe --allow-run-as-root -n 1 "$program" "$@" : -n 1 "$program" "$@" --threads 2 >"$work/out" 2>"$work/err" </dev/null
+  }
+  one_and_two --out "$work/uneven2" "${uneven[@]}" || report "uneven threads: exit code $?"
   near "uneven threads" uneven1 uneven2 1e-3 20
+  one_and_two --out "$work/no" "${plain[@]}" --max-steps 1 --optimizer muon
+  code=$?
+  [ $code -eq 2 ] && grep -q 'rank 1 has another number of threads than rank 0' "$work/err" || report "uneven threads with Muon: exit code $code"
+  train "Muon" 2 muon "${plain[@]}" --max-steps 2 --optimizer muon
   exit $failed
 ) || failed=1
 

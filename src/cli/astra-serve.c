@@ -352,12 +352,11 @@ static Status wait_for_end(Service *service) {
   return STATUS_OK;
 }
 
-/* Until no request is left, or there is no more time for them, or another signal comes. */
+/* Until no request is left, or there is no more time for them, or a second signal comes, which may have come with the first. */
 static void wait_for_requests(Service *service, double seconds) {
-  const sig_atomic_t before = signals;
   const double end = clock_now() + seconds;
   Upkeep upkeep = {0};
-  while (signals == before && clock_now() < end && http_counts(service->http).requests > 0) keep_up(service, &upkeep, 20000000);
+  while (signals < 2 && clock_now() < end && http_counts(service->http).requests > 0) keep_up(service, &upkeep, 20000000);
 }
 
 static Status run_service(const Serve *s, Service *service) {
@@ -370,6 +369,7 @@ static Status run_service(const Serve *s, Service *service) {
   service_routes_tick(service);
   int left = http_counts(service->http).requests;
   if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
+  if (signals == 0) signals = 1; /* a cluster has failed: one that comes now is the second */
   wait_for_requests(service, s->drain);
   if (http_counts(service->http).requests > 0) log_info("stopping: %d cancelled", http_counts(service->http).requests);
   http_expire(service->http);

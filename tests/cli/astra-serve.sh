@@ -172,13 +172,20 @@ name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+)
 name="end of the service"
 curl -s -m 20 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 400, "temperature": 0}' >"$work/late" &
 late=$!
-sleep 0.1; kill -TERM "$server"; wait "$server"; code=$?; server=; wait $late
+# shellcheck disable=SC2046
+sleep 0.1; kill -TERM "$server" $(pgrep -P "$server"); wait "$server"; code=$?; server=; wait $late # as where a supervisor ends the whole group
 [ $code = 0 ] || report "exit code $code"
 cp "$work/late" "$work/out"; that '.choices[0].finish_reason'
 name="log"; jq -es 'map(select(.path)) | length > 40 and all(.id and .status and .time and (.ms >= 0))' <(grep '^{' "$work/log") >/dev/null || report "lines that are no JSON"
 jq -es 'map(select(.finish == "length" and .new_tokens == 60)) | length == 2' <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log"
 jq -es 'map(select(.path == "/v1/completions" and .complete == false and .model)) | length == 2 and all(.prompt_tokens > 0) and any(.new_tokens > 0)' \
   <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log of those who left"
+
+serve "two signals at once" -c "$root/checkpoints/gpt2-mini-g8" --nodes 2 --transport tcp --latency 8s --drain 60s
+curl -s -m 70 -o "$work/late" "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "The history of the city began", "max_tokens": 4}' &
+late=$!
+sleep 1; since=$SECONDS; kill -STOP "$server"; kill -TERM "$server"; kill -INT "$server"; kill -CONT "$server"; wait "$server"; server=; wait $late
+[ $((SECONDS - since)) -lt 8 ] || report "it took $((SECONDS - since)) s"; grep -q "stopping: 1 cancelled" "$work/log" || report "nothing was cancelled"
 
 # ---- keys, rates, TLS
 printf '# keys\nfirst-key-of-two\n\nsecond-key-of-two\n' >"$work/keys"; chmod 600 "$work/keys"

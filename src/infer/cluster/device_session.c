@@ -378,11 +378,12 @@ static Status run(Session *s) {
 }
 
 int session_run(const SessionPlace *place) {
-  /* Ctrl-C reaches this process too, but its parent decides what that means; a fault ends it, where a handler of its parent's would return.
-   */
-  static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
+  /* What a terminal or a supervisor sends to the whole group reaches this process too, but its parent decides what that means; a fault ends
+   * it, where a handler of its parent's would return. */
+  static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
   for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) signal(defaults[i], SIG_DFL);
   signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != place->parent) _exit(1); /* the parent died before the line above took effect */

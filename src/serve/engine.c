@@ -36,7 +36,7 @@ typedef struct Job {
   int device;
   int64_t left;   /* tokens that it may still make, as they are counted in its device's pace */
   uint64_t drawn; /* random numbers that the new tokens took */
-  int restarts;   /* since its last token */
+  int restarts;   /* after failures of devices, since its last token */
   /* With echo and log-probabilities: new tokens wait until those of the prompt are complete. */
   EngineToken *echo; /* [count] those of the prompt; NULL: reported, or not wanted */
   int64_t echoed;
@@ -437,9 +437,10 @@ static void take_token(void *context, const DecodedToken *token) {
   }
 }
 
-/* The devices have changed: all that run wait again, before those that wait already, oldest first. */
-static void restart_all(Engine *engine) {
-  for (int i = 0; i < engine->count;) {
+/* The devices have changed: all that run wait again, before those that wait already, oldest first. A text at which devices fail each time
+ * would go on for ever; devices that come back or are added count for nothing. */
+static void restart_all(Engine *engine, bool failed) {
+  for (int i = 0; failed && i < engine->count;) {
     if (engine->running[i]->restarts++ < RESTARTS_MAX)
       i++;
     else
@@ -465,13 +466,13 @@ static void restart_all(Engine *engine) {
 
 /* Waits for tokens and reports them. */
 static void serve_texts(Engine *engine) {
-  bool lost;
+  SequenceLoss lost;
   end_unwanted(engine);
   if (leader_sequences_poll(engine->leader, engine->wake, 1, take_token, engine, &lost) != STATUS_OK) {
     fail_all(engine);
     return;
   }
-  if (lost) restart_all(engine);
+  if (lost != SEQUENCES_KEPT) restart_all(engine, lost == SEQUENCES_FAILED);
   note_cluster(engine);
 }
 

@@ -534,12 +534,12 @@ static Status collect_prompts(Leader *leader) {
   return STATUS_OK;
 }
 
-Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, bool *lost) {
+Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, SequenceLoss *lost) {
   LeaderSequences *q = &leader->sequences;
   hold(leader);
   Status status = q->token_count > 0 || q->lost ? STATUS_OK : leader_epoch_poll(leader, also, seconds);
   if (status == STATUS_OK && leader_epoch_rests(leader)) {
-    leader_sequences_drop(leader);
+    leader_epoch_drop_sequences(leader);
     status = leader_epoch_rejoin(leader);
   }
   if (status == STATUS_OK) status = leader_sequences_tell(leader);
@@ -549,7 +549,7 @@ Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTak
   for (int i = 0; i < q->token_count; i++) take(context, &q->tokens[i]);
   q->token_count = 0;
   *lost = q->lost;
-  q->lost = false;
+  q->lost = SEQUENCES_KEPT;
   hold(leader);
   status = leader_sequences_tell(leader); /* of those that the caller does not want any more: there may be no poll after this one */
   release(leader);

@@ -133,7 +133,7 @@ Status leader_text_stop(Leader *leader);
 
 /* Begins one, whose last span, and decoding, is on `device`; *number names it until the epoch ends. Numbers of new tokens begin behind
  * options->sampling.made; tokens of the prompt (echo) come in any order, some after new ones. BUSY: as many live there as can,
- * leader_takes_more says no, or *lost of the next leader_sequences_poll will be true. */
+ * leader_takes_more says no, or the next leader_sequences_poll says that all are lost. */
 Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, const SequenceOptions *options, int device,
                              uint32_t *number);
 void leader_sequence_stop(Leader *leader, uint32_t number); /* no more of its tokens are reported; ignored where it is over */
@@ -142,11 +142,17 @@ int leader_sequences_on(const Leader *leader, int device);
 int leader_sequences_held(const Leader *leader);
 bool leader_is_here(const Leader *leader, int device); /* takes part */
 
-/* Waits for tokens, for `seconds` at most and until `also` can be read (-1: none), and reports them. *lost: devices have failed or come
- * back, a new epoch has begun, and all sequences are gone: start them again with the tokens that they had. The same where one of them comes
- * to numbers that are not finite, which ends with SEQUENCE_NUMERIC before. An error: the leader is of no more use. */
+/* Whether all sequences are gone, and why: a new epoch has begun. They are to be started again with the tokens that they had. */
+typedef enum SequenceLoss {
+  SEQUENCES_KEPT,
+  SEQUENCES_MOVED, /* no device has failed: others have come back or were added, or one sequence has ended with SEQUENCE_NUMERIC */
+  SEQUENCES_FAILED /* a device has failed */
+} SequenceLoss;
+
+/* Waits for tokens, for `seconds` at most and until `also` can be read (-1: none), and reports them. An error: the leader is of no more
+ * use. */
 typedef void LeaderTakeToken(void *context, const DecodedToken *token);
-Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, bool *lost);
+Status leader_sequences_poll(Leader *leader, int also, double seconds, LeaderTakeToken *take, void *context, SequenceLoss *lost);
 
 /* The loss of each label [batch, tokens] (-1: does not count) as the token after the one at its place. */
 Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens);

@@ -624,13 +624,19 @@ static int count_waiting(const Leader *leader) {
   return count;
 }
 
-bool leader_epoch_rests(const Leader *leader) {
-  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return false;
-  bool due = leader->epoch.parted || count_waiting(leader) > 0; /* nodes have lost each other, or others have come back */
-  for (int d = 0; d < leader->epoch.nodes && !due; d++)
-    due = leader_device(leader, d)->state != DEVICE_READY || !connection_is_open(leader->epoch.connections[d]);
-  return due;
+/* Nodes have lost each other, or this leader one of them. */
+static bool is_broken(const Leader *leader) {
+  bool broken = leader->epoch.parted;
+  for (int d = 0; d < leader->epoch.nodes && !broken; d++)
+    broken = leader_device(leader, d)->state != DEVICE_READY || !connection_is_open(leader->epoch.connections[d]);
+  return broken;
 }
+
+bool leader_epoch_rests(const Leader *leader) {
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && (is_broken(leader) || count_waiting(leader) > 0);
+}
+
+void leader_epoch_drop_sequences(Leader *leader) { leader_sequences_drop(leader, is_broken(leader) ? SEQUENCES_FAILED : SEQUENCES_MOVED); }
 
 bool leader_epoch_rate_due(const Leader *leader) {
   return leader->groups != leader->weights.config->astra.groups && leader->sequences.count == 0;
@@ -645,7 +651,7 @@ Status leader_epoch_rejoin(Leader *leader) {
   }
   if (!leader_epoch_rests(leader)) return STATUS_OK;
   int back = count_waiting(leader);
-  leader_sequences_drop(leader);
+  leader_epoch_drop_sequences(leader);
   give_up_epoch(leader);
   TRY(begin_again(leader));
   if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);
@@ -653,8 +659,8 @@ Status leader_epoch_rejoin(Leader *leader) {
 }
 
 Status leader_epoch_return(Leader *leader) {
-  leader_sequences_drop(leader);
-  leader->sequences.lost = false;
+  leader_sequences_drop(leader, SEQUENCES_FAILED);
+  leader->sequences.lost = SEQUENCES_KEPT;
   leader->queue.collected = leader->queue.submitted;
   for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0;
   membership_pardon(&leader->membership);

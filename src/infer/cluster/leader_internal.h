@@ -101,7 +101,7 @@ typedef struct LeaderSequences {
   int token_count;
   size_t token_capacity;
   int wishes[WIRE_NODES]; /* drafts that each node wanted last */
-  bool lost;              /* the epoch has ended since the last poll */
+  SequenceLoss lost;      /* since the last poll */
   bool waits;             /* something is waited for: */
   IdleTimeout idle;
   uint8_t **messages; /* [devices] WIRE_DECODED */
@@ -155,9 +155,10 @@ LeaderSequence *leader_sequences_find(const Leader *leader, uint32_t number); /*
 void leader_sequences_end(Leader *leader, LeaderSequence *sequence);          /* removes it from the list */
 
 /* The epoch is given up: all sequences are lost, and so are prompts that are being computed. */
-void leader_sequences_drop(Leader *leader);
+void leader_sequences_drop(Leader *leader, SequenceLoss why);
 
-/* The same where one of them cannot be computed: it has ended with SEQUENCE_NUMERIC. NO_MEMORY. */
+/* The same where this one cannot be computed: it has ended with SEQUENCE_NUMERIC. Where there is none of this number, a device has failed.
+ * NO_MEMORY. */
 Status leader_sequences_drop_one(Leader *leader, uint32_t number);
 
 /* As ConnectionSink's place and deliver, of WIRE_DECODED and WIRE_DRAFTS. */
@@ -205,6 +206,9 @@ Status leader_epoch_recover(Leader *leader, Status cause);
 /* Before a request, unless another one is in flight: starts a new epoch if devices have come back or gone. */
 Status leader_epoch_rejoin(Leader *leader);
 bool leader_epoch_rests(const Leader *leader); /* a new epoch is due once no request is in flight */
+
+/* Gives up all sequences for the epoch that is due. */
+void leader_epoch_drop_sequences(Leader *leader);
 
 /* Where no device is left: calls workers, and begins anew with the first that is back. What was in flight is lost. BUSY: none is yet. */
 Status leader_epoch_return(Leader *leader);

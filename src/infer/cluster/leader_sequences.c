@@ -38,11 +38,12 @@ LeaderSequence *leader_sequences_find(const Leader *leader, uint32_t number) {
   return NULL;
 }
 
-void leader_sequences_drop(Leader *leader) {
+void leader_sequences_drop(Leader *leader, SequenceLoss why) {
   LeaderSequences *q = &leader->sequences;
   if (leader->setup.sequences == 0) return;
   for (int i = 0; i < q->count; i++) free(q->list[i].text);
-  q->lost |= q->count > 0 || q->token_count > 0 || leader->queue.submitted > leader->queue.collected;
+  const bool any = q->count > 0 || q->token_count > 0 || leader->queue.submitted > leader->queue.collected;
+  if (any && q->lost < why) q->lost = why;
   q->count = q->token_count = 0;
   memset(q->wishes, 0, sizeof q->wishes);
   q->waits = false;
@@ -54,7 +55,7 @@ Status leader_sequences_drop_one(Leader *leader, uint32_t number) {
   const LeaderSequence *sequence = leader_sequences_find(leader, number);
   const bool wanted = sequence && !sequence->unwanted;
   const DecodedToken end = {.sequence = number, .number = wanted ? sequence->made + 1 : 0, .end = SEQUENCE_NUMERIC, .logprob = NAN};
-  leader_sequences_drop(leader);
+  leader_sequences_drop(leader, sequence ? SEQUENCES_MOVED : SEQUENCES_FAILED);
   if (!wanted) return STATUS_OK;
   TRY(ARRAY_RESERVE(q->tokens, (size_t)q->token_count, 1, q->token_capacity, "tokens"));
   q->tokens[q->token_count++] = end;

@@ -29,6 +29,7 @@ typedef struct FakeWorker {
   int leaves;      /* the process ends with this request, counted from 1 over all epochs */
   int leaves_done; /* the same behind its answer */
   int hangs_up;    /* behind its answer to this request, and listens to the next leader */
+  int loses;       /* hangs up at so many texts; later ones it computes for ever */
   int gives_up;    /* the first answer says so of this node, counted from 1 */
   /* What comes of it: */
   Address address;
@@ -41,7 +42,7 @@ typedef struct FakeSession {
   const Weights *weights;
   Connection *connection;
   ClusterSetup setup;
-  int requests, answers; /* of all epochs */
+  int requests, answers, texts; /* of all epochs */
   uint8_t payload[1 << 16];
 } FakeSession;
 
@@ -110,6 +111,7 @@ static inline bool fake_worker_step(FakeSession *s) {
     return false;
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
   if (header.kind == WIRE_CLASSIFY) return fake_worker_answer(s, &header);
+  if (header.kind == WIRE_SEQUENCE) return ++s->texts > s->worker->loses;
   s->worker->calls[1] += header.kind == WIRE_PING;
   if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE || header.kind == WIRE_PING;
   if (s->worker->silent) return true;

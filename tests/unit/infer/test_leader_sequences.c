@@ -76,9 +76,9 @@ static void take(void *context, const DecodedToken *token) {
   fail_msg("a token of sequence %u, which is not wanted", token->sequence);
 }
 
-/* One poll; whether sequences were lost. */
-static bool poll_once(Fixture *f, Texts *texts) {
-  bool lost;
+/* One poll; whether sequences were lost, and why. */
+static SequenceLoss poll_once(Fixture *f, Texts *texts) {
+  SequenceLoss lost;
   if (leader_sequences_poll(f->leader, -1, 1, take, texts, &lost) != STATUS_OK) fail_msg("%s", status_message());
   return lost;
 }
@@ -86,7 +86,7 @@ static bool poll_once(Fixture *f, Texts *texts) {
 static Text *begin_as(Fixture *f, Texts *texts, int64_t prompt, const SequenceOptions *options, int device) {
   Text *text = &texts->text[texts->count++];
   *text = (Text){.prompt = prompt};
-  while (!leader_takes_more(f->leader)) assert_false(poll_once(f, texts));
+  while (!leader_takes_more(f->leader)) assert_int_equal(poll_once(f, texts), SEQUENCES_KEPT);
   Status status = leader_sequence_start(f->leader, f->ids, prompt, options, device, &text->number);
   if (status != STATUS_OK) fail_msg("%s", status_message());
   return text;
@@ -102,7 +102,7 @@ static void finish(Fixture *f, Texts *texts) {
   for (bool more = true; more;) {
     more = false;
     for (int i = 0; i < texts->count; i++) more |= texts->text[i].end == SEQUENCE_GOES_ON;
-    if (more) assert_false(poll_once(f, texts));
+    if (more) assert_int_equal(poll_once(f, texts), SEQUENCES_KEPT);
     if (clock_now() - began > MOST_SECONDS) fail_msg("sequences do not end");
   }
 }
@@ -441,18 +441,19 @@ static void each_is_told_to_stop(void **state) {
 static void a_death_loses_them_once(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
-  int lost = 0;
+  SequenceLoss lost = SEQUENCES_KEPT;
   (void)state;
   open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
   start(&f, NODES, NULL);
   for (int d = 0; d < NODES; d++) begin_text(&f, &texts, 5, 40, -1, d);
-  while (texts.text[0].count < 2) assert_false(poll_once(&f, &texts));
+  while (texts.text[0].count < 2) assert_int_equal(poll_once(&f, &texts), SEQUENCES_KEPT);
   assert_int_equal(kill(leader_pid(f.leader, 1), SIGKILL), 0);
   const double began = clock_now();
-  while (!lost) {
-    lost += poll_once(&f, &texts);
+  while (lost == SEQUENCES_KEPT) {
+    lost = poll_once(&f, &texts);
     if (clock_now() - began > MOST_SECONDS) fail_msg("a dead process is not noticed");
   }
+  assert_int_equal(lost, SEQUENCES_FAILED);
   assert_false(leader_is_here(f.leader, 1));
   for (int d = 0; d < NODES; d++) assert_int_equal(leader_sequences_on(f.leader, d), 0);
   texts.count = 0;
@@ -502,9 +503,9 @@ static void a_text_that_cannot_be_computed_ends_alone(void **state) {
   begin_text(&f, &texts, 13, 20, -1, 0);
   const Text *broken = begin_text(&f, &texts, BROKEN + 2, 3, -1, 1);
   const double until = clock_now() + MOST_SECONDS;
-  bool lost = false;
-  while (!lost && clock_now() < until) lost = poll_once(&f, &texts);
-  assert_true(lost);
+  SequenceLoss lost = SEQUENCES_KEPT;
+  while (lost == SEQUENCES_KEPT && clock_now() < until) lost = poll_once(&f, &texts);
+  assert_int_equal(lost, SEQUENCES_MOVED); /* no device has failed */
   assert_int_equal(broken->end, SEQUENCE_NUMERIC);
   assert_int_equal(broken->count, 1);
   texts.count = 0;

@@ -2,6 +2,7 @@
  * ends what waits and what runs, each request ends exactly once. */
 #include "base/clock.h"
 #include "serve/engine.h"
+#include "unit/infer/fake_worker.h"
 #include "unit/infer/sample_fixture.h"
 #include "unit/infer/sample_text.h"
 #include <pthread.h>
@@ -136,8 +137,8 @@ static void open_fixture(Fixture *f, const char *preset) {
   sample_fixture_open(&f->base, &config);
 }
 
-static void start_text(Fixture *f, int queue_max) {
-  assert_int_equal(token_split_init(&f->split, NODES, NULL), STATUS_OK);
+static void start_text_on(Fixture *f, int nodes, int queue_max) {
+  assert_int_equal(token_split_init(&f->split, nodes, NULL), STATUS_OK);
   const EngineOptions options = {.weights = &f->base.weights,
                                  .split = &f->split,
                                  .leader = &f->leader,
@@ -146,6 +147,8 @@ static void start_text(Fixture *f, int queue_max) {
                                  .speculation = f->speculation};
   if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
 }
+
+static void start_text(Fixture *f, int queue_max) { start_text_on(f, NODES, queue_max); }
 
 static void close_fixture(Fixture *f) {
   engine_free(f->engine);
@@ -561,12 +564,57 @@ static void a_lost_device_shows_in_no_text(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* A worker that leaves and comes back takes a text from its devices twice. Two failures more would end the text; that the worker is back is
+ * none. */
+static void workers_that_come_back_end_no_text(void **state) {
+  enum { WORKERS = 2, FAILURES = 3 };
+  Fixture f;
+  FakeWorker workers[WORKERS] = {{0}, {.loses = FAILURES}};
+  Address peers[WORKERS];
+  const ClusterOptions cluster = {.peers = peers, .peer_count = WORKERS, .on_failure = ON_FAILURE_RERUN};
+  Client client;
+  int32_t ids[PROMPT];
+  uint64_t ticket;
+  EngineState seen = {.ready = false};
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  for (int i = 0; i < WORKERS; i++) {
+    fake_worker_start(&workers[i], &f.base, i);
+    peers[i] = workers[i].address;
+  }
+  f.leader.cluster = &cluster;
+  start_text_on(&f, WORKERS, 2);
+  clients_init(&client, 1);
+  const EngineJob job = job_of(ids, &client);
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (const double start = clock_now(); seen.devices[1].failures < FAILURES; usleep(1000)) {
+    if (is_over(&client)) fail_msg("%s", client.message);
+    if (clock_now() - start > MOST_SECONDS) fail_msg("a worker does not come back");
+    engine_state(f.engine, &seen);
+  }
+  assert_int_equal(*workers[1].calls, FAILURES);
+  engine_cancel(f.engine, ticket);
+  await_end(&client);
+  assert_int_equal(client.result.end, ENGINE_CANCELLED);
+  engine_free(f.engine);
+  for (int i = 0; i < WORKERS; i++) fake_worker_stop(&workers[i]);
+  sample_fixture_no_children();
+  sample_fixture_close(&f.base);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders),      cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified),      cmocka_unit_test(a_lost_cluster_fails_its_requests),
-      cmocka_unit_test(what_is_enough_is_finished), cmocka_unit_test(a_retry_reckons_with_parallel_texts),
-      cmocka_unit_test(prompts_are_rated),          cmocka_unit_test(a_lost_device_shows_in_no_text),
+      cmocka_unit_test(texts_are_the_leaders),
+      cmocka_unit_test(limits_are_kept),
+      cmocka_unit_test(images_are_classified),
+      cmocka_unit_test(a_lost_cluster_fails_its_requests),
+      cmocka_unit_test(what_is_enough_is_finished),
+      cmocka_unit_test(a_retry_reckons_with_parallel_texts),
+      cmocka_unit_test(prompts_are_rated),
+      cmocka_unit_test(a_lost_device_shows_in_no_text),
+      cmocka_unit_test(workers_that_come_back_end_no_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

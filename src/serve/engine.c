@@ -504,11 +504,11 @@ static bool start_text(Engine *engine, Job *job) {
 
 /* ---- the thread */
 
-/* The lock is held. */
-static Job *take_first(Engine *engine) {
-  Job *job = engine->queue;
-  engine->queue = job->next;
-  if (!engine->queue) engine->last = &engine->queue;
+/* The lock is held. Takes one out of the queue. */
+static Job *take_at(Engine *engine, Job **at) {
+  Job *job = *at;
+  *at = job->next;
+  if (!*at) engine->last = at;
   engine->state.queued--;
   return job;
 }
@@ -523,12 +523,15 @@ static void put_back(Engine *engine, Job *job) {
   pthread_mutex_unlock(&engine->lock);
 }
 
-/* Takes up the oldest that waits; false: there is none, or no place for it. */
+/* Takes up one that is to end now, which needs no place, else the oldest that waits; false: there is none, or no place for it. */
 static bool take_up(Engine *engine) {
   pthread_mutex_lock(&engine->lock);
   EngineEnd end = ENGINE_CANCELLED;
-  Job *job = engine->queue ? take_first(engine) : NULL;
-  const bool unwanted = job && is_unwanted(engine, job, &end), gone = engine->failure[0] != 0;
+  Job **at = &engine->queue;
+  while (*at && !is_unwanted(engine, *at, &end)) at = &(*at)->next;
+  const bool unwanted = *at != NULL, gone = engine->failure[0] != 0;
+  if (!unwanted) at = &engine->queue;
+  Job *job = *at ? take_at(engine, at) : NULL;
   const bool taken = job && !unwanted && !gone;
   if (taken && !job->text) engine->running[engine->count++] = job;
   if (taken && job->text) engine->starting = job;
@@ -713,30 +716,18 @@ Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *tic
   return enqueue(engine, job, wanted->more, ticket);
 }
 
-/* The lock is held. One that waits is put in front: it is over as soon as the thread comes. NULL: it is over. */
-static Job *find_to_end(Engine *engine, uint64_t ticket) {
-  Job *found = NULL;
-  for (Job **at = &engine->queue; *at && !found;) {
-    if ((*at)->ticket != ticket) {
-      at = &(*at)->next;
-      continue;
-    }
-    found = *at;
-    *at = found->next;
-    if (!*at) engine->last = at;
-    found->next = engine->queue;
-    if (!engine->queue) engine->last = &found->next;
-    engine->queue = found;
-  }
-  for (int i = 0; !found && i < engine->count; i++) {
-    if (engine->running[i]->ticket == ticket) found = engine->running[i];
-  }
-  return !found && engine->starting && engine->starting->ticket == ticket ? engine->starting : found;
+/* The lock is held. NULL: it is over. */
+static Job *find_job(const Engine *engine, uint64_t ticket) {
+  for (Job *job = engine->queue; job; job = job->next)
+    if (job->ticket == ticket) return job;
+  for (int i = 0; i < engine->count; i++)
+    if (engine->running[i]->ticket == ticket) return engine->running[i];
+  return engine->starting && engine->starting->ticket == ticket ? engine->starting : NULL;
 }
 
 static void end_soon(Engine *engine, uint64_t ticket, bool enough) {
   pthread_mutex_lock(&engine->lock);
-  Job *job = find_to_end(engine, ticket);
+  Job *job = find_job(engine, ticket);
   if (job) *(enough ? &job->enough : &job->cancelled) = true;
   wake(engine);
   pthread_mutex_unlock(&engine->lock);
@@ -846,7 +837,7 @@ void engine_free(Engine *engine) {
   wake(engine);
   pthread_mutex_unlock(&engine->lock);
   if (engine->started) pthread_join(engine->thread, NULL);
-  while (engine->queue) end_job(engine, take_first(engine), ENGINE_CANCELLED, NULL, NULL, 0);
+  while (engine->queue) end_job(engine, take_at(engine, &engine->queue), ENGINE_CANCELLED, NULL, NULL, 0);
   leader_stop(engine->leader);
   if (engine->wake >= 0) close(engine->wake);
   free(engine->found);

@@ -1,7 +1,7 @@
 /* The engine on real processes: texts are those that the leader generates, in whatever order clients ask; a full queue refuses, a cancel
  * ends what waits and what runs, each request ends exactly once. */
 #include "base/clock.h"
-#include "serve/engine.h"
+#include "serve/engine.c" /* steps of the thread, one by one */
 #include "unit/infer/fake_worker.h"
 #include "unit/infer/sample_fixture.h"
 #include "unit/infer/sample_text.h"
@@ -53,7 +53,7 @@ static void let_go(Client *client) {
   pthread_mutex_unlock(&client->lock);
 }
 
-static void take_token(void *context, const EngineToken *token) {
+static void keep_token(void *context, const EngineToken *token) {
   Client *client = context;
   if (client->count == 3) await_go(client);
   if (client->kills && client->count == client->after) kill(client->kills, SIGKILL);
@@ -148,7 +148,7 @@ static void start_text_on(Fixture *f, int nodes, int queue_max) {
   if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
 }
 
-static void start_text(Fixture *f, int queue_max) { start_text_on(f, NODES, queue_max); }
+static void start_texts(Fixture *f, int queue_max) { start_text_on(f, NODES, queue_max); }
 
 static void close_fixture(Fixture *f) {
   engine_free(f->engine);
@@ -161,7 +161,7 @@ static EngineJob job_of(const int32_t *ids, Client *client) {
                      .count = PROMPT,
                      .sampling = {.max = NEW, .top_p = 1},
                      .top = -1,
-                     .on_token = take_token,
+                     .on_token = keep_token,
                      .on_end = take_end,
                      .context = client};
 }
@@ -197,7 +197,7 @@ static void texts_are_the_leaders(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2");
   expect(&f, ids, expected);
-  start_text(&f, JOBS);
+  start_texts(&f, JOBS);
   clients_init(clients, JOBS);
   for (int j = 0; j < JOBS; j++) {
     uint64_t ticket;
@@ -265,7 +265,7 @@ static void limits_are_kept(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2");
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
-  start_text(&f, 2);
+  start_texts(&f, 2);
   clients_init(clients, 5);
   EngineJob job = job_of(ids, &clients[0]);
   job.count = 0;
@@ -332,7 +332,7 @@ static void what_is_enough_is_finished(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2");
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
-  start_text(&f, 2);
+  start_texts(&f, 2);
   clients_init(&client, 1);
   client.held = true;
   const EngineJob job = job_of(ids, &client);
@@ -363,7 +363,7 @@ static void a_retry_reckons_with_parallel_texts(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2");
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
-  start_text(&f, TEXTS);
+  start_texts(&f, TEXTS);
   clients_init(clients, TEXTS);
   clients[0].held = true;
   for (int j = 0; j < TEXTS; j++) {
@@ -376,6 +376,40 @@ static void a_retry_reckons_with_parallel_texts(void **state) {
   let_go(&clients[0]);
   for (int j = 0; j < TEXTS; j++) await_end(&clients[j]);
   assert_int_equal(engine_retry_seconds(f.engine), 1);
+  close_fixture(&f);
+}
+
+/* One that is cancelled ends at once, though another one that waits for a place has meanwhile been put back before it. */
+static void a_cancelled_text_needs_no_place(void **state) {
+  enum { RUNS, WAITS, CANCELLED, CLIENTS };
+  Fixture f;
+  Client clients[CLIENTS];
+  int32_t ids[PROMPT];
+  uint64_t tickets[CLIENTS];
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  start_texts(&f, CLIENTS);
+  f.engine->places = 1;
+  clients_init(clients, CLIENTS);
+  for (int j = 0; j < CLIENTS; j++) {
+    const EngineJob job = job_of(ids, &clients[j]);
+    assert_int_equal(engine_submit(f.engine, &job, &tickets[j]), STATUS_OK);
+  }
+  assert_true(take_up(f.engine)); /* the first */
+  Job *taken = f.engine->starting = take_at(f.engine, &f.engine->queue);
+  assert_int_equal(taken->ticket, tickets[WAITS]);
+  engine_cancel(f.engine, tickets[CANCELLED]);
+  put_back(f.engine, taken);
+  while (take_up(f.engine)) continue;
+  assert_true(is_over(&clients[CANCELLED]));
+  assert_int_equal(clients[CANCELLED].result.end, ENGINE_CANCELLED);
+  assert_false(is_over(&clients[WAITS]));
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int j = RUNS; j <= WAITS; j++) {
+    await_end(&clients[j]);
+    assert_int_equal(clients[j].result.end, ENGINE_LENGTH);
+  }
   close_fixture(&f);
 }
 
@@ -429,7 +463,7 @@ static void a_lost_cluster_fails_its_requests(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2");
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
-  start_text(&f, 4);
+  start_texts(&f, 4);
   clients_init(clients, 2);
   EngineState seen;
   engine_state(f.engine, &seen);
@@ -471,7 +505,7 @@ static void prompts_are_rated(void **state) {
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
   const double loss = answer.score.loss;
   leader_stop(leader);
-  start_text(&f, 4);
+  start_texts(&f, 4);
   clients_init(clients, 3);
   for (int i = 0; i < 3; i++) {
     EngineJob job = job_of(ids, &clients[i]);
@@ -504,7 +538,7 @@ static void run_single(Fixture *f, int doomed, int after, Client clients[JOBS]) 
   int decoders = 0;
   f->leader.network = &network;
   f->leader.cluster = &cluster;
-  start_text(f, JOBS);
+  start_texts(f, JOBS);
   clients_init(clients, JOBS);
   engine_state(f->engine, &seen);
   if (doomed >= 0) clients[0].kills = seen.devices[doomed].pid, clients[0].after = after;
@@ -615,6 +649,7 @@ int main(void) {
       cmocka_unit_test(prompts_are_rated),
       cmocka_unit_test(a_lost_device_shows_in_no_text),
       cmocka_unit_test(workers_that_come_back_end_no_text),
+      cmocka_unit_test(a_cancelled_text_needs_no_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,8 +63,9 @@ struct Engine {
   int groups;     /* of the bit rate that is wanted, 0: by the links; -1: as it is */
   Address *found; /* [found_count] workers; NULL: none since the last ones */
   int found_count;
-  double rate;       /* requests finished a second, a moving average; 0: not known */
-  char failure[512]; /* why the cluster is no more */
+  double rate;         /* requests finished a second, a moving average; 0: not known */
+  char failure[512];   /* why the cluster is no more */
+  EngineEnd failed_as; /* and what has become of its requests */
   EngineState state;
 };
 
@@ -197,15 +198,15 @@ static void end_job(Engine *engine, Job *job, EngineEnd end, const char *message
   free_job(job);
 }
 
-static void end_failed(Engine *engine, Job *job) {
-  end_job(engine, job, engine->state.deserted ? ENGINE_DESERTED : ENGINE_FAILED, engine->failure, NULL, 0);
-}
+static void end_failed(Engine *engine, Job *job) { end_job(engine, job, engine->failed_as, engine->failure, NULL, 0); }
 
-/* After a failure of the leader nothing can be asked of it any more, or not until a worker is back. */
-static void fail_all(Engine *engine) {
-  const bool deserted = leader_is_deserted(engine->leader);
-  log_warning("the cluster has failed: %s%s", status_message(), deserted ? "; its workers are called again" : "");
+/* After a failure of the leader nothing can be asked of it any more, or not until a worker is back. That it was interrupted is no failure:
+ * the service ends. */
+static void fail_all(Engine *engine, Status status) {
+  const bool interrupted = status == STATUS_INTERRUPTED, deserted = !interrupted && leader_is_deserted(engine->leader);
+  if (!interrupted) log_warning("the cluster has failed: %s%s", status_message(), deserted ? "; its workers are called again" : "");
   pthread_mutex_lock(&engine->lock);
+  engine->failed_as = interrupted ? ENGINE_CANCELLED : deserted ? ENGINE_DESERTED : ENGINE_FAILED;
   engine->state.ready = false;
   engine->state.deserted = deserted;
   snprintf(engine->failure, sizeof engine->failure, "%s", status_message());
@@ -229,7 +230,7 @@ static void watch_cluster(Engine *engine) {
   const Status status = leader_watch(engine->leader);
   if (status == STATUS_BUSY) return;
   if (status != STATUS_OK) {
-    fail_all(engine);
+    fail_all(engine, status);
     return;
   }
   if (engine->failure[0]) serve_again(engine);
@@ -243,7 +244,7 @@ static void run_images(Engine *engine, Job *job) {
   Status status = leader_submit(engine->leader, job->images.pixels, job->images.count);
   if (status == STATUS_OK) status = leader_collect(engine->leader, &answer);
   if (status != STATUS_OK) {
-    fail_all(engine);
+    fail_all(engine, status);
     return;
   }
   pthread_mutex_lock(&engine->lock);
@@ -468,8 +469,9 @@ static void restart_all(Engine *engine, bool failed) {
 static void serve_texts(Engine *engine) {
   SequenceLoss lost;
   end_unwanted(engine);
-  if (leader_sequences_poll(engine->leader, engine->wake, 1, take_token, engine, &lost) != STATUS_OK) {
-    fail_all(engine);
+  const Status status = leader_sequences_poll(engine->leader, engine->wake, 1, take_token, engine, &lost);
+  if (status != STATUS_OK) {
+    fail_all(engine, status);
     return;
   }
   if (lost != SEQUENCES_KEPT) restart_all(engine, lost == SEQUENCES_FAILED);
@@ -498,7 +500,7 @@ static bool start_text(Engine *engine, Job *job) {
   pthread_mutex_unlock(&engine->lock);
   if (job->started <= 0 && job->job.echo && !job->echo) echo_prompt(job);
   if (job->started <= 0) job->started = clock_now();
-  if (status != STATUS_OK) fail_all(engine);
+  if (status != STATUS_OK) fail_all(engine, status);
   return true;
 }
 

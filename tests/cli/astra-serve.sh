@@ -223,6 +223,14 @@ name="a text for a model of images"; post /v1/completions '{"prompt": "a"}'; is 
 name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 10'
 stop
 
+serve "an end before the answer" -c "$classifier" --nodes 2 --transport tcp --latency 8s --drain 1s
+get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png" &
+client=$!
+sleep 1; kill -TERM "$server"; wait "$server"; code=$?; server=; wait $client
+[ $code = 0 ] || report "exit code $code"
+grep -q "stopping: 1 cancelled" "$work/log" || report "nothing was cancelled"
+! grep "has failed" "$work/log" >&2 || report "that is taken for a failure"
+
 # ---- two models on two devices each, behind a UNIX socket: many clients at once get what astra-infer gives one
 name="several clients"
 sentence="The history of the city begins with the first"

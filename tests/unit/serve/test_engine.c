@@ -598,27 +598,48 @@ static void a_lost_device_shows_in_no_text(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* ---- fake workers, which compute texts for ever */
+
+typedef struct Fakes {
+  FakeWorker workers[2];
+  Address peers[2];
+  ClusterOptions cluster;
+  volatile sig_atomic_t stop;
+} Fakes;
+
+/* The second one hangs up at so many texts. */
+static void start_fakes(Fixture *f, Fakes *fakes, int loses) {
+  *fakes = (Fakes){.workers = {{0}, {.loses = loses}}, .cluster = {.peers = fakes->peers, .peer_count = 2, .on_failure = ON_FAILURE_RERUN}};
+  open_fixture(f, "tiny-gpt2");
+  for (int i = 0; i < 2; i++) {
+    fake_worker_start(&fakes->workers[i], &f->base, i);
+    fakes->peers[i] = fakes->workers[i].address;
+  }
+  f->leader.cluster = &fakes->cluster;
+  f->leader.stop = &fakes->stop;
+  start_text_on(f, 2, 2);
+}
+
+static void stop_fakes(Fixture *f, Fakes *fakes) {
+  engine_free(f->engine);
+  for (int i = 0; i < 2; i++) fake_worker_stop(&fakes->workers[i]);
+  sample_fixture_no_children();
+  sample_fixture_close(&f->base);
+}
+
 /* A worker that leaves and comes back takes a text from its devices twice. Two failures more would end the text; that the worker is back is
  * none. */
 static void workers_that_come_back_end_no_text(void **state) {
-  enum { WORKERS = 2, FAILURES = 3 };
+  enum { FAILURES = 3 };
   Fixture f;
-  FakeWorker workers[WORKERS] = {{0}, {.loses = FAILURES}};
-  Address peers[WORKERS];
-  const ClusterOptions cluster = {.peers = peers, .peer_count = WORKERS, .on_failure = ON_FAILURE_RERUN};
+  Fakes fakes;
   Client client;
   int32_t ids[PROMPT];
   uint64_t ticket;
   EngineState seen = {.ready = false};
   (void)state;
-  open_fixture(&f, "tiny-gpt2");
+  start_fakes(&f, &fakes, FAILURES);
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
-  for (int i = 0; i < WORKERS; i++) {
-    fake_worker_start(&workers[i], &f.base, i);
-    peers[i] = workers[i].address;
-  }
-  f.leader.cluster = &cluster;
-  start_text_on(&f, WORKERS, 2);
   clients_init(&client, 1);
   const EngineJob job = job_of(ids, &client);
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
@@ -628,14 +649,37 @@ static void workers_that_come_back_end_no_text(void **state) {
     if (clock_now() - start > MOST_SECONDS) fail_msg("a worker does not come back");
     engine_state(f.engine, &seen);
   }
-  assert_int_equal(*workers[1].calls, FAILURES);
+  assert_int_equal(*fakes.workers[1].calls, FAILURES);
   engine_cancel(f.engine, ticket);
   await_end(&client);
   assert_int_equal(client.result.end, ENGINE_CANCELLED);
-  engine_free(f.engine);
-  for (int i = 0; i < WORKERS; i++) fake_worker_stop(&workers[i]);
-  sample_fixture_no_children();
-  sample_fixture_close(&f.base);
+  stop_fakes(&f, &fakes);
+}
+
+/* A leader that is told to stop has not failed, nor has what runs on it or waits for it. */
+static void an_interrupted_cluster_cancels_its_requests(void **state) {
+  Fixture f;
+  Fakes fakes;
+  Client clients[2];
+  int32_t ids[PROMPT];
+  uint64_t ticket;
+  (void)state;
+  start_fakes(&f, &fakes, 0);
+  f.engine->places = 1;
+  sample_ids(f.base.weights.config, 1, PROMPT, ids);
+  clients_init(clients, 2);
+  for (int i = 0; i < 2; i++) {
+    const EngineJob job = job_of(ids, &clients[i]);
+    assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
+  }
+  assert_true(take_up(f.engine));
+  fakes.stop = 1;
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    await_end(&clients[i]);
+    assert_int_equal(clients[i].result.end, ENGINE_CANCELLED);
+  }
+  stop_fakes(&f, &fakes);
 }
 
 int main(void) {
@@ -650,6 +694,7 @@ int main(void) {
       cmocka_unit_test(a_lost_device_shows_in_no_text),
       cmocka_unit_test(workers_that_come_back_end_no_text),
       cmocka_unit_test(a_cancelled_text_needs_no_place),
+      cmocka_unit_test(an_interrupted_cluster_cancels_its_requests),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

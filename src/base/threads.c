@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_THREADS = 256, PAUSES_PER_LOOK = 16 };
 static const double spin_seconds = 50e-6;
@@ -211,4 +212,18 @@ int threads_spawn(pthread_t *thread, void *(*run)(void *context), void *context)
   int error = pthread_create(thread, NULL, run, context);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return error;
+}
+
+void threads_condition_init(pthread_cond_t *condition) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
+bool threads_wait(pthread_cond_t *condition, pthread_mutex_t *lock, double until) {
+  const double when = fmax(until, 0), seconds = floor(when);
+  const struct timespec at = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((when - seconds) * 1e9)};
+  return pthread_cond_timedwait(condition, lock, &at) == 0;
 }

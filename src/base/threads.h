@@ -5,6 +5,7 @@
 #define BASE_THREADS_H
 #include "base/status.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Starts count - 1 workers; 0 means one thread for each core this process may use, and no more than
@@ -22,5 +23,12 @@ void threads_for(int64_t items, int64_t grain, ThreadsBody *body, void *context)
 /* A thread beside the pool, for what waits and does not compute. All signals are blocked in it: they are the other threads'. Returns 0, or
  * an error number as pthread_create. */
 int threads_spawn(pthread_t *thread, void *(*run)(void *context), void *context);
+
+/* A condition for threads_wait. */
+void threads_condition_init(pthread_cond_t *condition);
+
+/* Waits for a signal, with the lock held, until clock_now() is `until`, which is finite, at most: false then. Setting the system's date
+ * changes nothing, as it would with the clock of other conditions. As of any condition, a wait may end without a signal. */
+bool threads_wait(pthread_cond_t *condition, pthread_mutex_t *lock, double until);
 
 #endif

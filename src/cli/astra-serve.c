@@ -223,11 +223,8 @@ static void *find_workers(void *context) {
   pthread_mutex_lock(&f->lock);
   while (!f->stop) {
     Address found[WIRE_NODES];
-    struct timespec until;
     int count;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)find_seconds;
-    if (pthread_cond_timedwait(&f->stops, &f->lock, &until) == 0 || f->stop) continue;
+    if (threads_wait(&f->stops, &f->lock, clock_now() + find_seconds) || f->stop) continue;
     pthread_mutex_unlock(&f->lock);
     if (discovery_find(f->key, found, WIRE_NODES, &count) == STATUS_OK) engine_add_workers(f->engine, found, count);
     pthread_mutex_lock(&f->lock);
@@ -240,7 +237,7 @@ static Status finder_start(Finder *f, const Served *served) {
   if (!served->run.cluster.options.grows) return STATUS_OK;
   *f = (Finder){.engine = served->engine, .key = &served->run.cluster.key};
   pthread_mutex_init(&f->lock, NULL);
-  pthread_cond_init(&f->stops, NULL);
+  threads_condition_init(&f->stops);
   f->runs = threads_spawn(&f->thread, find_workers, f) == 0;
   return f->runs ? STATUS_OK : status_no_memory(NULL, "a thread that looks for workers");
 }

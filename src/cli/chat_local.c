@@ -1,6 +1,7 @@
 /* The engine reports tokens on its thread; the caller's waits for them, makes text of them and looks whether it is to stop. */
 #include "cli/chat_local.h"
 #include "base/clock.h"
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "infer/text_stream.h"
@@ -64,7 +65,7 @@ Status chat_local_open(ChatLocal **local, const InferSettings *settings, const c
   if (!fresh) return status_no_memory(NULL, "a chat");
   fresh->settings = settings;
   pthread_mutex_init(&fresh->lock, NULL);
-  pthread_cond_init(&fresh->changed, NULL);
+  threads_condition_init(&fresh->changed);
   Status status = open_all(fresh, template, stop);
   if (status == STATUS_OK)
     *local = fresh;
@@ -123,12 +124,8 @@ static void write_piece(void *context, const char *bytes, size_t size) {
 
 /* The tokens that have come since the last call, waited for at most a twentieth of a second; whether these were the last. */
 static bool take_tokens(ChatLocal *local, TokenList *tokens) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 50000000;
-  if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
   pthread_mutex_lock(&local->lock);
-  if (!local->ended && local->come.count == 0) pthread_cond_timedwait(&local->changed, &local->lock, &until);
+  if (!local->ended && local->come.count == 0) threads_wait(&local->changed, &local->lock, clock_now() + 0.05);
   TokenList taken = local->come;
   local->come = *tokens;
   local->come.count = 0;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/threads.h"
 #include "serve/pace.h"
 #include <math.h>
 #include <pthread.h>
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A request, from its submission to its on_end. */
@@ -578,16 +578,11 @@ static bool leader_has_work(const Engine *engine) {
 
 /* Until the end, or until there is something to do; meanwhile devices may leave and come back. false: the end. */
 static bool wait_for_work(Engine *engine) {
-  enum { WATCH_NANOSECONDS = 250000000 };
+  const double watch_seconds = 0.25;
   uint64_t woken;
   pthread_mutex_lock(&engine->lock);
   while (!engine->queue && engine->count == 0 && (!leader_has_work(engine) || engine->failure[0]) && !engine->stop) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += WATCH_NANOSECONDS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    if (pthread_cond_timedwait(&engine->changed, &engine->lock, &until) == 0 || engine->stop) continue;
+    if (threads_wait(&engine->changed, &engine->lock, clock_now() + watch_seconds) || engine->stop) continue;
     if (engine->failure[0] && !engine->state.deserted) continue;
     pthread_mutex_unlock(&engine->lock);
     change_groups(engine);
@@ -792,11 +787,7 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   engine->places = options->sequences_max > 0 ? options->sequences_max : 1;
   engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_mutex_init(&engine->lock, NULL);
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&engine->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  threads_condition_init(&engine->changed);
   LeaderOptions leader = *options->leader;
   Status status = STATUS_OK;
   engine->running = calloc((size_t)engine->places, sizeof(Job *));

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/threads.h"
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -137,14 +138,9 @@ static void *watch_connections(void *argument) {
   HttpWatch *w = &http->watch;
   pthread_mutex_lock(&w->lock);
   while (!w->stop) {
-    struct timespec until;
     double now = clock_now();
     for (HttpLink *link = w->oldest; link; link = link->newer) look_at(http, link, now);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(1e9 * (atomic_load(&http->expired) ? 0.02 : period));
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    threads_wait(&w->changed, &w->lock, clock_now() + (atomic_load(&http->expired) ? 0.02 : period));
   }
   pthread_mutex_unlock(&w->lock);
   return NULL;
@@ -483,7 +479,7 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
     http->options = *options;
     if (getrandom(&http->instance, sizeof http->instance, 0) < 0) http->instance = (uint32_t)getpid();
     pthread_mutex_init(&http->watch.lock, NULL);
-    pthread_cond_init(&http->watch.changed, NULL);
+    threads_condition_init(&http->watch.changed);
     http->watch.running = pthread_create(&http->watch.thread, NULL, watch_connections, http) == 0;
     if (!http->watch.running) status = status_set(STATUS_NO_MEMORY, "no thread for connections");
   }

@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const size_t arena_bytes = (size_t)1 << 32;
 
@@ -116,12 +115,10 @@ static void release(Leader *leader) {
 static void *beat(void *context) {
   Leader *leader = context;
   Heartbeat *h = leader->heartbeat;
-  struct timespec next;
   pthread_mutex_lock(&h->held);
   while (!h->stop) {
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    next.tv_sec += MEMBERSHIP_PING_SECONDS;
-    while (!h->stop && pthread_cond_timedwait(&h->stops, &h->held, &next) == 0) continue;
+    const double next = clock_now() + MEMBERSHIP_PING_SECONDS;
+    while (!h->stop && threads_wait(&h->stops, &h->held, next)) continue;
     if (!h->stop) membership_ping(&leader->membership);
   }
   pthread_mutex_unlock(&h->held);
@@ -143,14 +140,10 @@ static void stop_heartbeat(Leader *leader) {
 }
 
 static Status start_heartbeat(Leader *leader) {
-  pthread_condattr_t monotonic;
   Heartbeat *h = leader->heartbeat = calloc(1, sizeof *h);
   if (!h) return status_set(STATUS_NO_MEMORY, "no memory for signs of life");
   pthread_mutex_init(&h->held, NULL);
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&h->stops, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  threads_condition_init(&h->stops);
   h->runs = threads_spawn(&h->thread, beat, leader) == 0;
   if (h->runs) return STATUS_OK;
   stop_heartbeat(leader);

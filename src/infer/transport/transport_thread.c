@@ -158,14 +158,9 @@ static void *run(void *context) {
 
 /* One slice of a wait, until something changes or until then, without the lock. *shift: by how much this process was late by itself. */
 static Status wait_slice(TransportThread *c, double until, TransportCheck *check, void *context, double *shift) {
-  double before = clock_now(), slice = before + look_seconds, seconds = fmax(0, fmin(until, slice) - before);
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
-  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
-  at.tv_nsec = nanoseconds % 1000000000;
+  const double slice = clock_now() + look_seconds;
   c->watched = true;
-  pthread_cond_timedwait(&c->changed, &c->lock, &at);
+  threads_wait(&c->changed, &c->lock, fmin(until, slice));
   c->watched = false;
   double late = clock_now() - slice;
   *shift = late > gap_seconds ? late : 0;
@@ -294,12 +289,8 @@ Status transport_thread_start(TransportThread **transport, const TransportThread
   *transport = NULL;
   if (!c) return status_set(STATUS_NO_MEMORY, "no memory for a thread");
   c->setup = *setup;
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&c->lock, NULL);
-  pthread_cond_init(&c->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  threads_condition_init(&c->changed);
   c->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   Status status = c->wake < 0 ? status_set(STATUS_IO, "cannot make an event: %s", strerror(errno)) : start_thread(c);
   if (status == STATUS_OK)

@@ -199,6 +199,45 @@ static void a_wrong_count_is_refused(void **state) {
   threads_stop();
 }
 
+typedef struct Signal {
+  pthread_mutex_t lock;
+  pthread_cond_t condition;
+  bool given;
+} Signal;
+
+static void *give_signal(void *context) {
+  Signal *signal = context;
+  pthread_mutex_lock(&signal->lock);
+  signal->given = true;
+  pthread_cond_signal(&signal->condition);
+  pthread_mutex_unlock(&signal->lock);
+  return NULL;
+}
+
+/* By clock_now: by the system's date all of this time is long past. */
+static void a_wait_lasts_until_its_time_or_a_signal(void **state) {
+  static const double seconds = 0.05, long_seconds = 60;
+  Signal signal = {.given = false};
+  pthread_t thread;
+  (void)state;
+  pthread_mutex_init(&signal.lock, NULL);
+  threads_condition_init(&signal.condition);
+  pthread_mutex_lock(&signal.lock);
+  const double start = clock_now(), until = start + seconds;
+  while (threads_wait(&signal.condition, &signal.lock, until)) continue;
+  assert_true(clock_now() >= until);
+  assert_true(clock_now() < start + long_seconds);
+  assert_false(threads_wait(&signal.condition, &signal.lock, start));
+  assert_false(threads_wait(&signal.condition, &signal.lock, -1));
+  assert_int_equal(threads_spawn(&thread, give_signal, &signal), 0);
+  while (!signal.given && threads_wait(&signal.condition, &signal.lock, clock_now() + long_seconds)) continue;
+  assert_true(signal.given);
+  pthread_mutex_unlock(&signal.lock);
+  pthread_join(thread, NULL);
+  pthread_cond_destroy(&signal.condition);
+  pthread_mutex_destroy(&signal.lock);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(works_without_a_pool),
@@ -209,6 +248,7 @@ int main(void) {
       cmocka_unit_test(no_wake_up_is_lost),
       cmocka_unit_test(a_limit_of_time_means_fewer_threads),
       cmocka_unit_test(a_wrong_count_is_refused),
+      cmocka_unit_test(a_wait_lasts_until_its_time_or_a_signal),
       cmocka_unit_test(a_forked_child_runs_alone_and_can_start_anew),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -366,9 +366,13 @@ static Status read_key(const char *path, char **key) {
   return status_set(STATUS_BAD_FILE, "%s: its first line is empty, and should be a key", path);
 }
 
+/* While a checkpoint is loaded nothing looks at flags, and SIGINT ends the program as it does by itself. */
 static Status open_partner(const Chat *chat, const InferSettings *settings, Session *session) {
+  const struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
   char *key;
-  if (chat->checkpoint) return chat_local_open(&session->local, settings, chat->template, &start_stop);
+  if (chat->checkpoint) TRY(chat_local_open(&session->local, settings, chat->template));
+  sigaction(SIGINT, &action, NULL);
+  if (chat->checkpoint) return chat_local_start(session->local, &start_stop);
   TRY(read_key(chat->keys, &key));
   const ChatClientOptions options = {
       .url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout, .stop = &start_stop};
@@ -409,8 +413,6 @@ static Status run(int argc, char **argv) {
   TRY(infer_settings_service_parse(&settings, INFER_CHAT, rows, count, argc, argv));
   TRY(check_partner(&chat, rows, count, &settings));
   settings.checkpoint = chat.checkpoint;
-  struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
-  sigaction(SIGINT, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   setlocale(LC_CTYPE, "");
   Session session = {.chat = &chat, .messages = json_array(), .terminal = isatty(STDIN_FILENO), .quiet = settings.quiet};

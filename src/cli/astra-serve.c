@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct Serve {
   OptionTexts checkpoints;
@@ -101,7 +102,10 @@ typedef struct Served {
   Engine *engine;
 } Served;
 
-static volatile sig_atomic_t signals, hard_stop /* of all leaders */, started;
+static volatile sig_atomic_t signals, hard_stop /* of all leaders */, phase;
+
+/* What a signal finds. While a model is loaded nothing looks at flags; a leader that starts looks at hard_stop. */
+enum { PHASE_LOADING, PHASE_STARTING, PHASE_SERVING };
 
 /* "NAME=DIR", or "DIR", whose last part is the name. */
 static void split_name(const char *given, char name[SERVICE_NAME], const char **directory) {
@@ -177,8 +181,11 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
                                  .sequences_max = (int)s->sequences,
                                  .speculation = (SpeculationMode)s->speculation,
                                  .cache_bytes = (int64_t)s->cache};
+  phase = PHASE_STARTING;
   Status status = engine_new(&served->engine, &options);
+  phase = PHASE_LOADING; /* the next model */
   model->engine = served->engine;
+  if (status == STATUS_OK && signals > 0) status = status_set(STATUS_INTERRUPTED, "interrupted");
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", model->name);
 }
 
@@ -309,11 +316,19 @@ static Status start_http(const Serve *s, Service *service, HttpAccess *access, c
 
 /* ---- from start to end ---- */
 
-/* Requests under way have time to end. Before the models are open there are none, and a busy worker may be waited for (--wait). */
+static const char *volatile last_line = ""; /* of a process that ends while a model is loaded */
+
+/* Requests under way have time to end. Before the models are open there are none, and a busy worker may be waited for (--wait). While one
+ * is loaded the process ends here: no file is to be removed, and the devices of models before it end with their parent. */
 static void on_signal(int number) {
   (void)number;
+  if (phase == PHASE_LOADING) {
+    const ssize_t written = write(STDERR_FILENO, last_line, strlen(last_line));
+    (void)written; /* nothing else can be done */
+    _exit(CLI_OK);
+  }
   if (signals < 2) signals++;
-  if (!started) hard_stop = 1;
+  if (phase == PHASE_STARTING) hard_stop = 1;
 }
 
 /* A model whose cluster nothing brings back: somebody has to start the service anew, which its end tells them. */
@@ -393,12 +408,13 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   if (status == STATUS_OK) status = read_pem(s->certificate, &texts.certificate);
   if (status == STATUS_OK) status = read_pem(s->secret, &texts.secret);
   if (status == STATUS_OK) status = cli_check_kernels(settings->backend);
+  if (!settings->quiet) last_line = "astra-serve: stopped before it served\n";
   struct sigaction action = {.sa_handler = on_signal};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
-  started = 1;
+  phase = PHASE_SERVING;
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
   if (status == STATUS_OK) status = finder_start(&finder, &served[0]);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);

@@ -32,17 +32,7 @@ struct ChatLocal {
 
 /* ---- open and close */
 
-static Status start_engine(ChatLocal *local, const volatile sig_atomic_t *stop) {
-  InferRun *run = &local->run;
-  TRY(infer_run_prepare(local->settings, run, &(LeaderOptions){.batch_max = 1, .tokens_max = local->tokens_max}, &local->leader));
-  local->leader.stop = stop;
-  const EngineOptions options = {
-      .weights = &run->weights, .split = &run->split, .leader = &local->leader, .queue_max = 1, .sequences_max = 1};
-  TRY(engine_new(&local->engine, &options));
-  return engine_start(local->engine);
-}
-
-static Status open_all(ChatLocal *local, const char *template, const volatile sig_atomic_t *stop) {
+static Status open_all(ChatLocal *local, const char *template) {
   const InferSettings *s = local->settings;
   TRY(infer_run_network(s, &local->run));
   TRY(cli_check_kernels(s->backend));
@@ -56,22 +46,31 @@ static Status open_all(ChatLocal *local, const char *template, const volatile si
                       (long long)config->context);
   TRY(vocabulary_open(&local->vocabulary, local->run.directory, config));
   TRY(chat_template_open(&local->template, local->run.directory, template));
-  return start_engine(local, stop);
+  return infer_run_prepare(s, &local->run, &(LeaderOptions){.batch_max = 1, .tokens_max = local->tokens_max}, &local->leader);
 }
 
-Status chat_local_open(ChatLocal **local, const InferSettings *settings, const char *template, const volatile sig_atomic_t *stop) {
+Status chat_local_open(ChatLocal **local, const InferSettings *settings, const char *template) {
   *local = NULL;
   ChatLocal *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return status_no_memory(NULL, "a chat");
   fresh->settings = settings;
   pthread_mutex_init(&fresh->lock, NULL);
   threads_condition_init(&fresh->changed);
-  Status status = open_all(fresh, template, stop);
+  Status status = open_all(fresh, template);
   if (status == STATUS_OK)
     *local = fresh;
   else
     chat_local_close(fresh);
   return status;
+}
+
+Status chat_local_start(ChatLocal *local, const volatile sig_atomic_t *stop) {
+  const InferRun *run = &local->run;
+  local->leader.stop = stop;
+  const EngineOptions options = {
+      .weights = &run->weights, .split = &run->split, .leader = &local->leader, .queue_max = 1, .sequences_max = 1};
+  TRY(engine_new(&local->engine, &options));
+  return engine_start(local->engine);
 }
 
 void chat_local_close(ChatLocal *local) {

@@ -144,6 +144,16 @@ exec 3>&-
 wait $first
 kill $worker; wait $worker
 
+name="SIGINT while a model is loaded"
+slow_model heavy
+env --default-signal=INT "$program" -c heavy -n 1 --weights int4 </dev/null >out 2>err & # what runs in the background has it ignored
+chat=$!
+loads $chat heavy
+since=$EPOCHREALTIME
+kill -INT $chat; wait $chat; code=$?
+holds "$EPOCHREALTIME - $since < 1"
+[ $code = 130 ] || report "exit code $code"
+
 # On a terminal: a prompt, line editing (the backspaces of a typing error), figures below the answer.
 if script -qec true /dev/null >/dev/null 2>&1; then
   name="a terminal"

@@ -276,5 +276,21 @@ done
 stop
 kill $worker; wait $worker
 
+# ---- a signal while a model is loaded, after another one whose device runs already
+name="a signal while a model is loaded"
+slow_model heavy
+for signal in INT TERM; do
+  "$program" -c "$stories" -c heavy --weights int4 --nodes 1 --listen 127.0.0.1:0 2>"$work/err" >"$work/out" &
+  second=$!
+  loads $second heavy
+  device=$(pgrep -P $second) since=$EPOCHREALTIME
+  kill -$signal $second; wait $second; code=$?
+  holds "$EPOCHREALTIME - $since < 1"
+  [ $code = 0 ] || report "exit code $code"
+  err "stopped before it served"
+  for _ in $(seq 20); do kill -0 "$device" 2>/dev/null || break; sleep 0.1; done
+  kill -0 "$device" 2>/dev/null && report "the device of the first model is still there"
+done
+
 [ $failed = 0 ] && echo "astra-serve: ok"
 exit $failed

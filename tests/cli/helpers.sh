@@ -37,3 +37,17 @@ holds() { { [[ ! $1 =~ null|nan|inf ]] && awk "BEGIN { exit !($1) }"; } || repor
 
 # Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
 unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }
+
+# A model of texts that --weights int4 takes seconds to load: slow_model DIR
+slow_model() {
+  "$bin/astra-train" --model llama-mini --tokenizer "$root/tests/golden/stories260K" --init random --blocks 32 --groups 0 --max-steps 1 --batch 1 \
+    --context 16 --dataset "text:$root/datasets/enwiki-sample" --eval-samples 1 --quiet --out "$1" >"$work/out" 2>"$work/err" || report "no model to load"
+}
+# Waits until the process maps the model's weights: loads PID DIR
+loads() {
+  for _ in $(seq 300); do
+    grep -qs "$2/model.safetensors" "/proc/$1/maps" && return
+    sleep 0.1
+  done
+  report "it loads nothing"
+}

@@ -213,7 +213,7 @@ static Status take(Session *session, const char *line, bool *quit) {
 typedef struct Lines {
   EditLine *edit; /* NULL: standard input is no terminal */
   History *history;
-  const char *path; /* of the history, once it has been read; or NULL */
+  const char *path; /* of the history, once it has been read, until it cannot be written; or NULL */
   char *line;       /* of getline, or joined of several */
   size_t room;
   bool more; /* the prompt is for a line that goes on */
@@ -225,7 +225,7 @@ static const char *prompt_text(EditLine *edit) {
   return lines->more ? ". " : "> ";
 }
 
-/* What was typed before; the first time there is nothing. A file of something else is refused: it would be replaced at the end. */
+/* What was typed before; the first time there is nothing. A file of something else is refused: its place is taken by the lines. */
 static Status load_history(Lines *lines, const char *path) {
   HistEvent event;
   struct stat file;
@@ -273,8 +273,16 @@ static Status lines_open(Lines *lines, const Chat *chat, bool terminal) {
   return STATUS_OK;
 }
 
+/* The file is written with each line: what ends the chat may be a signal, as of a terminal that is closed. */
+static void remember(Lines *lines) {
+  HistEvent event;
+  history(lines->history, &event, H_ENTER, lines->line);
+  if (!lines->path || save_history(lines) == STATUS_OK) return;
+  log_warning("--history: %s; lines from here on are not kept", status_message());
+  lines->path = NULL;
+}
+
 static void lines_close(Lines *lines) {
-  if (lines->path && save_history(lines) != STATUS_OK) log_warning("--history: %s", status_message());
   if (lines->edit) el_end(lines->edit);
   if (lines->history) history_end(lines->history);
   free(lines->line);
@@ -329,10 +337,7 @@ static Status lines_next(Lines *lines, LineEnd *end) {
   }
   if (*end == LINE_LAST && used > 0) *end = LINE_READ; /* what follows the backslash never came */
   free(buffer);
-  if (status == STATUS_OK && *end == LINE_READ && lines->history && used > 0) {
-    HistEvent event;
-    history(lines->history, &event, H_ENTER, lines->line);
-  }
+  if (status == STATUS_OK && *end == LINE_READ && lines->history && used > 0) remember(lines);
   return status;
 }
 

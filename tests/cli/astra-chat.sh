@@ -164,6 +164,20 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   grep -q 'Once\\040upon\\040a\\040time' history || report "the history lacks the line: $(cat history)"
   grep -qF "$(head -n 1 <<<"$answer" | cut -c 1-20)" out || report "the answer is not there"
   [ "$(stat -c %a history)" = 600 ] || report "others may read the history"
+  for signal in HUP TERM; do
+    name="a history of a chat that SIG$signal ends"
+    rm -f chat.pid
+    { sleep 2; printf 'The end of %s\r' $signal; sleep 2; kill -$signal "$(cat chat.pid)"; sleep 1; } |
+      TERM=xterm timeout 60 script -qec "echo \$\$ >chat.pid; exec $program -c $stories -n 1 --temperature 0 -m 4 --history $work/history" /dev/null >out 2>err
+    grep -q "The\\\\040end\\\\040of\\\\040$signal" history || report "the history lacks the line: $(cat history)"
+    grep -q 'Once\\040upon' history || report "the history lacks the line of an earlier chat: $(cat history)"
+  done
+  name="a history that cannot be written"
+  mkdir full
+  { sleep 2; rmdir full; printf '/help\r'; sleep 1; printf '/quit\r'; sleep 1; } |
+    TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/full/history" /dev/null >out 2>err
+  [ "${PIPESTATUS[1]}" = 0 ] || report "the chat failed"
+  [ "$(grep -c 'lines from here on are not kept' out)" = 1 ] || report "it is not said once"
   name="a history that is none"
   echo "a letter" >letter
   TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/letter" /dev/null >out 2>err </dev/null && report "it was taken"

@@ -229,6 +229,13 @@ const Option *options_find(const Option *options, const char *name) {
   return NULL;
 }
 
+const char *options_first_given(const Option *options, int count, const char *const *names) {
+  for (int i = 0; i < count; i++)
+    for (const char *const *name = names; options[i].given && *name; name++)
+      if (!strcmp(options[i].name, *name)) return *name;
+  return NULL;
+}
+
 static size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Edits (insert, delete, replace, swap neighbours) between two names of fewer than 64 letters. */

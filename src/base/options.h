@@ -68,4 +68,7 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
 /* The entry of that name, or NULL. */
 const Option *options_find(const Option *options, const char *name);
 
+/* Of options [count] that were parsed, the name of the first one given that is among `names` (up to a NULL); NULL: none was. */
+const char *options_first_given(const Option *options, int count, const char *const *names);
+
 #endif

@@ -386,18 +386,9 @@ static Status open_partner(const Chat *chat, const InferSettings *settings, Sess
   return status;
 }
 
-/* The first option given that only means something to a service; NULL: none was. */
-static const char *service_option(const Option *own, int count) {
-  static const char *const names[] = {"model", "api-key-file", "answer-timeout"};
-  for (int i = 0; i < count; i++) {
-    for (size_t n = 0; own[i].given && n < sizeof names / sizeof *names; n++)
-      if (strcmp(own[i].name, names[n]) == 0) return own[i].name;
-  }
-  return NULL;
-}
-
 static Status check_partner(const Chat *c, const Option *own, int count, const InferSettings *settings) {
-  const char *of_service = service_option(own, count);
+  static const char *const names[] = {"model", "api-key-file", "answer-timeout", NULL};
+  const char *of_service = options_first_given(own, count, names); /* that only means something to a service */
   if (!c->checkpoint == !c->url)
     return status_set(STATUS_BAD_USAGE, "%s",
                       c->url ? "--checkpoint and --url cannot be combined: give one of them"

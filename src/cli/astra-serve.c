@@ -131,6 +131,7 @@ static Status open_texts(const Serve *s, Served *served, ServiceModel *model) {
     return status_set(STATUS_UNSUPPORTED, "%s classifies texts, which astra-serve does not offer: astra-infer --text does",
                       served->run.directory);
   TRY(infer_settings_check_decodes(&served->settings));
+  if (s->checkpoints.count == 1) TRY(infer_settings_check_parts(&served->settings)); /* of several another may be of images */
   model->tokens_max = served->settings.context > 0 ? served->settings.context : config->context;
   if (model->tokens_max > config->context)
     return status_set(STATUS_BAD_USAGE, "--max-context %lld: %s takes at most %lld tokens", (long long)model->tokens_max,
@@ -449,12 +450,22 @@ static Status check_limits(const Serve *s) {
   return s->max_header < 1024 || s->max_header > 1 << 20 ? status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M") : STATUS_OK;
 }
 
+/* infer_run_require_options refuses options of this program for another kind of model as it does those of astra-infer. */
+static void note_language(InferSettings *settings, const Option *own, int count) {
+  static const char *const names[] = {"chat-template", "sequences", "cache-memory", "speculate", NULL};
+  const char *option = options_first_given(own, count, names);
+  if (!option) return;
+  settings->not_for[INFER_KIND_IMAGES].option = option;
+  settings->not_for[INFER_KIND_IMAGES].kinds = 1 << INFER_KIND_LANGUAGE;
+}
+
 static Status run(int argc, char **argv) {
   Serve s;
   InferSettings settings;
   Option rows[OWN_ROWS];
   int count = own_options(&s, rows);
   TRY(infer_settings_service_parse(&settings, INFER_SERVE, rows, count, argc, argv));
+  note_language(&settings, rows, count);
   if (s.checkpoints.count == 0) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to serve");
   if (s.checkpoints.count > SERVICE_MODELS) return status_set(STATUS_BAD_USAGE, "--checkpoint: more than %d models", SERVICE_MODELS);
   if (settings.peers && s.checkpoints.count > 1)

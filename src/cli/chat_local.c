@@ -39,6 +39,7 @@ static Status open_all(ChatLocal *local, const char *template) {
   TRY(infer_run_load(s, &local->run));
   TRY(infer_run_require(&local->run, INFER_KIND_LANGUAGE));
   TRY(infer_settings_check_decodes(s));
+  TRY(infer_settings_check_parts(s));
   const ModelConfig *config = local->run.weights.config;
   local->tokens_max = s->context > 0 ? s->context : config->context;
   if (local->tokens_max > config->context)

@@ -94,9 +94,8 @@ static Status infer_strategy_check(const InferSettings *s, const Option *options
   return s->prompts.count > 0 || s->prompt_file ? infer_settings_check_decodes(s) : STATUS_OK;
 }
 
-/* Blocks are computed in parts for a request of a single sample; a prompt's never are. */
-static Status check_in_parts(const InferSettings *s) {
-  if (s->links.parts < 2 || (s->prompts.count == 0 && !s->prompt_file)) return STATUS_OK;
+Status infer_settings_check_parts(const InferSettings *s) {
+  if (s->links.parts < 2) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--parts %lld: the blocks of a prompt are not computed in parts; those of images and of `eval` are",
                     (long long)s->links.parts);
 }
@@ -436,7 +435,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(check_drawing(s, options));
   if (command != INFER_SELFTEST) TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
-  TRY(check_in_parts(s));
+  if (s->prompts.count > 0 || s->prompt_file) TRY(infer_settings_check_parts(s));
   TRY(check_datagrams(s, options));
   note_kinds(s, options, of);
   log_quiet(s->quiet);

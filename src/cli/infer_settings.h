@@ -80,6 +80,9 @@ bool infer_settings_datagrams(const InferSettings *settings); /* codes travel in
 /* For a program that goes on from prompts: BAD_USAGE with a strategy that cannot. */
 Status infer_settings_check_decodes(const InferSettings *settings);
 
+/* The same with --parts: blocks are computed in parts for a request of a single sample, and those of a prompt never are. */
+Status infer_settings_check_parts(const InferSettings *settings);
+
 /* Of INFER_SERVE and INFER_CHAT: `own` [own_count] are the program's own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, InferCommand program, const Option *own, int own_count,
                                   Option options[INFER_OPTIONS_MAX]);

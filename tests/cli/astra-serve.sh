@@ -60,6 +60,12 @@ expect "a name for nothing" 2 -c a=; err "checkpoint: '' is not accepted"
 for time in header body stall; do expect "no time for $time" 2 -c "$stories" --$time-timeout 0s; err "$time-timeout 0: give a time above it"; done
 expect "images of a language model" 2 -c "$stories" --layout raster; err "layout is for a model that classifies images; .* is a language model"
 expect "tokens of images" 2 -c "$classifier" --max-context 8; err "max-context is for"
+for option in "chat-template x" "sequences 4" "cache-memory 1G" "speculate lookup"; do
+  # shellcheck disable=SC2086
+  expect "--$option of images" 2 -c "$classifier" --nodes 1 --listen "unix:$work/none/socket" --$option
+  err "--${option% *} is for a language model; .*vit-cifar-g8 is a model that classifies images"
+done
+expect "parts of a prompt" 2 -c "$stories" --nodes 1 --listen "unix:$work/none/socket" --parts 4; err "parts 4: the blocks of a prompt are not computed in parts"
 expect "a strategy that cannot decode" 2 -c "$stories" --nodes 2 --strategy sp; err "strategy sp .*cannot go on from a prompt"
 expect "two of a name" 2 -c a/x -c b/x; err "two models are called x"
 expect "half of TLS" 2 -c "$stories" --tls-key x; err "give both"

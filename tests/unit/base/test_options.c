@@ -94,6 +94,18 @@ static void every_kind_is_read(void **state) {
   assert_int_equal(values.epochs, 4);
 }
 
+static void the_first_one_given_is_named(void **state) {
+  (void)state;
+  static const char *const names[] = {"quiet", "offset", NULL};
+  int rows = 0;
+  assert_int_equal(parse("--quiet --epochs 3 --offset 1"), STATUS_OK);
+  while (options[rows].kind != OPTION_GROUP || options[rows].help) rows++;
+  assert_string_equal(options_first_given(options, rows, names), "offset"); /* in the order of the table */
+  assert_null(options_first_given(options, 1, names));
+  assert_int_equal(parse("--epochs 3"), STATUS_OK);
+  assert_null(options_first_given(options, rows, names));
+}
+
 static void flags_that_became_texts_keep_their_forms(void **state) {
   (void)state;
   assert_int_equal(parse("--style bold --epochs 3"), STATUS_OK);
@@ -353,6 +365,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defaults_stay),
       cmocka_unit_test(every_kind_is_read),
+      cmocka_unit_test(the_first_one_given_is_named),
       cmocka_unit_test(flags_that_became_texts_keep_their_forms),
       cmocka_unit_test(short_forms_work),
       cmocka_unit_test(the_rest_is_positional),

@@ -46,12 +46,13 @@ typedef struct Reader {
   char *param; /* [REQUEST_PARAM] */
 } Reader;
 
-/* The field, or NULL where it is missing or null; notes its name for an error that follows. */
-static const json_t *field(const Reader *r, const char *name) {
-  const json_t *value = json_object_get(r->root, name);
-  snprintf(r->param, REQUEST_PARAM, "%s", name);
+const json_t *request_field(const json_t *root, const char *name, char param[REQUEST_PARAM]) {
+  const json_t *value = json_object_get(root, name);
+  snprintf(param, REQUEST_PARAM, "%s", name);
   return json_is_null(value) ? NULL : value;
 }
+
+static const json_t *field(const Reader *r, const char *name) { return request_field(r->root, name, r->param); }
 
 static Status wrong_type(const Reader *r, const char *wanted, const json_t *value) {
   static const char *const names[] = {
@@ -66,6 +67,10 @@ static Status read_bool(const Reader *r, const char *name, bool *out) {
   if (!json_is_boolean(value)) return wrong_type(r, "true or false", value);
   *out = json_is_true(value);
   return STATUS_OK;
+}
+
+Status request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]) {
+  return read_bool(&(Reader){.root = root, .param = param}, name, out);
 }
 
 static Status read_integer(const Reader *r, const char *name, int64_t min, int64_t max, int64_t *out) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "nn/json_build.h"
 #include "serve/completion.h"
+#include "serve/completion_request.h"
 #include "serve/image_request.h"
 #include "serve/page.h"
 #include <stdlib.h>
@@ -28,34 +29,36 @@ static void answer_models(void *context, HttpRequest *request) {
 
 /* "prompt" (vLLM), "content" (llama.cpp) or "text", or the "messages" of a chat, in a body of so many bytes. Of an error the field, and
  * where OpenAI's clients know it by a code, that. */
-static Status encode_body(const ServiceModel *model, const json_t *root, size_t body_bytes, TokenList *ids, const char **param,
+static Status encode_body(const ServiceModel *model, const json_t *root, size_t body_bytes, TokenList *ids, char param[REQUEST_PARAM],
                           const char **code) {
   static const char *const names[] = {"prompt", "content", "text"};
-  const json_t *messages = json_object_get(root, "messages"), *text = NULL, *begin, *special = json_object_get(root, "parse_special");
-  *param = "messages";
+  const json_t *messages = request_field(root, "messages", param), *text = NULL;
+  const char *name = names[0];
   if (messages) TRY(service_check_messages(model, body_bytes, code));
   if (messages) return chat_template_encode(model->chat, model->vocabulary, messages, true, ids);
-  for (int i = 0; i < 3 && !text; i++) text = json_object_get(root, *param = names[i]);
-  if (!json_is_string(text)) return *param = "prompt", status_set(STATUS_BAD_VALUE, "prompt must be a string (or content, text; messages)");
+  for (int i = 0; i < 3 && !text; i++) text = request_field(root, name = names[i], param);
+  bool with_begin = strcmp(name, "content") != 0, special = false;
+  TRY(request_bool(root, "add_special", &with_begin, param));
+  TRY(request_bool(root, "add_special_tokens", &with_begin, param)); /* of both, this one counts */
+  TRY(request_bool(root, "parse_special", &special, param));
+  snprintf(param, REQUEST_PARAM, "%s", json_is_string(text) ? name : names[0]);
+  if (!json_is_string(text)) return status_set(STATUS_BAD_VALUE, "prompt must be a string (or content, text; messages)");
   TRY(service_check_text(model, json_string_length(text), code));
-  begin = json_object_get(root, "add_special_tokens");
-  if (!begin) begin = json_object_get(root, "add_special");
-  bool with_begin = begin ? json_is_true(begin) : strcmp(*param, "content") != 0;
-  if (with_begin)
-    return vocabulary_prompt(model->vocabulary, json_string_value(text), json_string_length(text), json_is_true(special), ids);
-  return tokenizer_encode(model->vocabulary->tokenizer, json_string_value(text), json_string_length(text), json_is_true(special), ids);
+  if (with_begin) return vocabulary_prompt(model->vocabulary, json_string_value(text), json_string_length(text), special, ids);
+  return tokenizer_encode(model->vocabulary->tokenizer, json_string_value(text), json_string_length(text), special, ids);
 }
 
 static void answer_tokenize(void *context, HttpRequest *request) {
   Service *service = context;
-  const char *param = NULL, *code = NULL;
+  char param[REQUEST_PARAM] = "";
+  const char *code = NULL;
   TokenList ids = {0};
   size_t body_bytes;
   json_t *root = service_body(request), *tokens = NULL;
   if (!root) return;
   http_body(request, &body_bytes);
   const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
-  Status status = model ? encode_body(model, root, body_bytes, &ids, &param, &code) : STATUS_OK;
+  Status status = model ? encode_body(model, root, body_bytes, &ids, param, &code) : STATUS_OK;
   if (status != STATUS_OK) service_refuse(service, request, model, status, param, code);
   if (model && status == STATUS_OK) {
     tokens = json_array();

@@ -355,6 +355,34 @@ static void passes_sampling_on(void **state) {
   finish(f);
 }
 
+/* null is as if a field were not there, as in all requests. */
+static void fields_of_tokenize_may_be_null(void **state) {
+  (void)state;
+  static const struct {
+    const char *body, *tokens, *param; /* one of them */
+  } cases[] = {
+      {"{\"prompt\": \"a\"}", "[1,261]", NULL},
+      {"{\"prompt\": \"a\", \"messages\": null, \"add_special_tokens\": null, \"add_special\": null, \"parse_special\": null}", "[1,261]",
+       NULL},
+      {"{\"prompt\": null, \"content\": null, \"text\": \"a\"}", "[1,261]", NULL},
+      {"{\"content\": \"a\", \"add_special_tokens\": null}", "[261]", NULL},
+      {"{\"content\": \"a\", \"add_special_tokens\": null, \"add_special\": true}", "[1,261]", NULL},
+      {"{\"prompt\": \"a\", \"add_special_tokens\": false, \"add_special\": true}", "[261]", NULL},
+      {"{\"prompt\": \"a\", \"add_special_tokens\": 1}", NULL, "\"add_special_tokens\""},
+      {"{\"content\": \"a\", \"add_special\": \"yes\"}", NULL, "\"add_special\""},
+      {"{\"prompt\": \"a\", \"parse_special\": 0}", NULL, "\"parse_special\""},
+      {"{\"prompt\": null, \"parse_special\": true}", NULL, "\"prompt\""},
+      {"{\"content\": 5}", NULL, "\"prompt\""},
+  };
+  Fixture *f = start(letters, 4);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    json_t *v = post(f, "/tokenize", cases[i].body, cases[i].tokens ? 200 : 400);
+    check_part(v, cases[i].tokens ? "tokens" : "error.param", cases[i].tokens ? cases[i].tokens : cases[i].param);
+    json_decref(v);
+  }
+  finish(f);
+}
+
 static void allow_long(HttpOptions *options) { options->max_body = 1 << 20; }
 
 /* Cutting a long text into tokens takes time and 44 bytes of memory for each of its own: what cannot fit into the context is not cut. */
@@ -868,6 +896,7 @@ int main(void) {
                                      cmocka_unit_test(chunks_belong_together),
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
+                                     cmocka_unit_test(fields_of_tokenize_may_be_null),
                                      cmocka_unit_test(long_texts_are_not_encoded),
                                      cmocka_unit_test(chats_beyond_the_template_are_refused),
                                      cmocka_unit_test(long_lists_are_not_decoded),

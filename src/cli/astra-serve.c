@@ -9,6 +9,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
 #include "infer/cluster/discovery.h"
+#include "infer/cluster/key_file.h"
 #include "infer/notify.h"
 #include "infer/vocabulary.h"
 #include "serve/engine.h"
@@ -279,7 +280,7 @@ static Status check_listening(const Serve *s, const Address *address) {
     log_warning("--listen %s: anyone who reaches this address may use the service; --api-key-file restricts it", s->listen);
   if (s->keys && !s->certificate && !address_is_local(address))
     log_warning("API keys travel in clear: give --tls-certificate and --tls-key, or put a proxy with TLS in front");
-  if (s->keys && stat(s->keys, &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)))
+  if (s->keys && stat(s->keys, &info) == 0 && (key_file_exposed(s->keys, info.st_mode) & (S_IRGRP | S_IROTH)))
     log_warning("%s can be read by other users: chmod 600 %s", s->keys, s->keys);
   return STATUS_OK;
 }

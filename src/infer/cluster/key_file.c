@@ -29,13 +29,14 @@ static bool parse(KeyFile *key, const char *text, size_t size) {
   return size >= 2 * KEY_FILE_BYTES && (rest == 0 || (rest == 1 && end[0] == '\n') || (rest == 2 && memcmp(end, "\r\n", 2) == 0));
 }
 
-/* systemd passes credentials in a folder that the service's user alone can enter, as files of root with an access list for that user, which
- * shows in the mode as if the group could read. */
+/* Of systemd, for this service. */
 static bool is_credential(const char *path) {
   const char *folder = getenv("CREDENTIALS_DIRECTORY");
   size_t length = folder ? strlen(folder) : 0;
   return length > 1 && strncmp(path, folder, length) == 0 && path[length] == '/' && !strstr(path + length, "/..");
 }
+
+mode_t key_file_exposed(const char *path, mode_t mode) { return mode & (S_IRWXG | S_IRWXO) & ~(is_credential(path) ? (mode_t)S_IRGRP : 0); }
 
 static Status read_key(KeyFile *key, int fd, const char *path) {
   static const uint8_t zeroes[KEY_FILE_BYTES];
@@ -46,7 +47,7 @@ static Status read_key(KeyFile *key, int fd, const char *path) {
   struct stat file; /* of the open file, so that it cannot be replaced between the check and the reading */
   if (fstat(fd, &file) != 0) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
   if (!S_ISREG(file.st_mode)) return status_set(STATUS_BAD_FILE, "%s: a key file must be a regular file", path);
-  if (file.st_mode & (S_IRWXG | S_IRWXO) & ~(is_credential(path) ? S_IRGRP : 0U))
+  if (key_file_exposed(path, file.st_mode))
     return status_set(STATUS_BAD_VALUE, "%s: others may read or change this key (mode %03o); run: chmod 600 %s", path,
                       (unsigned)(file.st_mode & 0777), path);
   if (file.st_uid != geteuid() && file.st_uid != 0)

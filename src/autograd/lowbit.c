@@ -128,7 +128,8 @@ void lowbit_quantise(LowbitKind kind, int64_t n, const float *x, void *numbers, 
       quantise_q4(count, x + at, (LowbitQ4Block *)numbers + b);
       continue;
     }
-    block->scale = half_of(fabsf(largest(count, x + at)) / 127);
+    const float max = fabsf(largest(count, x + at));
+    block->scale = lowbit_q8_scale(half_of(max / 127), max);
     memset(block->number, 0, sizeof block->number);
     round_8(count, x + at, narrow_half_to_float(block->scale), block->number);
   }

@@ -8,6 +8,7 @@
  * A row whose inputs are no multiple of 32 ends with zeros (of Q4_0: q = 8). Numbers need no alignment beyond that of their struct. */
 #ifndef AUTOGRAD_LOWBIT_H
 #define AUTOGRAD_LOWBIT_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,12 @@ typedef struct LowbitMatrix {
   const float *scale;  /* [outputs], finite; only of LOWBIT_INT8 */
 } LowbitMatrix;
 
+/* The scale of a Q8_0 block with this largest magnitude: the half nearest to largest / 127, or the next one where that is too small by so
+ * much that the largest number would be cut, as subnormal halves can be. No finite half becomes infinite. */
+static inline uint16_t lowbit_q8_scale(uint16_t nearest, float largest) {
+  return nearest < 0x7bff && 127.49f * narrow_half_to_float(nearest) < largest ? (uint16_t)(nearest + 1) : nearest;
+}
+
 size_t lowbit_row_bytes(LowbitKind kind, int64_t inputs);
 
 /* value[i] = w[output, first + i], i < count: the definition of the layouts, and the oracle of the kernels' tests. */
@@ -46,7 +53,7 @@ void lowbit_widen(const LowbitMatrix *matrix, int64_t output, int64_t first, int
  *   Q4_0         of each block the scale with the smallest squared error among 27 around max / -8 (the number of the largest magnitude
  *                becomes q = 0, value -8) and max / 7, each refined once: for given q the best scale is sum x (q - 8) / sum (q - 8)^2
  *
- * Scales of blocks are rounded to half precision before numbers are; one too large for it is the largest half. */
+ * Scales of blocks are rounded to half precision before numbers are (Q8_0: lowbit_q8_scale); one too large for it is the largest half. */
 void lowbit_quantise(LowbitKind kind, int64_t n, const float *x, void *numbers, float *scale);
 
 #endif

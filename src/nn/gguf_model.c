@@ -254,8 +254,7 @@ static void block_to_q8(const float *value, int64_t count, LowbitQ8Block *out) {
       bits = magnitude > bits ? magnitude : bits;
     }
     const float largest = narrow_float_of_bits(bits);
-    out->scale = narrow_half(largest / 127);
-    if (127.49f * narrow_half_to_float(out->scale) < largest) out->scale++; /* a small one was rounded down by much */
+    out->scale = lowbit_q8_scale(narrow_half(largest / 127), largest);
     const float scale = narrow_half_to_float(out->scale), per = isfinite(scale) && scale > 0 ? 1 / scale : 0;
     for (int i = 0; i < LOWBIT_BLOCK; i++) out->number[i] = (int8_t)(uint8_t)bits_of(value[i] * per + rounding);
   }

@@ -342,7 +342,7 @@ void emulate_begin_step(Emulation *emulation, bool training) {
 /* Noise moments are averages over a hundred steps, so of a large batch a part of the rows is enough, another part each step. It keeps to
  * four rows for each dimension of a covariance. Returns how many rows, *first is where they begin. */
 int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t rows, int64_t *first) {
-  int64_t min = 4 * site->book.width / site->book.groups, part = rows / MOMENT_SHARE;
+  int64_t min = 4 * site->navq.width / site->navq.groups, part = rows / MOMENT_SHARE;
   if (min < MOMENT_ROWS) min = MOMENT_ROWS;
   if (part < min) part = min < rows ? min : rows;
   *first = part > 0 ? (int64_t)(emulation->step % (uint64_t)(rows / part)) * part : 0;

@@ -285,6 +285,25 @@ static void noise_has_the_tracked_moments(void **state) {
   session_close(&session);
 }
 
+/* Four rows for each dimension of a covariance, as far as the batch has them, and of a large batch a quarter. */
+static void moments_have_enough_rows(void **state) {
+  (void)state;
+  enum { WIDTH = 768, GROUPS = 8 };
+  static const struct {
+    NoiseCovariance kind;
+    int64_t rows, expected;
+  } cases[] = {{NOISE_FULL, 5000, 1250},       {NOISE_FULL, 2000, 1024},   {NOISE_DIAGONAL, 2000, 1024},     {NOISE_JOINT, 2000, 2000},
+               {NOISE_JOINT, 5000, 4 * WIDTH}, {NOISE_JOINT, 16000, 4000}, {NOISE_RESTORED, 5000, 4 * WIDTH}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    EmulateSite site = {.book = {.groups = GROUPS, .width = WIDTH}};
+    int64_t first;
+    tiny_check(navq_init(&site.navq, GROUPS, WIDTH, cases[i].kind));
+    assert_int_equal(emulate_moment_rows(&(Emulation){.step = 0}, &site, cases[i].rows, &first), cases[i].expected);
+    assert_int_equal(first, 0);
+    navq_release(&site.navq);
+  }
+}
+
 /* A function of seed, step and site: each has its own. */
 static void noise_is_drawn_anew_for_each_step_and_site(void **state) {
   (void)state;
@@ -421,6 +440,7 @@ int main(void) {
       cmocka_unit_test(a_step_goes_in_the_stated_order),
       cmocka_unit_test(noise_is_for_training_only),
       cmocka_unit_test(noise_has_the_tracked_moments),
+      cmocka_unit_test(moments_have_enough_rows),
       cmocka_unit_test(noise_is_drawn_anew_for_each_step_and_site),
       cmocka_unit_test(one_device_is_the_plain_model),
       cmocka_unit_test(distributed_class_tokens_agree_with_a_dense_computation),

@@ -11,6 +11,7 @@
 #define SQRT_2_OVER_PI    ((real)0.79788456080286535588)
 #define INVERSE_SQRT_2_PI ((real)0.39894228040143267794)
 #define TANH_CUBIC        ((real)0.044715)
+#define GELU_FLAT         ((real)1e3) /* beyond it the slope is 0 or 1, and squares of larger numbers may be infinite */
 
 static void add_scaled(int64_t n, real a, const real *x, real *y) {
   for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
@@ -60,9 +61,10 @@ static void gelu_backward(int64_t n, const real *z, const real *dy, real *dz) {
 
 static void gelu_tanh_backward(int64_t n, const real *z, const real *dy, real *dz) {
   for (int64_t i = 0; i < n; i++) {
-    const real t = tanh(tanh_argument(z[i]));
-    const real slope = SQRT_2_OVER_PI * (1 + 3 * TANH_CUBIC * z[i] * z[i]);
-    dz[i] = dy[i] * (real)0.5 * (1 + t + z[i] * (1 - t * t) * slope);
+    const real x = z[i] < -GELU_FLAT ? -GELU_FLAT : z[i] > GELU_FLAT ? GELU_FLAT : z[i]; /* a NaN stays one */
+    const real t = tanh(tanh_argument(x));
+    const real slope = SQRT_2_OVER_PI * (1 + 3 * TANH_CUBIC * x * x);
+    dz[i] = dy[i] * (real)0.5 * (1 + t + x * (1 - t * t) * slope);
   }
 }
 

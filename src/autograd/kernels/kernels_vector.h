@@ -29,6 +29,7 @@
 #define SQRT_2_OVER_PI    0.79788456080286535588f
 #define INVERSE_SQRT_2_PI 0.39894228040143267794f
 #define TANH_CUBIC        0.044715f
+#define GELU_FLAT         1e3f /* beyond it the slope is 0 or 1, and squares of larger numbers may be infinite */
 #define LOG2_E            1.44269504088896341f
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
@@ -100,10 +101,10 @@ static void vector_gelu_backward(int64_t n, const float *z, const float *dy, flo
 static void vector_gelu_tanh_backward(int64_t n, const float *z, const float *dy, float *dz) {
   EACH_VECTOR(n, {
     Vector steepness;
-    const Vector number = v_load(z + i, left);
+    const Vector number = v_min(v_set(GELU_FLAT), v_max(v_set(-GELU_FLAT), v_load(z + i, left))); /* both keep a NaN on the right */
     const Vector s = v_sigmoid(tanh_argument(number), &steepness);
     const Vector slope = v_fma(number * number, v_set(6 * SQRT_2_OVER_PI * TANH_CUBIC), v_set(2 * SQRT_2_OVER_PI));
-    v_store(dz + i, v_load(dy + i, left) * v_fma(number * steepness, slope, s), left); /* number slope alone might be infinite */
+    v_store(dz + i, v_load(dy + i, left) * v_fma(number * steepness, slope, s), left);
   });
 }
 

@@ -29,7 +29,7 @@ typedef struct PlanNode {
   int64_t tokens;           /* N of the longest sequence */
   double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */
   double codebooks;         /* L C K d 2 for each bit rate, the paper's M_codebook: in 16 bits, as are the weights */
-  double cache;             /* keys and values: own tokens in full, 16 bits, those of the others as codes (kv_cache_predict) */
+  double cache;             /* keys and values: own tokens in 16 bits, others as codes or, with predictions, likewise (kv_cache_predict) */
   double work;              /* the tape of a prompt of N tokens: from ids to the logits of the last */
   double together;          /* weights, codebooks, cache and work */
   double cache_full;        /* all tokens in full, 16 bits */
@@ -569,7 +569,8 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
     printf("memory of each of %d nodes for %lld tokens\n", session_astra(session) ? config->astra.devices : 1, (long long)node->tokens);
     print_bytes("weights in 16 bits, once per machine", node->weights);
     if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
-    print_bytes("keys and values: own in 16 bits, others as codes", node->cache);
+    const bool codes = node->cache < node->cache_full; /* not with predictions, nor with one device */
+    print_bytes(codes ? "keys and values: own in 16 bits, others as codes" : "keys and values, in 16 bits", node->cache);
     print_bytes("working memory for a prompt of this length", node->work);
     print_bytes("total", node->together);
     print_bytes("keys and values, all in 16 bits", node->cache_full);

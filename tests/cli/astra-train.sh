@@ -449,6 +449,8 @@ out "^batch 1 of 1024 tokens; without --dataset there is no run to plan$"; ! gre
 out "^parameters  *8072.20 M$"; out "^trainable parameters  *41.94 M$"; out "^  compression against 16-bit numbers (the paper.s) *51.2$"; out "^  compression against 32-bit numbers *102.4$"; out "frozen weights, 16 bits, mapped from their file  *15317.0 MiB"
 out "^  codebooks, in 16 bits  *128.0 MiB$"; out "^  keys and values: own in 16 bits, others as codes  *33.9 MiB$"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
+expect "a plan with predictions, whose keys and values are all in full" 0 --model llama-3-8b --groups 32 --site x --prediction --context 1024 --batch 1 --dry-run
+out "^  keys and values, in 16 bits  *128.0 MiB$"; ! grep -q "others as codes" out || report "a cache in full is called one of codes"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
 [ "$(tail -n 1 out | jq -c '.run | [.steps, .epoch_steps, .warmup, .chosen]')" = '[null,null,null,""]' ] || report "it has the steps of no run"
 last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9.]+,"total_bytes":1[0-9.]{11,},.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'

@@ -47,10 +47,12 @@ typedef struct FparBatch {
   TaskScore score;
 } FparBatch;
 
+/* Of content tokens: a single class token, which device 0 shares as well, does not count. */
 static double fpar_of(const TokenLayout *layout) {
   int64_t counts[SESSION_DEVICES];
   for (int d = 0; d < layout->devices; d++) counts[d] = layout->device_shared[d + 1] - layout->device_shared[d];
-  return layout_fpar(layout->shared, layout->devices, counts);
+  counts[0] -= layout->shared - layout->tokens;
+  return layout_fpar(layout->tokens, layout->devices, counts);
 }
 
 static Status fpar_batch(Session *session, const TaskBatch *batch, const DeviceMapOptions *map, Rng *rng, FparBatch *to) {

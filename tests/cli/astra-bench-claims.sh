@@ -46,6 +46,11 @@ jq -e '([.bins[].samples] == [4, 0, 4, 0, 0]) and .bins[1] == {"low": null, "hig
 expect "another seed" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet --seed 43
 [ "$(jq -c .bins "$work/out")" != "$first" ] || report "the same shares"
 
+run "a model with one class token" 0 "$bin/astra-train" --model "$root/checkpoints/vit-cifar" "${data[@]}" --groups 8 --codebook-size 16 --class-token single \
+  --max-steps 1 --batch 8 --kmeans-samples 256 --kmeans-iterations 2 --eval-samples 10 --threads 1 --out single -q
+expect "even shares beside one class token, which does not count" 0 fpar --checkpoint single --threads 1 "${data[@]}" --samples 8 --concentration 1e6 --json --quiet
+holds "$(jq .fpar "$work/out") == 0.25"
+
 expect "class tokens" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --nodes 3 --quiet; out "^ *3 .* 0\.333 "
 # The ratios are those of the bundled checkpoint, measured: a mean over fewer tokens, or errors against other ones, are further off.
 expect "class tokens as JSON" 0 class-token "${model[@]}" "${data[@]}" --samples 32 --nodes 3 --json --quiet

@@ -2,6 +2,7 @@
  * kernels_*.c. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
+#include "autograd/kernels/lowbit_kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -121,17 +122,21 @@ static VectorLevel level_of_core(const char *core) {
   return VECTOR_SSE;
 }
 
+/* On arm64 products with weights of 8 and 4 bits alone have faster kernels than the portable ones. */
+static bool has_neon(void) { return lowbit_kernels_named("neon") != NULL; }
+
 Status kernels_check(const char *blas_core, char *warning, size_t size) {
   const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
   warning[0] = '\0';
   if (own && !kernels_named(own)) return no_such_table(own);
-  bool own_slow = own && kernels_named(own) != fastest();
+  bool own_slow = own && (kernels_named(own) != fastest() || has_neon()); /* arm64 has no other name than portable */
   /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
   bool core_slow = core && strcasecmp(core, blas_core) == 0 && level_of_core(core) < processor_level();
   if (!own_slow && !core_slow) return STATUS_OK;
   snprintf(warning, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
-           level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",
-           core_slow ? "OPENBLAS_CORETYPE=" : "", core_slow ? core : "", own_slow && core_slow ? "them" : "it");
+           has_neon() ? "dot products" : level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "",
+           own_slow && core_slow ? " and " : "", core_slow ? "OPENBLAS_CORETYPE=" : "", core_slow ? core : "",
+           own_slow && core_slow ? "them" : "it");
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Every kernel of every table that this machine has, on awkward lengths, against a reference in double written here. Buffers have their
  * exact length plus a watched margin, so that a tail that runs over is seen. */
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "base/rng.h"
 #include <math.h>
@@ -886,7 +887,7 @@ static bool slowed(char text[KERNELS_TEXT]) {
 static void test_description(void **state) {
   (void)state;
   char text[KERNELS_TEXT], expected[KERNELS_TEXT];
-  const bool vectors = kernels_named("avx2") != NULL;
+  const bool vectors = kernels_named("avx2") != NULL || lowbit_kernels_named("neon") != NULL;
   matmul_describe(text, sizeof text);
   snprintf(expected, sizeof expected, "kernels %s, ", kernels()->name);
   assert_memory_equal(text, expected, strlen(expected));

@@ -344,6 +344,26 @@ static void the_fastest_table_is_chosen(void **state) {
   if (wanted != NULL && strcmp(wanted, "portable") == 0) assert_string_equal(lowbit_kernels()->name, "portable");
 }
 
+/* The portable kernels are named where the processor has faster ones, be it for these products alone (arm64). */
+static void slow_kernels_are_warned_of(void **state) {
+  (void)state;
+  const char *wanted = getenv("ASTRA_KERNELS");
+  char *before = wanted ? strdup(wanted) : NULL, text[KERNELS_TEXT];
+  bool faster = false;
+  for (int t = 1; t < TABLE_COUNT; t++) faster |= lowbit_kernels_named(TABLES[t]) != NULL;
+  (void)lowbit_kernels(); /* chosen once, by what the environment says now */
+  setenv("ASTRA_KERNELS", "portable", 1);
+  assert_int_equal(kernels_check("none", text, sizeof text), STATUS_OK);
+  if (faster) assert_non_null(strstr(text, ": ASTRA_KERNELS=portable; unset it"));
+  if (!faster) assert_string_equal(text, "");
+  if (lowbit_kernels_named("neon")) assert_non_null(strstr(text, "dot products"));
+  unsetenv("ASTRA_KERNELS");
+  assert_int_equal(kernels_check("none", text, sizeof text), STATUS_OK);
+  assert_string_equal(text, "");
+  if (before) setenv("ASTRA_KERNELS", before, 1);
+  free(before);
+}
+
 /* ---- int8 weights that oneDNN multiplies, here with whatever 8-bit dot products the processor has ---- */
 
 static bool packs_int8(void) {
@@ -511,6 +531,7 @@ static void the_longest_rows_do_not_overflow(void **state) {
 int main(void) {
   threads_start(2);
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_fastest_table_is_chosen),
+                                     cmocka_unit_test(slow_kernels_are_warned_of),
                                      cmocka_unit_test(products_are_sums_of_the_quantised_numbers),
                                      cmocka_unit_test(a_row_does_not_depend_on_the_rows_beside_it),
                                      cmocka_unit_test(bf16_rows_and_pieces_give_the_same_bits),

@@ -173,18 +173,17 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
 
 /* With predictions the site's rows are what is expected and the codewords. The next block's are expected of rows without noise: those that
  * devices have. */
-static Status chain(Tape *tape, EmulateSite *site, Tensor *shared, Tensor *expected, const Quantise *options) {
+static void chain(Tape *tape, EmulateSite *site, Tensor *shared, Tensor *expected, const Quantise *options) {
   Quantise exact = *options;
   Tensor *rows = site->remote, *counted = NULL;
   exact.noise = NULL, exact.distance = NULL;
   if (options->noise != NULL) {
     rows = op_quantise(tape, shared, &exact, &counted);
-    if (expected != NULL) site->remote = op_add(tape, op_widen(tape, site->remote), expected);
+    if (expected != NULL) site->remote = op_add(tape, site->remote, expected);
   }
-  if (expected != NULL) rows = op_add(tape, op_widen(tape, rows), expected);
+  if (expected != NULL) rows = op_add(tape, rows, expected);
   if (options->noise == NULL) site->remote = rows;
-  site->exact = op_widen(tape, rows);
-  return tape_status(tape);
+  site->exact = rows;
 }
 
 /* Of one site, number i of its block, whose activations are h. */
@@ -209,8 +208,11 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
                       .distance = &distance,
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
+  /* Devices add what is expected to codewords in full; without predictions products round the same codewords, here or later. */
+  const bool narrow = tape_narrow(tape, tape_is_narrow(tape) && !emulation->predicts);
   site->remote = op_quantise(tape, shared, &options, &commitment);
-  if (emulation->predicts) TRY(chain(tape, site, shared, expected, &options));
+  if (emulation->predicts) chain(tape, site, shared, expected, &options);
+  tape_narrow(tape, narrow);
   if (tape_status(tape) == STATUS_OK && !tape_planning(tape) && !tape_segment_again(tape))
     usage_add(&site->usage, site->codes, rows, distance);
   Tensor **sum = &emulation->carried[EMULATE_COMMITMENT];

@@ -1,6 +1,7 @@
 /* Training with predictions (--prediction): gradients of the whole loss against finite differences, of texts whose first block is exact, of
  * images with means of positions, and without either, at both sites; what has no codebook; that as long as nothing is quantised the
- * basis and the means change nothing; that K-means leaves less to quantise. */
+ * basis and the means change nothing; what is known of tokens in bf16; that K-means leaves less to quantise. */
+#include "autograd/narrow.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 
@@ -162,6 +163,46 @@ static void means_are_taken_off_and_put_back(void **state) {
   }
 }
 
+/* ---- precision */
+
+/* What is known of a site's tokens: their codewords in full and what is expected, which a product leaves in bf16. `first`: nothing is. */
+static void compare_known(const EmulateSite *site, bool first) {
+  const int64_t count = site->rows * site->book.width;
+  real *words = malloc((size_t)count * sizeof *words);
+  assert_non_null(words);
+  codebook_lookup(&site->book, site->codes, site->rows, words);
+  for (int64_t i = 0; i < count; i++) {
+    const float known = (float)site->exact->value[i], word = (float)words[i];
+    const float expected = narrow_bfloat_to_float(narrow_bfloat(known - word));
+    if (fabsf(word + expected - known) > 1e-6f * fabsf(word) || (first && known != word))
+      fail_msg("number %lld: %.9g of %.9g", (long long)i, (double)known, (double)word);
+  }
+  free(words);
+}
+
+/* In bf16, too, a block's tokens are expected of those that devices have. */
+static void known_rows_have_codewords_in_full(void **state) {
+  (void)state;
+  for (int run = 0; run < 6 && !REAL_IS_DOUBLE; run++) {
+    const bool images = run % 3 == 0, training = run >= 3;
+    TrainOptions options = predicting(images ? MODEL_VIT : MODEL_LLAMA, run % 3 == 2 ? SITE_KV : SITE_X, false);
+    TaskScore score = {0};
+    TaskBatch batch;
+    Session session;
+    options.precision = PRECISION_BF16;
+    tiny_open(&session, &options);
+    tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+    tiny_check(device_map_place(&session.layout, session.config, batch.tokens, 3, session.order));
+    emulate_begin_step(&session.emulation, training);
+    if (session.task->head->loss(&session, &batch, &session.layout, &session.emulation.exchange, &score) == NULL)
+      fail_msg("%s", status_message());
+    for (int i = 0; i < session.emulation.blocks * session.emulation.sites; i++)
+      compare_known(&session.emulation.site[i], images && i < session.emulation.sites);
+    tape_clear(session.tape);
+    session_close(&session);
+  }
+}
+
 /* ---- K-means */
 
 static double distortions(TrainOptions options) {
@@ -217,8 +258,8 @@ static int make_all(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_taken_off_and_put_back), cmocka_unit_test(means_of_positions_leave_less),
-                                     cmocka_unit_test(gradients_are_those_of_the_loss), cmocka_unit_test(an_exact_block_has_no_codebook),
-                                     cmocka_unit_test(less_is_left_to_quantise)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_taken_off_and_put_back),  cmocka_unit_test(means_of_positions_leave_less),
+                                     cmocka_unit_test(gradients_are_those_of_the_loss),   cmocka_unit_test(an_exact_block_has_no_codebook),
+                                     cmocka_unit_test(known_rows_have_codewords_in_full), cmocka_unit_test(less_is_left_to_quantise)};
   return cmocka_run_group_tests(tests, make_all, tiny_remove);
 }

@@ -1,6 +1,7 @@
 /* Where characters end in bytes that may or may not be UTF-8. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -19,6 +20,15 @@ static inline size_t utf8_size(const char *text, size_t size) {
     if ((byte[i] & 0xc0) != 0x80) return 0;
   }
   return length;
+}
+
+/* Whether text [size] is UTF-8 from end to end; a NUL is a character as others are. */
+static inline bool utf8_is_whole(const char *text, size_t size) {
+  for (size_t at = 0, step; at < size; at += step) {
+    step = utf8_size(text + at, size - at);
+    if (step == 0) return false;
+  }
+  return true;
 }
 
 /* Bytes of text [size] before a character at its end whose last bytes are still to come; `size` where there is none. */

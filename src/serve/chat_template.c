@@ -3,6 +3,7 @@
 #include "serve/chat_template.h"
 #include "base/files.h"
 #include "base/gguf.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "serve/jinja.h"
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,11 @@ static Status keep_tokens(ChatTemplate *template, const json_t *config) {
   return STATUS_OK;
 }
 
-/* chat_template in one of its two forms -> its text; NULL where there is none. */
-static Status choose_template(const json_t *config, const char *path, const char *name, const char **text) {
+/* chat_template in one of its two forms -> its text [size]; NULL where there is none. */
+static Status choose_template(const json_t *config, const char *path, const char *name, const char **text, size_t *size) {
   const json_t *entry = json_object_get(config, "chat_template");
   *text = NULL;
+  *size = 0;
   if (!entry || json_is_null(entry)) {
     return name ? status_set(STATUS_NOT_FOUND, "%s: it has no chat template, so none of the name %s", path, name) : STATUS_OK;
   }
@@ -55,6 +57,7 @@ static Status choose_template(const json_t *config, const char *path, const char
   if (!json_is_string(entry))
     return status_set(STATUS_BAD_FILE, "%s: chat_template is no string, nor a list of {\"name\", \"template\"}", path);
   *text = json_string_value(entry);
+  *size = json_string_length(entry);
   return STATUS_OK;
 }
 
@@ -90,46 +93,9 @@ static Status open_from(ChatTemplate *template, const char *jinja_path, const ch
     TRY(files_read(jinja_path, JINJA_SOURCE_MAX, file, &size));
     text = *file;
   } else {
-    TRY(choose_template(*config, config_path, name, &text));
-    size = text ? strlen(text) : 0;
+    TRY(choose_template(*config, config_path, name, &text, &size));
   }
   return parse(template, text, size, *file ? jinja_path : config_path);
-}
-
-/* ---- of a GGUF file: tokenizer.chat_template, or tokenizer.chat_template.NAME, and the tokens by their numbers */
-
-typedef struct GgufTemplate {
-  ChatTemplate *template;
-  const char *name; /* or NULL */
-} GgufTemplate;
-
-static Status keep_gguf_token(ChatTemplate *template, const GgufFile *file, const char *name, const char *key) {
-  int64_t id = -1;
-  const GgufEntry *tokens = NULL;
-  GgufText text = {"", 0};
-  TRY(gguf_whole(file, key, &id));
-  TRY(gguf_array(file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens));
-  if (!tokens || id < 0 || (uint64_t)id >= tokens->count) return STATUS_OK;
-  const uint8_t *at = tokens->data;
-  for (int64_t i = 0; i <= id; i++) text = gguf_next_text(&at);
-  json_t *value = json_stringn(text.bytes, text.size); /* NULL where it is no text: such a token can be in no template */
-  return !value || json_object_set_new(template->tokens, name, value) == 0 ? STATUS_OK : status_no_memory(file->path, "a token");
-}
-
-static Status read_gguf(void *out, const GgufFile *file) {
-  static const char *const tokens[][2] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
-                                          {"eos_token", "tokenizer.ggml.eos_token_id"},
-                                          {"unk_token", "tokenizer.ggml.unknown_token_id"},
-                                          {"pad_token", "tokenizer.ggml.padding_token_id"}};
-  const GgufTemplate *wanted = out;
-  char key[256] = "tokenizer.chat_template";
-  GgufText text = {NULL, 0};
-  if (wanted->name && strcmp(wanted->name, "default") != 0) snprintf(key, sizeof key, "tokenizer.chat_template.%s", wanted->name);
-  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) TRY(keep_gguf_token(wanted->template, file, tokens[i][0], tokens[i][1]));
-  TRY(gguf_text(file, key, &text));
-  if (!text.bytes && wanted->name)
-    return status_set(STATUS_NOT_FOUND, "%s: it has no chat template of the name %s", file->path, wanted->name);
-  return parse(wanted->template, text.bytes, text.size, file->path);
 }
 
 /* ---- open and close */
@@ -147,13 +113,24 @@ static Status open_directory(ChatTemplate *template, const char *directory, cons
   return status;
 }
 
+static Status open_gguf(ChatTemplate *template, const char *path, const char *name) {
+  json_t *config;
+  const char *text;
+  size_t size;
+  TRY(tokenizer_config_of_gguf(&config, path));
+  Status status = keep_tokens(template, config);
+  if (status == STATUS_OK) status = choose_template(config, path, name, &text, &size);
+  if (status == STATUS_OK) status = parse(template, text, size, path);
+  json_decref(config);
+  return status;
+}
+
 Status chat_template_open(ChatTemplate **template, const char *directory, const char *name) {
   *template = NULL;
   ChatTemplate *fresh = calloc(1, sizeof *fresh);
   if (fresh) fresh->tokens = json_object();
   if (!fresh || !fresh->tokens) return free(fresh), status_no_memory(directory, "the chat template");
-  Status status =
-      gguf_is_file(directory) ? gguf_read_path(directory, read_gguf, &(GgufTemplate){fresh, name}) : open_directory(fresh, directory, name);
+  Status status = gguf_is_file(directory) ? open_gguf(fresh, directory, name) : open_directory(fresh, directory, name);
   if (status == STATUS_OK)
     *template = fresh;
   else

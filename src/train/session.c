@@ -696,6 +696,7 @@ void session_close(Session *session) {
   layout_release(&session->plain_layout);
   tokenizer_close(session->tokenizer);
   free(session->tokenizer_place);
+  json_decref(session->chat);
   free(session->confusion);
   free(session->order);
   free(session->origin);

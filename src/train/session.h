@@ -14,6 +14,7 @@
 #include "train/optimizer.h"
 #include "train/task.h"
 #include "vq/kmeans.h"
+#include <jansson.h>
 #include <stdbool.h>
 
 enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320, SESSION_ALL_BLOCKS = 65536 };
@@ -134,7 +135,8 @@ struct Session {
   void *source; /* the state of the task's source */
   TaskData data;
   Tokenizer *tokenizer;  /* of texts; saved with each checkpoint. NULL: of images, of random tokens */
-  char *tokenizer_place; /* the path where options.tokenizer was found; NULL: it was not given */
+  char *tokenizer_place; /* the path where it was found; NULL without a tokenizer */
+  json_t *chat;          /* tokenizer_config.json of a GGUF file's tokenizer; NULL: of another, whose own lies beside it */
   int64_t classes;       /* of the data; 0: tokens are predicted */
   int64_t tokens;        /* T: content tokens of a sample */
   double program;        /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/text/text_loader.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "train/session.h"
 #include "train/task.h"
 #include <stdlib.h>
@@ -182,52 +183,63 @@ const TaskSource source_images = {{"images", "images", "image", "test"},
 
 enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer than the vocabulary, to fill a multiple of a power of two */
 
-/* Whether the directory has one; *tokenizer stays NULL where it has none. */
-static Status try_directory(const char *directory, Tokenizer **tokenizer) {
+/* The tokenizer at a path, and of a GGUF file what a chat needs: read now, so that a template that cannot be kept is refused before the
+ * work. */
+static Status open_at(Session *session, const char *path) {
+  TRY(tokenizer_open(&session->tokenizer, path));
+  session->tokenizer_place = strdup(path);
+  if (session->tokenizer_place == NULL) return status_no_memory(NULL, "a path");
+  return gguf_is_file(path) ? tokenizer_config_of_gguf(&session->chat, path) : STATUS_OK;
+}
+
+/* Whether the directory has one; session->tokenizer stays NULL where it has none. */
+static Status try_directory(Session *session, const char *directory) {
   if (directory == NULL || !checkpoint_is_path(directory)) return STATUS_OK;
-  Status status = tokenizer_open(tokenizer, directory);
+  Status status = open_at(session, directory);
   return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
 /* Beside weights: in their directory, in that of their file, or within it. */
-static Status try_beside(const char *weights, Tokenizer **tokenizer) {
+static Status try_beside(Session *session, const char *weights) {
   if (weights == NULL || !files_exists(weights)) return STATUS_OK; /* such as "random" */
-  if (gguf_is_file(weights)) return try_directory(weights, tokenizer);
+  if (gguf_is_file(weights)) return try_directory(session, weights);
   char *folder = files_folder(weights);
-  Status status = folder != NULL ? try_directory(folder, tokenizer) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = folder != NULL ? try_directory(session, folder) : status_set(STATUS_NO_MEMORY, "no memory");
   free(folder);
   return status;
 }
 
-/* That of an installed checkpoint; *tokenizer stays NULL where none has this name. */
-static Status try_installed(const char *name, const char *data_dir, Tokenizer **tokenizer) {
+/* That of an installed checkpoint; session->tokenizer stays NULL where none has this name. */
+static Status try_installed(Session *session, const char *name) {
   char *found = NULL;
-  if (checkpoint_is_path(name) || data_paths_find("checkpoints", name, data_dir, &found) != STATUS_OK) return STATUS_OK;
-  Status status = try_directory(found, tokenizer);
+  if (checkpoint_is_path(name) || data_paths_find("checkpoints", name, session->options.data_dir, &found) != STATUS_OK) return STATUS_OK;
+  Status status = try_directory(session, found);
   free(found);
   return status;
 }
 
 /* --tokenizer: a path, or the name of an installed checkpoint. */
 static Status open_named(Session *session, const char *name) {
-  char **place = &session->tokenizer_place;
-  if (files_exists(name) || data_paths_find("checkpoints", name, session->options.data_dir, place) != STATUS_OK) *place = strdup(name);
-  return *place != NULL ? tokenizer_open(&session->tokenizer, *place) : status_no_memory(NULL, "a path");
+  char *found = NULL;
+  if (files_exists(name) || data_paths_find("checkpoints", name, session->options.data_dir, &found) != STATUS_OK)
+    return open_at(session, name);
+  Status status = open_at(session, found);
+  free(found);
+  return status;
 }
 
 /* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's
  * name. NOT_FOUND says where it was looked for. */
 static Status open_tokenizer(Session *session) {
   const TrainOptions *options = &session->options;
-  Tokenizer **tokenizer = &session->tokenizer;
   if (options->tokenizer != NULL) {
     Status status = open_named(session, options->tokenizer);
     return status == STATUS_OK ? status : status_wrap(status, "--tokenizer %s", options->tokenizer);
   }
-  TRY(try_beside(options->init, tokenizer));
-  if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
-  if (*tokenizer == NULL) TRY(try_installed(options->model, options->data_dir, tokenizer));
-  if (*tokenizer != NULL) return STATUS_OK;
+  TRY(try_beside(session, options->init));
+  if (session->tokenizer == NULL) TRY(try_directory(session, options->model));
+  if (session->tokenizer == NULL) TRY(try_installed(session, options->model));
+  if (session->tokenizer != NULL) return STATUS_OK;
   return status_set(
       STATUS_NOT_FOUND,
       "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/metrics.h"
@@ -470,12 +471,11 @@ static Status report_evaluation(Run *run) {
 
 /* ---- Checkpoints ---- */
 
-/* What a chat needs besides ids: its template, and the special tokens that it names. From where the tokenizer came from, or the weights. */
+/* What a chat needs besides ids: its template, and the special tokens that it names. They come from where the tokenizer came from. */
 static Status keep_chat_template(const Session *session, const char *out) {
   static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
-  const char *source = session->tokenizer_place != NULL ? session->tokenizer_place : session->origin;
-  if (source == NULL || !files_exists(source)) return STATUS_OK; /* such as "random" */
-  char *folder = files_folder(source);
+  if (session->chat != NULL) return tokenizer_config_save(session->chat, out);
+  char *folder = files_folder(session->tokenizer_place);
   Status status = folder != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
   for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
     char *from = files_join(folder, names[i]), *to = files_join(out, names[i]);

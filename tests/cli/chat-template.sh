@@ -1,8 +1,10 @@
 #!/bin/bash
-# The chat template goes with a checkpoint: astra-train and astra-quantize keep its files, and a chat uses it.
+# The chat template goes with a checkpoint: astra-train and astra-quantize keep its files, of a GGUF file its own template, and a chat uses
+# it.
 # Usage: tests/cli/chat-template.sh; programs in $BUILD/bin (build/bin). limit: 120
 stories=$PWD/tests/golden/stories260K
 . tests/cli/helpers.sh astra-train
+maker=$(realpath "$root/${BUILD:-build}/tests/infer/make_gguf")
 cp -R "$stories" model
 printf '{"bos_token": "<s>", "chat_template": "{{ raise_exception(\x27this template was used\x27) }}"}' >model/tokenizer_config.json
 for _ in $(seq 400); do echo "Once upon a time there was a little girl who liked to play in the park."; done >text.txt
@@ -17,10 +19,16 @@ expect "with the tokenizer of an installed checkpoint" 0 --model bare --tokenize
 cmp -s model/tokenizer_config.json named/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
 expect "with that of a file" 0 --model bare --tokenizer model/tok512.bin --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out filed --quiet
 cmp -s model/tokenizer_config.json filed/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
+mkdir one-file && "$maker" "$stories" one-file/model.gguf F32 "{{ raise_exception('of the GGUF file, ' ~ bos_token) }}" || exit 1
+cp model/tokenizer_config.json one-file/
+echo "{{ raise_exception('a file beside it') }}" >one-file/chat_template.jinja
+expect "from a GGUF file" 0 --model one-file/model.gguf --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out of-gguf --quiet
+[ ! -e of-gguf/chat_template.jinja ] || report "a file beside the GGUF file was taken for its template"
 run "quantised" 0 "$bin/astra-quantize" --checkpoint tuned --out small
 for file in tokenizer_config.json chat_template.jinja; do cmp -s tuned/$file small/$file || report "$file is not beside the quantised checkpoint"; done
 echo hello >line; input=line
 run "a chat" 1 "$bin/astra-chat" -c model -n 1; err "this template was used"
 run "a chat with the file" 1 "$bin/astra-chat" -c small -n 1; err "the file was used"
+run "a chat with what was trained from a GGUF file" 1 "$bin/astra-chat" -c of-gguf -n 1; err "of the GGUF file, <s>"
 [ $failed = 0 ] && echo "chat templates: kept and used"
 exit $failed

@@ -4,7 +4,6 @@
 #include "base/files.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <fnmatch.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,17 +99,16 @@ static json_t *vocab_object(const Tokenizer *tokenizer) {
   return vocab;
 }
 
-/* Releases the object, of which NULL is out of memory. */
-static Status write_object(json_t *object, size_t flags, const char *path) {
-  char *text = object ? json_dumps(object, flags) : NULL;
-  json_decref(object);
+Status tokenizer_write_json(json_t *json, size_t flags, const char *path) {
+  char *text = json ? json_dumps(json, flags) : NULL;
+  json_decref(json);
   if (!text) return status_set(STATUS_NO_MEMORY, "no memory to write %s", path);
   Status status = files_write(path, text, strlen(text));
   free(text);
   return status;
 }
 
-static Status write_vocab(const Tokenizer *tokenizer, const char *path) { return write_object(vocab_object(tokenizer), 0, path); }
+static Status write_vocab(const Tokenizer *tokenizer, const char *path) { return tokenizer_write_json(vocab_object(tokenizer), 0, path); }
 
 /* "LEFT RIGHT", fresh; NULL: no memory. */
 static char *spell_merge(const Tokenizer *tokenizer, int64_t merge) {
@@ -459,7 +457,7 @@ static Status write_json(const Tokenizer *tokenizer, const char *path) {
   json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:o, s:o, s:o}", "version", "1.0", "truncation", "padding", "added_tokens",
                            added_object(tokenizer), "normalizer", "pre_tokenizer", pre_object(tokenizer), "post_processor",
                            post_object(tokenizer), "decoder", byte_level(true), "model", model_object(tokenizer));
-  return write_object(root, JSON_INDENT(2), path);
+  return tokenizer_write_json(root, JSON_INDENT(2), path);
 }
 
 /* ---- Opening ---- */

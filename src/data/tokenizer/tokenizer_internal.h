@@ -4,6 +4,7 @@
 #define DATA_TOKENIZER_INTERNAL_H
 #include "base/gguf.h"
 #include "data/tokenizer/tokenizer.h"
+#include <jansson.h>
 #include <string.h>
 
 /* ---- The vocabulary ---- */
@@ -211,6 +212,9 @@ Status tokenizer_finish(Tokenizer **tokenizer, Status status, const char *path);
 Status tokenizer_llama_ranks(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
 Status tokenizer_llama_scores(Tokenizer **tokenizer, const char *data, size_t size, const char *path);
 Status tokenizer_llama_gguf(Tokenizer **tokenizer, const GgufFile *file); /* a GGUF file's metadata */
+
+/* Writes JSON to a file and releases it; NULL is out of memory. flags: Jansson's of encoding. */
+Status tokenizer_write_json(json_t *json, size_t flags, const char *path);
 
 /* A file that a tokenizer is written to; lists end with a NULL name. */
 typedef struct TokenizerOutput {

@@ -128,6 +128,12 @@ static void gguf_files_have_their_own(void **state) {
   chat_template_free(template);
   assert_int_equal(chat_template_open(&template, path, "tools"), STATUS_NOT_FOUND);
   assert_non_null(strstr(status_message(), "model.gguf: it has no chat template of the name tools"));
+  gguf_writer_init(&writer);
+  gguf_add_text(&writer, "tokenizer.chat_template", "a\xff");
+  assert_true(gguf_writer_save(&writer, path));
+  gguf_writer_release(&writer);
+  assert_int_equal(chat_template_open(&template, path, NULL), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "model.gguf: a chat template or its name is not UTF-8"));
 }
 
 static void broken_templates_name_file_and_line(void **state) {

@@ -1,0 +1,16 @@
+/* What a chat needs of the tokenizer in a GGUF file besides its ids, in the form of Hugging Face's tokenizer_config.json: the template, and
+ * the special tokens that templates name. Serving reads it, and training keeps it beside what it makes of such a file. */
+#ifndef DATA_TOKENIZER_CONFIG_H
+#define DATA_TOKENIZER_CONFIG_H
+#include "base/status.h"
+#include <jansson.h>
+
+/* Of the file at `path` a fresh object: bos_token, eos_token, unk_token and pad_token, each where the file names one that is UTF-8, and
+ * chat_template, a string, or where there are named ones too a list of {"name", "template"}, in which tokenizer.chat_template is "default".
+ * BAD_FILE: a template that is not UTF-8. *config is NULL after a failure. */
+Status tokenizer_config_of_gguf(json_t **config, const char *path);
+
+/* Writes it to tokenizer_config.json in the directory, which exists. */
+Status tokenizer_config_save(json_t *config, const char *directory);
+
+#endif

@@ -148,6 +148,21 @@ static bool same_names(const ModelConfig *a, const ModelConfig *b) {
   return true;
 }
 
+/* Whether the classes have no names of their own, only those that stand for want of names. */
+static bool has_generic_names(const ModelConfig *config) {
+  char generic[32];
+  for (int64_t i = 0; config->labels && i < config->classes; i++) {
+    snprintf(generic, sizeof generic, "LABEL_%lld", (long long)i);
+    if (strcmp(config->labels[i], generic) != 0) return false;
+  }
+  return true;
+}
+
+/* Whether what a teacher says of a class, by its number, may be meant of another one. */
+static bool names_other_classes(const ModelConfig *teacher, const ModelConfig *config) {
+  return teacher->classes == config->classes && !same_names(teacher, config) && !has_generic_names(teacher) && !has_generic_names(config);
+}
+
 /* Whether a model's outputs mean the same: as many classes, of the same names where both have names, or the same vocabulary. */
 static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
   return a->kind == b->kind && a->classes == b->classes && a->vocabulary == b->vocabulary && a->image == b->image && same_names(a, b);
@@ -167,6 +182,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
     session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
+    session->teacher.other_names = names_other_classes(&theirs, config);
     if (session->other_names && session->use == SESSION_LOOK) /* K-means keeps the head, so it keeps the names of its classes */
       status = config_set_labels(config, theirs.labels, theirs.classes);
     config_release(&theirs);
@@ -402,6 +418,11 @@ static Status teacher_open(Session *session) {
   Teacher *teacher = &session->teacher;
   config.astra.groups = config.astra.rate_count = 0;
   status = check_teacher(session, &config, path);
+  if (status == STATUS_OK && described) teacher->other_names = names_other_classes(&config, session->config);
+  if (status == STATUS_OK && teacher->other_names)
+    log_warning("--distill: the classes of the teacher %s have other names, or another order, than those of --dataset %s: it may teach "
+                "something else; --teacher DIR names another",
+                path, options->dataset);
   if (status == STATUS_OK) status = model_new(&teacher->model, &config);
   config_release(&config);
   if (status == STATUS_OK && session->use == SESSION_PLAN) {

@@ -125,6 +125,7 @@ typedef struct Teacher {
   Model *model; /* NULL: there is none */
   CheckpointMapping *mapping;
   TeacherStates states;
+  bool other_names; /* its classes are as many as the run's and have other names, or the same in another order */
 } Teacher;
 
 struct Session {

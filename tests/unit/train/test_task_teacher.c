@@ -172,6 +172,48 @@ static void teachers_of_other_pixels_are_refused(void **state) {
   session_close(&session);
 }
 
+/* The data's classes with names; those of `shift` 1 are the same in another order. */
+static void name_classes(ModelConfig *config, int64_t shift) {
+  char names[TINY_CLASSES][16], *labels[TINY_CLASSES];
+  for (int64_t i = 0; i < TINY_CLASSES; i++) {
+    snprintf(names[i], sizeof names[i], "class %lld", (long long)((i + shift) % TINY_CLASSES));
+    labels[i] = names[i];
+  }
+  assert_int_equal(config_set_labels(config, labels, TINY_CLASSES), STATUS_OK);
+}
+
+static void check_other_names(const TrainOptions *options, bool others) {
+  Session session;
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
+  assert_int_equal(session.teacher.other_names, others);
+  session_close(&session);
+}
+
+/* Classes are compared by number: where both have names, these have to agree. The weights of the run teach unless --teacher is given. */
+static void teachers_of_other_names_are_told_of(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  FILE *names = fopen(tiny_path("fine_label_names.txt"), "w");
+  assert_non_null(names);
+  for (int i = 0; i < TINY_CLASSES; i++) fprintf(names, "class %d\n", i);
+  assert_int_equal(fclose(names), 0);
+  options.distill = 0.5;
+  check_other_names(&options, false); /* LABEL_0... says nothing */
+  for (int shift = 0; shift < 2; shift++) {
+    ModelConfig config;
+    describe_teacher(&config);
+    name_classes(&config, shift);
+    save_teacher(&config, shift ? "shifted" : "named");
+    options.teacher = tiny_path(shift ? "shifted" : "named");
+    check_other_names(&options, shift == 1);
+    options.teacher = NULL;
+    options.init = tiny_path(shift ? "shifted" : "named");
+    check_other_names(&options, shift == 1);
+    options.init = NULL;
+  }
+  assert_int_equal(unlink(tiny_path("fine_label_names.txt")), 0);
+}
+
 static void taught_runs_resume_bit_for_bit(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
@@ -202,6 +244,7 @@ int main(void) {
                                      cmocka_unit_test(teachers_that_do_not_fit_are_refused),
                                      cmocka_unit_test(teachers_of_other_patches_are_refused),
                                      cmocka_unit_test(teachers_of_other_pixels_are_refused),
+                                     cmocka_unit_test(teachers_of_other_names_are_told_of),
                                      cmocka_unit_test(taught_runs_resume_bit_for_bit)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

@@ -2,6 +2,7 @@
  * Leaves out: Llama's forms (tokenizer_llama.c). Invariant: tokenizer_open of the directory finds the files that tokenizer_save wrote and
  * not others that it would prefer. */
 #include "base/files.h"
+#include "base/utf8.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -632,6 +633,21 @@ static bool keeps_ends(const Tokenizer *tokenizer) {
   return tokenizer->begin == begin && tokenizer->end == end;
 }
 
+/* JSON has special tokens as they are, and names of members that end at a NUL; other pieces stand in GPT-2's alphabet. */
+static Status check_specials(const Tokenizer *tokenizer, const char *directory) {
+  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+    const int32_t id = tokenizer->specials[i].id;
+    size_t size;
+    const char *text = bpe_pieces_text(&tokenizer->pieces, id, &size);
+    if (!utf8_is_whole(text, size) || memchr(text, '\0', size))
+      return status_set(STATUS_UNSUPPORTED,
+                        "%s: the special token of id %d is not UTF-8, or has a NUL, and fits no file that is written here; use the "
+                        "tokenizer from its GGUF file",
+                        directory, (int)id);
+  }
+  return STATUS_OK;
+}
+
 /* What is kept in tokenizer.json is found before everything else. */
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
   char name[NAME];
@@ -645,7 +661,8 @@ Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
                       "%s: no file that is written here can say that ids %d and %d begin and end a text (-1: none does) with this "
                       "tokenizer; use it from its GGUF file",
                       directory, (int)tokenizer->begin, (int)tokenizer->end);
-  if (tokenizer->kind == TOKENIZER_MERGES || !files_is_dir(directory)) return STATUS_OK;
+  if (tokenizer->kind == TOKENIZER_MERGES) return check_specials(tokenizer, directory);
+  if (!files_is_dir(directory)) return STATUS_OK;
   name_of(outputs_of(tokenizer), tokenizer, name);
   return files_each(directory, check_name, &(Place){directory, name});
 }

@@ -212,6 +212,17 @@ static void begin_and_end_are_saved(void **state) {
   }
 }
 
+/* JSON has no place for them; that is found before the work. */
+static void special_tokens_that_are_not_text_are_not_saved(void **state) {
+  (void)state;
+  Tokenizer *gguf = bytes_and_two("gpt-2", "<s>", "\xff", true);
+  assert_encodes(gguf, "a\xff", true, 64, 257);
+  assert_fails(tokenizer_save_check(gguf, testing_path("bytes")), STATUS_UNSUPPORTED, "the special token of id 257 is not UTF-8");
+  assert_fails(tokenizer_save(gguf, testing_path("bytes")), STATUS_UNSUPPORTED, "id 257");
+  assert_false(files_exists(testing_path("bytes/vocab.json")));
+  tokenizer_close(gguf);
+}
+
 /* tokN.bin has no place for other ends than ids 1 and 2. */
 static void a_scored_vocabulary_without_a_begin_is_not_saved(void **state) {
   (void)state;
@@ -320,6 +331,7 @@ int main(void) {
                                      cmocka_unit_test(special_tokens_of_a_scored_vocabulary),
                                      cmocka_unit_test(tokens_of_the_user_are_no_text),
                                      cmocka_unit_test(begin_and_end_are_saved),
+                                     cmocka_unit_test(special_tokens_that_are_not_text_are_not_saved),
                                      cmocka_unit_test(a_scored_vocabulary_without_a_begin_is_not_saved),
                                      cmocka_unit_test(files_are_opened_by_path),
                                      cmocka_unit_test(what_is_not_understood_is_refused),

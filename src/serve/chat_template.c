@@ -147,21 +147,27 @@ void chat_template_free(ChatTemplate *template) {
 
 /* ---- messages */
 
-/* The texts of parts, joined by newlines, as a new string; NULL after a failure. */
-static json_t *join_parts(const json_t *parts, size_t message) {
-  json_t *joined = NULL, *part;
-  char *text = NULL;
+/* A fresh one with the same members; NULL: no memory, for want of which json_copy leaves members out. */
+static json_t *copy_object(const json_t *object) {
+  json_t *copy = json_copy((json_t *)object);
+  if (!copy || json_object_size(copy) == json_object_size(object)) return copy;
+  json_decref(copy);
+  return NULL;
+}
+
+/* The texts of parts, joined by newlines, as a new string; *joined is NULL after a failure. */
+static Status join_parts(const json_t *parts, size_t message, json_t **joined) {
+  json_t *part;
   size_t i, size = 0, used = 0;
+  *joined = NULL;
   json_array_foreach((json_t *)parts, i, part) {
     const json_t *type = json_object_get(part, "type"), *words = json_object_get(part, "text");
-    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(words)) {
-      status_set(STATUS_BAD_VALUE, "messages[%zu].content[%zu]: only parts of the form {\"type\": \"text\", \"text\": ...} are accepted",
-                 message, i);
-      return NULL;
-    }
+    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(words))
+      return status_set(STATUS_BAD_VALUE,
+                        "messages[%zu].content[%zu]: only parts of the form {\"type\": \"text\", \"text\": ...} are accepted", message, i);
     size += json_string_length(words) + 1;
   }
-  text = malloc(size + 1);
+  char *text = malloc(size + 1);
   if (text) {
     json_array_foreach((json_t *)parts, i, part) {
       const json_t *words = json_object_get(part, "text");
@@ -169,33 +175,26 @@ static json_t *join_parts(const json_t *parts, size_t message) {
       memcpy(text + used, json_string_value(words), json_string_length(words));
       used += json_string_length(words);
     }
-    joined = json_stringn_nocheck(text, used); /* pieces of it were checked */
+    *joined = json_stringn_nocheck(text, used); /* pieces of it were checked */
   }
   free(text);
-  if (!joined) status_no_memory("messages", "their text");
-  return joined;
+  return *joined ? STATUS_OK : status_no_memory("messages", "their text");
 }
 
-/* The message as the template sees it: the caller's own, or a copy whose content is one string. NULL after a failure. */
-static json_t *plain_message(const json_t *message, size_t i) {
+/* The message as the template sees it, appended to `plain`: the caller's own, or a copy whose content is one string. */
+static Status append_plain(json_t *plain, json_t *message, size_t i) {
   const json_t *content = json_object_get(message, "content");
-  if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
-    status_set(STATUS_BAD_VALUE, "messages[%zu]: a message is an object with the members role, a string, and content", i);
-    return NULL;
-  }
-  if (content && !json_is_string(content) && !json_is_null(content) && !json_is_array(content)) {
-    status_set(STATUS_BAD_VALUE, "messages[%zu].content: a string or an array of parts is accepted", i);
-    return NULL;
-  }
-  if (!json_is_array(content)) return json_incref((json_t *)message);
-  json_t *copy = json_copy((json_t *)message), *joined = join_parts(content, i);
-  if (copy && joined && json_object_set(copy, "content", joined) == 0) {
-    json_decref(joined);
-    return copy;
-  }
+  if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+    return status_set(STATUS_BAD_VALUE, "messages[%zu]: a message is an object with the members role, a string, and content", i);
+  if (content && !json_is_string(content) && !json_is_null(content) && !json_is_array(content))
+    return status_set(STATUS_BAD_VALUE, "messages[%zu].content: a string or an array of parts is accepted", i);
+  if (!json_is_array(content)) return json_array_append(plain, message) == 0 ? STATUS_OK : status_no_memory("messages", "their list");
+  json_t *joined;
+  TRY(join_parts(content, i, &joined));
+  json_t *copy = copy_object(message);
+  const bool kept = json_object_set_new(copy, "content", joined) == 0 && json_array_append(plain, copy) == 0;
   json_decref(copy);
-  json_decref(joined);
-  return NULL;
+  return kept ? STATUS_OK : status_no_memory("messages", "their copy");
 }
 
 static Status plain_messages(const json_t *messages, json_t *plain) {
@@ -203,17 +202,13 @@ static Status plain_messages(const json_t *messages, json_t *plain) {
   json_t *message;
   if (!json_is_array(messages) || json_array_size(messages) == 0)
     return status_set(STATUS_BAD_VALUE, "messages: an array of at least one message is wanted");
-  json_array_foreach((json_t *)messages, i, message) {
-    json_t *one = plain_message(message, i);
-    if (!one) return STATUS_BAD_VALUE;
-    if (json_array_append_new(plain, one) != 0) return status_no_memory("messages", "their copy");
-  }
+  json_array_foreach((json_t *)messages, i, message) TRY(append_plain(plain, message, i));
   return STATUS_OK;
 }
 
 static Status render_sized(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size) {
   *text = NULL;
-  json_t *plain = json_array(), *variables = json_copy(template->tokens);
+  json_t *plain = json_array(), *variables = copy_object(template->tokens);
   Status status = STATUS_OK;
   if (!plain || !variables || json_object_set(variables, "messages", plain) != 0 ||
       json_object_set_new(variables, "tools", json_null()) != 0 || json_object_set_new(variables, "documents", json_null()) != 0 ||

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "serve/chat_template.h"
 #include "unit/gguf_writer.h"
+#include "unit/nn/failing_json.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdlib.h>
@@ -180,6 +181,28 @@ static void messages_of_another_form_are_refused(void **state) {
   chat_template_free(template);
 }
 
+/* Whichever allocation fails, that is said: the messages are right, and no text without a part of them is made. */
+static void a_lack_of_memory_is_said(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  write_file("tokenizer_config.json",
+             "{\"bos_token\": \"<s>\", \"chat_template\": \"{{ bos_token }}{{ messages[0].role }}:{{ messages[0].content }}\"}");
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  json_t *messages = json_loads("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Hi\"}]}]", 0, NULL);
+  bool failed = true;
+  for (long allocations = 0; failed; allocations++) {
+    char *text;
+    failing_json_start(allocations);
+    const Status status = chat_template_render(template, messages, true, &text);
+    failed = failing_json_stop();
+    assert_int_equal(status, failed ? STATUS_NO_MEMORY : STATUS_OK);
+    if (text) assert_string_equal(text, "<s>user:Hi");
+    free(text);
+  }
+  json_decref(messages);
+  chat_template_free(template);
+}
+
 static void templates_refuse_messages(void **state) {
   (void)state;
   ChatTemplate *template;
@@ -201,6 +224,7 @@ int main(void) {
                                      cmocka_unit_test_setup_teardown(broken_templates_name_file_and_line, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(parts_are_joined, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(messages_of_another_form_are_refused, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(a_lack_of_memory_is_said, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(templates_refuse_messages, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,8 @@ void leader_epoch_close(Leader *leader) {
 
 /* ---- SETUP */
 
-static Status describe(const Leader *leader, ClusterSetup *setup) {
+/* Links that are simulated have been there for so many seconds. setup->links.trace is to be released, also after a failure. */
+static Status describe(const Leader *leader, double seconds, ClusterSetup *setup) {
   const NodeSetup *node = &leader->setup;
   const ClusterSetup *codes = leader->options.network, streams = {.reliability.mode = RELIABILITY_STREAM, .parts = 1};
   if (!codes) codes = &streams;
@@ -153,6 +154,7 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .tokens = node->split ? 0 : leader->partition.tokens,
                           .order = leader->partition.order};
   setup->reliability.timeout = node->timeout;
+  TRY(link_trace_rest(&setup->links.trace, &codes->links.trace, seconds));
   FingerprintShares shares = {.nodes = leader->epoch.nodes, .weights = leader->split.weights};
   if (!node->split)
     shares = (FingerprintShares){.nodes = leader->epoch.nodes,
@@ -173,7 +175,9 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
 static Status send_setups(Leader *leader) {
   ClusterSetup *setup = malloc(sizeof *setup);
   if (!setup) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
-  Status status = describe(leader, setup);
+  const double now = clock_now();
+  if (leader->epoch.links_began == 0) leader->epoch.links_began = now;
+  Status status = describe(leader, now - leader->epoch.links_began, setup);
   size_t bytes = status == STATUS_OK ? setup_message_bytes(setup) : 0;
   WireHeader header = {.kind = WIRE_SETUP, .sender = WIRE_LEADER, .count = (uint32_t)leader->epoch.nodes, .bytes = (uint32_t)bytes};
   for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
@@ -184,6 +188,7 @@ static Status send_setups(Leader *leader) {
     if (status == STATUS_OK) status = setup_message_pack(setup, message + WIRE_HEADER);
     if (status == STATUS_OK) status = connection_send(leader->epoch.connections[d], message, WIRE_HEADER + bytes);
   }
+  link_trace_release(&setup->links.trace);
   free(setup);
   return status;
 }

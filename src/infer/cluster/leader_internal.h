@@ -45,6 +45,7 @@ typedef struct LeaderEpoch {
   Connection left;          /* closed: of nodes that take no part any more, whose own may be called again meanwhile */
   TokenLayout *layout;      /* [nodes] of an image */
   uint8_t **setups;         /* [nodes] SETUP messages */
+  double links_began;       /* clock_now when simulated links did, with the first epoch; 0: not yet */
   uint32_t base;            /* requests collected before it began */
   bool setting_up;
   bool parted;           /* devices have stopped waiting for each other */

@@ -43,6 +43,17 @@ static Status reserve(LinkTrace *trace) {
   return trace->points ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a trace");
 }
 
+Status link_trace_rest(LinkTrace *rest, const LinkTrace *trace, double seconds) {
+  *rest = (LinkTrace){0};
+  if (trace->count == 0) return STATUS_OK;
+  TRY(reserve(rest));
+  for (int i = step_at(trace, seconds); i < trace->count; i++) {
+    const LinkTracePoint *point = &trace->points[i];
+    rest->points[rest->count++] = (LinkTracePoint){fmax(0, point->seconds - seconds), point->bits_per_second};
+  }
+  return STATUS_OK;
+}
+
 /* ---- files ---- */
 
 static Status add_line(LinkTrace *trace, const char *line, int number) {

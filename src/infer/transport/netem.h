@@ -29,6 +29,10 @@ Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed);
 
 double link_trace_rate(const LinkTrace *trace, double at);
 
+/* What is left of a trace after so many seconds (not below 0), its times counted from there: its last rate at least; of none, none.
+ * NO_MEMORY. Release *rest. */
+Status link_trace_rest(LinkTrace *rest, const LinkTrace *trace, double seconds);
+
 void link_trace_release(LinkTrace *trace);
 
 /* ---- one direction of a link */

@@ -167,6 +167,35 @@ static void the_layout_stays_when_a_worker_is_left_behind(void **state) {
   close_fixture(&f);
 }
 
+/* Links that are simulated are those of the first epoch: their trace goes on. */
+static void a_trace_goes_on_in_the_next_epoch(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  ClusterSetup told = {0};
+  LinkTracePoint points[] = {{0, 1e9}, {0.2, 3e6}, {1000, 5e6}};
+  const ClusterSetup network = {.reliability.mode = RELIABILITY_STREAM, .parts = 1, .shaped = true, .links.trace = {points, 3}};
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {.leaves = 1}});
+  f.cluster = (ClusterOptions){.peers = f.peers, .peer_count = f.count, .on_failure = ON_FAILURE_RERUN};
+  const LeaderOptions options = {.batch_max = 1, .timeout = 10, .threads = 1, .network = &network, .cluster = &f.cluster};
+  place(&f);
+  assert_int_equal(leader_start(&f.leader, &f.base.weights, &f.partition, &options), STATUS_OK);
+  for (int epoch = 0; epoch < 2; epoch++) {
+    const uint8_t *message = f.leader->epoch.setups[0];
+    WireHeader header;
+    assert_int_equal(wire_parse(message, 1 << 16, &header), STATUS_OK);
+    assert_int_equal(setup_message_parse(message + WIRE_HEADER, header.bytes, &f.base.weights, &told), STATUS_OK);
+    const LinkTrace *trace = &told.links.trace;
+    assert_int_equal(trace->count, epoch ? 2 : 3);
+    assert_true(trace->points[0].seconds == 0 && trace->points[0].bits_per_second == (epoch ? 3e6 : 1e9));
+    if (epoch) assert_true(trace->points[1].seconds > 900 && trace->points[1].seconds < 999.8);
+    setup_message_release(&told);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    expect(&f, &answer, 1);
+  }
+  close_fixture(&f);
+}
+
 /* It is in the middle of a long block, and hears nothing until then. */
 static void whoever_hears_late_is_not_left_behind(void **state) {
   (void)state;
@@ -315,6 +344,7 @@ int main(void) {
                                      cmocka_unit_test(whoever_fails_twice_is_left_behind),
                                      cmocka_unit_test(a_single_device_is_asked_for_no_codes),
                                      cmocka_unit_test(the_layout_stays_when_a_worker_is_left_behind),
+                                     cmocka_unit_test(a_trace_goes_on_in_the_next_epoch),
                                      cmocka_unit_test(whoever_hears_late_is_not_left_behind),
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
                                      cmocka_unit_test(the_time_of_a_request_is_kept),

@@ -94,9 +94,25 @@ static void names_and_files(void **state) {
   assert_true(link_trace_open(&trace, path, 1) != STATUS_OK);
 }
 
+static void a_rest_goes_on_where_the_trace_was(void **state) {
+  (void)state;
+  LinkTrace trace, rest;
+  assert_int_equal(parse(&trace, "0 20\n2 5\n6 8", 12), STATUS_OK);
+  for (double seconds = 0; seconds < 9; seconds += 0.5) {
+    assert_int_equal(link_trace_rest(&rest, &trace, seconds), STATUS_OK);
+    assert_int_equal(rest.count, seconds < 2 ? 3 : seconds < 6 ? 2 : 1);
+    assert_true(rest.points[0].seconds == 0);
+    for (double at = 0; at < 9; at += 0.5) assert_true(link_trace_rate(&rest, at) == link_trace_rate(&trace, seconds + at));
+    link_trace_release(&rest);
+  }
+  link_trace_release(&trace);
+  assert_int_equal(link_trace_rest(&rest, &trace, 1), STATUS_OK);
+  assert_true(rest.count == 0 && !rest.points);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(lines_become_steps), cmocka_unit_test(broken_texts_name_the_line),
-                                     cmocka_unit_test(too_many_steps), cmocka_unit_test(chance_moves_to_neighbours),
-                                     cmocka_unit_test(names_and_files)};
+                                     cmocka_unit_test(too_many_steps),     cmocka_unit_test(chance_moves_to_neighbours),
+                                     cmocka_unit_test(names_and_files),    cmocka_unit_test(a_rest_goes_on_where_the_trace_was)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

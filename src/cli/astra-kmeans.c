@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
+#include "cli/train_out.h"
 #include "nn/config.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
@@ -432,25 +433,28 @@ static Status count_part(Session *session, TaskPart part, int64_t samples) {
 /* ---------------------------------------------------------------- init */
 
 /* Codebooks alone, or, as a basis and predictions belong to the model, all of it. The last words hold until files are replaced. */
-static Status save_made(Session *session, const char *out) {
+static Status save_made(Session *session, const char *out, bool overwrite) {
   const bool whole = session->config->astra.rotation;
   if (whole) TRY(count_part(session, TASK_TRAIN, USUAL_SAMPLES));
   cli_last_words(NULL);
+  if (whole && overwrite) TRY(train_out_forget(session));
   return whole ? trainer_export(session, false)
                : checkpoint_save_codebooks(session->config, out, session->emulation.codewords, (SafeDtype)session->options.dtype);
 }
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
+  const bool whole = session->config->astra.rotation;
   if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TRAIN], session->origin);
-  if (session->config->astra.rotation) TRY(session_check_classes(session)); /* the head is written, too, as it is */
-  if (session->config->astra.rotation) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
-  TRY(out_directory_try(train->out, NULL, session->config->astra.rotation ? "model.safetensors" : "codebooks.safetensors"));
+  if (whole) TRY(session_check_classes(session)); /* the head is written, too, as it is */
+  if (whole) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
+  if (whole) TRY(train_out_check_tokenizer(session, kmeans->shared.overwrite));
+  TRY(out_directory_try(train->out, NULL, whole ? "model.safetensors" : "codebooks.safetensors"));
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
   Status status = codebooks_fit(session, reports);
-  if (status == STATUS_OK) status = save_made(session, train->out);
+  if (status == STATUS_OK) status = save_made(session, train->out, kmeans->shared.overwrite);
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
@@ -484,13 +488,7 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
 /* Codebooks alone would be lost beside weights; a full checkpoint would be replaced when a training whose state lies there is resumed. */
 static Status refuse_mixture(const TrainOptions *train) {
   if (!train->rotation && !train->prediction) return checkpoint_refuse_codebooks(train->out);
-  char *state = files_join(train->out, "training/state.safetensors");
-  if (state == NULL) return status_no_memory(NULL, "a path");
-  const bool found = files_exists(state);
-  free(state);
-  if (!found) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "--out %s holds a training that can be resumed (training/state.safetensors); give another directory",
-                    train->out);
+  return out_directory_refuse_training(train->out);
 }
 
 /* What the options leave open is taken from an ASTRA checkpoint that --model names; groups and codewords are those of the new codebooks. */

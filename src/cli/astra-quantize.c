@@ -169,6 +169,7 @@ static Status run(int argc, char **argv) {
                         directory);
   if (status == STATUS_OK && files_same(q.out, directory))
     status = status_set(STATUS_BAD_USAGE, "--out %s is the checkpoint itself; give another directory", q.out);
+  if (status == STATUS_OK) status = out_directory_refuse_training(q.out);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_CHECKPOINT, NULL);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_TOKENIZER, NULL); /* which would be replaced or removed */
   if (status == STATUS_OK) status = threads_start((int)q.threads);

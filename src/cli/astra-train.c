@@ -7,6 +7,7 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
+#include "cli/train_out.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
 #include "train/plan.h"
@@ -212,14 +213,13 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Before anything is computed that would then have no place. */
-static Status check_out(const Session *session) {
+/* Before anything is computed that would then have no place. `replaces`: what lies there may go. */
+static Status check_out(const Session *session, bool replaces) {
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
   if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
-  Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, out) : STATUS_OK;
-  if (status != STATUS_OK) return status_wrap(status, "--out");
+  TRY(train_out_check_tokenizer(session, replaces));
   return out_directory_try(out, "training", "state.safetensors");
 }
 
@@ -240,48 +240,16 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
               session->task->source->name.samples, 100 * values[0], (long long)session->classes, why);
 }
 
-/* Whether a directory holds what the run starts or learns from, and reads again: for its exports, and when it is resumed. */
-static bool is_source(const Session *session, const char *directory) {
-  const TrainOptions *options = &session->options;
-  const char *const from[] = {options->model, session->origin, options->teacher, session->tokenizer_place};
-  bool found = false;
-  for (size_t i = 0; i < sizeof from / sizeof *from && !found; i++) {
-    char *folder = from[i] != NULL && files_exists(from[i]) ? files_folder(from[i]) : NULL;
-    found = folder != NULL && files_same(folder, directory);
-    free(folder);
-  }
-  return found;
-}
-
-static Status forget_folder(const Session *session, const char *name) {
-  char *folder = files_join(session->options.out, name);
-  const Status status = folder == NULL               ? status_no_memory(NULL, "a path")
-                        : is_source(session, folder) ? STATUS_OK
-                                                     : files_remove_dir(folder);
-  free(folder);
-  return status;
-}
-
-/* --overwrite: what belongs to the checkpoint before and would be taken for the new one's. */
-static Status forget_checkpoint(const Session *session) {
-  const char *out = session->options.out;
-  if (is_source(session, out)) return STATUS_OK;
-  TRY(files_prune(out, NULL, out_directory_companion));
-  TRY(forget_folder(session, "adapter"));
-  TRY(forget_folder(session, "best/adapter"));
-  return forget_folder(session, "best");
-}
-
 /* In OUT, for --resume: its command line, and nothing of another run before it. */
 static Status note_run(const Session *session, TrainCommand *command, int argc, char **argv) {
   if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
   if (command->resume == NULL) TRY(state_forget(session->options.out));
-  if (command->resume == NULL && command->overwrite) TRY(forget_checkpoint(session));
+  if (command->resume == NULL && command->overwrite) TRY(train_out_forget(session));
   return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(ranks_follow(ranks_self() == 0 ? check_out(session) : STATUS_OK));
+  TRY(ranks_follow(ranks_self() == 0 ? check_out(session, command->overwrite || command->resume != NULL) : STATUS_OK));
   if (ranks_count() > 1)
     log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
              ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",

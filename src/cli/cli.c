@@ -161,14 +161,13 @@ static bool is_one_of(const char *name, const char *const *list) {
 /* Files are known by their names: what a checkpoint or a tokenizer consists of, here and elsewhere. */
 Status out_directory_free(const char *out, OutKind kind, const char *also) {
   static const char *const checkpoint[] = {"config.json", "pytorch_model.bin", NULL};
-  static const char *const tokenizer[] = {"tokenizer.json", "vocab.json", "merges.txt", NULL};
   char found[256] = "", **names;
   size_t count;
   if (!files_is_dir(out)) return STATUS_OK;
   TRY(files_list(out, &names, &count));
   for (size_t i = 0; i < count && found[0] == '\0'; i++) {
     bool weights = ends_with(names[i], ".safetensors") || ends_with(names[i], ".safetensors.index.json");
-    if (kind == OUT_TOKENIZER ? is_one_of(names[i], tokenizer) : weights || is_one_of(names[i], checkpoint))
+    if (kind == OUT_TOKENIZER ? out_directory_companion(names[i]) : weights || is_one_of(names[i], checkpoint))
       snprintf(found, sizeof found, "%s", names[i]);
   }
   files_list_free(names, count);
@@ -177,6 +176,16 @@ Status out_directory_free(const char *out, OutKind kind, const char *also) {
       STATUS_BAD_VALUE,
       "--out %s holds finished work already (%s), which would be replaced: give another --out, or --overwrite to replace it%s%s", out,
       found, also ? "; " : "", also ? also : "");
+}
+
+Status out_directory_refuse_training(const char *out) {
+  char *state = files_join(out, "training/state.safetensors");
+  if (state == NULL) return status_no_memory(NULL, "a path");
+  const bool found = files_exists(state);
+  free(state);
+  if (!found) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "--out %s holds a training that can be resumed (training/state.safetensors); give another directory",
+                    out);
 }
 
 /* Of runs that were killed while they wrote. */

@@ -60,14 +60,18 @@ Status cli_check_kernels(const char *backend);
 /* Lines "  NAME  ABOUT" for --help. */
 void cli_commands_help(const CliCommand *const *commands, FILE *stream);
 
-/* Whether --out can be written, asked before the work that is for it; shared by astra-train and astra-kmeans. */
+/* Whether --out can be written, asked before the work that is for it; shared by the programs that write checkpoints and tokenizers. */
 
-/* A checkpoint (codebooks alone, too), or a tokenizer. */
+/* A checkpoint (codebooks alone, too), or a tokenizer and what else out_directory_companion names. */
 typedef enum OutKind { OUT_CHECKPOINT, OUT_TOKENIZER } OutKind;
 
 /* BAD_VALUE where OUT holds a file of that kind of work, whoever wrote it: it would be replaced or made useless. `also` is a way on beside
  * another directory and --overwrite, or NULL. Asked before anything is opened or computed. */
 Status out_directory_free(const char *out, OutKind kind, const char *also);
+
+/* BAD_VALUE where OUT holds a training that can be resumed: it would replace a whole checkpoint that is written there, also by --overwrite.
+ */
+Status out_directory_refuse_training(const char *out);
 
 /* Makes OUT (and in it FOLDER, if that is not NULL) and tries whether the file NAME can be created there. What an earlier run left stays as
  * it is, but for files that it was killed while writing (files_clean). Errors begin with "--out OUT". */

@@ -93,6 +93,11 @@ tail -n 1 "$work/out" | grep -q '^{"schema":1,"out":".*/tokenizer","pieces":259,
 grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"
 grep -q '"type": "BPE"' "$work/tokenizer/tokenizer.json" || report "tokenizer.json lacks its model"
 expect "tokenizer over another" 1 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; err "holds finished work already (merges.txt)"
+for file in tok512.bin tokenizer.model vocab.bpe; do # tokenizer.json would be taken before them
+  mkdir "$work/of-$file" && touch "$work/of-$file/$file"
+  expect "tokenizer over $file" 1 tokenizer -q -v 259 -o "$work/of-$file" "$work/text.txt"; err "holds finished work already ($file)"
+  [ "$(ls "$work/of-$file")" = "$file" ] || report "it left $(ls "$work/of-$file")"
+done
 expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" --overwrite "$work/text.txt"; silent err
 # The bundled text: enough for the usual vocabulary, and the same files each time.
 expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt"

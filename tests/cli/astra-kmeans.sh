@@ -113,6 +113,13 @@ expect "over a training" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out conti
 cp ready/model.safetensors cut.safetensors && head -c 20000 cut.safetensors >ready/model.safetensors
 run "a truncated checkpoint" 1 "$bin/astra-infer" selftest --checkpoint ready; err "ready/model.safetensors"
 expect "predictions in its place" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready --overwrite -q; cmp -s ready/model.safetensors cut.safetensors || report "not the same checkpoint"
+cp -r ready replaced && touch replaced/generation_config.json replaced/chat_template.jinja && mkdir replaced/best
+expect "in place of one with files of its own" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out replaced --overwrite -q
+[ ! -e replaced/generation_config.json ] && [ ! -e replaced/chat_template.jinja ] && [ ! -e replaced/best ] || report "files of the checkpoint before are left: $(ls replaced)"
+mkdir held && echo '{}' >held/tokenizer.json
+expect "beside another tokenizer" 1 init --model "$root/tests/golden/stories260K" --dataset "text:$root/datasets/enwiki-sample" --context 32 -g 4 -k 16 --prediction --kmeans-samples 256 --out held
+err "--out: held: its tokenizer.json belongs to another tokenizer"; ! grep -q k-means "$work/err" || report "clustered before it looked"
+[ "$(ls held)" = tokenizer.json ] || report "it left $(ls held)"
 expect "rotation" 0 init "${tiny[@]}" -g 4 -k 32 --rotation --out turned -q; jq -e '.astra.rotation and (.astra.prediction | not)' turned/config.json >/dev/null || report "no rotation"
 
 settings=".astra | [.class_token, .class_bias, .class_mean_power, .noise, .commitment_weight, .devices_min, .devices]"

@@ -34,6 +34,14 @@ expect "what is there" 1 -c "$mini" -o int8; err "int8"
 mkdir pieces && cp "$mini"/{vocab.json,merges.txt,tokenizer.json} pieces
 expect "a tokenizer that is there" 1 -c vit-cifar-g8 -o pieces; err "pieces holds finished work already (merges.txt)"; err "overwrite"
 [ -f pieces/tokenizer.json ] || report "the tokenizer is gone"
+for file in tok512.bin encoder.json chat_template.jinja generation_config.json; do
+  mkdir "of-$file" && echo mine >"of-$file/$file"
+  expect "what would be removed, $file" 1 -c "$mini" -o "of-$file"; err "of-$file holds finished work already ($file)"
+  [ "$(cat "of-$file/$file")" = mine ] && [ "$(ls "of-$file")" = "$file" ] || report "it is gone, or more is there"
+done
+mkdir -p run/training && touch run/training/state.safetensors
+expect "where a training goes on" 1 -c "$mini" -o run --overwrite; err "run holds a training that can be resumed"
+[ "$(ls run)" = training ] || report "it left $(ls run)"
 expect "in its place" 0 -c "$mini" -o int8 --overwrite -q; silent out
 expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
 expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"

@@ -483,6 +483,13 @@ for set in text:text tsv:table.tsv; do
   ! grep -q k-means err || report "it clustered before it looked"
   [ "$(ls taken)" = tokenizer.json ] || report "it left $(ls taken)"
 done
+mkdir merged && cp "$root"/checkpoints/gpt2-mini/{vocab.json,merges.txt,tokenizer.json} merged && cp merged/tokenizer.json theirs.json
+run "a tokenizer of one's own" 0 "$bin/astra-data" tokenizer -q -v 300 -o own "$root/datasets/enwiki-sample/train.txt"
+from_own=(--model gpt2-mini --init random --tokenizer own --dataset text:text --context 32 --batch 4 --threads 1 --groups 0 --max-steps 1)
+expect "over a tokenizer of merges" 1 "${from_own[@]}" --out merged; err "^astra-train: error: --out: merged holds another tokenizer than the run's"; err "overwrite"
+same merged/tokenizer.json theirs.json; [ "$(ls merged | xargs)" = "merges.txt tokenizer.json vocab.json" ] || report "it left $(ls merged)"
+expect "over it, as told" 0 "${from_own[@]}" --out merged --overwrite -q; same merged/tokenizer.json own/tokenizer.json
+expect "beside its own tokenizer" 0 "${from_own[@]}" --out own -q; there own/model.safetensors
 expect "no such convention" 2 "${story[@]}" --eval-only --perplexity line; err "gpt2-paper"
 printf 'a\0b' >nul.txt
 expect "a NUL byte" 1 "${story[@]}" --dataset text:nul.txt --eval-only; err "nul.txt, line 1: a NUL byte"

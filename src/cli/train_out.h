@@ -1,0 +1,15 @@
+/* --out of the programs that write checkpoints of a session, astra-train and astra-kmeans: what may lie there, and what has to go. */
+#ifndef CLI_TRAIN_OUT_H
+#define CLI_TRAIN_OUT_H
+#include "base/status.h"
+#include "train/session.h"
+
+/* Asked before the work. BAD_VALUE: OUT holds another tokenizer than the session's, which the first checkpoint would replace; `overwrite`
+ * allows that. UNSUPPORTED or BAD_VALUE as tokenizer_save_check. Errors begin with "--out". Of images there is nothing to ask. */
+Status train_out_check_tokenizer(const Session *session, bool overwrite);
+
+/* Removes what belongs to the checkpoint before and would be taken for the new one's: companions (out_directory_companion), adapters, the
+ * best checkpoint. What the session starts or learns from stays. */
+Status train_out_forget(const Session *session);
+
+#endif

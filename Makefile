@@ -14,8 +14,8 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prot
 ifdef CI
 WARNINGS += -Werror
 endif
-# Where Fedora has OpenBLAS's headers:
-OPENBLAS_INCLUDE := $(if $(wildcard /usr/include/openblas/cblas.h),-isystem /usr/include/openblas)
+# Where Fedora has OpenBLAS's headers, perhaps since a moment ago ($(DEPS)); elsewhere there is no such folder, and nothing is looked for in it.
+OPENBLAS_INCLUDE = -isystem /usr/include/openblas
 # A product and a sum become one multiply-add only where a kernel says so: softmax takes the maximum off scale * score as rounded. gcc does so
 # with -std=c11 alone, clang does not.
 ALL_CFLAGS = -std=c11 -ffp-contract=off -D_GNU_SOURCE $(WARNINGS) -Isrc $(OPENBLAS_INCLUDE) -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
@@ -58,7 +58,7 @@ help:
 ## deps: install what is missing, through the system's package manager
 .PHONY: deps
 deps:
-	@tools/deps.sh install
+	@CC='$(CC)' tools/deps.sh install
 	@mkdir -p $(dir $(DEPS))
 	@touch $(DEPS) # so that the next build looks for what is optional again
 
@@ -66,7 +66,7 @@ deps:
 DEPS := $(BUILD)/deps.checked
 $(DEPS): tools/deps.sh
 	@mkdir -p $(@D)
-	@tools/deps.sh install
+	@CC='$(CC)' tools/deps.sh install
 	@touch $@
 
 # ---- Objects and one library for each folder, in two builds: real = float and real = double --------------------------------------
@@ -379,6 +379,9 @@ demo: all
 
 TO = $(DESTDIR)$(PREFIX)
 SYSTEMD_UNITS := $(wildcard dist/*.service)
+# Each ends with a NUL. Without git, or where it cannot tell (a copied worktree), all files that lie there, as in an archive.
+DATA_FILES = { { [ -e .git ] && git -c safe.directory="$(CURDIR)" ls-files -z datasets checkpoints experiments 2>/dev/null; } \
+  || find datasets checkpoints experiments -type f -print0; }
 ## install: programs, manual pages, systemd units, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
 .PHONY: install
 install: all
@@ -387,9 +390,7 @@ install: all
 	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" "$(TO)/share/man/man1"; fi; done
 	for unit in $(notdir $(SYSTEMD_UNITS)); do sed -E 's|/usr/local/bin/([a-z-]+)|"$(PREFIX)/bin/\1"|' dist/$$unit >"$(TO)/lib/systemd/system/$$unit" \
 	  && chmod 644 "$(TO)/lib/systemd/system/$$unit" || exit 1; done
-	set -o pipefail; if [ -e .git ]; then git -c safe.directory="$(CURDIR)" ls-files -z datasets checkpoints experiments \
-	    | xargs -0 -I{} install -D -m 644 {} "$(TO)/share/astra/{}"; \
-	  else cp -R datasets checkpoints experiments "$(TO)/share/astra"; fi
+	set -o pipefail; $(DATA_FILES) | xargs -0 -I{} install -D -m 644 {} "$(TO)/share/astra/{}"
 
 ## uninstall: remove what install put there
 .PHONY: uninstall
@@ -397,7 +398,8 @@ uninstall:
 	for program in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$program"; done
 	for page in $(notdir $(wildcard docs/man/*.1)); do rm -f "$(TO)/share/man/man1/$$page"; done
 	for unit in $(notdir $(SYSTEMD_UNITS)); do rm -f "$(TO)/lib/systemd/system/$$unit"; done
-	rm -rf "$(TO)/share/astra"
+	set -o pipefail; if [ -d "$(TO)/share/astra" ]; then $(DATA_FILES) | (cd "$(TO)/share/astra" && xargs -0 rm -f) \
+	  && find "$(TO)/share/astra" -depth -type d -empty -delete; fi
 
 ## clean: remove everything that was built
 .PHONY: clean

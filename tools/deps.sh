@@ -57,10 +57,15 @@ for candidate in apt-get:2 dnf:3 apk:4 pacman:5 brew:6; do
   fi
 done
 
-has() { # NAME: a header the compiler finds, a library it links, a command, or a folder with something in it
+# What looks for headers: gcc, or where it is not there what the build is to use. (That one may be for another kind of machine.)
+compiler=(gcc)
+command -v gcc >/dev/null || read -r -a compiler <<<"${CC:-gcc}"
+
+has() { # NAME: a header the compiler finds, a library it links, a command (gcc: the compiler), or a folder with something in it
   case $1 in
-    *.h) command -v gcc >/dev/null && echo "#include <$1>" | gcc -E -include stddef.h -include stdarg.h -include setjmp.h - >/dev/null 2>&1 ;;
-    -l*) command -v gcc >/dev/null && echo 'int main(void) { return 0; }' | gcc -x c - -x none "$1" -o /dev/null >/dev/null 2>&1 ;;
+    gcc) command -v "${compiler[0]}" >/dev/null ;;
+    *.h) has gcc && echo "#include <$1>" | "${compiler[@]}" -E -include stddef.h -include stdarg.h -include setjmp.h - >/dev/null 2>&1 ;;
+    -l*) has gcc && echo 'int main(void) { return 0; }' | "${compiler[@]}" -x c - -x none "$1" -o /dev/null >/dev/null 2>&1 ;;
     */) [ -n "$(ls -A "$1" 2>/dev/null)" ] ;;
     *) command -v "$1" >/dev/null ;;
   esac
@@ -91,13 +96,17 @@ install_packages() { # PACKAGE...; returns 1 when the package manager fails, 2 w
       echo "deps: run this as root, or install sudo: $manager install $*" >&2
       return 2
     fi
+    if [ ${#root[@]} -eq 0 ] && ! sudo -v; then # asked once: not again for each package
+      echo "deps: sudo refuses. Ask an administrator for: $manager install $*" >&2
+      return 2
+    fi
     root=(sudo)
   fi
   echo "deps: installing with $manager: $*" >&2
-  case $manager in
-    apt-get) as_root apt-get update -q && as_root apt-get install -q -y --no-install-recommends "$@" ;;
+  case $manager in # a source of packages that apt-get cannot reach does not make the others useless
+    apt-get) as_root apt-get update -q; as_root apt-get install -q -y --no-install-recommends "$@" ;;
     dnf) as_root dnf install -y "$@" ;;
-    apk) as_root apk add "$@" ;;
+    apk) as_root apk add -U "$@" ;;
     pacman) as_root pacman -S --needed --noconfirm "$@" ;;
     brew) brew install "$@" ;;
   esac >&2 || {

@@ -70,6 +70,26 @@ manager apt-get libopenmpi-dev # the others are installed all the same
 deps "an optional one cannot be installed" 0 install
 asked 'install -q -y --no-install-recommends libtiff-dev'; [ -e "$work/have/tiff" ] || report "libtiff is not there"
 err '^deps: building without the optional mpicc$'
+manager apt-get update # of a source that is not there any more
+deps "a source of packages fails" 0 install
+asked 'install -q -y --no-install-recommends libxxhash-dev'
+
+manager apt-get none
+mv "$work/bin/gcc" "$work/bin/clang"
+export CC="clang -m64"
+deps "another compiler" 0 install
+asked 'install -q -y --no-install-recommends libxxhash-dev'
+unset CC
+deps "no compiler" 1 check; err '^deps: missing: gcc '
+mv "$work/bin/clang" "$work/bin/gcc"
+
+manager apt-get none; touch "$work/have/xxhash"
+printf '#!/bin/bash\necho "$*" >>"%s"\nexit 1\n' "$work/sudo" >"$work/bin/sudo"; printf '#!/bin/bash\necho 1000\n' >"$work/bin/id.new"
+chmod +x "$work/bin/sudo" "$work/bin/id.new"; mv "$work/bin/id.new" "$work/bin/id"
+deps "who may not use sudo" 0 install
+err '^deps: sudo refuses. Ask an administrator for: apt-get install libopenmpi-dev openmpi-bin libtiff-dev'; err '^deps: building without'
+[ "$(cat "$work/sudo")" = -v ] || report "sudo was asked: $(cat "$work/sudo")"
+ln -sf "$(command -v id)" "$work/bin/id"
 rm "$work/have/xxhash"; manager apt-get libopenmpi-dev; rm "$work/bin/apt-get"
 deps "no package manager" 1 install; err '^deps: no package manager found .*: libxxhash-dev$'
 

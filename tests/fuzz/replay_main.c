@@ -129,11 +129,11 @@ static bool run_seed(const char *folder, const char *name, double until) {
 int main(int argc, char **argv) {
   const char *slash = strrchr(argv[0], '/'), *own = slash ? slash + 1 : argv[0];
   const char *target = strncmp(own, "replay_", 7) ? own : own + 7;
-  const char *findings = getenv("ASTRA_FINDINGS"), *seconds = getenv("ASTRA_FUZZ_SECONDS");
+  const char *findings = getenv("ASTRA_FINDINGS"), *seconds = getenv("ASTRA_FUZZ_SECONDS"), *build = getenv("BUILD");
   char folder[512], **names;
   size_t count, good = 0;
   snprintf(folder, sizeof folder, "%s%s", argc > 1 ? "" : "tests/fuzz/seeds/", argc > 1 ? argv[1] : target);
-  snprintf(finding, sizeof finding, "%s/%s-%ld.input", findings ? findings : "build", target, (long)getpid());
+  snprintf(finding, sizeof finding, "%s/%s-%ld.input", findings ? findings : build ? build : "build", target, (long)getpid());
   watch_crashes();
   run_input((const uint8_t *)"", 0);
   if (files_list(folder, &names, &count) != STATUS_OK || count == 0) {

@@ -132,7 +132,7 @@ static Status run_text(Running *r) {
   TRY(vocabulary_open(&vocabulary, r->directory, r->weights.config));
   Status status = tokenizer_encoder(&encoder, vocabulary.tokenizer);
   if (status == STATUS_OK)
-    status = text_source_open(&source, r->bench->dataset, r->bench->data_dir, text_source_eval_part(r->bench->dataset));
+    status = text_source_open(&source, r->bench->dataset, r->bench->data_dir, text_source_eval_part(r->bench->dataset, r->bench->data_dir));
   if (status == STATUS_OK) {
     status = token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){.quiet = true});
     text_source_close(source);

@@ -498,7 +498,7 @@ static Status open_windows(const InferSettings *s, const ModelConfig *config, Te
   TextSource *source;
   int64_t context;
   TRY(eval_choose_context(s, config, &context));
-  const TextPart part = s->part != INFER_PART_AUTO ? (TextPart)s->part : text_source_eval_part(s->dataset);
+  const TextPart part = s->part != INFER_PART_AUTO ? (TextPart)s->part : text_source_eval_part(s->dataset, s->data_dir);
   TRY(text_source_open(&source, s->dataset, s->data_dir, part));
   Status status;
   if (s->perplexity == PERPLEXITY_LM_EVAL) {

@@ -167,6 +167,8 @@ for kind in gpt2 llama; do
   expect "$kind on one process as plain" 0 eval -c $kind -d text:texts/a.txt -n 1 --json -q; agree "$(value perplexity)" "$plain"
 done
 expect "overlapping windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --stride 8 -q; out "each 8 further"
+mkdir -p "$work/stored/datasets" && cp "$work/texts/a.txt" "$work/stored/datasets/stored.txt"
+expect "a file among stored data sets" 0 eval -c llama -d text:stored.txt --data-dir "$work/stored/datasets" -n 4 --context 32 -q; out "^whole text"; out "^perplexity $perplexity "
 expect "last lines of a folder" 0 eval -c llama -d text:texts --context 32 -q; out "^valid text"
 expect "a chosen part" 0 eval -c llama -d text:texts/a.txt --context 32 --eval-part valid -q; out "^valid text"
 expect "some windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --samples 5 --json

@@ -511,21 +511,30 @@ Status text_source_open(TextSource **source, const char *name, const char *data_
   return STATUS_OK;
 }
 
-static bool names_files(const char *name) {
+/* Whether it leads to a file, also to one among the data sets. */
+static bool is_file(const char *path, const char *data_dir) {
+  char *found;
+  if (locate(path, data_dir, &found) != STATUS_OK) return false;
+  const bool file = !files_is_dir(found);
+  free(found);
+  return file;
+}
+
+static bool names_files(const char *name, const char *data_dir) {
   const char *at = strchr(name, ':') + 1;
-  if (files_exists(at)) return !files_is_dir(at);
+  if (files_exists(at)) return is_file(at, data_dir);
   for (size_t length; *at; at += length + (at[length] == ',')) {
     char path[4096];
     length = strcspn(at, ",");
     if (length >= sizeof path) return false;
     memcpy(path, at, length);
     path[length] = 0;
-    if (!files_exists(path) || files_is_dir(path)) return false;
+    if (!is_file(path, data_dir)) return false;
   }
   return true;
 }
 
-TextPart text_source_eval_part(const char *name) { return names_files(name) ? TEXT_WHOLE : TEXT_VALID; }
+TextPart text_source_eval_part(const char *name, const char *data_dir) { return names_files(name, data_dir) ? TEXT_WHOLE : TEXT_VALID; }
 
 void text_source_close(TextSource *source) {
   if (!source) return;

@@ -46,8 +46,8 @@ Status text_source_read_file(const char *path, size_t limit, char **text, size_t
 bool text_source_knows(const char *name); /* by its prefix */
 
 /* The part that a model is evaluated on unless another one is asked for. Files that are named one by one are meant as they are: TEXT_WHOLE;
- * of a folder or a stored corpus TEXT_VALID. name: one that text_source_knows. */
-TextPart text_source_eval_part(const char *name);
+ * of a folder TEXT_VALID; both also where text_source_open finds them by a name. name: one that text_source_knows. */
+TextPart text_source_eval_part(const char *name, const char *data_dir);
 
 /* data_dir: looked at first for a corpus by its name, or NULL. NULL in *source after a failure. */
 Status text_source_open(TextSource **source, const char *name, const char *data_dir, TextPart part);

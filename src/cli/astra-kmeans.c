@@ -246,6 +246,7 @@ static Status report_counted(const ModelConfig *config, const char *directory, c
       bits = ((const double *)context)[config_rate(config)];
   if (json) {
     *json = shape_json(config, directory);
+    json_object_set_new(*json, "packed_bits_per_token", json_real(packed));
     json_object_set_new(*json, "coded_bits_per_token", json_real(bits));
     return STATUS_OK;
   }

@@ -1,6 +1,7 @@
 /* See image_request.h. An ImageRequest belongs to its HTTP request and to the batch that the engine has not ended; the last of these frees
  * it. */
 #include "serve/image_request.h"
+#include "base/clock.h"
 #include "data/image.h"
 #include "infer/classify.h"
 #include "nn/json_build.h"
@@ -29,6 +30,7 @@ typedef struct ImageRequest {
   Status status;
   char message[256];
   EngineResult last;
+  double begun; /* clock_now, when the images were there */
   /* Under the lock, until the HTTP thread has seen it: */
   bool ended;
   real *logits; /* [batch, classes] */
@@ -188,7 +190,7 @@ static bool ready(void *context, HttpRequest *request) {
   }
   http_reply_json(request, 200,
                   json_pack("{s:s, s:s, s:s, s:O, s:{s:i}, s:f}", "id", http_id(request), "object", "image.classification", "model",
-                            r->model->name, "results", r->results, "usage", "images", r->read, "seconds", r->last.total));
+                            r->model->name, "results", r->results, "usage", "images", r->read, "seconds", clock_now() - r->begun));
   return true;
 }
 
@@ -277,7 +279,14 @@ static void answer(void *context, HttpRequest *request) {
     free(r);
     return;
   }
-  *r = (ImageRequest){.references = 1, .request = request, .service = service, .model = model, .images = parts, .count = count, .top = top};
+  *r = (ImageRequest){.references = 1,
+                      .request = request,
+                      .service = service,
+                      .model = model,
+                      .images = parts,
+                      .count = count,
+                      .top = top,
+                      .begun = clock_now()};
   pthread_mutex_init(&r->lock, NULL);
   r->results = json_array();
   for (int i = 0; i < count; i++) json_array_append_new(r->results, json_null());

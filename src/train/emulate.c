@@ -347,7 +347,9 @@ int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site,
   int64_t min = 4 * site->navq.width / site->navq.groups, part = rows / MOMENT_SHARE;
   if (min < MOMENT_ROWS) min = MOMENT_ROWS;
   if (part < min) part = min < rows ? min : rows;
-  *first = part > 0 ? (int64_t)(emulation->step % (uint64_t)(rows / part)) * part : 0;
+  if (part == 0) return *first = 0;
+  const int64_t turns = (rows + part - 1) / part, turn = (int64_t)(emulation->step % (uint64_t)turns);
+  *first = turn < turns - 1 ? turn * part : rows - part; /* the last one takes rows that one before it has had, too, if it must */
   return part;
 }
 

@@ -226,13 +226,17 @@ all=(); for picture in "$pictures"/*.png; do all+=(-F "image=@$picture"); done
 name="several images"; get '/v1/images/classify?top=1' "${all[@]}"; is 200
 cmp -s <(jq -c '[.results[].classes[0].label]' "$work/out") <(jq -c '[.pictures[].top[0].label]' "$work/infer") ||
   report "other classes than those of astra-infer"
+name="seconds of the request, not of its last batch" one=1000 many=()
+for _ in 1 2 3; do get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png"; one=$(jq "[.seconds, $one] | min" "$work/out"); done
+while [ ${#many[@]} -lt 130 ]; do many+=(-F "image=@$pictures/apple_0614.png"); done
+get '/v1/images/classify?top=1' "${many[@]}"; is 200; that ".usage.images == 65 and .seconds > 4 * $one"
 name="one that is none"; printf 'no image' >"$work/none.png"; get /v1/images/classify -F image=@"$work/none.png" -F image=@"$pictures/tiger_1409.png" -F top=2; is 200
 that '(.results[0].error | length) > 5 and (.results[1].classes | length) == 2 and .usage.images == 1'
 name="none at all"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary 'no image'; is 422; that '.error.code == "invalid_image"'
 name="a form without images"; get /v1/images/classify -F top=2; is 400
 name="no image type"; get /v1/images/classify -d 'x'; is 415
 name="a text for a model of images"; post /v1/completions '{"prompt": "a"}'; is 404; that '.error.param == "model"'
-name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 10'
+name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 78'
 stop
 
 serve "an end before the answer" -c "$classifier" --nodes 2 --transport tcp --latency 8s --drain 1s

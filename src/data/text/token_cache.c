@@ -278,8 +278,24 @@ static char *cache_path(const char *directory, const TokenCacheFacts *facts) {
   return asprintf(&path, "%s/tokens-%s-%s.bin", directory, content, tokenizer) < 0 ? NULL : path;
 }
 
-/* The directory is there and a file can be made in it. */
+/* The directory is there and a file can be made in it, as far as permissions say. */
 static bool writable(const char *directory) { return files_make_dirs(directory) == STATUS_OK && access(directory, W_OK | X_OK) == 0; }
+
+/* For want of permission or, what shows late, of room the tokens have no file there. (Where it is the text that cannot be read, that shows
+ * again.) */
+static Status make_tokens(TokenCache *cache, const char *directory, const char *path, TokenCacheFacts *facts, TextSource *source,
+                          const TextEncoder *encoder, bool quiet) {
+  static const char consequence[] = "the tokens are kept for this run only (XDG_CACHE_HOME names another place)";
+  Status status = STATUS_IO;
+  if (writable(directory)) {
+    status = make_file(path, facts, source, encoder, quiet);
+    if (status == STATUS_OK) return load(cache, path, facts);
+    if (status == STATUS_IO) log_warning("%s; %s", status_message(), consequence);
+  } else {
+    log_warning("%s cannot be written; %s", directory, consequence);
+  }
+  return status == STATUS_IO ? make_unnamed(cache, facts, source, encoder, quiet) : status;
+}
 
 static Status open_in(TokenCache *cache, const char *directory, TokenCacheFacts *facts, TextSource *source, const TextEncoder *encoder,
                       bool quiet) {
@@ -287,15 +303,7 @@ static Status open_in(TokenCache *cache, const char *directory, TokenCacheFacts 
   if (!path) return status_no_memory(NULL, "a cache of tokens");
   Status status = load(cache, path, facts);
   if (status == STATUS_BAD_FILE) log_warning("%s; it is made anew", status_message());
-  if (status != STATUS_OK && status != STATUS_NO_MEMORY) {
-    if (writable(directory)) {
-      status = make_file(path, facts, source, encoder, quiet);
-      if (status == STATUS_OK) status = load(cache, path, facts);
-    } else {
-      log_warning("%s cannot be written; the tokens are kept for this run only (XDG_CACHE_HOME names another place)", directory);
-      status = make_unnamed(cache, facts, source, encoder, quiet);
-    }
-  }
+  if (status != STATUS_OK && status != STATUS_NO_MEMORY) status = make_tokens(cache, directory, path, facts, source, encoder, quiet);
   free(path);
   return status;
 }

@@ -300,6 +300,13 @@ static void moments_have_enough_rows(void **state) {
     tiny_check(navq_init(&site.navq, GROUPS, WIDTH, cases[i].kind));
     assert_int_equal(emulate_moment_rows(&(Emulation){.step = 0}, &site, cases[i].rows, &first), cases[i].expected);
     assert_int_equal(first, 0);
+    int64_t seen = 0; /* rows from the beginning on that some step has taken */
+    for (uint64_t step = 0; step < 16; step++) {
+      const int64_t part = emulate_moment_rows(&(Emulation){.step = step}, &site, cases[i].rows, &first);
+      assert_true(first >= 0 && first + part <= cases[i].rows);
+      if (first <= seen && first + part > seen) seen = first + part;
+    }
+    assert_int_equal(seen, cases[i].rows);
     navq_release(&site.navq);
   }
 }

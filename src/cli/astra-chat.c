@@ -94,9 +94,15 @@ static Status add_message(Session *session, const char *role, const char *text, 
   return json_array_append_new(session->messages, message) == 0 ? STATUS_OK : status_no_memory(NULL, "a message");
 }
 
+/* A message that cannot be sent leaves the conversation as it was. */
 static Status reset(Session *session, const char *system) {
-  json_array_clear(session->messages);
-  return system && system[0] ? add_message(session, "system", system, strlen(system)) : STATUS_OK;
+  json_t *before = session->messages;
+  session->messages = json_array();
+  if (!session->messages) return session->messages = before, status_no_memory(NULL, "a conversation");
+  const Status status = system && system[0] ? add_message(session, "system", system, strlen(system)) : STATUS_OK;
+  json_decref(status == STATUS_OK ? before : session->messages);
+  if (status != STATUS_OK) session->messages = before;
+  return status;
 }
 
 static void write_text(void *context, const char *text, size_t bytes) {
@@ -179,20 +185,29 @@ static Status save(const Session *session, const char *path) {
 }
 
 /* A line that begins with "/". *quit: it was the last one. */
+/* Whether the first word of a line is this one. */
+static bool is_command(const char *line, const char *name) {
+  const size_t length = strcspn(line, " \t");
+  return length == strlen(name) && strncmp(line, name, length) == 0;
+}
+
 static Status obey(Session *session, const char *line, bool *quit) {
-  size_t name = strcspn(line, " \t");
+  const size_t name = strcspn(line, " \t");
   const char *rest = line + name + strspn(line + name, " \t");
-  if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) return *quit = true, STATUS_OK;
-  if (strcmp(line, "/help") == 0) return fputs(commands, stdout), fflush(stdout), STATUS_OK;
-  if (strcmp(line, "/reset") == 0) {
+  const bool quits = is_command(line, "/quit") || is_command(line, "/exit"), helps = is_command(line, "/help");
+  const bool resets = is_command(line, "/reset");
+  if ((quits || helps || resets) && rest[0]) return status_set(STATUS_BAD_VALUE, "%.*s takes nothing behind it", (int)name, line);
+  if (quits) return *quit = true, STATUS_OK;
+  if (helps) return fputs(commands, stdout), fflush(stdout), STATUS_OK;
+  if (resets) {
     const json_t *first = json_array_get(session->messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
     bool system = role && strcmp(role, "system") == 0;
     while (json_array_size(session->messages) > system) json_array_remove(session->messages, json_array_size(session->messages) - 1);
     return STATUS_OK;
   }
-  if (name == 7 && strncmp(line, "/system", name) == 0) return reset(session, rest);
-  if (name == 5 && strncmp(line, "/save", name) == 0) return save(session, rest);
+  if (is_command(line, "/system")) return reset(session, rest);
+  if (is_command(line, "/save")) return save(session, rest);
   return status_set(STATUS_BAD_VALUE, "%.*s is no command; /help lists them", (int)name, line);
 }
 

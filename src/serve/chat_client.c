@@ -235,7 +235,7 @@ static Status on_event(void *context, const char *data, size_t bytes) {
   ChatAnswer *answer = exchange->answer;
   if (strcmp(data, "[DONE]") == 0) return exchange->done = true, STATUS_OK;
   json_error_t error;
-  json_t *root = json_loadb(data, bytes, 0, &error);
+  json_t *root = json_loadb(data, bytes, JSON_ALLOW_NUL, &error); /* a byte-level tokenizer has a token of that character */
   if (!root) return status_set(STATUS_PEER, "%s: what came is no JSON: %s", exchange->client->shown, error.text);
   const json_t *choice = json_array_get(json_object_get(root, "choices"), 0), *usage = json_object_get(root, "usage");
   const json_t *text = json_object_get(json_object_get(choice, "delta"), "content");

@@ -61,9 +61,10 @@ static void choice_release(Choice *c) {
   *c = (Choice){.index = 0};
 }
 
-/* A token that is no whole character is named by its bytes, so that tokens which differ have names which differ. */
+/* A token that is no whole character, or holds a NUL, which ends a name, is named by its bytes: tokens which differ have names which
+ * differ. */
 static json_t *token_name(const char *text, size_t bytes) {
-  json_t *value = json_stringn(text, bytes);
+  json_t *value = bytes > 0 && memchr(text, '\0', bytes) ? NULL : json_stringn(text, bytes);
   if (value) return value;
   char *name = malloc(4 * bytes + 7);
   size_t used = name ? (size_t)sprintf(name, "bytes:") : 0;
@@ -86,7 +87,7 @@ static const char *piece_of(const Choice *c, int32_t id, size_t *bytes) {
 static json_t *chat_entry(const char *text, size_t bytes, float logprob) {
   json_t *list = json_array();
   for (size_t i = 0; i < bytes; i++) json_array_append_new(list, json_integer((unsigned char)text[i]));
-  return json_pack("{s:o, s:o, s:o}", "token", json_build_text(text, bytes), "logprob", number(logprob), "bytes", list);
+  return json_pack("{s:o, s:o, s:o}", "token", service_text(text, bytes), "logprob", number(logprob), "bytes", list);
 }
 
 static void note_chat(Choice *c, const EngineToken *token, const char *text, size_t bytes) {
@@ -162,7 +163,7 @@ static size_t complete_bytes(const Choice *c) { return utf8_complete(c->text, c-
  * finish_reason is in it if `last`. NULL: no memory. */
 static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
   const size_t bytes = last ? c->bytes : complete_bytes(c);
-  json_t *text = json_build_text(c->text, bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
+  json_t *text = service_text(c->text, bytes), *logprobs = c->logprobs ? c->logprobs : json_null();
   json_t *finish = last && c->finish ? json_string(c->finish) : json_null(), *value;
   bool empty = bytes == 0 && !opening;
   c->bytes -= bytes;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -74,6 +75,17 @@ static void enter_phase(Http *http, HttpLink *link, HttpPhase phase, HttpRequest
   link->seen = seen;
   if (link->phase != HTTP_CUT) link->phase = phase;
   pthread_mutex_unlock(&http->watch.lock);
+}
+
+/* For how long the library lets a connection rest on which nothing comes or goes, rounded up: a client that takes nothing of its answer has
+ * less time than one that is still sending, which is watched here. */
+static unsigned rest_seconds(const HttpOptions *o, bool answers) {
+  return (unsigned)ceil(answers ? o->stall_seconds : fmax(o->stall_seconds, fmax(o->head_seconds, o->body_seconds)) + 1);
+}
+
+static void enter_answer(HttpRequest *r) {
+  enter_phase(r->http, r->link, HTTP_ANSWER, r);
+  MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, rest_seconds(&r->http->options, true));
 }
 
 /* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. */
@@ -336,7 +348,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     *own = r = begin(http, connection, url, method, &known);
     if (!r) return MHD_NO;
     check_head(r, url, known);
-    if (r->replied) enter_phase(http, r->link, HTTP_ANSWER, r);
+    if (r->replied) enter_answer(r);
     return MHD_YES;
   }
   if (*bytes > 0) {
@@ -347,7 +359,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
   if (r->discarding) return MHD_NO;
   if (!r->answering && !r->replied) {
     r->answering = true;
-    enter_phase(http, r->link, HTTP_ANSWER, r);
+    enter_answer(r);
     r->route->answer(http->options.context, r);
   }
   return proceed(r);
@@ -374,9 +386,9 @@ static void write_log(const HttpRequest *r, double seconds, bool whole) {
 static void on_completed(void *context, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode how) {
   Http *http = context;
   HttpRequest *r = *own;
-  (void)connection;
   if (!r) return;
   *own = NULL;
+  MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, rest_seconds(&http->options, false));
   enter_phase(http, r->link, HTTP_HEAD, NULL); /* nobody else finds it from here on, but for those who have it to wake */
   if (r->work.close) r->work.close(r->work.context, r);
   double seconds = clock_now() - r->begun;
@@ -455,7 +467,7 @@ static struct MHD_Daemon *start_daemon(Http *http, int socket) {
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->max_header + POOL_SPARE), NULL};
   items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, o->connections + o->connections / 4 + CONNECTIONS_SPARE, NULL};
   if (o->per_address > 0) items[count++] = (struct MHD_OptionItem){MHD_OPTION_PER_IP_CONNECTION_LIMIT, o->per_address, NULL};
-  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(o->stall_seconds + 0.999), NULL};
+  items[count++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, rest_seconds(o, false), NULL};
   if (o->threads > 1) items[count++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, o->threads, NULL};
   if (o->certificate) {
     items[count++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, certificate.out};

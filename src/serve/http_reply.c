@@ -1,4 +1,5 @@
 /* Answers: whole ones, errors, and those that take time, whose connection rests until there is news. See http.h. */
+#include "nn/json_build.h"
 #include "serve/http_internal.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ json_t *http_error_json(int status, const char *param, const char *code, const c
                      : status == 429 ? "rate_limit_error"
                      : status >= 500 ? "server_error"
                                      : "invalid_request_error";
-  return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", type, "param", param, "code", code);
+  return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", json_build_string(message), "type", type, "param", param, "code",
+                   code);
 }
 
 void http_reply_error(HttpRequest *r, int status, const char *param, const char *code, const char *format, ...) {
@@ -81,10 +83,8 @@ void http_reply_error(HttpRequest *r, int status, const char *param, const char 
   va_start(arguments, format);
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  json_t *value = http_error_json(status, param, code, message);
-  if (!value) value = http_error_json(status, param, code, "the request is not valid UTF-8"); /* the message quotes it */
-  http_note(r, "error", json_string(message));
-  http_reply_json(r, status, value);
+  http_note(r, "error", json_build_string(message)); /* it may quote a part of a character */
+  http_reply_json(r, status, http_error_json(status, param, code, message));
 }
 
 /* ---- answers that take time */

@@ -2,6 +2,7 @@
 #include "serve/service.h"
 #include "base/clock.h"
 #include "base/printable.h"
+#include "nn/json_build.h"
 #include "serve/completion_request.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,16 @@ json_t *service_body(HttpRequest *request) {
   if (request_json(body, bytes, &root) == STATUS_OK) return root;
   http_reply_error(request, 400, NULL, "invalid_json", "%s", status_message());
   return NULL;
+}
+
+json_t *service_text(const char *text, size_t bytes) {
+  if (bytes == 0 || !memchr(text, '\0', bytes)) return json_build_text(text, bytes);
+  char *copy = malloc(bytes);
+  if (!copy) return NULL;
+  for (size_t i = 0; i < bytes; i++) copy[i] = text[i] ? text[i] : '\xff'; /* which is no UTF-8 either */
+  json_t *value = json_build_text(copy, bytes);
+  free(copy);
+  return value;
 }
 
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {

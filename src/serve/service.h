@@ -76,6 +76,10 @@ const ServiceModel *service_find(Service *service, HttpRequest *request, const c
 /* The body as a JSON object; NULL: it is none, and 400 was replied. */
 json_t *service_body(HttpRequest *request);
 
+/* Text [bytes] of a model as a string that clients may send back: what is no UTF-8, and NUL, which no request may hold, becomes U+FFFD.
+ * NULL: no memory. */
+json_t *service_text(const char *text, size_t bytes);
+
 /* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param` and `code` (NULL: "invalid_value"), else 500.
  */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);

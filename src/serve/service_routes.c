@@ -96,7 +96,7 @@ static void answer_detokenize(void *context, HttpRequest *request) {
     Status status = read_tokens(model, json_object_get(root, "tokens"), &ids, &code);
     if (status == STATUS_OK) status = tokenizer_decode(model->vocabulary->tokenizer, ids.ids, ids.count, &text, &bytes);
     if (status == STATUS_OK) {
-      json_t *value = json_build_text(text, bytes);
+      json_t *value = service_text(text, bytes);
       http_reply_json(request, 200, json_pack("{s:O, s:o}", "prompt", value, "content", value));
     } else {
       service_refuse(service, request, model, status, "tokens", code);

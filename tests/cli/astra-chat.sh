@@ -26,7 +26,7 @@ expect "a context that the model does not have" 2 -c "$stories" -n 1 --max-conte
 cat >lines <<'END'
 Once upon a time
 /save first.json
-/reset
+/reset 
 Once upon a time
 /system Be kind.
 //slash \
@@ -56,6 +56,8 @@ expect "another model of it" 1 -u "unix:$work/socket" --model two; err "no langu
 input=
 printf '/nope\n' >command; input=command
 expect "no command" 1 -u "unix:$work/socket"; err "/nope is no command; /help lists them"
+printf '/quit now\n' >command
+expect "a command with too much" 1 -u "unix:$work/socket"; err "/quit takes nothing behind it"
 printf '/help\n/save\n' >command
 expect "/help, and /save without a file" 1 -u "unix:$work/socket"; out '^/reset'; err "name of a file is missing"
 printf 'a\0b\n' >command

@@ -130,6 +130,8 @@ refused '{"prompt": "a", "max_tokens": -1}' /v1/completions 400 '"max_tokens"'
 refused '{"prompt": "a", "n": 1.5}' /v1/completions 400 '"n"'
 refused '{"prompt": "a", "best_of": 3}' /v1/completions 400 '"best_of"'
 refused '{"prompt": "a", "logit_bias": {"x": 1}}' /v1/completions 400 '"logit_bias"'
+refused '{"prompt": "a", "logit_bias": {"aéééééééééééééééééééé": 1}}' /v1/completions 400 '"logit_bias"'
+that '.error.message | test("is no token id")' # which is quoted up to the middle of a character
 refused '{"prompt": "a", "logit_bias": {"512": 1}}' /v1/completions 400 '"logit_bias"'
 refused '{"prompt": "a", "logit_bias": {"999999999": 1}}' /v1/completions 400 '"logit_bias"'
 refused '{"prompt": "a", "stop": 5}' /v1/completions 400 '"stop"'

@@ -355,6 +355,23 @@ static void passes_sampling_on(void **state) {
   finish(f);
 }
 
+/* What the service says can be sent back to it: no request may hold a NUL. */
+static void answers_hold_no_nul(void **state) {
+  (void)state;
+  static const int32_t ids[] = {BYTE + 'a', BYTE, BYTE + 'b'};
+  Fixture *f = start(ids, 3);
+  json_t *v = post(f, "/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 3, \"temperature\": 0, \"logprobs\": 1}", 200);
+  check_part(v, "choices.0.text",
+             "\"a\xef\xbf\xbd"
+             "b\"");
+  check_part(v, "choices.0.logprobs.tokens", "[\"a\",\"bytes:\\\\x00\",\"b\"]");
+  json_decref(v);
+  v = post(f, "/detokenize", "{\"tokens\": [100, 3]}", 200);
+  check_part(v, "prompt", "\"a\xef\xbf\xbd\"");
+  json_decref(v);
+  finish(f);
+}
+
 /* null is as if a field were not there, as in all requests. */
 static void fields_of_tokenize_may_be_null(void **state) {
   (void)state;
@@ -896,6 +913,7 @@ int main(void) {
                                      cmocka_unit_test(chunks_belong_together),
                                      cmocka_unit_test(stops_at_a_stop_string),
                                      cmocka_unit_test(passes_sampling_on),
+                                     cmocka_unit_test(answers_hold_no_nul),
                                      cmocka_unit_test(fields_of_tokenize_may_be_null),
                                      cmocka_unit_test(long_texts_are_not_encoded),
                                      cmocka_unit_test(chats_beyond_the_template_are_refused),

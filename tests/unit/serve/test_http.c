@@ -284,6 +284,17 @@ static void check_slow(Fixture *f, const char *text, const char *wanted, double 
   assert_true(took > seconds - 0.05 && took < seconds + 5);
 }
 
+static void read_long(HttpOptions *options) { options->stall_seconds = 1, options->head_seconds = 2.5, options->body_seconds = 2.8; }
+
+/* --stall-timeout is of answers: who sends, or rests between two requests, has the time of these. */
+static void slow_requests_have_their_own_time(void **state) {
+  (void)state;
+  Fixture *f = start(read_long, NULL, 0);
+  check_slow(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", "408", 2.8);
+  check_slow(f, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK", 2.5); /* idle afterwards */
+  finish(f);
+}
+
 static void ends_slow_requests(void **state) {
   (void)state;
   Fixture *f = start(hurry, NULL, 0);
@@ -669,6 +680,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
                                      cmocka_unit_test(limits_bodies),
                                      cmocka_unit_test(ends_slow_requests),
+                                     cmocka_unit_test(slow_requests_have_their_own_time),
                                      cmocka_unit_test(notices_requests_that_end_early),
                                      cmocka_unit_test(ends_readers_that_stall),
                                      cmocka_unit_test(ends_readers_that_dawdle),

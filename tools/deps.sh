@@ -6,7 +6,8 @@
 set -u
 
 # What to look for: a command, a header, a library (cblas.h comes with other libraries too) or a folder that is not empty; then the package that
-# brings it, for each package manager (- : not packaged).
+# brings it, for each package manager (- : not packaged). stdbuf stands for GNU's coreutils: the tools need their timeout and realpath, and
+# busybox has both without the long options.
 required='
 gcc              gcc                  gcc              gcc             gcc        gcc
 make             make                 make             make            make       make
@@ -27,6 +28,8 @@ cmocka.h         libcmocka-dev        libcmocka-devel  cmocka-dev      cmocka   
 jq               jq                   jq               jq              jq         jq
 curl             curl                 curl             curl            curl       curl
 pgrep            procps               procps-ng        procps-ng       procps-ng  -
+linux/tcp.h      linux-libc-dev       kernel-headers   linux-headers   linux-api-headers -
+stdbuf           coreutils            coreutils        coreutils       coreutils  coreutils
 /etc/ssl/certs/  ca-certificates      ca-certificates  ca-certificates ca-certificates ca-certificates
 '
 # The build and the tests leave out what needs these, and say so, where they cannot be installed.

@@ -4,13 +4,14 @@
 . tests/cli/helpers.sh astra-data
 
 mkdir "$work/bin"
-for tool in bash cat env id ln ls mkdir rm sort touch make jq curl pgrep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+for tool in bash cat env id ln ls mkdir rm sort touch make jq curl pgrep stdbuf; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
 # Finds each header and library whose package is there: a file of its name in $work/have.
 cat >"$work/bin/gcc" <<EOF
 #!/bin/bash
 source=\$(cat)
 case "\$source \$*" in
   *xxhash*) [ -e "$work/have/xxhash" ] ;;
+  *linux/tcp.h*) [ ! -e "$work/lacks-linux" ] ;;
   *tiffio*) [ -e "$work/have/tiff" ] ;;
 esac
 EOF
@@ -26,11 +27,13 @@ echo "\$*" >>"$work/asked"
 for package in "\$@"; do case \$package in $2) exit 1 ;; esac; done
 for package in "\$@"; do
   case \$package in
-    libxxhash-dev | xxhash-devel) touch "$work/have/xxhash" ;;
+    libxxhash-dev | xxhash-devel | xxhash-dev) touch "$work/have/xxhash" ;;
     libtiff-dev | libtiff-devel) touch "$work/have/tiff" ;;
     libopenmpi-dev | openmpi-devel) ln -sf /bin/true "$work/bin/mpicc" ;;
     openmpi-bin | openmpi) ln -sf /bin/true "$work/bin/mpirun" ;;
     curl) ln -sf /bin/true "$work/bin/curl" ;;
+    linux-headers) rm -f "$work/lacks-linux" ;;
+    coreutils) ln -sf /bin/true "$work/bin/stdbuf" ;;
     procps) ln -sf /bin/true "$work/bin/pgrep" ;;
   esac
 done
@@ -61,6 +64,10 @@ deps "an optional one is missing" 0 check; err '^deps: missing, optional: mpirun
 manager dnf none
 deps "Fedora" 0 install
 asked 'install -y xxhash-devel'; asked 'install -y openmpi-devel openmpi libtiff-devel'
+
+manager apk none; touch "$work/lacks-linux"; rm "$work/bin/stdbuf"
+deps "Alpine" 0 install
+asked 'add -U xxhash-dev linux-headers coreutils'
 
 manager apt-get libxxhash-dev
 deps "a required one cannot be installed" 1 install

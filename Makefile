@@ -8,6 +8,10 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 BUILD ?= build
+# The programs look for the bundled models and texts beside the folder they were built in, and the tests name it from here.
+ifneq ($(words $(BUILD)) $(notdir $(filter-out . ..,$(BUILD))),1 $(BUILD))
+$(error BUILD=$(BUILD): the name of a folder in the source tree is needed, without a slash (BUILD=build-clang))
+endif
 PREFIX ?= /usr/local
 CFLAGS ?= -O3 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Werror=implicit-function-declaration
@@ -53,7 +57,7 @@ programs: $(PROGRAMS)
 .PHONY: help
 help:
 	@sed -n 's/^## \([^:]*\): */\1\t/p' Makefile | while IFS=$$'\t' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
-	@echo "Variables: BUILD=DIR  CC=gcc|clang  CFLAGS='-O3 -g'  CI=1 (warnings are errors)  V=1 (show commands)  FUZZ_SECONDS=20  PREFIX=DIR"
+	@echo "Variables: BUILD=NAME (a folder here)  CC=gcc|clang  CFLAGS='-O3 -g'  CI=1 (warnings are errors)  V=1 (show commands)  FUZZ_SECONDS=20  PREFIX=DIR"
 
 ## deps: install what is missing, through the system's package manager
 .PHONY: deps

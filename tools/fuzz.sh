@@ -35,8 +35,8 @@ for source in tests/fuzz/fuzz_*.c; do
     "build-fuzz/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix="$findings/$name-" \
       "build-fuzz/corpus/$name" "tests/fuzz/seeds/$name" >"$log" 2>&1
   else
-    # One that never ends keeps its input when SIGTERM comes.
-    ASTRA_FUZZ_SECONDS=$seconds ASTRA_FINDINGS=$findings timeout --kill-after=10 $((seconds + 60)) "$replays/tests/fuzz/replay_$name" >"$log" 2>&1
+    # One that never ends keeps its input when SIGTERM comes. In the foreground, so that Ctrl-C reaches it.
+    ASTRA_FUZZ_SECONDS=$seconds ASTRA_FINDINGS=$findings timeout --foreground --kill-after=10 $((seconds + 60)) "$replays/tests/fuzz/replay_$name" >"$log" 2>&1
   fi
   status=$?
   if [ $status -eq 0 ]; then echo "ok      $name  $(grep -E '^#[0-9]+|PASSED|mutations' "$log" | tail -n 1)"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What counts the tests: tests/run.sh runs them at a time or alone, fails one that leaves files behind, and clears them away; tests/kernels.sh
-# names a combination of kernels that fails, and does not count one where other kernels run. Usage: tests/cli/runner.sh
+# names a combination of kernels that fails, and does not count one where other kernels run; tools/fuzz.sh ends a target that hangs. Usage: tests/cli/runner.sh
 . tests/cli/helpers.sh astra-data
 cd "$root" || exit 1
 export TMPDIR=$work/tmp
@@ -106,6 +106,23 @@ PAIRS=all run "all pairs" 1 env BUILD="$work/build" tests/kernels.sh "$work/buil
 rm -f "$work/ran"
 run "no such test" 1 env BUILD="$work/build" tests/kernels.sh; err "no numeric test has such a name"
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
+
+# Without clang; the target hangs, in place of a build.
+mkdir -p "$work/fuzz/tools" "$work/fuzz/build-fuzz" "$work/fuzz/tests/fuzz" "$work/fuzz/build-fuzz-replay/tests/fuzz" "$work/stubs"
+cp tools/fuzz.sh "$work/fuzz/tools"; touch "$work/fuzz/tests/fuzz/fuzz_stuck.c"
+printf '#!/bin/sh\nexec sleep 20\n' >"$work/fuzz/build-fuzz-replay/tests/fuzz/replay_stuck"
+printf '#!/bin/sh\n' >"$work/stubs/make"; printf '#!/bin/sh\nexit 1\n' >"$work/stubs/clang"
+chmod +x "$work"/stubs/* "$work/fuzz/build-fuzz-replay/tests/fuzz/replay_stuck"
+run "a fuzz target that hangs" 1 env PATH="$work/stubs:$PATH" "$work/fuzz/tools/fuzz.sh" -59 # a minute more: 1 s
+out '^FAILED  stuck (exit status 124)'
+set -m # Ctrl-C reaches a process group
+env PATH="$work/stubs:$PATH" "$work/fuzz/tools/fuzz.sh" -40 >"$work/out" 2>"$work/err" &
+sleep 1
+kill -INT -- -$!
+SECONDS=0 name="fuzzing that is interrupted"
+wait $!
+[ $SECONDS -lt 5 ] || report "it goes on for $SECONDS s"
+set +m
 
 [ $failed = 0 ] && echo "runner: counts what it should"
 exit $failed

@@ -108,6 +108,25 @@ async function chatAnswers(server) {
   check(plain === told.choices[0].text, `plain text: "${plain}", the service says "${told.choices[0].text}"`);
   await set("form", "chat");
   await browser.value("document.getElementById('form').dispatchEvent(new Event('change'))");
+  await settingsAreSent();
+}
+
+// Whatever is accepted as a number, and nothing that is not.
+async function settingsAreSent() {
+  await browser.value("window.sent = []; window.send = window.fetch; window.fetch = (path, options) => { if (options?.body) sent.push(options.body); return send(path, options); }; 0");
+  await set("top-p", "0.99");
+  await set("temperature", "0.05");
+  await chat("Once upon a time");
+  const sent = JSON.parse(await browser.value("sent[0]"));
+  check(sent.top_p === 0.99 && sent.temperature === 0.05, `the settings are sent as ${JSON.stringify(sent)}`);
+  await set("max-tokens", "0");
+  await say("Not with this limit");
+  check(await browser.value("sent.length") === 1 && await browser.value("document.getElementById('settings').open"), "a setting that is none is shown, not left out");
+  check(await browser.value("document.getElementById('entry').value") === "Not with this limit", "and what was typed stays");
+  await browser.value("document.getElementById('entry').value = ''; document.getElementById('settings').open = false; window.fetch = send; 0");
+  await set("max-tokens", "24");
+  await set("temperature", "0");
+  await set("top-p", "0.95");
 }
 
 // The whole answer may take a tenth of a second: it comes to the page slowly, so that it is under way when it is stopped.
@@ -251,6 +270,10 @@ async function keyIsAskedFor(port) {
   await browser.until("!document.getElementById('key-form').hidden", "the page asks for a key", 20 * slow);
   await browser.value("document.getElementById('key').focus()");
   check(await browser.value("document.getElementById('status').textContent") === "API key required", "and says so");
+  await set("key", "open\u2013sesame"); // which fits into no header
+  await browser.key("Enter", 13, "\r");
+  await browser.until("document.getElementById('status').textContent.startsWith('A key has 8 to 256')", "a key that is none is refused", 20 * slow);
+  await set("key", "");
   await browser.type("open-sesame");
   await browser.key("Enter", 13, "\r");
   await browser.until("document.getElementById('key-form').hidden && document.getElementById('status').dataset.state === 'ready'", "the key opens", 20 * slow);

@@ -48,7 +48,7 @@ const plain = () => $("form").value === "text";
 
 function body(text, isPlain) {
   const sampling = { model: model.id, stream: true, stream_options: { include_usage: true } };
-  const number = (id, name) => { if ($(id).value !== "" && $(id).checkValidity()) sampling[name] = Number($(id).value); };
+  const number = (id, name) => { if ($(id).value !== "") sampling[name] = Number($(id).value); };
   number("max-tokens", "max_tokens");
   number("temperature", "temperature");
   number("top-p", "top_p");
@@ -122,11 +122,19 @@ async function answer(text) {
   }
 }
 
+// Shows the first of the settings that cannot be sent.
+function settingsAreValid() {
+  const wrong = ["max-tokens", "temperature", "top-p"].find((id) => !$(id).checkValidity());
+  if (!wrong) return true;
+  $("settings").open = true;
+  return $(wrong).reportValidity();
+}
+
 function submit(event) {
   event.preventDefault();
   if (stopper) return stopper.abort();
   const text = $("entry").value;
-  if (!text.trim() || !model) return;
+  if (!text.trim() || !model || !settingsAreValid()) return;
   $("entry").value = "";
   fitEntry();
   answer(plain() ? text : text.trim());

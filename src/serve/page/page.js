@@ -82,17 +82,23 @@ async function countDown(seconds) {
 }
 let retry = () => {};
 
+// What the server accepts as a key; anything else may not even fit into the header of a request.
+const keyForm = /^[\x21-\x7e]{8,256}$/;
+
 async function askForKey() {
   setStatus("wait", "API key required");
   $("away").hidden = true;
   $("key-form").hidden = false;
   await new Promise((done) => {
-    $("key-form").addEventListener("submit", (event) => {
+    $("key-form").addEventListener("submit", function take(event) {
       event.preventDefault();
-      setKey($("key").value);
+      const key = $("key").value.trim();
+      if (!keyForm.test(key)) return setStatus("wait", "A key has 8 to 256 letters, digits and signs, without spaces");
+      $("key-form").removeEventListener("submit", take);
+      setKey(key);
       $("key").value = "";
       done();
-    }, { once: true });
+    });
   });
 }
 

@@ -216,7 +216,8 @@ static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     int64_t record = (index + i) % plan->count;
     Status status = dataset_read(plan->set, record, &hand->source, label);
     *replaced = i > 0;
-    if (status != STATUS_BAD_FILE && status != STATUS_IO && status != STATUS_NOT_FOUND) return status;
+    const bool unreadable = status == STATUS_BAD_FILE || status == STATUS_UNSUPPORTED /* by this build */;
+    if (!unreadable && status != STATUS_IO && status != STATUS_NOT_FOUND) return status;
     pthread_mutex_lock(&faults->mutex);
     bool fresh = !faults->known[record]; /* a broken record is warned about the first time that it is met */
     faults->known[record] = 1;

@@ -184,13 +184,13 @@ static Status save(const Session *session, const char *path) {
   return status;
 }
 
-/* A line that begins with "/". *quit: it was the last one. */
 /* Whether the first word of a line is this one. */
 static bool is_command(const char *line, const char *name) {
   const size_t length = strcspn(line, " \t");
   return length == strlen(name) && strncmp(line, name, length) == 0;
 }
 
+/* A line that begins with "/". *quit: it was the last one. */
 static Status obey(Session *session, const char *line, bool *quit) {
   const size_t name = strcspn(line, " \t");
   const char *rest = line + name + strspn(line + name, " \t");

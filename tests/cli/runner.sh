@@ -108,15 +108,15 @@ run "no such test" 1 env BUILD="$work/build" tests/kernels.sh; err "no numeric t
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
 
 # Without clang; the target hangs, in place of a build.
-mkdir -p "$work/fuzz/tools" "$work/fuzz/build-fuzz" "$work/fuzz/tests/fuzz" "$work/fuzz/build-fuzz-replay/tests/fuzz" "$work/stubs"
+mkdir -p "$work/fuzz/tools" "$work/fuzz/build-fuzz" "$work/fuzz/tests/fuzz" "$work/fuzz/build-fuzz-replay/tests/fuzz" "$work/stand-ins"
 cp tools/fuzz.sh "$work/fuzz/tools"; touch "$work/fuzz/tests/fuzz/fuzz_stuck.c"
 printf '#!/bin/sh\nexec sleep 20\n' >"$work/fuzz/build-fuzz-replay/tests/fuzz/replay_stuck"
-printf '#!/bin/sh\n' >"$work/stubs/make"; printf '#!/bin/sh\nexit 1\n' >"$work/stubs/clang"
-chmod +x "$work"/stubs/* "$work/fuzz/build-fuzz-replay/tests/fuzz/replay_stuck"
-run "a fuzz target that hangs" 1 env PATH="$work/stubs:$PATH" "$work/fuzz/tools/fuzz.sh" -59 # a minute more: 1 s
+printf '#!/bin/sh\n' >"$work/stand-ins/make"; printf '#!/bin/sh\nexit 1\n' >"$work/stand-ins/clang"
+chmod +x "$work"/stand-ins/* "$work/fuzz/build-fuzz-replay/tests/fuzz/replay_stuck"
+run "a fuzz target that hangs" 1 env PATH="$work/stand-ins:$PATH" "$work/fuzz/tools/fuzz.sh" -59 # a minute more: 1 s
 out '^FAILED  stuck (exit status 124)'
 set -m # Ctrl-C reaches a process group
-env PATH="$work/stubs:$PATH" "$work/fuzz/tools/fuzz.sh" -40 >"$work/out" 2>"$work/err" &
+env PATH="$work/stand-ins:$PATH" "$work/fuzz/tools/fuzz.sh" -40 >"$work/out" 2>"$work/err" &
 sleep 1
 kill -INT -- -$!
 SECONDS=0 name="fuzzing that is interrupted"

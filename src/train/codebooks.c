@@ -489,10 +489,17 @@ static Status fit_chain(Session *session, Watcher *watcher, CodebookReport *repo
 
 /* ---------------------------------------------------------------- what others call */
 
+/* What all samples of a part give: of texts to classify, which have lengths of their own, fewer than rows_per_sample each. */
+static int64_t rows_of_part(const Session *session, TaskPart part) {
+  const TaskSource *source = session->task->source;
+  return source->rows != NULL ? source->rows(session, part, rows_per_sample(session))
+                              : session->data.count[part] * rows_per_sample(session);
+}
+
 static int64_t sample_count(const Session *session) {
   const TrainOptions *options = &session->options;
   int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
-  int64_t available = session->data.count[TASK_TRAIN] * rows_per_sample(session);
+  int64_t available = rows_of_part(session, TASK_TRAIN);
   return wanted < available ? wanted : available;
 }
 
@@ -515,7 +522,8 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
   plan->activations = (double)(arena_watched(session->arena) - mark);
   if (session->block_arena != NULL) plan->activations += (double)arena_watched(session->block_arena);
   plan->batch_flops = matmul_counted().flops;
-  plan->batches = ceil((double)plan->count / (double)(batch.count * rows_per_sample(session)));
+  const double rows = (double)rows_of_part(session, TASK_TRAIN), of_samples = (double)session->data.count[TASK_TRAIN];
+  plan->batches = ceil((double)plan->count * of_samples / ((double)batch.count * rows));
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   matmul_reset_count();
@@ -647,10 +655,10 @@ static Status evaluate_rate(Session *session, Watcher *watcher, bool moments, Co
 }
 
 Status codebooks_evaluate(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
-  int64_t available = session->data.count[TASK_TEST];
-  if (samples <= 0 || samples > available) samples = available;
+  const int64_t all = rows_of_part(session, TASK_TEST);
+  const int64_t of_samples = samples > 0 ? samples * rows_per_sample(session) : all;
   Watcher watcher;
-  Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
+  Status status = watcher_open(session, of_samples < all ? of_samples : all, &watcher);
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
   for (int rate = 0; status == STATUS_OK && rate < session->emulation.rates; rate++) {
     status = use_rate(session, &watcher, rate);

@@ -52,6 +52,9 @@ typedef struct TaskSource {
   Status (*seek)(Session *session, TaskPart part, int64_t epoch, int64_t step);
   Status (*next)(Session *session, TaskPart part, TaskBatch *batch); /* epoch after epoch, without end */
 
+  /* Rows of blocks that the part's samples hold, if each gives `most` at most; NULL: all samples have session->tokens. */
+  int64_t (*rows)(const Session *session, TaskPart part, int64_t most);
+
   /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL. */
   Status (*show)(Session *session, bool json, char **shown);
   void (*finish)(const Session *session); /* warnings at the end of a run; NULL: none */

@@ -176,6 +176,7 @@ const TaskSource source_images = {{"images", "images", "image", "test"},
                                   close_images,
                                   seek_images,
                                   next_images,
+                                  NULL,
                                   draw_images,
                                   warn_of_skipped};
 
@@ -553,6 +554,7 @@ const TaskSource source_windows = {{"tokens", "windows", "window", "valid"},
                                    close_language,
                                    seek_windows,
                                    next_windows,
+                                   NULL,
                                    show_window,
                                    NULL};
 
@@ -684,6 +686,10 @@ static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
   return STATUS_OK;
 }
 
+static int64_t rows_of_labels(const Session *session, TaskPart part, int64_t most) {
+  return text_loader_tokens(((const Texts *)session->source)->loader[part], most);
+}
+
 static Status show_text(Session *session, bool json, char **shown) {
   int32_t label;
   const LabelledText *set = ((Texts *)session->source)->set[TASK_TRAIN];
@@ -705,5 +711,6 @@ const TaskSource source_labels = {{"texts", "texts", "text", "test"},
                                   close_labels,
                                   seek_labels,
                                   next_labels,
+                                  rows_of_labels,
                                   show_text,
                                   NULL};

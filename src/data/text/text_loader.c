@@ -110,6 +110,15 @@ static void in_file_order(TextLoader *loader) {
 
 static size_t length_of(const TextLoader *loader, int32_t text) { return loader->begin[text + 1] - loader->begin[text]; }
 
+int64_t text_loader_tokens(const TextLoader *loader, int64_t most) {
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < loader->facts.samples; i++) {
+    const int64_t length = (int64_t)length_of(loader, (int32_t)i);
+    tokens += length < most ? length : most;
+  }
+  return tokens;
+}
+
 /* Where a batch that begins at `at` ends. */
 static int64_t end_of_batch(const TextLoader *loader, int64_t at) {
   int64_t samples = loader->facts.samples, end = at + loader->options.batch < samples ? at + loader->options.batch : samples;

@@ -325,6 +325,8 @@ static void test_batches_are_padded(void **state) {
   assert_int_equal(text_loader_facts(batches)->steps, 3);
   assert_int_equal(text_loader_facts(batches)->width, 6);
   assert_int_equal(text_loader_facts(batches)->cut, 4); /* texts of 6 to 9 letters and a beginning */
+  assert_int_equal(text_loader_tokens(batches, 6), 2 + 3 + 4 + 5 + 5 * 6 + 2);
+  assert_int_equal(text_loader_tokens(batches, 3), 2 + 8 * 3 + 2);
   for (int step = 0, text = 0; step < 3; step++) {
     text_loader_next(batches, &batch);
     assert_int_equal(batch.count, step == 2 ? 2 : 4);

@@ -1,5 +1,6 @@
 /* Texts and their classes as a task: padding says nothing, batches are as wide as they need to be, what is learnt is measured by accuracy
  * and Matthews' correlation, a run goes on bit for bit and leaves a checkpoint that classifies. */
+#include "train/codebooks.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 
@@ -61,6 +62,30 @@ static void padding_says_nothing(void **state) {
     assert_true(fabs((double)(together->value[2] - single->value[0])) > 1e-6); /* another text, another answer */
     session_close(&session);
   }
+}
+
+/* K-means begins with as many rows as there are tokens, of short texts too, and with none of them twice. */
+static void codebooks_count_tokens_and_no_padding(void **state) {
+  (void)state;
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
+  Session session;
+  CodebooksPlan plan;
+  int64_t tokens = 0, longest = 0;
+  options.batch = 1; /* no text is left out of an epoch */
+  options.kmeans_samples = 1 << 20;
+  tiny_open(&session, &options);
+  tiny_check(session.task->source->seek(&session, TASK_TRAIN, 0, 0));
+  for (int64_t step = 0; step < session.data.steps; step++) {
+    TaskBatch batch;
+    tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+    tokens += batch.lengths[0];
+    if (batch.lengths[0] > longest) longest = batch.lengths[0];
+  }
+  tiny_check(codebooks_plan(&session, &plan));
+  assert_true(tokens < TEXTS_TRAIN * longest); /* they differ in length */
+  assert_int_equal(plan.count, tokens);
+  assert_float_equal(plan.batches, TEXTS_TRAIN, 0);
+  session_close(&session);
 }
 
 /* ---------------------------------------------------------------- measures */
@@ -152,7 +177,7 @@ int main(void) {
       cmocka_unit_test(batches_are_as_wide_as_they_need_to_be), cmocka_unit_test(padding_says_nothing),
       cmocka_unit_test(matthews_is_that_of_the_four_counts),    cmocka_unit_test(a_cat_is_found),
       cmocka_unit_test(going_on_gives_the_same_bits),           cmocka_unit_test(the_checkpoint_classifies),
-      cmocka_unit_test(what_is_for_plain_text_is_refused),
+      cmocka_unit_test(what_is_for_plain_text_is_refused),      cmocka_unit_test(codebooks_count_tokens_and_no_padding),
   };
   return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);
 }

@@ -411,35 +411,6 @@ Status kv_pages_join(KvPages *p, const int32_t *ids, int64_t count, const KvSpan
   return STATUS_OK;
 }
 
-Status kv_pages_fork(KvPages *p, int sequence, int64_t room, int *copy) {
-  const Sequence *from = &p->sequence[sequence];
-  const int64_t full = from->rows / p->setup.page, left = from->rows % p->setup.page;
-  TRY(check_text(p, from->remote + from->rows, NULL, room));
-  const int number = vacant(p);
-  if (number == NOBODY || !fits(p, pages_for(p, room - from->remote) - full, 0)) return busy();
-  Sequence *s = begin_sequence(p, number, from->head, from->remote, room);
-  s->shares = from->shares;
-  s->before = from->before;
-  s->rows = from->rows;
-  s->marks = from->marks;
-  for (int block = 0; p->heads == 0 && block < p->setup.cache.blocks; block++)
-    if (any_lost_of(p, sequence)[block]) kv_pages_lost(p, number, block, lost_of(p, sequence, block), s->marks);
-  if (s->head != NOBODY) use(p, s->head);
-  for (int64_t i = 0; i < full; i++) {
-    use(p, from->page[i]);
-    append_page(p, s, from->page[i]);
-  }
-  promise(p, s);
-  if (left > 0) {
-    s->promised--, p->promised--;
-    append_page(p, s, new_page(p));
-    memcpy(p->rows + (size_t)s->page[full] * p->page_bytes, p->rows + (size_t)from->page[full] * p->page_bytes, p->page_bytes);
-    memcpy(s->tail, from->tail, (size_t)left * sizeof *s->tail);
-  }
-  *copy = number;
-  return STATUS_OK;
-}
-
 void kv_pages_leave(KvPages *p, int sequence) {
   Sequence *s = &p->sequence[sequence];
   for (int64_t i = s->listed; i-- > 0;) leave_node(p, s->page[i]);

@@ -15,8 +15,7 @@
  *     continuation that keeps the division of its beginning does (kv_pages_join with spans NULL takes any);
  *   - what has lost tokens is not shared, nor what stands behind it;
  *   - a shared prefix is what one sequence computed from its first token to its last, bit for bit: a sequence that finds an equal page when
- * it completes one of its own keeps both and shares no more. Full pages are not written again. A partly filled one belongs to one sequence;
- * kv_pages_fork copies it.
+ * it completes one of its own keeps both and shares no more. Full pages are not written again. A partly filled one belongs to one sequence.
  *
  * Shared pages that nobody uses stay until their memory is wanted, then the least recently used go first. A sequence is promised its pages
  * when it joins, so that it never fails later. All memory is asked for by kv_pages_new, and committed when it is touched. Single-threaded
@@ -59,9 +58,6 @@ Status kv_pages_join(KvPages *pages, const int32_t *ids, int64_t count, const Kv
 
 /* How many tokens kv_pages_join would share, and their division. Changes nothing. */
 int64_t kv_pages_find(const KvPages *pages, const int32_t *ids, int64_t count, KvSpans *spans);
-
-/* Another sequence with what `sequence` holds, whose full pages both share: several continuations of one prompt. BUSY as above. */
-Status kv_pages_fork(KvPages *pages, int sequence, int64_t room, int *copy);
 
 void kv_pages_leave(KvPages *pages, int sequence);
 

@@ -1,4 +1,4 @@
-/* Pages of keys and values against a plain model: whatever joins, leaves, forks, rejects drafts and is let go, each sequence reads the rows
+/* Pages of keys and values against a plain model: whatever joins, leaves, rejects drafts and is let go, each sequence reads the rows
  * and codes that belong to its own text and division; memory and promises hold; what can be shared is. */
 #include "base/rng.h"
 #include "nn/kv_pages.h"
@@ -137,7 +137,7 @@ typedef struct World {
   KvPages *pages;
   Text text[SEQUENCES];
   bool codes;
-  uint64_t shared, busy, forks;
+  uint64_t shared, busy;
 } World;
 
 static Text *vacancy(World *w) {
@@ -186,19 +186,6 @@ static void step(World *w, Rng *rng, Text *text) {
   text->count += kept;
 }
 
-static void split(World *w, Rng *rng, const Text *text) {
-  Text *copy = vacancy(w);
-  int number;
-  const int64_t room = text->count + (int64_t)rng_below(rng, (uint64_t)(MAX - text->count + 1));
-  const Status status = kv_pages_fork(w->pages, text->number, room, &number);
-  w->busy += status == STATUS_BUSY;
-  if (status == STATUS_BUSY) return;
-  assert_non_null(copy);
-  *copy = *text;
-  copy->number = number, copy->room = room;
-  w->forks++;
-}
-
 static void live(bool codes, NarrowKind kind, uint64_t seed) {
   World w = {.codes = codes};
   Rng rng;
@@ -210,9 +197,7 @@ static void live(bool codes, NarrowKind kind, uint64_t seed) {
     const uint64_t what = rng_below(&rng, 10);
     if (!text->active || what == 0) {
       join(&w, &rng);
-    } else if (what == 1) {
-      split(&w, &rng, text);
-    } else if (what < 4) {
+    } else if (what < 3) {
       kv_pages_leave(w.pages, text->number);
       text->active = false;
     } else {
@@ -230,7 +215,7 @@ static void live(bool codes, NarrowKind kind, uint64_t seed) {
   }
   const KvPagesStatistics s = kv_pages_statistics(w.pages);
   assert_int_equal(s.tokens_shared, w.shared);
-  assert_true(w.shared > 1000 && w.busy > 100 && w.forks > 100 && s.evicted > 100); /* all of it has happened */
+  assert_true(w.shared > 1000 && w.busy > 100 && s.evicted > 100); /* all of it has happened */
   for (int i = 0; i < SEQUENCES; i++)
     if (w.text[i].active) kv_pages_leave(w.pages, w.text[i].number);
   assert_int_equal(kv_pages_statistics(w.pages).bytes, 0);
@@ -482,7 +467,7 @@ static void losses_behind_shared_codes(void **state) {
   losses_reach_no_other_sequence(21, 14);
 }
 
-/* Without codes the rows of other devices are among those in full: their marks go with the sequence, and with what is forked from it. */
+/* Without codes the rows of other devices are among those in full: their marks go with the sequence. */
 static void marks_of_rows_in_full(void **state) {
   (void)state;
   const KvPagesSetup setup = setup_of(false, NARROW_NONE, PAGES);
@@ -490,7 +475,6 @@ static void marks_of_rows_in_full(void **state) {
   KvPages *pages;
   KvCache cache;
   int64_t shared;
-  int copy;
   real rows[15 * WIDTH] = {0};
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
@@ -504,16 +488,13 @@ static void marks_of_rows_in_full(void **state) {
     assert_int_equal(kv_pages_join(pages, text.ids, text.count, &text.spans, text.room, &text.number, &shared), STATUS_OK);
     assert_int_equal(shared, 0);
     assert_int_equal(kv_pages_take(pages, text.number, &cache, text.ids), STATUS_OK);
-    assert_int_equal(kv_pages_fork(pages, text.number, text.room, &copy), STATUS_OK);
     for (int block = 0; block < BLOCKS; block++) {
-      const KvPagesBlock held = kv_pages_block(pages, text.number, block), other = kv_pages_block(pages, copy, block);
-      assert_true((held.lost != NULL) == (block == 1) && (other.lost != NULL) == (block == 1));
+      const KvPagesBlock held = kv_pages_block(pages, text.number, block);
+      assert_true((held.lost != NULL) == (block == 1));
       if (block != 1) continue;
-      assert_true(held.remote == 0 && held.marks == 6 && other.marks == 6);
+      assert_true(held.remote == 0 && held.marks == 6);
       assert_memory_equal(held.lost, marks, sizeof marks);
-      assert_memory_equal(other.lost, marks, sizeof marks);
     }
-    kv_pages_leave(pages, copy);
     kv_pages_leave(pages, text.number);
   }
   Text plain = numbered(15, 30); /* in the place of one that had marks */

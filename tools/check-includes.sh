@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fails when a file under src includes what its folder may not (docs/ARCHITECTURE.md), or when two files share a name.
+# Fails when a file under src includes what its folder may not (CONTRIBUTING.md), or when two files share a name.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 breaches=0

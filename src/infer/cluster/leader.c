@@ -1,4 +1,5 @@
-/* Start and stop of a cluster, and the requests of callers. The only file that knows about threads: a heartbeat thread sends PINGs to
+/* Start and stop of a cluster, and the requests of callers. The only one of the leader's files that knows
+ * about threads: a heartbeat thread sends PINGs to
  * workers between calls, and everything that reads or writes a connection runs under one lock (hold, release), on either thread. Leaves
  * out: what a node does (node.c). */
 #include "infer/cluster/leader.h"

@@ -182,8 +182,8 @@ typedef struct ReduceRecorder {
   Reduce reduce; /* first: give its address to the blocks */
   Timeline *timeline;
   double since; /* when the present stretch of computation began, on this thread's clock */
-  real *came;   /* [rows_max, width] */
-  real *own;    /* [rows_max, width] what leaves */
+  real *came;   /* [rows of the largest step, width] */
+  real *own;    /* likewise: what leaves */
 } ReduceRecorder;
 
 static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partial) {

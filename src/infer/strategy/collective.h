@@ -38,7 +38,7 @@ typedef struct CollectivePlan {
 typedef struct Collective {
   Reduce reduce; /* first: give its address to the blocks */
   CollectiveSetup setup;
-  TransportCheck *check; /* called while others are waited for (transport.h); may be NULL */
+  TransportCheck *check; /* called while others are waited for (transport_thread.h); may be NULL */
   void *check_context;
   int fault;         /* the peer that caused a failure; -1: none */
   double wait, send; /* seconds of the current request */

@@ -87,8 +87,8 @@ typedef struct Expected {
 Expected transport_expect(Transport *transport, MessageKey key, uint64_t peers, double now);
 
 /* Decides on each peer's message: complete, or given up. arrivals [nodes]: of the last call, valid until the next transport_expect,
- * their payloads until transport_done. *again: when to call again if nothing changes before. TIMEOUT, PEER, BAD_VALUE: transport_fault says
- * whose. */
+ * their payloads until transport_done. *again: when to call again if nothing changes before. TIMEOUT, PEER, BAD_VALUE: TransportState.fault
+ * says whose. */
 Status transport_take(Transport *transport, Expected *expected, double now, TransportArrival *arrivals, double *again);
 
 /* The message has been read: its places may be reused. */

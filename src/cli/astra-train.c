@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/train_options.h"
 #include "cli/train_out.h"
+#include "cli/train_plan.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
 #include "train/plan.h"
@@ -275,7 +276,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 static Status look_ahead(Session *session, bool json) {
   BenchPeak peak = {0};
   TRY(bench_peak_measure(&peak));
-  return plan_print(session, peak.products[PEAK_F32].all, json);
+  return train_plan_print(session, peak.products[PEAK_F32].all, json);
 }
 
 static Status run_session(TrainCommand *command, int argc, char **argv) {

@@ -1,12 +1,9 @@
-/* --dry-run: see plan.h. */
+/* See plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape.h"
 #include "base/memory.h"
-#include "base/printable.h"
-#include "base/progress.h"
 #include "base/threads.h"
-#include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
@@ -21,20 +18,6 @@
 #include <stdlib.h>
 
 /* ---- Memory of a device ---- */
-
-/* What a node of a cluster takes to run a language model on its longest sequence: for --dry-run. Counted is the last node, with an even
- * share: it receives from all others, and it generates the new tokens. Leaves out the sockets' buffers, which hold codes alone. */
-
-typedef struct PlanNode {
-  int64_t tokens;           /* N of the longest sequence */
-  double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */
-  double codebooks;         /* L C K d 2 for each bit rate, the paper's M_codebook: in 16 bits, as are the weights */
-  double cache;             /* keys and values: own tokens in 16 bits, others as codes or, with predictions, likewise (kv_cache_predict) */
-  double work;              /* the tape of a prompt of N tokens: from ids to the logits of the last */
-  double together;          /* weights, codebooks, cache and work */
-  double cache_full;        /* all tokens in full, 16 bits */
-  double paper, paper_full; /* the paper's M_KV^ASTRA, codes in whole bytes, and M_KV^orig: numbers of 16 bits */
-} PlanNode;
 
 /* The prompt is planned on a tape (everything allocated, nothing computed), so that its memory is what the same code takes on a node. */
 
@@ -119,7 +102,7 @@ static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) 
 
 /* The model as nodes load it, adapters folded in. It gets no memory. A plain one, or one for one device, has no codes: both caches are
  * full. */
-static Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node) {
+Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node) {
   TokenLayout layout = {0};
   *node = (PlanNode){.tokens = tokens};
   int devices = config->astra.groups > 0 ? config->astra.devices : 1;
@@ -144,19 +127,6 @@ static Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode
 }
 
 /* ---- The plan of a run ---- */
-
-typedef struct Plan {
-  double parameters, trainable;                                                        /* numbers, and those of them that learn */
-  double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes: the first four of what learns */
-  double evaluation;                                      /* bytes of its largest forward pass, whose place is that of `activations` */
-  double selftest_mapped;                                 /* bytes of the exported weights, which the self-test reads in place */
-  double selftest_activations;                            /* bytes of its forward pass, whose place is that of `activations` */
-  double frozen;                                          /* bytes of what does not learn, in a file of 16 bits */
-  double teacher;                                         /* bytes of a teacher's weights, and in bf16 of their packed copies */
-  double kmeans_samples, kmeans_work, kmeans_activations; /* bytes, before the first step; 0 where codebooks come from a file */
-  double forward_flops, step_flops;                       /* of one batch's products */
-  double kmeans_flops;                                    /* of the K-means initialisation, with all its iterations */
-} Plan;
 
 /* What a run takes beside what it asks for by size: pages of libraries that are touched late, metrics and charts; and, for each thread, its
  * stack and what BLAS packs of both operands; oneDNN beside these its code, which is large, and what it generates. Measured:
@@ -320,7 +290,7 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   return status;
 }
 
-static Status plan_make(Session *session, Plan *plan) {
+Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
   *plan = (Plan){.parameters = (double)param_count_numbers(params),
@@ -354,30 +324,27 @@ static Status plan_make(Session *session, Plan *plan) {
   return status;
 }
 
-/* Code, libraries, threads with their buffers, and what the data's files say. */
-static double plan_program_bytes(const Session *session) {
+double plan_program_bytes(const Session *session) {
   double products = (double)PROGRAM_OF_THREAD * threads_count() + (matmul_backend().onednn ? PROGRAM_OF_ONEDNN : 0);
   return session->program + PROGRAM_LATER + products;
 }
 
-/* of training's, in turns with the activations of a step */
-static double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
+double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
 
 /* The self-test begins when the memory of a step's activations and gradients has been given back, and an evaluation follows it. */
-static double plan_training_bytes(const Plan *plan) {
+double plan_training_bytes(const Plan *plan) {
   double in_turns = fmax(fmax(plan->gradients + plan->activations, plan->evaluation), plan_selftest_bytes(plan));
   return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + plan->teacher + in_turns;
 }
 
 /* Gradients are there, but nothing has touched them yet. */
-static double plan_kmeans_bytes(const Plan *plan) {
+double plan_kmeans_bytes(const Plan *plan) {
   if (plan->kmeans_samples == 0) return 0;
   return plan->weights + plan->frozen + plan->teacher + plan->moments + plan->average + plan->codebooks + plan->data +
          plan->kmeans_samples + plan->kmeans_work + plan->kmeans_activations;
 }
 
-/* The peak: training and K-means do not overlap (0: no K-means); and the program. */
-static double plan_total_bytes(const Session *session, const Plan *plan) {
+double plan_total_bytes(const Session *session, const Plan *plan) {
   return fmax(plan_training_bytes(plan), plan_kmeans_bytes(plan)) + plan_program_bytes(session);
 }
 
@@ -453,23 +420,12 @@ Status plan_check(Session *session) {
                     needed / 1073741824, available / 1073741824, session->task->source->texts ? "context" : "image-size");
 }
 
-/* ---- The plan as text and JSON ---- */
-
-enum { LABEL = 49 }; /* width of the column of names */
+/* ---- Its time ---- */
 
 /* Whole steps run at about this share of the rate that large products reach (docs/results/speed.md). */
 static const double STEP_SHARE = 0.8;
 
-/* Seconds; 0 where a part does not occur or is not known. */
-typedef struct PlanTime {
-  double rate; /* FLOP/s of large products on this machine */
-  double step, kmeans, evaluation, run;
-  int64_t evaluations;
-} PlanTime;
-
-/* ---------------------------------------------------------------- time */
-
-static PlanTime plan_time(const Session *session, const Plan *plan, double rate) {
+PlanTime plan_time(const Session *session, const Plan *plan, double rate) {
   const TrainOptions *options = &session->options;
   const double speed = STEP_SHARE * rate;
   PlanTime time = {.rate = rate, .step = plan->step_flops * (double)options->accumulate / speed, .kmeans = plan->kmeans_flops / speed};
@@ -484,183 +440,4 @@ static PlanTime plan_time(const Session *session, const Plan *plan, double rate)
   time.evaluation = passes * plan->forward_flops * ceil((double)samples / (double)options->batch) / speed;
   time.run = time.kmeans + (double)session->total_steps * time.step + (double)time.evaluations * time.evaluation;
   return time;
-}
-
-/* ---------------------------------------------------------------- text */
-
-static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f MiB\n", LABEL, name, bytes / 1048576); }
-
-static void print_memory(const Session *session, const Plan *plan) {
-  const double program = plan_program_bytes(session);
-  char data[LABEL + 1];
-  snprintf(data, sizeof data, "prefetched batches of %s, mapped data", session->task->source->name.samples);
-  printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->source->name.samples);
-  if (plan->frozen > 0) print_bytes("frozen weights, 16 bits, mapped from their file", plan->frozen);
-  if (plan->teacher > 0) print_bytes("weights of the teacher (--distill)", plan->teacher);
-  print_bytes(plan->frozen > 0 ? "trainable weights" : "weights", plan->weights);
-  print_bytes("optimizer moments", plan->moments);
-  if (plan->average > 0) print_bytes("averaged weights", plan->average);
-  if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
-  print_bytes("gradients", plan->gradients);
-  print_bytes("activations and their gradients", plan->activations);
-  if (session->recomputed > 0)
-    printf("    %-*s %10d of %lld\n", LABEL - 2, "recomputed blocks", session->recomputed, (long long)session->config->blocks);
-  print_bytes("evaluation (reuses that memory)", plan->evaluation);
-  print_bytes("self-test at each checkpoint (reuses that memory)", plan_selftest_bytes(plan));
-  print_bytes(data, plan->data);
-  print_bytes("program, libraries, threads", program);
-  print_bytes("total", plan_training_bytes(plan) + program);
-  if (plan->kmeans_samples == 0) return;
-  printf("memory of K-means, before the first step\n");
-  print_bytes("samples of all codebooks", plan->kmeans_samples);
-  print_bytes("clustering one codebook", plan->kmeans_work);
-  print_bytes("activations of a batch", plan->kmeans_activations);
-  print_bytes("total, with weights, moments, codebooks, data", plan_kmeans_bytes(plan) + program);
-}
-
-static void print_seconds(const char *name, double seconds) {
-  char text[16];
-  if (seconds > 0) printf("  %-*s %10s\n", LABEL, name, progress_duration(seconds, text));
-}
-
-static void print_flops(const Session *session, const char *name, double flops) {
-  printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->source->name.sample);
-}
-
-/* Below 1 where a step takes more batches than an epoch has. */
-static double epoch_steps(const Session *session) {
-  const double epochs = session_epochs(session, 1);
-  return epochs > 1 ? round(1000 / epochs) / 1000 : (double)session_epoch_steps(session);
-}
-
-static void print_text(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
-  const ModelConfig *config = session->config;
-  printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
-  if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
-  const TrainOptions *options = &session->options;
-  if (options->drawn) {
-    printf("batch %lld of %lld tokens; without --dataset there is no run to plan\n", (long long)options->batch, (long long)session->tokens);
-  } else {
-    printf("%lld steps, %.10g per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-           (long long)session->total_steps, epoch_steps(session), (long long)options->batch, options->optimizer.rate,
-           (long long)options->warmup, (long long)options->eval_every);
-    if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
-  }
-  print_memory(session, plan);
-  print_bytes("peak of the run", plan_total_bytes(session, plan));
-  printf("matrix products\n");
-  print_flops(session, "plain forward", plan->forward_flops);
-  print_flops(session, "training step", plan->step_flops);
-  printf("time (an estimate: matrix products at %.0f GFLOP/s, measured now)\n", time->rate / 1e9);
-  print_seconds("K-means (upper bound)", time->kmeans);
-  print_seconds("a training step", time->step);
-  print_seconds("an evaluation", time->evaluation);
-  print_seconds("the run", time->run);
-  if (session_astra(session)) {
-    printf("communication\n");
-    printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
-    for (int bits = 32; bits >= 16; bits -= 16) {
-      char name[2 * LABEL];
-      snprintf(name, sizeof name, "compression against %d-bit numbers%s", bits, config_paper_bits(config) == bits ? " (the paper's)" : "");
-      printf("  %-*s %10.1f\n", LABEL, name, config_compression(config, bits));
-    }
-  }
-  if (node != NULL) {
-    printf("memory of each of %d nodes for %lld tokens\n", session_astra(session) ? config->astra.devices : 1, (long long)node->tokens);
-    print_bytes("weights in 16 bits, once per machine", node->weights);
-    if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
-    const bool codes = node->cache < node->cache_full; /* not with predictions, nor with one device */
-    print_bytes(codes ? "keys and values: own in 16 bits, others as codes" : "keys and values, in 16 bits", node->cache);
-    print_bytes("working memory for a prompt of this length", node->work);
-    print_bytes("total", node->together);
-    print_bytes("keys and values, all in 16 bits", node->cache_full);
-    print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
-    print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
-  }
-  if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
-}
-
-static json_t *plan_json(const Session *session, const Plan *plan) {
-  const double program = plan_program_bytes(session);
-  const bool astra = session_astra(session);
-  const struct {
-    const char *name;
-    double value;
-  } list[] = {{"parameters", plan->parameters},
-              {"trainable", plan->trainable},
-              {"weight_bytes", plan->weights},
-              {"frozen_bytes", plan->frozen},
-              {"teacher_bytes", plan->teacher},
-              {"gradient_bytes", plan->gradients},
-              {"moment_bytes", plan->moments},
-              {"average_bytes", plan->average},
-              {"codebook_bytes", plan->codebooks},
-              {"activation_bytes", plan->activations},
-              {"evaluation_bytes", plan->evaluation},
-              {"recomputed_blocks", session->recomputed},
-              {"data_bytes", plan->data},
-              {"selftest_bytes", plan_selftest_bytes(plan)},
-              {"program_bytes", program},
-              {"training_bytes", plan_training_bytes(plan) + program},
-              {"kmeans_sample_bytes", plan->kmeans_samples},
-              {"kmeans_work_bytes", plan->kmeans_work},
-              {"kmeans_activation_bytes", plan->kmeans_activations},
-              {"kmeans_bytes", plan->kmeans_samples > 0 ? plan_kmeans_bytes(plan) + program : 0},
-              {"total_bytes", plan_total_bytes(session, plan)},
-              {"forward_flops", plan->forward_flops},
-              {"step_flops", plan->step_flops},
-              {"kmeans_flops", plan->kmeans_flops},
-              {"bits_per_token", astra ? config_bits_per_token(session->config) : 0},
-              {"compression", astra ? config_compression(session->config, 32) : 1},
-              {"compression_16bit", astra ? config_compression(session->config, 16) : 1},
-              {"paper_number_bits", config_paper_bits(session->config)}};
-  json_t *object = json_object();
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++) json_object_set_new(object, list[i].name, json_real(list[i].value));
-  return object;
-}
-
-/* Of a run; without data there is none. */
-static json_t *steps_json(const Session *session, int64_t steps) {
-  return session->options.drawn ? json_null() : json_integer((json_int_t)steps);
-}
-
-static json_t *epoch_json(const Session *session) {
-  const double steps = epoch_steps(session);
-  return steps < 1 ? json_real(steps) : steps_json(session, (int64_t)steps);
-}
-
-static Status print_json(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
-  json_t *object = plan_json(session, plan);
-  const TrainOptions *options = &session->options;
-  json_object_set_new(object, "run",
-                      json_pack("{s:o, s:o, s:I, s:f, s:o, s:I, s:s}", "steps", steps_json(session, session->total_steps), "epoch_steps",
-                                epoch_json(session), "batch", (json_int_t)options->batch, "learning_rate", options->optimizer.rate,
-                                "warmup", steps_json(session, options->warmup), "eval_every", (json_int_t)options->eval_every, "chosen",
-                                options->drawn ? "" : session->chosen));
-  json_object_set_new(object, "seconds",
-                      json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "gflop_per_second", time->rate / 1e9, "step", time->step, "kmeans",
-                                time->kmeans, "evaluation", time->evaluation, "run", time->run, "evaluations",
-                                (json_int_t)time->evaluations));
-  if (node != NULL)
-    json_object_set_new(object, "node",
-                        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node->tokens, "weight_bytes",
-                                  node->weights, "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work,
-                                  "total_bytes", node->together, "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper,
-                                  "paper_cache_full_bytes", node->paper_full));
-  if (sheet != NULL) json_object_set_new(object, "sheet", json_build_string(sheet));
-  return json_build_print(object);
-}
-
-Status plan_print(Session *session, double rate, bool json) {
-  Plan plan;
-  PlanNode memory, *node = config_is_decoder(session->config) && session->classes == 0 ? &memory : NULL; /* what makes tokens */
-  char *shown = NULL;
-  TRY(plan_make(session, &plan));
-  if (node != NULL) TRY(plan_node_make(session->config, session->tokens, node));
-  const PlanTime time = plan_time(session, &plan, rate);
-  Status status = session->task->source->show(session, json, &shown);
-  if (status == STATUS_OK && !json) print_text(session, &plan, &time, node, shown);
-  if (status == STATUS_OK && json) status = print_json(session, &plan, &time, node, shown);
-  free(shown);
-  return status;
 }

@@ -1,7 +1,7 @@
 /* Plans without a model: what they say is what a session with weights says; nodes take what the paper's appendix computes; a model that
  * fits no memory is planned at once. */
 #include "autograd/tape.h"
-#include "train/plan.c"
+#include "train/plan.h"
 #include "train/validate.h"
 #include "unit/train/tiny_text.h"
 #include <sys/resource.h>

@@ -107,7 +107,7 @@ static const struct Units {
                      1,
                      1e12,
                      "give a rate: 20mbit, 1gbit, 500kbit, up to 1000gbit"},
-    [OPTION_TIME] = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, 0, 3600, "give a time: 2ms, 1s, 50us, up to 3600s"},
+    [OPTION_TIME] = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, 0, 3600, "give a time: 2ms, 1s, 50us, 0, up to 3600s"},
     [OPTION_SIZE] = {{{"", 1}, {"k", 1024}, {"M", 1048576}, {"G", 1073741824}}, 0, 0x1p60, "give a size: 512M, 2G, 0, up to 1e9G"},
 };
 
@@ -118,7 +118,8 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
   bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.';
   for (const Unit *unit = units->unit; begins && end != text && unit->name; unit++) {
     double all = number * unit->size;
-    if (strcasecmp(end, unit->name) != 0 || !isfinite(all) || all < units->min || all > units->max) continue;
+    const bool bare = number == 0 && *end == '\0'; /* nothing is as much in any unit */
+    if ((strcasecmp(end, unit->name) != 0 && !bare) || !isfinite(all) || all < units->min || all > units->max) continue;
     *value = all;
     return STATUS_OK;
   }

@@ -153,6 +153,13 @@ static Status make_drafts(const Serve *s, InferRun *run) {
   return cluster->local > 0 ? weights_make_drafts(&run->weights, run->directory) : STATUS_OK;
 }
 
+static void tell_nodes(const InferSettings *settings, Engine *engine) {
+  EngineState state;
+  engine_state(engine, &state);
+  for (int d = 0; d < state.nodes; d++)
+    infer_run_tell_node(settings, d, state.devices[d].pid ? NULL : state.devices[d].name, state.devices[d].pid);
+}
+
 static Status open_model(const Serve *s, const InferSettings *settings, const char *given, Served *served, ServiceModel *model) {
   const char *directory;
   split_name(given, model->name, &directory);
@@ -185,6 +192,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
                                  .cache_bytes = (int64_t)s->cache};
   phase = PHASE_STARTING;
   Status status = engine_new(&served->engine, &options);
+  if (status == STATUS_OK) tell_nodes(&served->settings, served->engine);
   phase = PHASE_LOADING; /* the next model */
   model->engine = served->engine;
   if (status == STATUS_OK && signals > 0) status = status_set(STATUS_INTERRUPTED, "interrupted");
@@ -275,6 +283,8 @@ static Status read_pem(const char *path, char **text) {
 
 static Status check_listening(const Serve *s, const Address *address) {
   struct stat info;
+  if (address->own_folder)
+    return status_set(STATUS_BAD_USAGE, "--listen local is where a worker of this machine listens; give a PORT or unix:PATH");
   if (!s->certificate != !s->secret) return status_set(STATUS_BAD_USAGE, "--tls-certificate and --tls-key belong together: give both");
   if (!s->keys && !address_is_local(address))
     log_warning("--listen %s: anyone who reaches this address may use the service; --api-key-file restricts it", s->listen);
@@ -410,6 +420,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   if (status == STATUS_OK) status = read_pem(s->certificate, &texts.certificate);
   if (status == STATUS_OK) status = read_pem(s->secret, &texts.secret);
   if (status == STATUS_OK) status = cli_check_kernels(settings->backend);
+  if (status == STATUS_OK) infer_run_tell_machine(settings);
   if (!settings->quiet) last_line = "astra-serve: stopped before it served\n";
   struct sigaction action = {.sa_handler = on_signal};
   sigaction(SIGINT, &action, NULL);
@@ -439,6 +450,14 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   return status;
 }
 
+/* What a browser sends as Origin: a scheme and a host, perhaps a port, and no path. */
+static bool is_origin(const char *text) {
+  const char *host = strstr(text, "://");
+  if (!host) return strcmp(text, "*") == 0 || strcmp(text, "null") == 0;
+  host += 3;
+  return host - text > 3 && *host && !host[strcspn(host, "/?# ,\r\n")];
+}
+
 /* With a time of 0 a client would be cut off at once, or never. */
 static Status check_limits(const Serve *s) {
   const struct {
@@ -447,7 +466,10 @@ static Status check_limits(const Serve *s) {
   } times[] = {{"header-timeout", s->head_seconds}, {"body-timeout", s->body_seconds}, {"stall-timeout", s->stall_seconds}};
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (times[i].seconds <= 0) return status_set(STATUS_BAD_USAGE, "--%s 0: give a time above it, such as 15s", times[i].option);
-  if (s->max_body < 1024 || s->max_body > 4e9) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
+  if (s->cors && !is_origin(s->cors))
+    return status_set(STATUS_BAD_USAGE, "--cors %s: give an origin, a scheme and a host, as https://example.org:8443, or * for any",
+                      s->cors);
+  if (s->max_body < 1024 || s->max_body > 4.0 * (1 << 30)) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
   return s->max_header < 1024 || s->max_header > 1 << 20 ? status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M") : STATUS_OK;
 }
 

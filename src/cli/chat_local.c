@@ -36,6 +36,7 @@ static Status open_all(ChatLocal *local, const char *template) {
   const InferSettings *s = local->settings;
   TRY(infer_run_network(s, &local->run));
   TRY(cli_check_kernels(s->backend));
+  infer_run_tell_machine(s);
   TRY(infer_run_load(s, &local->run));
   TRY(infer_run_require(&local->run, INFER_KIND_LANGUAGE));
   TRY(infer_settings_check_decodes(s));
@@ -71,6 +72,10 @@ Status chat_local_start(ChatLocal *local, const volatile sig_atomic_t *stop) {
   const EngineOptions options = {
       .weights = &run->weights, .split = &run->split, .leader = &local->leader, .queue_max = 1, .sequences_max = 1};
   TRY(engine_new(&local->engine, &options));
+  EngineState state;
+  engine_state(local->engine, &state);
+  for (int d = 0; d < state.nodes; d++)
+    infer_run_tell_node(local->settings, d, state.devices[d].pid ? NULL : state.devices[d].name, state.devices[d].pid);
   return engine_start(local->engine);
 }
 

@@ -543,15 +543,27 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   uint64_t used;
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
   if (!leader_strategy(run->leader)->right_answers) log_warning("strategy %s: %s", leader_strategy(run->leader)->name, notice);
-  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) {
+  for (int d = 0; d < leader_nodes(run->leader); d++) {
     char text[ADDRESS_TEXT];
     const Address *address = leader_address(run->leader, d);
-    if (address)
-      fprintf(stderr, "node %d is worker %s\n", d, printable(address_text(address, text)));
-    else
-      fprintf(stderr, "node %d is pid %d\n", d, (int)leader_pid(run->leader, d));
+    infer_run_tell_node(s, d, address ? address_text(address, text) : NULL, (int)leader_pid(run->leader, d));
   }
   return STATUS_OK;
+}
+
+void infer_run_tell_node(const InferSettings *s, int node, const char *worker, int pid) {
+  if (!s->verbose) return;
+  if (worker)
+    fprintf(stderr, "node %d is worker %s\n", node, printable(worker));
+  else
+    fprintf(stderr, "node %d is pid %d\n", node, pid);
+}
+
+void infer_run_tell_machine(const InferSettings *s) {
+  char machine[KERNELS_TEXT];
+  if (!s->verbose) return;
+  matmul_describe(machine, sizeof machine);
+  fprintf(stderr, "machine: %s\n", machine);
 }
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
@@ -655,11 +667,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
   if (status == STATUS_OK) status = infer_run_network(&settings, &run);
   if (status == STATUS_OK) status = cli_check_kernels(settings.backend);
-  if (status == STATUS_OK && settings.verbose) {
-    char machine[KERNELS_TEXT];
-    matmul_describe(machine, sizeof machine);
-    fprintf(stderr, "machine: %s\n", machine);
-  }
+  if (status == STATUS_OK) infer_run_tell_machine(&settings);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   infer_run_release(&run);
   free(arguments);

@@ -207,17 +207,19 @@ static void close_request(void *context, HttpRequest *request) {
 
 /* ---- the request */
 
-static Status read_top(const char *text, int *top) {
+static Status read_top(const char *text, int *top, const char **param) {
   char *end;
+  *param = "top";
   long number = strtol(text, &end, 10);
   if (end == text || *end || number < 1 || number > RANKING_MAX)
     return status_set(STATUS_BAD_VALUE, "top: '%.20s' is not accepted; 1 to %d is", text, RANKING_MAX);
   *top = (int)number;
+  *param = NULL;
   return STATUS_OK;
 }
 
-/* Files of the form stay in parts; its fields are read. */
-static Status read_form(MultipartPart *parts, int *count, char *model, size_t room, int *top) {
+/* Files of the form stay in parts; its fields are read. *param: which of them is not accepted. */
+static Status read_form(MultipartPart *parts, int *count, char *model, size_t room, int *top, const char **param) {
   int images = 0;
   for (int i = 0; i < *count; i++) {
     char text[SERVICE_NAME];
@@ -228,20 +230,21 @@ static Status read_form(MultipartPart *parts, int *count, char *model, size_t ro
     else if (strcmp(parts[i].name, "model") == 0)
       snprintf(model, room, "%s", text);
     else if (strcmp(parts[i].name, "top") == 0)
-      TRY(read_top(text, top));
+      TRY(read_top(text, top, param));
   }
   *count = images;
+  *param = "image";
   if (images == 0) return status_set(STATUS_BAD_VALUE, "a form without an image: send files, as curl -F image=@FILE does");
   return images <= IMAGE_REQUEST_MAX ? STATUS_OK
                                      : status_set(STATUS_BAD_VALUE, "%d images; at most %d in a request", images, IMAGE_REQUEST_MAX);
 }
 
-static Status read_body(HttpRequest *request, MultipartPart *parts, int *count, char *model, size_t room, int *top) {
+static Status read_body(HttpRequest *request, MultipartPart *parts, int *count, char *model, size_t room, int *top, const char **param) {
   size_t bytes;
   const char *body = http_body(request, &bytes), *type = http_field(request, "Content-Type");
   if (type && strncasecmp(type, "multipart/form-data", 19) == 0) {
     TRY(multipart_parse(type, body, bytes, parts, PARTS, count));
-    return read_form(parts, count, model, room, top);
+    return read_form(parts, count, model, room, top, param);
   }
   if (bytes == 0) return status_set(STATUS_BAD_VALUE, "an empty body: send an image, or a form with files");
   parts[0] = (MultipartPart){.data = body, .bytes = bytes};
@@ -261,7 +264,7 @@ static void answer(void *context, HttpRequest *request) {
   Service *service = context;
   char name[SERVICE_NAME] = "";
   int count = 0, top = TOP;
-  const char *asked = http_argument(request, "model"), *asked_top = http_argument(request, "top");
+  const char *asked = http_argument(request, "model"), *asked_top = http_argument(request, "top"), *param = NULL;
   if (!type_accepted(http_field(request, "Content-Type"))) {
     http_reply_error(request, 415, NULL, NULL, "Content-Type must be image/..., application/octet-stream or multipart/form-data");
     return;
@@ -270,10 +273,10 @@ static void answer(void *context, HttpRequest *request) {
   ImageRequest *r = calloc(1, sizeof *r);
   snprintf(name, sizeof name, "%s", asked ? asked : "");
   Status status = parts && r ? STATUS_OK : status_no_memory(NULL, "images");
-  if (status == STATUS_OK && asked_top) status = read_top(asked_top, &top);
-  if (status == STATUS_OK) status = read_body(request, parts, &count, name, sizeof name, &top);
+  if (status == STATUS_OK && asked_top) status = read_top(asked_top, &top, &param);
+  if (status == STATUS_OK) status = read_body(request, parts, &count, name, sizeof name, &top, &param);
   const ServiceModel *model = status == STATUS_OK ? service_find(service, request, name[0] ? name : NULL, false) : NULL;
-  if (status != STATUS_OK) service_refuse(service, request, NULL, status, NULL, NULL);
+  if (status != STATUS_OK) service_refuse(service, request, NULL, status, param, NULL);
   if (!model) {
     free(parts);
     free(r);

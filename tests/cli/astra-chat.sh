@@ -35,7 +35,8 @@ and more
 END
 ln -s kept.json first.json
 input=lines
-expect "a checkpoint" 0 -c "$stories" -n 1 "${greedy[@]}"
+expect "a checkpoint" 0 -c "$stories" -n 1 "${greedy[@]}" --verbose
+err "^machine: kernels"; err "^node 0 is pid"
 cp out checkpoint.out
 [ "$(jq -c 'map(.role)' first.json)" = '["user","assistant"]' ] || report "/save: $(cat first.json)"
 [ -L first.json ] && [ -f kept.json ] || report "/save replaced a link"

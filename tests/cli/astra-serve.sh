@@ -72,6 +72,9 @@ expect "half of TLS" 2 -c "$stories" --tls-key x; err "give both"
 expect "peers and two models" 2 -c a/x -c b/y --peers unix:x; err "one --checkpoint"
 expect "no such model" 1 -c nowhere/x; err "nowhere/x"
 expect "an address that is none" 2 -c "$stories" --listen a:b:c; err "--listen"
+expect "the place of workers" 2 -c "$stories" --listen local; err "listen local is where a worker"
+expect "too large bodies" 2 -c "$stories" --max-body 5G; err "max-body: from 1k to 4G"
+for origin in x example.org https://example.org/ https:// 'https://a b'; do expect "$origin as an origin" 2 -c "$stories" --cors "$origin"; err "cors .*: give an origin"; done
 printf 'short\n' >"$work/keys"
 expect "a short key" 1 -c "$stories" --api-key-file "$work/keys"; err "line 1: a key of 5 characters"
 chmod 440 "$work/keys"
@@ -220,7 +223,8 @@ cat "$work/err" >>"$work/out"; out 'has read 0 bytes and written [1-9]\|SSL aler
 stop
 
 # ---- images
-serve "images" -c "$classifier" --nodes 2
+serve "images" -c "$classifier" --nodes 2 --request-timeout 0 --max-body 4G --verbose
+name="what runs"; grep -q '^machine: kernels' "$work/log" && grep -q '^node 1 is pid [0-9]' "$work/log" || report "$(cat "$work/log")"
 name="an image"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png"; is 200
 that '.results[0].classes | length == 5 and .[0].probability >= .[1].probability and (.[0].label | length) > 0'
 "$bin/astra-infer" --checkpoint "$classifier" --nodes 2 --json "$pictures"/*.png >"$work/infer" 2>/dev/null
@@ -235,7 +239,9 @@ get '/v1/images/classify?top=1' "${many[@]}"; is 200; that ".usage.images == 65 
 name="one that is none"; printf 'no image' >"$work/none.png"; get /v1/images/classify -F image=@"$work/none.png" -F image=@"$pictures/tiger_1409.png" -F top=2; is 200
 that '(.results[0].error | length) > 5 and (.results[1].classes | length) == 2 and .usage.images == 1'
 name="none at all"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary 'no image'; is 422; that '.error.code == "invalid_image"'
-name="a form without images"; get /v1/images/classify -F top=2; is 400
+name="a form without images"; get /v1/images/classify -F top=2; is 400; that '.error.param == "image"'
+name="a top of none"; get '/v1/images/classify?top=0' "${all[@]}"; is 400; that '.error.param == "top"'
+name="the same in a form"; get /v1/images/classify "${all[@]}" -F top=0; is 400; that '.error.param == "top"'
 name="no image type"; get /v1/images/classify -d 'x'; is 415
 name="a text for a model of images"; post /v1/completions '{"prompt": "a"}'; is 404; that '.error.param == "model"'
 name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-cifar-g8"} 78'

@@ -20,8 +20,8 @@ enum { BACKLOG = 4096 }; /* the system's maximum: a flood of calls must not fill
 /* ---- text */
 
 static Status refuse(const char *text, const char *why) {
-  return status_set(STATUS_BAD_USAGE, "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and local", text,
-                    why);
+  return status_set(STATUS_BAD_USAGE,
+                    "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and, for workers, local", text, why);
 }
 
 static Status parse_path(const char *text, const char *path, Address *address) {

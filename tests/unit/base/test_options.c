@@ -260,6 +260,7 @@ static void units_are_read(void **state) {
                {"--bandwidth=1.5gbit --latency=50us --memory=1.5G", 1.5e9, 50e-6, 1610612736},
                {"--bandwidth 9600bit --latency 1s --memory 64k", 9600, 1, 65536},
                {"--bandwidth 1000gbit --latency 0s --memory 0", 1e12, 0, 0},
+               {"--latency 0", 20e6, 0, -1}, /* nothing is as much in any unit */
                {"--bandwidth 20MBIT --latency .5MS --memory 4g", 20e6, 5e-4, 4294967296}};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     assert_int_equal(parse(lines[i].line), STATUS_OK);

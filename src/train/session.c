@@ -181,6 +181,8 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
+    session->origin_classes = theirs.classes;
+    session->origin_image = theirs.image;
     session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
     session->teacher.other_names = names_other_classes(&theirs, config);
     if (session->other_names && session->use == SESSION_LOOK) /* K-means keeps the head, so it keeps the names of its classes */
@@ -358,8 +360,8 @@ static Status token_loss_parse(TokenLoss *loss, const char *text) {
 
 static Status refuse_teacher(const char *path, const char *what, int64_t teacher, int64_t run) {
   return status_set(STATUS_BAD_USAGE,
-                    "--distill: the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data",
-                    path, what, (long long)teacher, (long long)run);
+                    "the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data", path, what,
+                    (long long)teacher, (long long)run);
 }
 
 /* Student and teacher are given the same pixels, which are normalised once, as the student's. */
@@ -372,7 +374,7 @@ static Status check_normalisation(const ModelConfig *teacher, const ModelConfig 
   if (same) return STATUS_OK;
   return status_set(
       STATUS_BAD_USAGE,
-      "--distill: the teacher %s takes pixels less a mean of %g, %g, %g, divided by %g, %g, %g; in this run these are %g, %g, %g and "
+      "the teacher %s takes pixels less a mean of %g, %g, %g, divided by %g, %g, %g; in this run these are %g, %g, %g and "
       "%g, %g, %g. Begin with weights (--init DIR) that have the teacher's preprocessor_config.json, or name another --teacher",
       path, mean[0], mean[1], mean[2], std[0], std[1], std[2], config->image_mean[0], config->image_mean[1], config->image_mean[2],
       config->image_std[0], config->image_std[1], config->image_std[2]);
@@ -380,7 +382,7 @@ static Status check_normalisation(const ModelConfig *teacher, const ModelConfig 
 
 static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
   const ModelConfig *config = session->config;
-  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "--distill: the teacher %s is another kind of model", path);
+  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "the teacher %s is another kind of model", path);
   if (session->options.distill_hidden > 0 && teacher->width != config->width)
     return refuse_teacher(path, "a width of", teacher->width, config->width);
   if (session->options.distill_hidden > 0 && teacher->blocks != config->blocks)
@@ -393,6 +395,16 @@ static Status check_teacher(const Session *session, const ModelConfig *teacher, 
   if (teacher->image != config->image) return refuse_teacher(path, "images of side", teacher->image, config->image);
   if (teacher->patch != config->patch) return refuse_teacher(path, "patches of side", teacher->patch, config->patch);
   return check_normalisation(teacher, config, path);
+}
+
+/* Of weights that are to teach what starts from them: shapes alone would not say whose fault it is. */
+static Status check_own_teacher(const Session *session) {
+  const ModelConfig *config = session->config;
+  if (session->origin_classes >= 0 && session->origin_classes != config->classes)
+    return refuse_teacher(session->origin, "classes:", session->origin_classes, config->classes);
+  if (session->origin_image >= 0 && session->origin_image != config->image)
+    return refuse_teacher(session->origin, "images of side", session->origin_image, config->image);
+  return STATUS_OK;
 }
 
 /* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
@@ -417,7 +429,7 @@ static Status teacher_open(Session *session) {
   if (status != STATUS_OK) return status_wrap(status, described ? "--teacher" : "--distill");
   Teacher *teacher = &session->teacher;
   config.astra.groups = config.astra.rate_count = 0;
-  status = check_teacher(session, &config, path);
+  status = described ? check_teacher(session, &config, path) : check_own_teacher(session);
   if (status == STATUS_OK && described) teacher->other_names = names_other_classes(&config, session->config);
   if (status == STATUS_OK && teacher->other_names)
     log_warning("--distill: the classes of the teacher %s have other names, or another order, than those of --dataset %s: it may teach "
@@ -694,7 +706,7 @@ static Status open_all(Session *session, ModelConfig *config) {
 }
 
 Status session_open(Session *session, const TrainOptions *options, SessionUse use) {
-  *session = (Session){.options = *options, .use = use};
+  *session = (Session){.options = *options, .use = use, .origin_classes = -1, .origin_image = -1};
   ModelConfig config = {0};
   Status status = open_all(session, &config);
   config_release(&config);

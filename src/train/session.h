@@ -146,6 +146,8 @@ struct Session {
   CheckpointReport report;   /* of the weights that were loaded */
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
   bool own_teacher;          /* the origin's outputs are those of the run: it can teach */
+  int64_t origin_classes;    /* as its config.json says, and side of its images; -1: there is none */
+  int64_t origin_image;
   bool other_names;          /* the origin has as many classes, of other names */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   uint32_t *confusion;       /* [classes of the label, of the answer] of the last validation; NULL: none is counted (metrics.h) */

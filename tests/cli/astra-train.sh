@@ -172,6 +172,12 @@ expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
 expect "a teacher that is nowhere" 1 --model empty "${data[@]}" --distill 0.5 --teacher nowhere --max-steps 1 --out taught; err "--teacher: nowhere: there is no config.json"
 expect "a teacher of other patches" 2 --model empty "${data[@]}" --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught; err "patches of side 4, the run 8"
 expect "a teacher by the name of an installed checkpoint" 0 --model vit-cifar --init random "${data[@]}" --groups 0 --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught -q
+for look in "" --dry-run; do
+  # shellcheck disable=SC2086
+  expect "a teacher of other classes, by itself $look" 2 --model vit-cifar --dataset synthetic:32x32:3:64 --groups 8 --distill 0.5 --max-steps 1 --out taught --overwrite $look
+  err "error: --distill: the teacher .*vit-cifar.* has classes: 100, the run 3; --teacher DIR names"
+done
+expect "a teacher of other images, by itself" 2 --model vit-cifar "${data[@]}" --image-size 64 --groups 8 --distill 0.5 --max-steps 1 --out taught --overwrite; err "images of side 32, the run 64"
 expect "the teacher stays as it is" 2 --model empty "${data[@]}" --groups 8 --codebook-size 16 --max-steps 1 --out empty --overwrite; err "--out empty is where the weights lie that --distill learns from"
 parts=$(printf 'part-%03d.txt,' {1..60})
 expect "a long name" 1 --model gpt2-mini --init random --dataset "text:${parts%,}"

@@ -11,11 +11,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/share.h"
+#include "base/threads.h"
 #include "data/augment.h"
 #include "data/dataset.h"
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -491,7 +491,6 @@ static Status make_slots(Loader *loader) {
                     options->batch, options->image, options->image);
 }
 
-/* The workers leave all signals to the other threads: handlers for Ctrl-C belong to the main program. */
 static Status start_workers(Loader *loader) {
   int wanted = loader->plan.options.workers;
   loader->workers = calloc((size_t)wanted, sizeof *loader->workers);
@@ -499,12 +498,8 @@ static Status start_workers(Loader *loader) {
   for (int i = 0; i < wanted; i++) {
     Worker *worker = &loader->workers[i];
     worker->loader = loader;
-    sigset_t all, before;
-    sigfillset(&all);
     Status status = loader_fill_open(&worker->hand, &loader->plan);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = status == STATUS_OK ? pthread_create(&worker->thread, NULL, work, worker) : 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = status == STATUS_OK ? threads_spawn(&worker->thread, work, worker) : 0;
     if (error) status = status_set(STATUS_NO_MEMORY, "cannot start loader thread %d of %d: %s", i + 1, wanted, strerror(error));
     if (status != STATUS_OK) {
       loader_fill_close(&worker->hand);

@@ -233,7 +233,7 @@ struct Completion {
   int status_code;
   char id[80];
   time_t created;
-  bool streaming, over;
+  bool over;
   char *out; /* [out_bytes] of the stream, from out_at on */
   size_t out_at, out_bytes;
 };
@@ -481,7 +481,6 @@ static bool ready(void *context, HttpRequest *request) {
     return true;
   }
   if (c->asked.stream) {
-    c->streaming = true;
     http_stream(request, "text/event-stream");
     return true;
   }

@@ -12,7 +12,6 @@
 #include "serve/pace.h"
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -810,14 +809,8 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   return STATUS_OK;
 }
 
-/* Signals are the other threads'. */
 Status engine_start(Engine *engine) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int fault = pthread_create(&engine->thread, NULL, serve, engine);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (fault != 0) return status_set(STATUS_NO_MEMORY, "cannot start the engine's thread");
+  if (threads_spawn(&engine->thread, serve, engine) != 0) return status_set(STATUS_NO_MEMORY, "cannot start the engine's thread");
   engine->started = true;
   return STATUS_OK;
 }

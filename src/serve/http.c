@@ -492,7 +492,7 @@ Status http_start(Http **out, const HttpOptions *options, const int *sockets, in
     if (getrandom(&http->instance, sizeof http->instance, 0) < 0) http->instance = (uint32_t)getpid();
     pthread_mutex_init(&http->watch.lock, NULL);
     threads_condition_init(&http->watch.changed);
-    http->watch.running = pthread_create(&http->watch.thread, NULL, watch_connections, http) == 0;
+    http->watch.running = threads_spawn(&http->watch.thread, watch_connections, http) == 0;
     if (!http->watch.running) status = status_set(STATUS_NO_MEMORY, "no thread for connections");
   }
   for (; status == STATUS_OK && given < count && given < (int)(sizeof http->daemons / sizeof *http->daemons); given++) {

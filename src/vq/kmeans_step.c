@@ -24,7 +24,7 @@ void kmeans_step_release(KmeansStep *step) {
 }
 
 Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
-  *step = (KmeansStep){.book = book, .max_rows = max_rows};
+  *step = (KmeansStep){.book = book};
   step->sizes = malloc((size_t)(book->groups * book->entries) * sizeof *step->sizes);
   step->sums = malloc((size_t)(book->entries * book->width) * sizeof *step->sums);
   step->candidates = malloc((size_t)max_rows * sizeof *step->candidates);

@@ -13,7 +13,6 @@ typedef struct KmeansStep {
   int64_t *sizes;              /* [G, K] samples of each centre */
   double *sums;                /* [G, K, W/G] their sums */
   KmeansCandidate *candidates; /* [max_rows] room to sort samples by distance */
-  int64_t max_rows;
 } KmeansStep;
 
 /* Allocates for steps of up to max_rows rows; NO_MEMORY leaves nothing behind. Release it. */

@@ -1,5 +1,6 @@
 /* Address parsing, name resolution, listening and connecting. */
 #include "infer/cluster/address.h"
+#include "base/threads.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
@@ -348,7 +349,7 @@ Status address_search(AddressSearch **search, const Address *address) {
   if (!made) return status_set(STATUS_NO_MEMORY, "no memory to look up %s", address->name);
   made->address = *address;
   pthread_mutex_init(&made->lock, NULL);
-  const int failed = pthread_create(&thread, NULL, search_run, made);
+  const int failed = threads_spawn(&thread, search_run, made);
   if (!failed) pthread_detach(thread);
   if (!failed) return STATUS_OK;
   search_free(made);

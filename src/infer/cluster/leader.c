@@ -654,8 +654,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
                            .counts = leader->sums.tokens,
                            .nodes = leader->last,
                            .missing = slot->missing | slot->given_up,
-                           .reruns = slot->reruns,
-                           .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
+                           .reruns = slot->reruns};
   TRY(leader_requests_take(leader, slot, answer));
   return weights_unchanged(leader->setup.weights); /* the leader computes the head with them */
 }

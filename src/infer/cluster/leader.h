@@ -84,7 +84,6 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
   const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
   uint64_t missing;                /* nodes, as bits, whose tokens others went on without; 0: the answer is complete */
   int reruns;                      /* how often it was computed anew */
-  double input_seconds;            /* until the input of the request had left */
 } LeaderAnswer;
 
 /* Of all answers. */

@@ -1,6 +1,7 @@
 /* See packet_work.h. What goes through the loopback includes the system's share, a receiver's also what it costs to be woken up. */
 #include "infer/sim/packet_work.h"
 #include "base/clock.h"
+#include "base/threads.h"
 #include "infer/transport/seal.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -104,7 +105,7 @@ static Status run_once(Path *path, double *out, double *in) {
   pthread_t receiver;
   double spent;
   atomic_store(&path->taken, 0);
-  if (pthread_create(&receiver, NULL, take_all, path) != 0) return status_set(STATUS_NO_MEMORY, "no thread to measure packets with");
+  if (threads_spawn(&receiver, take_all, path) != 0) return status_set(STATUS_NO_MEMORY, "no thread to measure packets with");
   Status status = send_all(path, &spent);
   pthread_join(receiver, NULL);
   TRY(status);

@@ -31,7 +31,8 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit", .removed = "fec",
        .help = "lost datagrams: continue without them, or retransmit; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "maximum wait for codes, e.g. 30ms; auto: as long as the sender is alive"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = 255, .help = "minimum number of packets per block and receiver"},
+      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = MIN_PACKETS_MAX,
+       .help = "minimum number of packets per block and receiver"},
       {OPTION_INT, "parts", 0, &o->parts, "N", .min = 0, .max = MAX_PARTS,
        .help = "parts of a block whose codes are sent separately; 0: chosen by --split auto, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
@@ -47,23 +48,24 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay, e.g. 2ms"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
       {OPTION_TEXT, "loss", 0, &o->loss, "SHARE", .help = "share of packets or tokens lost, e.g. 5%"},
-      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott",
-       .help = "independent losses, or bursts of 4"},
+      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
+      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
+       .help = "mean length of a burst, in packets or tokens"},
       {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "unit of loss"},
       {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "bandwidth trace: lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
-      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-medium", .old_choices = "||shared-air",
+      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
        .help = "a link for each pair, or for each node"},
-      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .min = 0, .max = 9e15, .help = "seed of losses, jitter and traces"},
+      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .min = 0, .max = LINK_SEED_MAX, .help = "seed of losses, jitter and traces"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
       {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
   *o = (InferLinkOptions){.bandwidth = -1,
                           .latency = -1,
                           .jitter = -1,
-                          .datagrams = 2,
+                          .datagrams = MIN_PACKETS_DEFAULT,
                           .entropy = ENTROPY_AUTO,
                           .table_memory = TABLE_MEMORY_DEFAULT,
                           .link_seed = 42,
-                          .loss_burst = 4};
+                          .loss_burst = LOSS_BURST_DEFAULT};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }

@@ -42,32 +42,30 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 
 /* ---- The options of a network ---- */
 
-#define TOPOLOGIES     "mesh|switch|shared-medium"
-#define OLD_TOPOLOGIES "||shared-air"
-
 const char *network_options_topology(LinkTopology topology) {
   static const char *const names[] = {[LINK_MESH] = "mesh", [LINK_SWITCH] = "switch", [LINK_SHARED] = "shared-medium"};
   return names[topology];
 }
 
 int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
-  *o = (NetworkOptions){.bandwidth = 20e6, .loss_burst = 4, .datagrams = 2};
+  *o = (NetworkOptions){.bandwidth = 20e6, .loss_burst = LOSS_BURST_DEFAULT, .datagrams = MIN_PACKETS_DEFAULT};
   const Option table[NETWORK_OPTIONS_COUNT] = {
       {OPTION_GROUP, .help = "Simulated network"},
-      {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = TOPOLOGIES, .old_choices = OLD_TOPOLOGIES,
+      {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
        .help = "one link per pair, per device, or shared by all"},
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = 0.9, .help = "share of packets lost: 5% or 0.05"},
-      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "independent losses, or bursts"},
-      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = 1000, .help = "mean length of a burst, in packets"},
+      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
+      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX, .help = "mean length of a burst, in packets"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
        .help = "handling of lost packets"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = 64, .help = "minimum number of packets per block and receiver"},
+      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = MIN_PACKETS_MAX,
+       .help = "minimum number of packets per block and receiver"},
       {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"},
-      {OPTION_INT, "link-seed", 0, &o->seed, "N", .min = 0, .max = 4294967295.0, .help = "seed of losses and jitter"},
+      {OPTION_INT, "link-seed", 0, &o->seed, "N", .min = 0, .max = LINK_SEED_MAX, .help = "seed of losses and jitter"},
   };
   for (int i = 0; i < NETWORK_OPTIONS_COUNT; i++) rows[i] = table[i];
   return NETWORK_OPTIONS_COUNT;

@@ -17,6 +17,16 @@ json_t *link_json(const LinkEnd *end);
 /* "1,16,32": different whole numbers in [min, max], at most `room` of them. */
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count);
 
+/* What a run accepts of a simulated network, a plan and a figure accept as well. */
+#define LINK_MODELS         "mesh|switch|shared-medium"
+#define OLD_LINK_MODELS     "||shared-air"
+#define LOSS_MODELS         "bernoulli|gilbert-elliott"
+#define LOSS_BURST_DEFAULT  4.0 /* packets or tokens */
+#define LOSS_BURST_MAX      1000.0
+#define MIN_PACKETS_DEFAULT 2
+#define MIN_PACKETS_MAX     255
+#define LINK_SEED_MAX       9e15
+
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */
 
 typedef struct NetworkOptions {

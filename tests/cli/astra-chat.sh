@@ -107,7 +107,7 @@ mkfifo fifo
 "$program" -u "unix:$work/socket" <fifo >out 2>err &
 chat=$!
 exec 3>fifo
-sleep 1
+catches $chat || report "it takes no signal"
 kill -INT $chat
 wait $chat; code=$?
 exec 3>&-
@@ -118,7 +118,7 @@ name="SIGINT while a service does not answer"
 kill -STOP $server
 "$program" -u "unix:$work/socket" </dev/null >out 2>err &
 chat=$!
-sleep 0.5
+catches $chat || report "it takes no signal"
 for _ in $(seq 100); do kill -INT $chat 2>/dev/null || break; sleep 0.1; done # again and again: the first may come too early
 kill -KILL $chat 2>/dev/null && report "it does not end"
 wait $chat; code=$?

@@ -189,8 +189,9 @@ name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+)
 name="end of the service"
 curl -s -m 20 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 400, "temperature": 0}' >"$work/late" &
 late=$!
+for _ in $(seq 100); do curl -s -m 20 "$base/metrics" | grep -q '^astra_\(prefilling\|decoding\){.*} [1-9]' && break; kill -0 $late 2>/dev/null || break; done
 # shellcheck disable=SC2046
-sleep 0.1; kill -TERM "$server" $(pgrep -P "$server"); wait "$server"; code=$?; server=; wait $late # as where a supervisor ends the whole group
+kill -TERM "$server" $(pgrep -P "$server"); wait "$server"; code=$?; server=; wait $late # as where a supervisor ends the whole group
 [ $code = 0 ] || report "exit code $code"
 cp "$work/late" "$work/out"; that '.choices[0].finish_reason'
 name="log"; jq -es 'map(select(.path)) | length > 40 and all(.id and .status and .time and (.ms >= 0))' <(grep '^{' "$work/log") >/dev/null || report "lines that are no JSON"

@@ -6,18 +6,18 @@ set -m # a process group of its own, as a shell gives it
 make_checkpoint "$work/model" vit-cifar 8 256 4
 make_cifar "$work/data"
 
-"$program" eval --checkpoint "$work/model" --dataset cifar100 --data-dir "$work/data" --nodes 4 --batch 8 --samples 64 --timeout 1 --verbose \
+"$program" eval --checkpoint "$work/model" --dataset cifar100 --data-dir "$work/data" --nodes 4 --batch 8 --samples 1000 --timeout 1 --verbose \
   >"$work/out" 2>"$work/err" &
 leader=$!
 wait_for_nodes 4
-for ((i = 0; i < 2; i++)); do
-  kill -STOP -- -$leader
+for ticks in 20 40; do # of the processor: it is at work, and goes on between
+  computes "${pids[0]}" $ticks || report "no work to suspend"
+  kill -STOP -- -$leader || report "it has ended before it was suspended"
   sleep 3.5
   kill -CONT -- -$leader
-  sleep 0.3
 done
 wait $leader || report "exit code"
-grep -q '^64 images on 4 nodes' "$work/out" || report "no result"
+grep -q '^1000 images on 4 nodes' "$work/out" || report "no result"
 no_orphans
 
 # A service whose devices decode
@@ -30,8 +30,8 @@ mapfile -t pids < <(pgrep -P $leader)
 curl -sS -m 100 --unix-socket "$work/socket" http://unix/v1/completions -H 'Content-Type: application/json' \
   -d '{"prompt": "a", "n": 64, "max_tokens": 100, "temperature": 1}' >"$work/answer" &
 client=$!
-sleep 0.5
-kill -STOP -- -$leader
+for ((i = 0; i < 300; i++)); do curl -sS --unix-socket "$work/socket" http://unix/metrics | grep -q '^astra_decoding{.*} [1-9]' && break; sleep 0.02; done
+kill -STOP -- -$leader || report "service: it has ended"
 sleep 3.5
 kill -CONT -- -$leader
 wait $client || report "the client has no answer"

@@ -13,7 +13,7 @@ make_picture "$work/1.ppm" 16
 mkdir "$work/other"
 spoil() { # FROM TO
   cp "$1" "$2"
-  head -c 4000 /dev/urandom | tr '\360-\377' '\0-\17' | dd of="$2" bs=1 seek=$(($(stat -c %s "$2") - 4000)) conv=notrunc status=none
+  noise 4000 | tr '\360-\377' '\0-\17' | dd of="$2" bs=1 seek=$(($(stat -c %s "$2") - 4000)) conv=notrunc status=none
 }
 spoil "$work/model/model.safetensors" "$work/other/model.safetensors"
 

@@ -251,8 +251,8 @@ UNIT_TESTS := $(foreach folder,$(FOLDERS) cli,$(patsubst tests/unit/%.c,%,$(wild
 GOLDEN := $(if $(wildcard tests/golden/golden.c),golden golden_double)
 REPLAYS := $(patsubst tests/fuzz/fuzz_%.c,fuzz/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/tests/bench/%,$(wildcard tests/bench/bench_*.c))
-# Scripts beside the tests that only hold shared functions are not tests.
-SCRIPTS := tools/check-includes.sh $(filter-out %/common.sh %/lib.sh %/helpers.sh,$(wildcard tests/golden/*.sh tests/cli/*.sh tests/network/*.sh))
+# helpers.sh holds shared functions alone.
+SCRIPTS := tools/check-includes.sh $(filter-out %/helpers.sh,$(wildcard tests/golden/*.sh tests/cli/*.sh tests/network/*.sh))
 
 # `make test T=name`: the tests whose name contains it; several words mean any of them.
 chosen = $(strip $(if $(T),$(foreach test,$(1),$(if $(strip $(foreach word,$(T),$(findstring $(word),$(test)))),$(test))),$(1)))

@@ -92,7 +92,7 @@ sleep 2.6
 kill -CONT $stopped
 finish "mask, stopped for a while" 0 60
 says "mask, stopped for a while" "node 1 (worker ${address[a]}).*\(went on without\|left behind\)"
-holds '.incomplete_answers > 0 and .incomplete_answers < 5'
+json_holds '.incomplete_answers > 0 and .incomplete_answers < 5'
 shares "mask, stopped for a while" "22 21 21"
 
 # A request's own time is over before the silence is: an error in time, though a rerun was allowed.
@@ -128,7 +128,7 @@ make_checkpoint "$work/text" tiny-llama 2 64 3
 cp tests/golden/stories260K/tok512.bin "$work/text/"
 start_worker text 127.0.0.1:0 --key-file "$work/key" -c "$work/text"
 "$program" -c "$work/text" --threads 1 --peers "127.0.0.1:1,${address[text]}" --key-file "$work/key" --prompt "Once upon a time" -m 3 --json >"$work/out" 2>"$work/err" || report "a text without node 1"
-holds '.prompts[0] | .nodes_used == 2 and .decoder == 2'
+json_holds '.prompts[0] | .nodes_used == 2 and .decoder == 2'
 stop_worker text
 
 # Nobody is left.

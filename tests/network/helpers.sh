@@ -20,9 +20,9 @@ silent() { ! grep -qvE 'warning: (the environment forces slower kernels|OpenBLAS
 
 # Of the JSON in the last line of out: what an expression of jq makes of it, and that one is true.
 field() { tail -n 1 "$work/out" | jq -c "$1"; }
-holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
+json_holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS[r] [ENTRIES [DEVICES [IMAGE PATCH]]]]]; r: with a rotation. `make test` builds what makes it.
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]]; Letters behind GROUPS: the head of make_sample.c.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1

@@ -11,7 +11,7 @@ run() { # NAME ARGUMENTS...: JSON of a run over the picture; leaves it in out
   shift
   "$program" "$@" --json >"$work/out" 2>"$work/err" || report "$name: exit code $?"
 }
-holds() { # CONDITION of the answer, in jq's language; sum_of(FIELD) is over its nodes
+json_holds() { # CONDITION of the answer, in jq's language; sum_of(FIELD) is over its nodes
   tail -n 1 "$work/out" | jq -e "def sum_of(field): [.nodes[] | field] | add; $1" >/dev/null 2>>"$work/err" || fail_on "$1"
 }
 answer() { tail -n 1 "$work/out" | jq -c 'if .pictures then [.pictures[].top | map([.class, .probability])] else [.prompts[].ids] end'; }
@@ -28,46 +28,46 @@ for kind in "--transport tcp" "--transport udp" "--transport udp --reliability r
   "$program" selftest --checkpoint "$work/model" $kind >"$work/out" 2>"$work/err" || report "selftest $kind"
 done
 
-run "streams" "${common[@]}"; holds "sum_of(.masked) == 0"; whole=$(answer)
-run "datagrams" "${udp[@]}"; holds "sum_of(.lost) + sum_of(.late) + sum_of(.masked) == 0"
+run "streams" "${common[@]}"; json_holds "sum_of(.masked) == 0"; whole=$(answer)
+run "datagrams" "${udp[@]}"; json_holds "sum_of(.lost) + sum_of(.late) + sum_of(.masked) == 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
 # 4 pictures, 12 nodes' pairs, each block in two packets at least, of 24 bytes around 12 of header and the codes
-holds "all(.nodes[]; .messages_sent >= 4 * 3 * 2)"
+json_holds "all(.nodes[]; .messages_sent >= 4 * 3 * 2)"
 
 # ---- losses
-run "deadline" "${udp[@]}" --loss 20%; holds "sum_of(.lost) > 0 and sum_of(.masked) > 0 and sum_of(.resent) == 0"
-holds "sum_of(.masked) == sum_of(.lost_tokens) + sum_of(.late_tokens)"
+run "deadline" "${udp[@]}" --loss 20%; json_holds "sum_of(.lost) > 0 and sum_of(.masked) > 0 and sum_of(.resent) == 0"
+json_holds "sum_of(.masked) == sum_of(.lost_tokens) + sum_of(.late_tokens)"
 masked=$(answer)
 [ "$masked" != "$whole" ] || fail_on "nothing was masked"
 run "deadline, again" "${udp[@]}" --loss 20%
 [ "$(answer)" = "$masked" ] || fail_on "the same seed, other losses"
 run "deadline, another seed" "${udp[@]}" --loss 20% --link-seed 43
 [ "$(answer)" != "$masked" ] || fail_on "another seed, the same losses"
-run "bursts" "${udp[@]}" --loss 20% --loss-model gilbert-elliott; holds "sum_of(.lost) > 0"
-run "retransmit" "${udp[@]}" --loss 20% --reliability retransmit; holds "sum_of(.masked) == 0 and sum_of(.resent) > 0"
+run "bursts" "${udp[@]}" --loss 20% --loss-model gilbert-elliott; json_holds "sum_of(.lost) > 0"
+run "retransmit" "${udp[@]}" --loss 20% --reliability retransmit; json_holds "sum_of(.masked) == 0 and sum_of(.resent) > 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
 for gone in "--reliability fec" "--fec 4" --multicast "--transport mpi"; do
   # shellcheck disable=SC2086
   "$program" "${common[@]}" $gone >"$work/out" 2>"$work/err"
   [ $? -eq 2 ] && grep -q "error: ${gone% 4} was removed" "$work/err" || report "$gone: $(cat "$work/err")"
 done
-run "tokens" "${common[@]}" --loss 20% --loss-unit token; holds "sum_of(.lost) == 0 and sum_of(.masked) > 0"
+run "tokens" "${common[@]}" --loss 20% --loss-unit token; json_holds "sum_of(.lost) == 0 and sum_of(.masked) > 0"
 tokens=$(answer)
 run "tokens, again" "${common[@]}" --loss 20% --loss-unit token
 [ "$(answer)" = "$tokens" ] || fail_on "the same seed, other losses"
 
 # ---- slow links: blocks wait for them
 blocks=$(jq .num_hidden_layers "$work/model/config.json")
-run "latency" "${udp[@]}" --latency 10ms; holds "([.nodes[].wait_ms] | min) > 4 * ($blocks - 1) * 9"
+run "latency" "${udp[@]}" --latency 10ms; json_holds "([.nodes[].wait_ms] | min) > 4 * ($blocks - 1) * 9"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
-run "bandwidth" "${udp[@]}" --bandwidth 1mbit; holds "sum_of(.masked) == 0"
+run "bandwidth" "${udp[@]}" --bandwidth 1mbit; json_holds "sum_of(.masked) == 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
-run "a switch" "${udp[@]}" --bandwidth 2mbit --link-model switch; holds "sum_of(.masked) == 0"
-run "streams with bandwidth" "${common[@]}" --bandwidth 2mbit --latency 1ms --jitter 1ms; holds "sum_of(.masked) == 0"
-run "a trace" "${udp[@]}" --trace markov:20-100mbit:60; holds "sum_of(.masked) == 0"
+run "a switch" "${udp[@]}" --bandwidth 2mbit --link-model switch; json_holds "sum_of(.masked) == 0"
+run "streams with bandwidth" "${common[@]}" --bandwidth 2mbit --latency 1ms --jitter 1ms; json_holds "sum_of(.masked) == 0"
+run "a trace" "${udp[@]}" --trace markov:20-100mbit:60; json_holds "sum_of(.masked) == 0"
 printf '0 10\n1 20\n' >"$work/trace"
-run "a trace of a file" "${udp[@]}" --trace "$work/trace"; holds "sum_of(.masked) == 0"
-run "a strict deadline" "${udp[@]}" --latency 20ms --deadline 2ms; holds "sum_of(.late) > 0 and sum_of(.masked) > 0"
+run "a trace of a file" "${udp[@]}" --trace "$work/trace"; json_holds "sum_of(.masked) == 0"
+run "a strict deadline" "${udp[@]}" --latency 20ms --deadline 2ms; json_holds "sum_of(.late) > 0 and sum_of(.masked) > 0"
 
 # ---- texts: codes go one way, and nobody waits
 for kind in tiny-gpt2 tiny-llama; do

@@ -54,8 +54,8 @@ for ((i = 0; i < 5; i++)); do
   lead "uneven ways" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 --split all "${pictures[@]}"
   [ "$(field "$uneven")" != true ] || break
 done
-holds "$uneven"
-holds '.split.tokens | .[0] + .[1] == 64 and .[0] > 0 and .[1] > 0'
+json_holds "$uneven"
+json_holds '.split.tokens | .[0] + .[1] == 64 and .[0] > 0 and .[1] > 0'
 
 kill -TERM "$worker_pid"
 wait "$worker_pid" || report "the worker: exit code $?"

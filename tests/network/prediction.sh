@@ -18,13 +18,13 @@ check() { # MODEL SITE SITES_PER_BLOCK
   tail -1 "$work/out" | grep -q '^passed$' || report "$name: the self-test does not say that it passed"
   "$program" eval -c "$run" --dataset text:datasets/enwiki-sample --context 64 --samples 4 --json >"$work/out" 2>"$work/err" || report "$name: eval"
   # 64 tokens on 3 devices, 22 + 21 + 21: codes of the first go to two others, of the second to one. 4 groups of 6 bits are 3 bytes.
-  holds "(.bytes_per_token * 64 - ($blocks - 1) * $3 * 3 * (22 * 2 + 21)) | fabs < 1e-6 * 64"
-  holds "(.bytes_per_token - .bytes_per_token_formula) | fabs < 1e-6"
-  holds "(.perplexity / ${emulated:-0} - 1) | fabs < 1e-3"
+  json_holds "(.bytes_per_token * 64 - ($blocks - 1) * $3 * 3 * (22 * 2 + 21)) | fabs < 1e-6 * 64"
+  json_holds "(.bytes_per_token - .bytes_per_token_formula) | fabs < 1e-6"
+  json_holds "(.perplexity / ${emulated:-0} - 1) | fabs < 1e-3"
   local whole
   whole=$(field .perplexity)
   "$program" eval -c "$run" --dataset text:datasets/enwiki-sample --context 64 --samples 4 --batch 1 --parts 2 --json >"$work/out" 2>"$work/err" || report "$name: in parts"
-  holds "(.perplexity / $whole - 1) | fabs < 1e-4"
+  json_holds "(.perplexity / $whole - 1) | fabs < 1e-4"
   "$program" -c "$run" --prompt "The history of the city began in the" --max-new-tokens 8 --json >"$work/out" 2>"$work/err" || report "$name: generation"
 }
 

@@ -16,8 +16,8 @@ for groups in 1 8; do # emulated and real differ by a tie within rounding at mos
   "$train" --model "$run" "${images[@]}" --eval-only --groups $groups --eval-samples 256 --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: emulation"
   emulated=$(field .accuracy)
   "$program" eval -c "$run" "${images[@]}" --groups $groups --nodes 2 --samples 256 --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
-  holds ".groups == $groups and (.top1 - ${emulated:-9} | fabs) < 0.005"
-  holds ".bytes_per_token_block_receiver == $groups * 6 / 8" # 6 bits a code
+  json_holds ".groups == $groups and (.top1 - ${emulated:-9} | fabs) < 0.005"
+  json_holds ".bytes_per_token_block_receiver == $groups * 6 / 8" # 6 bits a code
 done
 
 # The plan of several rates has room for the one that needs the most.
@@ -32,22 +32,22 @@ all=$(activations 1,8) one=$(activations 1) eight=$(activations 8)
 
 name="astra-kmeans"
 "$build/bin/astra-kmeans" show --codebooks "$run" --json >"$work/out" 2>"$work/err" || report "$name: show"
-holds '[.rates[].groups] == [1, 4, 8] and .rates[0].bits_per_token == 36'
+json_holds '[.rates[].groups] == [1, 4, 8] and .rates[0].bits_per_token == 36'
 "$build/bin/astra-kmeans" eval --codebooks "$run" "${images[@]}" --eval-samples 8 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
-holds '[.rates[].mean.distortion] | .[0] > .[1] and .[1] > .[2]' # more groups lose less
+json_holds '[.rates[].mean.distortion] | .[0] > .[1] and .[1] > .[2]' # more groups lose less
 
 # A worker follows its leader.
 start_worker w "unix:$work/door" -c "$run" --precision fp32
 name="a worker"
 "$program" eval -c "$run" "${images[@]}" --groups 4 --peers "unix:$work/door" --samples 16 --transport tcp --precision fp32 --quiet --json >"$work/out" 2>"$work/err" || report "$name: eval"
-holds '.groups == 4 and .bytes_per_token_block_receiver == 3'
+json_holds '.groups == 4 and .bytes_per_token_block_receiver == 3'
 stop_worker w
 
 # auto begins with what a link is predicted to carry...
 for link in 1gbit:8 20kbit:1; do
   name="auto at ${link%:*}"
   "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --bandwidth "${link%:*}" --samples 4 --batch 4 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name"
-  holds ".groups == ${link#*:}"
+  json_holds ".groups == ${link#*:}"
   grep -q "${link#*:} groups to begin with" "$work/err" || report "$name: the choice is not told"
 done
 
@@ -56,7 +56,7 @@ name="a link that becomes slow"
 printf '0 1000\n0.02 0.2\n100000 0.2\n' >"$work/trace"
 "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --trace "$work/trace" --samples 60 --batch 1 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name"
 grep -q '^astra-infer: 1 groups from the next request on' "$work/err" || report "$name: it does not change"
-holds '(.rates | length > 1) and ([.rates[].samples] | add == 60) and (.bytes_per_token - .bytes_per_token_formula | fabs) < 1e-6 * .bytes_per_token'
+json_holds '(.rates | length > 1) and ([.rates[].samples] | add == 60) and (.bytes_per_token - .bytes_per_token_formula | fabs) < 1e-6 * .bytes_per_token'
 "$program" eval -c "$run" "${images[@]}" --groups auto --nodes 2 --trace "$work/trace" --samples 60 --batch 1 --precision fp32 >"$work/out" 2>"$work/err" || report "$name"
 grep -q 'by its formula .*: .* with 1 groups ([0-9]* samples), .* with 8 groups' "$work/out" || report "$name: no formula for each rate"
 
@@ -88,7 +88,7 @@ bytes_of_image() { # sets bytes: that the devices send for one image
   local before
   before=$(curl -sS "$base/v1/cluster" | jq '[.models[0].devices[].bytes_sent] | add')
   curl -sS "$base/v1/images/classify" -H 'Content-Type: image/png' --data-binary @datasets/pictures/apple_0614.png >"$work/out"
-  holds '.results[0].classes | length == 5'
+  json_holds '.results[0].classes | length == 5'
   bytes=$(($(curl -sS "$base/v1/cluster" | jq '[.models[0].devices[].bytes_sent] | add') - before))
 }
 groups_become '.groups == 8 and .rates == [1, 4, 8] and (.follows_links | not)'
@@ -99,7 +99,7 @@ kill -STOP "$stopped"
 curl -sS -m 60 "$base/v1/images/classify" -H 'Content-Type: image/png' --data-binary @datasets/pictures/apple_0614.png >"$work/late" &
 late=$!
 groups_become '.submitted == 2 and .queued == 0'
-choose '{"groups": 1}'; holds '.groups == 1'
+choose '{"groups": 1}'; json_holds '.groups == 1'
 groups_become '.groups == 8 and .groups_wanted == 1'
 kill -CONT "$stopped"
 wait "$late"
@@ -108,7 +108,7 @@ groups_become '.groups == 1 and .groups_wanted == 1'
 bytes_of_image
 [ "$bytes" -lt "$many" ] || report "$name: $bytes bytes with 1 group, $many with 8"
 choose '{"groups": "auto"}'; groups_become '.follows_links'
-choose '{"groups": 3}'; holds '.error.param == "groups" and (.error.message | contains("1, 4, 8"))'
-choose '{"groups": "many"}'; holds '.error.param == "groups"'
+choose '{"groups": 3}'; json_holds '.error.param == "groups" and (.error.message | contains("1, 4, 8"))'
+choose '{"groups": "many"}'; json_holds '.error.param == "groups"'
 kill "$server"; wait "$server" || report "$name: exit code at the end"
 exit $failed

@@ -51,7 +51,7 @@ else
 fi
 
 "$program" selftest --checkpoint "$work/tiny" --json >"$work/out" 2>"$work/err" || report "JSON: exit code"
-holds '.passed and .nodes == 4 and .wrong == 0 and .codes == 4 * 3 * 16 * 4'
+json_holds '.passed and .nodes == 4 and .wrong == 0 and .codes == 4 * 3 * 16 * 4'
 
 # A model that overflows at a token of the last node, whose codes nobody is sent.
 weights=$work/gpt2/model.safetensors

@@ -24,17 +24,17 @@ name="lm-eval"
 ask /tokenize '{"prompt": "Once upon a time, there was a little girl"}'
 ids=$(field .tokens) count=$(field .count)
 ask /v1/completions "{\"model\": \"stories260K\", \"prompt\": [$ids, ${ids/%,*/]}], \"max_tokens\": 1, \"temperature\": 0, \"logprobs\": 1, \"echo\": true, \"seed\": 1234}"
-holds '.choices | length == 2'
-holds ".choices[0].logprobs | (.token_logprobs | length) == $count + 1 and .token_logprobs[0] == null and (.token_logprobs[1:] | all(. <= 0)) and
+json_holds '.choices | length == 2'
+json_holds ".choices[0].logprobs | (.token_logprobs | length) == $count + 1 and .token_logprobs[0] == null and (.token_logprobs[1:] | all(. <= 0)) and
   (.tokens | length) == $count + 1 and (.top_logprobs | length) == $count + 1"
-holds '[.choices[0].logprobs | range(1; .token_logprobs | length) as $i | .token_logprobs[$i] <= ([.top_logprobs[$i][]] | max) + 1e-4] | all'
+json_holds '[.choices[0].logprobs | range(1; .token_logprobs | length) as $i | .token_logprobs[$i] <= ([.top_logprobs[$i][]] | max) + 1e-4] | all'
 echoed=$(field '.choices[0].logprobs.token_logprobs[:-1]')
 ask /v1/completions "{\"prompt\": $ids, \"max_tokens\": 0, \"temperature\": 0, \"logprobs\": 1, \"echo\": true}"
-holds ".choices[0].logprobs.token_logprobs as \$l | (\$l | length) == $count and ([range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all)"
+json_holds ".choices[0].logprobs.token_logprobs as \$l | (\$l | length) == $count and ([range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all)"
 ask /v1/completions "{\"prompt\": $ids, \"max_tokens\": 1, \"temperature\": 0, \"logprobs\": 1, \"echo\": true, \"logit_bias\": {\"2\": 100}}" # an end token
-holds ".choices[0] | .finish_reason == \"stop\" and (.logprobs.token_logprobs | length) == $count + 1 and .logprobs.token_logprobs[-1] < 0 and
+json_holds ".choices[0] | .finish_reason == \"stop\" and (.logprobs.token_logprobs | length) == $count + 1 and .logprobs.token_logprobs[-1] < 0 and
   (.logprobs.top_logprobs | length) == $count + 1"
-holds ".choices[0].logprobs.token_logprobs as \$l | [range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all"
+json_holds ".choices[0].logprobs.token_logprobs as \$l | [range(1; $count) as \$i | (\$l[\$i] - ($echoed)[\$i]) | fabs < 1e-3] | all"
 
 # ---- beyond capacity: twelve have a place or wait for one; a hundred keep asking
 clients=$build/tests/serve/make_clients
@@ -52,7 +52,7 @@ echo "100 clients: $(tail -1 "$work/over")"
 # Of those that are taken nobody waits for more than the queue; a refusal costs the others some time.
 jq -es '.[1].p99_ms < 6 * .[0].p99_ms + 500' <(tail -1 "$work/full") <(tail -1 "$work/over") >/dev/null || report "who is taken waits without bound"
 ask /v1/completions '{"prompt": "Once", "max_tokens": 2}'
-holds '.choices[0].text | length > 0'
+json_holds '.choices[0].text | length > 0'
 
 # ---- the openai package
 if command -v node >/dev/null && [ -e "${OPENAI_NODE_MODULES:-nowhere}/openai/package.json" ]; then

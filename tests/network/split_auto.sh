@@ -60,25 +60,25 @@ lead "plan for the links that there are" 0 plan --peers "${address[a]}" "${key[@
 out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links of their own$'
 lead "computation is scaled, not the input's way" 0 plan --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --strategies single --bandwidth 1mbit --with-input \
   --calibrate 100ms --json
-holds '[.rows[] | select(.strategy == "single")][0].input_ms as $input | $input > 10 and (.single_ms - $input - 100 | fabs) < 1'
+json_holds '[.rows[] | select(.strategy == "single")][0].input_ms as $input | $input > 10 and (.single_ms - $input - 100 | fabs) < 1'
 lead "plan for the air" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --link-model shared-air --json
-holds '.link_model == "shared-medium" and .links == null and .bits_per_second > 1e6'
+json_holds '.link_model == "shared-medium" and .links == null and .bits_per_second > 1e6'
 kill "$loop"
 wait "$loop" 2>/dev/null
 
 # Over a link that takes far longer than computing, one device is let to answer alone, unless it is told otherwise; the answer is its own.
 slow=(--peers "${address[a]},${address[b]}" "${key[@]}" -c "$work/model" --bandwidth 20kbit)
 lead "one is faster" 0 "${slow[@]}" --split auto --json "$work/1.ppm"
-holds '.split | .asked == 3 and .predicted_ms < .predicted_all_ms'; holds '.nodes | length == 1'; holds '.nodes[0].tokens == 256'
+json_holds '.split | .asked == 3 and .predicted_ms < .predicted_all_ms'; json_holds '.nodes | length == 1'; json_holds '.nodes[0].tokens == 256'
 err 'alone: .* ms predicted, .* with all 3 devices (--split all takes every device)'
 answer_of "$work/out" >"$work/answer"
 lead "one" 0 --nodes 1 -c "$work/model" --json "$work/1.ppm"
 answer_of "$work/out" >"$work/expected"
 [ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "one device of three answers otherwise than one"
 lead "all are asked for" 0 "${slow[@]}" --split all --json "$work/1.ppm"
-holds '.nodes | length == 3'; holds '.split.asked == 3'; holds '.split.tokens | min > 0'
+json_holds '.nodes | length == 3'; json_holds '.split.asked == 3'; json_holds '.split.tokens | min > 0'
 lead "two are asked for" 0 --nodes 2 -c "$work/model" --bandwidth 20kbit --split auto --json "$work/1.ppm"
-holds '.nodes | length == 2'
+json_holds '.nodes | length == 2'
 
 for links in 50mbit,50mbit 50mbit,1mbit; do
   lead "plan --links $links --measure" 0 plan -c "$work/model" --links $links --even --strategies astra --measure --json

@@ -53,7 +53,7 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
   kill -KILL "${pids[$node]}"
   wait "$leader" || report "$case: exit code"
   grep -q "node $node (pid ${pids[$node]}).*left behind" "$work/err" || report "$case: who was left behind is not named"
-  holds '.samples == 30000'
+  json_holds '.samples == 30000'
   near "$(field .loss)" "$whole" || report "$case: loss $(field .loss), undisturbed $whole"
   [ "$(field .incomplete_answers)" = 0 ] || [ "$case" = "mask 1" ] || report "$case: incomplete answers"
   no_orphans
@@ -73,7 +73,7 @@ kill -KILL "${pids[0]}" "${listener[b]}"
 wait "${listener[b]}" 2>/dev/null
 wait "$leader" || report "worker killed: exit code"
 grep -q "worker ${address[b]}).*left behind" "$work/err" || report "worker killed: it is not named"
-holds '.samples == 30000 and .reruns >= 1 and .nodes[2].tokens == 0'
+json_holds '.samples == 30000 and .reruns >= 1 and .nodes[2].tokens == 0'
 near "$(field .loss)" "$whole" || report "worker killed: loss $(field .loss), undisturbed $whole"
 stop_worker a
 exit $failed

@@ -160,7 +160,7 @@ refused "numbers that run away" 1 "not a finite number\|not a number\|diverged" 
 # ---- the benchmark of a job
 timeout 60 mpirun -n 2 --oversubscribe --allow-run-as-root "$build/bin/astra-bench" scaling --model vit-cifar --batch 4 --groups 4 --steps 1 \
   --threads 1 --json >"$work/out" 2>"$work/err" </dev/null || report "the benchmark: exit code $?"
-name="the benchmark" holds '.ranks == 2 and .measured_seconds > 0 and .predicted_seconds > .computed_seconds'
+name="the benchmark" json_holds '.ranks == 2 and .measured_seconds > 0 and .predicted_seconds > .computed_seconds'
 
 # ---- told to stop, all stop behind the same step
 start() { # RANKS ARGUMENTS...: in the background; sets run

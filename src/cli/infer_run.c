@@ -33,19 +33,12 @@ static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
   *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
                          .latency = fmax(o->latency, 0),
                          .jitter = fmax(o->jitter, 0),
+                         .loss = o->loss,
                          .loss_model = (LossModel)o->loss_model,
                          .loss_burst = o->loss_burst,
                          .topology = (LinkTopology)o->link_model,
                          .seed = (uint64_t)o->link_seed,
                          .lose_tokens = o->loss_unit == 1};
-  if (o->loss) {
-    char *end;
-    links->loss = strtod(o->loss, &end);
-    bool number = end != o->loss && o->loss[0] >= '0' && o->loss[0] <= '9';
-    if (number && *end == '%') links->loss /= 100, end++;
-    if (!number || *end != '\0' || !(links->loss < 1))
-      return status_set(STATUS_BAD_USAGE, "--loss: '%s' is not accepted; give a share less than 100%%: 5%%, 0.05", o->loss);
-  }
   if (link_loss_check(links) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
   if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");

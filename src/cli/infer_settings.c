@@ -47,7 +47,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate in each direction, e.g. 20mbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay, e.g. 2ms"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
-      {OPTION_TEXT, "loss", 0, &o->loss, "SHARE", .help = "share of packets or tokens lost, e.g. 5%"},
+      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets or tokens lost, e.g. 5%"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
        .help = "mean length of a burst, in packets or tokens"},

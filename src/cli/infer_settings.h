@@ -13,14 +13,14 @@
  * astra-infer that start devices. */
 
 typedef struct InferLinkOptions {
-  const char *deadline, *loss, *trace;                                    /* as they were given; NULL: not */
+  const char *deadline, *trace;                                           /* as they were given; NULL: not */
   double bandwidth, latency, jitter;                                      /* bits per second, seconds; negative: not given */
   double table_memory;                                                    /* bytes: infer_tables_make */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int cache_type;                                                         /* WeightsType */
   int remote_cache;                                                       /* REMOTE_CACHES */
   int64_t mtu, datagrams, parts, link_seed;
-  double loss_burst;
+  double loss, loss_burst;
 } InferLinkOptions;
 
 enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MAX = 96 };

@@ -56,7 +56,7 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
-      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = 0.9, .help = "share of packets lost: 5% or 0.05"},
+      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets lost: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX, .help = "mean length of a burst, in packets"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",

@@ -156,7 +156,11 @@ expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 images on 4 nodes
 expect "bursts that are too short" 2 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott; err "in bursts of 4 tokens"; err "in bursts of 9 or more"
 expect "such packets" 2 eval -c model -n 2 -d folder:pictures --transport udp --loss 90% --loss-model gilbert-elliott; err "in bursts of 4 packets"
 expect "longer bursts" 0 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott --loss-burst 9
-expect "what a run accepts, in a plan" 0 plan -c model -n 2 --strategies single,astra --datagrams 255 --link-seed 5000000000
+expect "what a run accepts, in a plan" 0 plan -c model -n 2 --strategies single,astra --datagrams 255 --link-seed 5000000000 --loss 95%
+for command in "eval -d folder:pictures --loss-unit token" plan; do
+  # shellcheck disable=SC2086
+  expect "all of it lost: $command" 2 $command -c model -n 2 --loss 100%; err "--loss"; err "from 0 to 0.999999"
+done
 expect "bursts that are long enough" 0 eval -c model -n 2 -d folder:pictures --loss 80% --loss-unit token --loss-model gilbert-elliott
 expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7 and .loss > 0'
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"

@@ -20,7 +20,7 @@ int threads_count(void); /* at least 1 */
 typedef void ThreadsBody(void *context, int64_t begin, int64_t end, int thread);
 void threads_for(int64_t items, int64_t grain, ThreadsBody *body, void *context);
 
-/* A thread beside the pool, for what waits and does not compute. All signals are blocked in it: they are the other threads'. Returns 0, or
+/* A thread beside the pool, which takes no part in threads_for. All signals are blocked in it: they are the other threads'. Returns 0, or
  * an error number as pthread_create. */
 int threads_spawn(pthread_t *thread, void *(*run)(void *context), void *context);
 

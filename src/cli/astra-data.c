@@ -205,11 +205,11 @@ static Status run_get(int argc, char **argv) {
                  stdout);
     return STATUS_OK;
   }
-  const char **names = calloc((size_t)argc + 1, sizeof *names);
+  const char **names;
+  int count;
+  TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no NAME given; 'astra-data list' shows the names", &names, &count));
   json_t *results = json_array();
-  int count = 0;
-  Status status = names && results ? options_parse(options, argc, argv, names, &count) : no_path();
-  if (status == STATUS_OK && count == 0) status = status_set(STATUS_BAD_USAGE, "get: no NAME given; 'astra-data list' shows the names");
+  Status status = results ? STATUS_OK : no_path();
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     if (!download_find(names[i])) status = unknown_item(names[i]);
   }
@@ -273,12 +273,8 @@ static Status run_list(int argc, char **argv) {
                  "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", stdout);
     return STATUS_OK;
   }
-  const char **rest = calloc((size_t)argc + 1, sizeof *rest);
-  int count = 0;
-  Status status = rest ? options_parse(options, argc, argv, rest, &count) : no_path();
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "list: '%s' is not expected; it takes options only", rest[0]);
-  free(rest);
-  return status == STATUS_OK ? list_items(data_dir, json) : status;
+  TRY(cli_parse(options, argc, argv));
+  return list_items(data_dir, json);
 }
 
 /* ---- show ---- */
@@ -431,17 +427,13 @@ static Status run_show(int argc, char **argv) {
                  stdout);
     return STATUS_OK;
   }
-  const char **names = calloc((size_t)argc + 1, sizeof *names);
-  int count = 0;
-  Status status = names ? options_parse(options, argc, argv, names, &count) : no_path();
-  if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "show: one DATASET is needed, %d given", count);
-  if (status == STATUS_OK) {
-    show.name = names[0];
-    log_quiet(show.quiet);
-    status = show_text_knows(show.name) ? show_of_text(&show) : show_set(&show);
-  }
+  const char **names;
+  int count;
+  TRY(cli_parse_arguments(options, argc, argv, 1, 1, "one DATASET is needed", &names, &count));
+  show.name = names[0];
   free(names);
-  return status;
+  log_quiet(show.quiet);
+  return show_text_knows(show.name) ? show_of_text(&show) : show_set(&show);
 }
 
 /* ---- astra-data verify: how digests work says nn/safetensors.h ---- */
@@ -570,16 +562,12 @@ static Status run_verify(int argc, char **argv) {
     options_help(options, verify_usage, verify_about, stdout);
     return STATUS_OK;
   }
-  const char **paths = calloc((size_t)argc + 1, sizeof *paths);
-  int count = 0;
-  Status status = paths ? options_parse(options, argc, argv, paths, &count) : status_no_memory(NULL, "verifying a checkpoint");
-  if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "verify: one DIR is needed, %d given", count);
-  if (status == STATUS_OK) {
-    verify.path = paths[0];
-    status = verify_named(&verify);
-  }
+  const char **paths;
+  int count;
+  TRY(cli_parse_arguments(options, argc, argv, 1, 1, "one DIR is needed", &paths, &count));
+  verify.path = paths[0];
   free(paths);
-  return status;
+  return verify_named(&verify);
 }
 
 /* ---- main ---- */

@@ -70,15 +70,28 @@ void cli_last_words(const char *message) {
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }
 
-Status cli_parse(Option *options, int argc, char **argv) {
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  int count = 0;
-  Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0)
-    status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\": only options are accepted here, as in --name VALUE", positional[0]);
-  free(positional);
+Status cli_parse_arguments(Option *options, int argc, char **argv, int min, int max, const char *wanted, const char ***arguments,
+                           int *count) {
+  const char **list = calloc((size_t)argc, sizeof *list);
+  *arguments = NULL, *count = 0;
+  if (list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the command line");
+  Status status = options_parse(options, argc, argv, list, count);
+  if (status == STATUS_OK && (*count < min || *count > max)) status = status_set(STATUS_BAD_USAGE, "%s: %s", argv[0], wanted);
+  if (status == STATUS_OK)
+    *arguments = list;
+  else
+    free(list);
   return status;
+}
+
+Status cli_parse(Option *options, int argc, char **argv) {
+  const char **arguments;
+  int count;
+  TRY(cli_parse_arguments(options, argc, argv, 0, argc, "", &arguments, &count));
+  if (count > 0)
+    status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\": only options are accepted here, as in --name VALUE", arguments[0]);
+  free(arguments);
+  return count > 0 ? STATUS_BAD_USAGE : STATUS_OK;
 }
 
 Status cli_check_kernels(const char *backend) {

@@ -27,7 +27,13 @@ void cli_last_words(const char *message);
 /* -h or --help stands where an option may stand (options_asked). */
 bool cli_help_wanted(Option *options, int argc, char **argv);
 
-/* options_parse for a command line of options alone: BAD_USAGE where anything else stands in it. */
+/* options_parse for a command line of options and `min` to `max` arguments (max argc: any number). BAD_USAGE where there are fewer or more
+ * says `wanted` behind the command's name: "one DATASET is needed". *arguments [*count] is the caller's to free, its texts are argv's;
+ * NULL after a failure. */
+Status cli_parse_arguments(Option *options, int argc, char **argv, int min, int max, const char *wanted, const char ***arguments,
+                           int *count);
+
+/* The same for a command line of options alone: BAD_USAGE where anything else stands in it. */
 Status cli_parse(Option *options, int argc, char **argv);
 
 /* A subcommand ("astra-data get"): run gets argv with argv[0] being the subcommand's name. */

@@ -51,7 +51,6 @@ static Status run(const Request *request) {
   TokenizerTraining training = {.quiet = request->quiet};
   Tokenizer *tokenizer;
   if (!request->out) return status_set(STATUS_BAD_USAGE, "tokenizer: --out DIR is missing: where the files are written");
-  if (request->count == 0) return status_set(STATUS_BAD_USAGE, "tokenizer: no FILE given to train on");
   if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
   log_quiet(request->quiet);
   TRY(out_directory_try(request->out, NULL, "tokenizer.json")); /* before the work, not after it */
@@ -86,10 +85,8 @@ static Status run_tokenizer(int argc, char **argv) {
     options_help(options, usage, about, stdout);
     return STATUS_OK;
   }
-  request.files = calloc((size_t)argc + 1, sizeof *request.files);
-  Status status = request.files ? options_parse(options, argc, argv, request.files, &request.count)
-                                : status_no_memory(NULL, "the tokenizer's command line or output");
-  if (status == STATUS_OK) status = run(&request);
+  TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no FILE given to train on", &request.files, &request.count));
+  Status status = run(&request);
   free(request.files);
   return status;
 }
@@ -262,10 +259,8 @@ static Status run_command(Encoding *request, Work *work, Option *options, const 
     options_help(options, line, help, stdout);
     return STATUS_OK;
   }
-  request->arguments = calloc((size_t)argc + 1, sizeof *request->arguments);
-  if (request->arguments == NULL) return status_no_memory(NULL, "the text or its tokens");
-  Status status = options_parse(options, argc, argv, request->arguments, &request->count);
-  if (status == STATUS_OK) status = run_with(request, work);
+  TRY(cli_parse_arguments(options, argc, argv, 0, argc, "", &request->arguments, &request->count));
+  Status status = run_with(request, work);
   free(request->arguments);
   return status;
 }

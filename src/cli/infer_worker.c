@@ -28,20 +28,17 @@ static Status make_key(const char *path) {
 
 static Status run_keygen(int argc, char **argv) {
   Option options[] = {{.kind = OPTION_GROUP}};
+  const char **files;
   int count;
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, "astra-infer keygen [FILE]",
                  "Makes the key that the devices of a cluster share: into a new FILE of mode 600, or to standard output.", stdout);
     return STATUS_OK;
   }
-  const char **positional = malloc((size_t)argc * sizeof *positional);
-  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
-  Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 1) status = status_set(STATUS_BAD_USAGE, "%s: keygen makes one key, in one FILE", positional[1]);
-  if (status == STATUS_OK && count && !positional[0][0]) status = status_set(STATUS_BAD_USAGE, "keygen: the name of FILE is empty");
-  if (status == STATUS_OK) status = make_key(count ? positional[0] : NULL);
-  free(positional);
-  return status;
+  TRY(cli_parse_arguments(options, argc, argv, 0, 1, "makes one key, in one FILE", &files, &count));
+  const char *file = count ? files[0] : NULL;
+  free(files);
+  return file && !file[0] ? status_set(STATUS_BAD_USAGE, "keygen: the name of FILE is empty") : make_key(file);
 }
 
 const CliCommand infer_keygen_command = {"keygen", "create the key shared by the devices of a cluster", run_keygen};
@@ -180,20 +177,15 @@ static Status run(const Worker *w) {
 static Status run_worker(int argc, char **argv) {
   Worker worker = {.listen = "local", .table_memory = TABLE_MEMORY_DEFAULT, .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MAX];
-  int count;
   make_table(&worker, table);
   if (cli_help_wanted(table, argc, argv)) {
     options_help(table, usage, about, stdout);
     return STATUS_OK;
   }
-  const char **positional = malloc((size_t)argc * sizeof *positional);
-  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
-  Status status = options_parse(table, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "%s: worker takes options only", positional[0]);
-  if (status == STATUS_OK && worker.busy == BUSY_REFUSE && options_find(table, "queue")->given)
-    status = status_set(STATUS_BAD_USAGE, "--queue is for --busy queue: with --busy refuse no leader waits");
-  free(positional);
-  return status == STATUS_OK ? run(&worker) : status;
+  TRY(cli_parse(table, argc, argv));
+  if (worker.busy == BUSY_REFUSE && options_find(table, "queue")->given)
+    return status_set(STATUS_BAD_USAGE, "--queue is for --busy queue: with --busy refuse no leader waits");
+  return run(&worker);
 }
 
 const CliCommand infer_worker_command = {"worker", "serve as a device for leaders that call with --peers", run_worker};

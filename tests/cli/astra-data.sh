@@ -18,7 +18,7 @@ expect "no name" 2 get; err "no NAME"
 expect "second name unknown: nothing is fetched" 2 get cifar100 nonsense; err "nonsense"
 [ ! -e "$ASTRA_HOME" ] || report "something was made"
 expect "unknown option" 2 list --colour; err "--colour"
-expect "unexpected argument" 2 list cifar100; err "takes options only"
+expect "unexpected argument" 2 list cifar100; err 'unexpected argument "cifar100"'
 expect "bad choice" 2 show cifar100 --part middle; err "--part"; err "train"
 expect "bad number" 2 show cifar100 --count many; err "--count"; err "1 to 64"
 expect "two sets" 2 show a b; err "one DATASET"

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "nn/config.h"
 #include "nn/json_build.h"
 #include "train/emulate.h"
 #include <jansson.h>
@@ -23,7 +24,17 @@
 
 enum { DEFAULT_SEED = 42 };
 
-Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped) {
+/* Returns how many. */
+static size_t model_rows(BenchModel *model, Option *rows) {
+  const Option table[] = {{OPTION_CHOICE, "precision", 0, &model->precision, .choices = "fp32|bf16|auto",
+                           .help = "precision of products and activations; auto: bf16 where it is faster"},
+                          {OPTION_CHOICE, "weights", 0, &model->weights, .choices = "fp32|int8|int4", .help = "data type of the matrices"},
+                          {OPTION_FLAG, "profile", 0, &model->profile, .help = "report the time per kind of operation"}};
+  memcpy(rows, table, sizeof table);
+  return sizeof table / sizeof *table;
+}
+
+Status bench_run_parse(BenchRun *run, BenchModel *model, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped) {
   *run = (BenchRun){.seed = DEFAULT_SEED};
   const Option shared[] = {
       {OPTION_INT, "seed", 's', &run->seed, "N", .min = 0, .max = INT32_MAX, .help = "seed of random weights and inputs"},
@@ -35,11 +46,16 @@ Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage
   size_t count = 0;
   while (own[count].kind != OPTION_GROUP || own[count].help != NULL) count++;
   memcpy(options, own, count * sizeof *own);
+  if (model != NULL) count += model_rows(model, options + count);
   memcpy(options + count, shared, sizeof shared);
   *helped = cli_help_wanted(options, argc, argv);
-  if (!*helped) return cli_parse(options, argc, argv);
-  options_help(options, usage->line, usage->about, stdout);
-  return STATUS_OK;
+  if (*helped) {
+    options_help(options, usage->line, usage->about, stdout);
+    return STATUS_OK;
+  }
+  TRY(cli_parse(options, argc, argv));
+  if (model == NULL || model->name != NULL) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
 }
 
 Status bench_run_start(const BenchRun *run) {
@@ -372,7 +388,7 @@ static Status run_machine(int argc, char **argv) {
   const Option own[] = {{OPTION_GROUP, .help = "Measuring"}, {.kind = OPTION_GROUP}};
   BenchRun run;
   bool helped;
-  TRY(bench_run_parse(&run, own, &USAGE, argc, argv, &helped));
+  TRY(bench_run_parse(&run, NULL, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
   TRY(bench_run_start(&run));
   MachineRow row[MAX_ROWS];

@@ -20,14 +20,24 @@ typedef struct BenchRun {
   bool json;
 } BenchRun;
 
+enum { BENCH_REPEATS_MAX = 100000 };
+
+/* A model whose inference is timed, and how. --model is a row of the command's own, which names those that it is for. */
+typedef struct BenchModel {
+  const char *name;       /* a preset, or a checkpoint's path; NULL: not given */
+  int weights, precision; /* fp32, int8, int4 in this order; TrainPrecision */
+  bool profile;
+} BenchModel;
+
 typedef struct BenchUsage {
   const char *line, *about; /* of --help */
 } BenchUsage;
 
-/* Parses argv by the rows `own` (ends with an entry whose kind is OPTION_GROUP and help is NULL) and, behind them, those of `run`, which is
- * set to its defaults first: --seed, --threads, --backend and --json. *helped: --help was asked for and is printed; nothing is left to do.
- */
-Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped);
+/* Parses argv by the rows `own` (ends with an entry whose kind is OPTION_GROUP and help is NULL) and, behind them, those of `model`
+ * (--precision, --weights and --profile; NULL: the command runs no model) and of `run`, which is set to its defaults first: --seed,
+ * --threads, --backend and --json. BAD_USAGE where the model has no name. *helped: --help was asked for and is printed; nothing is left to
+ * do. */
+Status bench_run_parse(BenchRun *run, BenchModel *model, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped);
 
 /* Checks the kernels, chooses the library of products and starts the pool; threads_stop ends it. */
 Status bench_run_start(const BenchRun *run);

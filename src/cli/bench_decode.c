@@ -17,13 +17,11 @@
 static const BenchUsage USAGE = {"astra-bench decode --model NAME [--sequences N] [--length N] [--rows N] [options]",
                                  "Times decoding steps of 1, 2, 4... sequences of a language model at once, on random weights and tokens."};
 
-enum { MAX_SEQUENCES = 256, MAX_BATCHES = 10, MAX_REPEATS = 100000, MAX_ROWS = 64 };
+enum { MAX_SEQUENCES = 256, MAX_BATCHES = 10, MAX_ROWS = 64 };
 
 typedef struct DecodeCommand {
-  const char *model;
   int64_t sequences, length, codes, rows, repeats, warm_up;
-  int weights, precision; /* LowbitKind of 0, INT8, Q4_0 in this order; TrainPrecision */
-  bool profile;
+  BenchModel model;
   BenchRun run;
 } DecodeCommand;
 
@@ -57,11 +55,11 @@ static const LowbitKind weight_kinds[] = {LOWBIT_NONE, LOWBIT_INT8, LOWBIT_Q4_0}
 static Status open_model(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   ModelConfig config = {0};
-  TRY(checkpoint_is_path(c->model) ? config_load(&config, c->model) : config_preset(&config, c->model, 1));
-  const bool preset = !checkpoint_is_path(c->model), decoder = config_is_decoder(&config) && (preset || config.classes == 0);
+  TRY(checkpoint_is_path(c->model.name) ? config_load(&config, c->model.name) : config_preset(&config, c->model.name, 1));
+  const bool preset = !checkpoint_is_path(c->model.name), decoder = config_is_decoder(&config) && (preset || config.classes == 0);
   if (decoder && preset) { /* the next token is wanted, and not a class */
     config_release(&config);
-    TRY(config_preset(&config, c->model, 0));
+    TRY(config_preset(&config, c->model.name, 0));
   }
   if (c->codes == 0) config.astra.groups = 0;
   if (c->codes > 0 && config.astra.groups == 0) config.astra.groups = 16;
@@ -69,7 +67,7 @@ static Status open_model(DecodeBench *b) {
   Status status = decoder ? model_new(&b->model, &config) : STATUS_OK;
   config_release(&config);
   TRY(status);
-  if (!decoder) return status_set(STATUS_BAD_USAGE, "--model %s: decoding is for models that predict tokens", c->model);
+  if (!decoder) return status_set(STATUS_BAD_USAGE, "--model %s: decoding is for models that predict tokens", c->model.name);
   if (c->length + c->rows > context)
     return status_set(STATUS_BAD_USAGE, "--length %lld: with %lld rows more than the model's context of %lld", (long long)c->length,
                       (long long)c->rows, (long long)context);
@@ -79,12 +77,12 @@ static Status open_model(DecodeBench *b) {
   rng_init(&rng, (uint64_t)c->run.seed, 0);
   TRY(param_allocate(model_params(b->model), false));
   model_initialise(b->model, &rng);
-  if (c->weights > 0) TRY(lowbit_weights_make(b->model, weight_kinds[c->weights], &b->lowbit));
+  if (c->model.weights > 0) TRY(lowbit_weights_make(b->model, weight_kinds[c->model.weights], &b->lowbit));
   b->arena = arena_new((size_t)1 << 36); /* of address space; pages come as they are touched */
   b->tape = b->arena ? tape_new(b->arena) : NULL;
   if (b->tape == NULL) return status_no_memory(NULL, "the model's activations");
   tape_record(b->tape, false);
-  const bool bf16 = c->precision == PRECISION_BF16 || (c->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+  const bool bf16 = c->model.precision == PRECISION_BF16 || (c->model.precision == PRECISION_AUTO && matmul_bf16_is_faster());
   tape_use_bf16(b->tape, bf16);
   return model_pack_weights(b->model, bf16);
 }
@@ -126,7 +124,7 @@ static Status open_sequences(DecodeBench *b) {
   const ModelConfig *config = model_config(b->model);
   const int64_t tokens = c->length + c->rows, width = config->kv_heads * (config->width / config->heads);
   KvPagesSetup setup = {
-      .cache = {.blocks = config->blocks, .width = width, .max = tokens, .kind = c->weights > 0 ? NARROW_F16 : NARROW_NONE},
+      .cache = {.blocks = config->blocks, .width = width, .max = tokens, .kind = c->model.weights > 0 ? NARROW_F16 : NARROW_NONE},
       .page = KV_PAGES_TOKENS,
       .heads = config->kv_heads,
       .sequences = (int)c->sequences};
@@ -189,7 +187,7 @@ static Status measure(DecodeBench *b) {
   for (int64_t i = -c->warm_up; i < c->repeats; i++)
     for (Batch *batch = b->batch; batch < b->batch + b->batches; batch++) {
       matmul_reset_count();
-      if (c->profile && i >= 0) bench_profile_watch(&batch->profile, b->tape);
+      if (c->model.profile && i >= 0) bench_profile_watch(&batch->profile, b->tape);
       const double begun = clock_now(), spent = clock_spent();
       TRY(step(b, batch));
       if (i < 0) continue;
@@ -223,8 +221,8 @@ static Figures figures_of(const DecodeBench *b, int i) {
 static void print_text(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   bench_peak_print(&b->peak);
-  printf("model:   %s, %lld tokens before, %lld as codes, %lld rows of each sequence, weights in %s, products in %s\n", c->model,
-         (long long)c->length, (long long)c->codes, (long long)c->rows, weight_names[c->weights],
+  printf("model:   %s, %lld tokens before, %lld as codes, %lld rows of each sequence, weights in %s, products in %s\n", c->model.name,
+         (long long)c->length, (long long)c->codes, (long long)c->rows, weight_names[c->model.weights],
          tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, least", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
@@ -232,7 +230,7 @@ static void print_text(DecodeBench *b) {
     printf("%9d %12.2f %12.2f %9.1f %14.1f %12.2f %17.2f\n", b->batch[i].sequences, 1e3 * f.timing.median, 1e3 * f.timing.min,
            100 * f.timing.spread, f.rate, f.ratio, f.processor_ratio);
   }
-  for (int i = 0; c->profile && i < b->batches; i++) {
+  for (int i = 0; c->model.profile && i < b->batches; i++) {
     Batch *batch = &b->batch[i];
     char title[32];
     snprintf(title, sizeof title, "%d sequences", batch->sequences);
@@ -244,9 +242,9 @@ static void print_text(DecodeBench *b) {
 
 static Status print_json(const DecodeBench *b) {
   const DecodeCommand *c = b->command;
-  json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:s, s:s}", "model", json_build_string(c->model), "length", (json_int_t)c->length,
-                             "codes", (json_int_t)c->codes, "rows", (json_int_t)c->rows, "weights", weight_names[c->weights], "precision",
-                             tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:s, s:s}", "model", json_build_string(c->model.name), "length", (json_int_t)c->length,
+                             "codes", (json_int_t)c->codes, "rows", (json_int_t)c->rows, "weights", weight_names[c->model.weights],
+                             "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   json_t *list = json_array();
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -264,24 +262,19 @@ static Status run_decode(int argc, char **argv) {
   DecodeCommand c = {.sequences = 16, .length = 128, .rows = 1, .repeats = 10, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "model", 'm', &c.model, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
+      {OPTION_TEXT, "model", 'm', &c.model.name, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "most sequences of a step"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 1, .max = 1 << 20, .help = "tokens before the step"},
       {OPTION_INT, "codes", 0, &c.codes, "N", .min = 0, .max = 1 << 20,
        .help = "of the tokens before the step: kept as another device's codes"},
       {OPTION_INT, "rows", 0, &c.rows, "N", .min = 1, .max = MAX_ROWS, .help = "tokens of each sequence in a step, drafts included"},
-      {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
-       .help = "precision of products and activations; auto: bf16 where it is faster"},
-      {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "data type of the matrices"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured steps of each number of sequences"},
-      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "unmeasured steps before them"},
-      {OPTION_FLAG, "profile", 0, &c.profile, .help = "report the time per kind of operation"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = BENCH_REPEATS_MAX, .help = "measured steps of each number of sequences"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = BENCH_REPEATS_MAX, .help = "unmeasured steps before them"},
       {.kind = OPTION_GROUP}};
   bool helped;
-  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  TRY(bench_run_parse(&c.run, &c.model, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
-  if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
   TRY(bench_run_start(&c.run));
   DecodeBench bench = {.command = &c};
   Status status = measure(&bench);

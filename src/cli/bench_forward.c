@@ -23,16 +23,15 @@ static const BenchUsage USAGE = {
 
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
-enum { CLASSES = 100, MAX_REPEATS = 100000, MAX_LENGTH = 1 << 20 };
+enum { CLASSES = 100, MAX_LENGTH = 1 << 20 };
 typedef enum Output { OUTPUT_ANSWER, OUTPUT_ALL } Output;
 typedef enum WeightNumbers { WEIGHTS_FP32, WEIGHTS_INT8, WEIGHTS_INT4 } WeightNumbers;
 typedef enum Phase { PHASE_FORWARD, PHASE_DECODE, PHASES } Phase;
 
 typedef struct ForwardCommand {
-  const char *model;
   int64_t length, batch, decode, repeats, warm_up;
-  int output, weights, precision; /* Output, WeightNumbers, TrainPrecision */
-  bool profile;
+  int output; /* Output */
+  BenchModel model;
   BenchRun run;
 } ForwardCommand;
 
@@ -69,7 +68,7 @@ typedef struct Forward {
 
 static Status open_model(Forward *f) {
   ModelConfig config = {0};
-  const char *name = f->command->model;
+  const char *name = f->command->model.name;
   TRY(checkpoint_is_path(name) ? config_load(&config, name) : config_preset(&config, name, CLASSES));
   bool tokens = config_is_decoder(&config) && !checkpoint_is_path(name); /* the next token is wanted of a preset, and not a class */
   if (tokens) {
@@ -86,14 +85,14 @@ static Status open_model(Forward *f) {
   model_initialise(f->model, &rng);
   f->config = model_config(f->model);
   f->decoder = config_is_decoder(f->config);
-  if (f->command->weights == WEIGHTS_FP32) return STATUS_OK;
-  return lowbit_weights_make(f->model, f->command->weights == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &f->lowbit);
+  if (f->command->model.weights == WEIGHTS_FP32) return STATUS_OK;
+  return lowbit_weights_make(f->model, f->command->model.weights == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &f->lowbit);
 }
 
 static Status check_lengths(const Forward *f) {
   const ForwardCommand *c = f->command;
   if (c->decode > 0 && (!f->decoder || f->config->classes > 0))
-    return status_set(STATUS_BAD_USAGE, "--decode is for models that predict tokens, and %s does not", c->model);
+    return status_set(STATUS_BAD_USAGE, "--decode is for models that predict tokens, and %s does not", c->model.name);
   if (c->decode > 0 && c->batch > 1) return status_set(STATUS_BAD_USAGE, "--decode goes with --batch 1");
   if (f->decoder && f->tokens + c->decode > f->config->context)
     return status_set(STATUS_BAD_USAGE,
@@ -135,7 +134,7 @@ static Status open_cache(Forward *f) {
   KvCacheSetup setup = {.blocks = config->blocks,
                         .width = config->kv_heads * (config->width / config->heads),
                         .max = f->tokens + f->command->decode,
-                        .kind = f->command->weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
+                        .kind = f->command->model.weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);
 }
 
@@ -156,15 +155,15 @@ static double bytes_read(const Forward *f) {
 
 /* What the session of a training run does for its tape (train/session.c). */
 static Status use_precision(Forward *f) {
-  bool bf16 = f->command->precision == PRECISION_BF16 || (f->command->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+  bool bf16 = f->command->model.precision == PRECISION_BF16 || (f->command->model.precision == PRECISION_AUTO && matmul_bf16_is_faster());
   if (!bf16) return model_pack_weights(f->model, false);
-  if (f->command->weights == WEIGHTS_FP32) f->numbers = PEAK_BF16;
+  if (f->command->model.weights == WEIGHTS_FP32) f->numbers = PEAK_BF16;
   tape_use_bf16(f->tape, true);
   return model_pack_weights(f->model, true);
 }
 
 static Status open_forward(Forward *f) {
-  f->numbers = f->command->weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8;
+  f->numbers = f->command->model.weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8;
   TRY(open_model(f));
   TRY(open_input(f));
   TRY(open_cache(f));
@@ -221,7 +220,7 @@ static Status time_phase(Forward *f, Phase which, Status (*work)(Forward *), int
   Measured *phase = &f->phase[which];
   tape_clear(f->tape);
   matmul_reset_count();
-  if (f->command->profile) bench_profile_watch(&phase->profile, f->tape);
+  if (f->command->model.profile) bench_profile_watch(&phase->profile, f->tape);
   double begun = clock_now();
   TRY(work(f));
   double taken = clock_now() - begun;
@@ -293,8 +292,8 @@ static Status print_text(Forward *f) {
   bool decodes = f->command->decode > 0;
   Figures a = figures_of(f, PHASE_FORWARD), b = decodes ? figures_of(f, PHASE_DECODE) : (Figures){.read = 0};
   bench_peak_print(&f->peak);
-  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model),
-         (long long)f->tokens, (long long)f->command->batch, (double)parameters(f) / 1e6, weight_names[f->command->weights],
+  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model.name),
+         (long long)f->tokens, (long long)f->command->batch, (double)parameters(f) / 1e6, weight_names[f->command->model.weights],
          bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
@@ -309,7 +308,7 @@ static Status print_text(Forward *f) {
   if (decodes) print_row("  of the memory's rate, %", 0, b.read_percent, true);
   print_row("MiB of weights", (double)lowbit_weights_all_bytes(f->model) / 1048576, 0, false);
   print_row("MiB most resident", f->resident / 1048576, 0, false);
-  for (int p = 0; p < (decodes ? PHASES : 1) && f->command->profile; p++)
+  for (int p = 0; p < (decodes ? PHASES : 1) && f->command->model.profile; p++)
     profile_table_print(&f->phase[p].profile, phase_name(f, (Phase)p), f->phase[p].units,
                         f->phase[p].all_seconds / (double)f->phase[p].units, (p == PHASE_DECODE ? b : a).peak_percent / 100);
   return STATUS_OK;
@@ -331,17 +330,18 @@ static json_t *phase_json(const Forward *f, Phase which) {
               {"read_gb_per_second", figures.read / 1e9},
               {"read_percent", figures.read_percent}};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) json_object_set_new(object, rest[i].name, json_real(rest[i].value));
-  if (f->command->profile) json_object_set_new(object, "profile", profile_table_json(&f->phase[which].profile, f->phase[which].units));
+  if (f->command->model.profile)
+    json_object_set_new(object, "profile", profile_table_json(&f->phase[which].profile, f->phase[which].units));
   return object;
 }
 
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
   json_t *object =
-      json_pack("{s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", json_build_string(c->model), "tokens", (json_int_t)f->tokens,
-                "batch", (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
-                "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f), "weight_mib",
-                (double)lowbit_weights_all_bytes(f->model) / 1048576, "resident_mib", f->resident / 1048576);
+      json_pack("{s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", json_build_string(c->model.name), "tokens", (json_int_t)f->tokens,
+                "batch", (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights",
+                weight_names[c->model.weights], "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f),
+                "weight_mib", (double)lowbit_weights_all_bytes(f->model) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));
@@ -354,7 +354,7 @@ static Status run_forward(int argc, char **argv) {
   ForwardCommand c = {.batch = 1, .repeats = 5, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "model", 'm', &c.model, "NAME",
+      {OPTION_TEXT, "model", 'm', &c.model.name, "NAME",
        .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 0, .max = MAX_LENGTH,
        .help = "tokens per sample, an image's class token included; 0: the model's"},
@@ -362,18 +362,13 @@ static Status run_forward(int argc, char **argv) {
       {OPTION_INT, "decode", 0, &c.decode, "N", .min = 0, .max = MAX_LENGTH, .help = "tokens to decode after each pass; 0: none"},
       {OPTION_CHOICE, "output", 0, &c.output, .choices = "answer|all",
        .help = "one answer for each sample, or every row of the last block with its logits"},
-      {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
-       .help = "precision of products and activations; auto: bf16 where it is faster"},
-      {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "data type of the matrices"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured passes"},
-      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "unmeasured passes before them"},
-      {OPTION_FLAG, "profile", 0, &c.profile, .help = "report the time per kind of operation"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = BENCH_REPEATS_MAX, .help = "measured passes"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = BENCH_REPEATS_MAX, .help = "unmeasured passes before them"},
       {.kind = OPTION_GROUP}};
   bool helped;
-  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  TRY(bench_run_parse(&c.run, &c.model, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
-  if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
   TRY(bench_run_start(&c.run));
   Forward forward = {.command = &c};
   Status status = measure(&forward);

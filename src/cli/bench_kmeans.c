@@ -202,7 +202,7 @@ static Status run_kmeans(int argc, char **argv) {
       {OPTION_GROUP, .help = "Measuring"},
       {.kind = OPTION_GROUP}};
   bool helped;
-  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  TRY(bench_run_parse(&c.run, NULL, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
   TRY(bench_run_start(&c.run));
   KmeansBench bench = {.command = &c};

@@ -232,7 +232,7 @@ static Status run_quantize(int argc, char **argv) {
       {OPTION_INT, "nodes", 'n', &bench.nodes, "N", .min = 0, .max = WIRE_NODES,
        .help = "number of nodes for ASTRA; 0: as many as it was trained for"},
       {OPTION_GROUP, .help = "Measuring:"},
-      {OPTION_INT, "repeats", 0, &bench.repeats, "N", .min = 1, .max = 100000, .help = "timed requests of one image or window"},
+      {OPTION_INT, "repeats", 0, &bench.repeats, "N", .min = 1, .max = BENCH_REPEATS_MAX, .help = "timed requests of one image or window"},
       {OPTION_INT, "threads", 't', &bench.threads, "N", .min = 0, .max = 256,
        .help = "threads per node; 0: one, or all cores for a single node"},
       {OPTION_FLAG, "json", 'j', &bench.json, .help = "print one JSON object instead of text"},

@@ -596,9 +596,20 @@ static json_t *report_selftest(FILE *out, const SelftestReport *r) {
   return NULL;
 }
 
+/* What is lost is masked, so that codes and logits are others without anything being wrong. */
+static Status check_lossless(const ClusterSetup *network) {
+  if (network->reliability.deadline > 0)
+    return status_set(STATUS_BAD_USAGE, "--deadline: codes that come too late are lost, and the self-test compares all; leave it at auto");
+  if (network->links.loss <= 0 || (!network->links.lose_tokens && network->reliability.mode == RELIABILITY_RETRANSMIT)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--loss: the self-test compares all codes, so that what is lost has to be sent again: %s",
+                    network->links.lose_tokens ? "--loss-unit packet with --transport udp --reliability retransmit"
+                                               : "--reliability retransmit");
+}
+
 static Status prove(const InferSettings *s, InferRun *run, const char *const *paths, int count) {
   SelftestReport report;
   (void)paths, (void)count;
+  TRY(check_lossless(&run->network));
   TRY(infer_run_load(s, run));
   infer_run_catch_signals();
   TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));

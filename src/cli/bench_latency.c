@@ -844,8 +844,9 @@ static Status run_figures(const LatencyCommand *command, LatencyPlan *plan, doub
   return status;
 }
 
-static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
-  *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
+static Status open_bench(const LatencyCommand *command, LatencyBench *bench, const LinkOptions *links, const Reliability *reliability) {
+  *bench = (LatencyBench){.links = *links,
+                          .repeats = command->quick ? 1 : (int)command->repeats,
                           .min_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
@@ -853,7 +854,6 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
                           .progress = show_progress};
   bench->arena = arena_new(ARENA_BYTES);
   if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
-  network_options_read(&command->network, &bench->links, reliability);
   bench->table_bytes = command->table_memory;
   const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};
   TRY(bench_latency_model_open(&bench->model, &size));
@@ -872,16 +872,18 @@ static void choose_others(const LatencyCommand *command, LatencyPlan *plan) {
   plan->others[plan->other_count++] = (Baseline){STRATEGY_SP, 0};
   for (size_t s = 0; s < sizeof by_blocks / sizeof *by_blocks; s++)
     for (int64_t retained = few; retained <= many; retained += many - few > 0 ? many - few : 1)
-      if (retained == few || retained < command->blocks)
-        plan->others[plan->other_count++] = (Baseline){by_blocks[s], (int)(retained < command->blocks ? retained : command->blocks)};
+      if (retained == few || retained < command->blocks) plan->others[plan->other_count++] = (Baseline){by_blocks[s], (int)retained};
 }
 
 static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
+  LinkOptions links;
   Reliability reliability;
   double target = command->calibrate, single, begun = clock_now();
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
+  TRY(retained_check(command->retained, command->blocks));
+  TRY(network_options_read(&command->network, &links, &reliability));
   if (command->out) TRY(files_make_dirs(command->out));
-  TRY(open_bench(command, bench, &reliability));
+  TRY(open_bench(command, bench, &links, &reliability));
   TRY(bench_latency_cases_single(bench, command->tokens, false, &single));
   const PaperRun run = {.width = command->width,
                         .blocks = command->blocks,

@@ -528,7 +528,7 @@ static Status load_config(const PlanCommand *command, ModelConfig *config) {
   if (command->model) {
     const Status known = config_preset(config, command->model, CLASSES);
     return known != STATUS_NOT_FOUND ? known
-                                     : status_set(known, "--model %s: known are %s; a checkpoint is named with --checkpoint",
+                                     : status_set(STATUS_BAD_USAGE, "--model %s: known are %s; a checkpoint is named with --checkpoint",
                                                   command->model, config_preset_names());
   }
   if (checkpoint_is_path(command->checkpoint)) return config_load(config, command->checkpoint);
@@ -561,7 +561,10 @@ static Status read_strategies(const char *text, uint32_t *bits) {
 
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
-  if (command->groups) return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count);
+  if (command->groups) {
+    TRY(link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count));
+    return planner_check_groups(setup) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--groups");
+  }
   for (int rate = 0; rate < config_rates(setup->config); rate++)
     setup->groups[setup->group_count++] = config_rate_groups(setup->config, rate);
   for (size_t i = 0; setup->config->astra.groups == 0 && i < sizeof usual / sizeof *usual; i++)
@@ -732,14 +735,15 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .reliability = &reliability,
                         .parts = (int)command->parts,
                         .min_packets = (int)command->network.datagrams,
-                        .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
+                        .retained = (int)command->retained,
                         .even = command->even,
                         .untrained = command->model != NULL,
                         .with_input = command->with_input};
   PacketWork work;
   Plan plan;
   double target;
-  network_options_read(&command->network, &links, &reliability);
+  TRY(retained_check(command->retained, config->blocks));
+  TRY(network_options_read(&command->network, &links, &reliability));
   TRY(read_strategies(command->strategies, &setup.strategies));
   TRY(read_groups(command, &setup));
   setup.table_bytes = command->table_memory;

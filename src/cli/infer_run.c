@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "infer/cluster/discovery.h"
 #include "infer/cluster/leader.h"
+#include "infer/node_share.h"
 #include "infer/plan/planner.h"
 #include "infer/rate_choice.h"
 #include "infer/report.h"
@@ -420,6 +421,16 @@ static int choose_nodes(const InferSettings *s, const InferRun *run) {
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
 }
 
+/* Where the model cannot be divided among so many devices, names the option that says how many there are; found workers are no option's. */
+static Status name_nodes(const InferSettings *s, const InferRun *run, Status status) {
+  const bool impossible = status == STATUS_BAD_VALUE || status == STATUS_UNSUPPORTED;
+  if (!impossible || run->cluster.options.discovered) return status;
+  if (s->peers) return status_wrap(STATUS_BAD_USAGE, "--peers %s", s->peers);
+  if (s->nodes > 0) return status_wrap(STATUS_BAD_USAGE, "--nodes %lld", (long long)s->nodes);
+  if (s->split && !infer_split_wanted(s->split)) return status_wrap(STATUS_BAD_USAGE, "--split %s", s->split);
+  return s->strategy == STRATEGY_ASTRA ? status : status_wrap(STATUS_BAD_USAGE, "--strategy"); /* as many as it was trained for */
+}
+
 static Status choose_partition(const InferSettings *s, InferRun *run) {
   const ModelConfig *config = run->weights.config;
   TokenMap map = config->astra.layout;
@@ -428,7 +439,7 @@ static Status choose_partition(const InferSettings *s, InferRun *run) {
     return status_set(STATUS_BAD_USAGE, "--layout %s: accepted are %s, and trained (as the checkpoint says)", s->layout, token_map_names);
   const bool by_number = s->split && !infer_split_wanted(s->split);
   const int nodes = choose_nodes(s, run);
-  TRY(partition_init(&run->partition, config_tokens(config), nodes, by_number ? s->split : NULL));
+  TRY(name_nodes(s, run, partition_init(&run->partition, config_tokens(config), nodes, by_number ? s->split : NULL)));
   return partition_place(&run->partition, &map, side, side);
 }
 
@@ -479,8 +490,15 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
 
 static Status describe_nodes(const InferSettings *s, InferRun *run, const LeaderOptions *options, LeaderOptions *all) {
   bool text = config_is_decoder(run->weights.config);
+  TRY(retained_check(s->retained, run->weights.config->blocks));
   TRY(text ? token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split)
            : choose_partition(s, run));
+  const NodeSetup division = {.weights = &run->weights,
+                              .partition = text ? NULL : &run->partition,
+                              .split = text ? &run->split : NULL,
+                              .strategy = run->network.strategy,
+                              .retained = run->network.retained};
+  TRY(name_nodes(s, run, node_share_check(&division)));
   int nodes = text ? run->split.nodes : run->partition.nodes;
   *all = infer_run_options(s, run, nodes);
   all->batch_max = options->batch_max;

@@ -40,6 +40,14 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
                     option, text, room, min, max);
 }
 
+/* ---- Blocks of bp-ag and bp-sp ---- */
+
+Status retained_check(int64_t retained, int64_t blocks) {
+  if (retained <= blocks) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--retained %lld: the model has %lld block%s", (long long)retained, (long long)blocks,
+                    blocks == 1 ? "" : "s");
+}
+
 /* ---- The options of a network ---- */
 
 const char *network_options_topology(LinkTopology topology) {
@@ -71,7 +79,7 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
   return NETWORK_OPTIONS_COUNT;
 }
 
-void network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
+Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
   *links = (LinkOptions){.topology = (LinkTopology)o->topology,
                          .bits_per_second = o->bandwidth,
                          .latency = o->latency,
@@ -82,4 +90,5 @@ void network_options_read(const NetworkOptions *o, LinkOptions *links, Reliabili
                          .seed = (uint64_t)o->seed};
   *reliability =
       (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .min_packets = (int)o->datagrams, .timeout = 60};
+  return link_loss_check(links) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
 }

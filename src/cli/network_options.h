@@ -28,6 +28,9 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 #define MIN_PACKETS_MAX     255
 #define LINK_SEED_MAX       9e15
 
+/* --retained: BAD_USAGE where the model has fewer blocks. */
+Status retained_check(int64_t retained, int64_t blocks);
+
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */
 
 typedef struct NetworkOptions {
@@ -42,8 +45,8 @@ enum { NETWORK_OPTIONS_COUNT = 13 };
 /* Appends the rows, with their defaults, which are set in *options; returns how many. */
 int network_options_rows(NetworkOptions *options, Option rows[NETWORK_OPTIONS_COUNT]);
 
-/* links->overhead is whose packets they are to say. */
-void network_options_read(const NetworkOptions *options, LinkOptions *links, Reliability *reliability);
+/* links->overhead is whose packets they are to say. BAD_USAGE: a loss that such bursts cannot have. */
+Status network_options_read(const NetworkOptions *options, LinkOptions *links, Reliability *reliability);
 
 const char *network_options_topology(LinkTopology topology); /* "mesh" */
 

@@ -17,6 +17,9 @@ expect "an unknown figure" 2 --figure pie; err "--figure"; err "baselines"
 expect "a calibration without a unit" 2 "${small[@]}" --calibrate 99; err "--calibrate"
 expect "a calibration to nothing" 2 "${small[@]}" --calibrate 0ms; err "above 0"
 expect "heads that do not divide" 2 --width 64 --heads 5; err "--heads 5 does not divide"
+expect "bursts that are too short" 2 --loss 80% --loss-model gilbert-elliott --loss-burst 2 --out none
+err "--loss-model gilbert-elliott: .*in bursts of 4 or more"; ! grep -q measuring err && [ ! -e none ] || report "it begins all the same"
+expect "more retained blocks than there are" 2 --blocks 2 --retained 3; err "--retained 3: the model has 2 blocks"
 expect "an argument" 2 "${small[@]}" here; err "here"
 expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
 

@@ -32,7 +32,7 @@ expect "eval of floats" 0 eval -c F32.gguf -d text:text.txt --json; holds "$(jq 
 expect "eval of Q8_0" 0 eval -c Q8_0.gguf -d text:text.txt --json; holds "$(jq .perplexity out) < 1.01 * $whole && $(jq .perplexity out) > 0.99 * $whole"
 expect "eval of Q4_0" 0 eval -c Q4_0.gguf -d text:text.txt --json; holds "$(jq .perplexity out) < 1.3 * $whole && $(jq .perplexity out) > 0.9 * $whole"
 expect "eval on three nodes" 0 eval -c Q8_0.gguf -n 3 --strategy sp -d text:text.txt --json; holds "$(jq .perplexity out) < 1.01 * $whole && $(jq .perplexity out) > 0.99 * $whole"
-expect "a plain model has no codes" 1 -c Q8_0.gguf -n 3 -p a; err "a plain model (no codebooks) runs on one node only"
+expect "a plain model has no codes" 2 -c Q8_0.gguf -n 3 -p a; err "--nodes 3: a plain model (no codebooks) runs on one node only"
 
 # ---- codebooks and training
 expect_program() { run "$1" "$2" "$bin/$3" "${@:4}"; }

@@ -14,6 +14,10 @@ expect "help" 0 --help; out "^usage: astra-infer plan"; out "--bandwidth"; out "
 expect "nothing" 2; err "--checkpoint DIR or --model NAME"
 expect "both" 2 --model vit-base --checkpoint model; err "--checkpoint DIR or --model NAME"
 expect "no such model" 1 --checkpoint ./nowhere; err "nowhere"
+expect "no such preset" 2 --model nowhere; err "--model nowhere: known are vit-base"
+expect "bursts that are too short" 2 --checkpoint model --loss 80% --loss-model gilbert-elliott --loss-burst 2
+err "--loss-model gilbert-elliott: .*in bursts of 2 packets.*in bursts of 4 or more"
+expect "more retained blocks than there are" 2 --checkpoint model --retained 5; err "--retained 5: the model has 4 blocks"
 expect "a rate without a unit" 2 --checkpoint model --bandwidth 20; err "--bandwidth"; err "20mbit"
 expect "a negative time" 2 --checkpoint model --latency=-2ms; err "--latency"
 expect "an unknown strategy" 2 --checkpoint model --strategies astra,pp; err "--strategies"; err '"pp" is no strategy'; err "bp-ag"
@@ -27,7 +31,7 @@ expect "links in the air" 2 --checkpoint model --links 1mbit,2mbit --link-model 
 expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--links"; err "20mbit"
 expect "a link with more behind it" 2 --checkpoint model --links 00000000000000000000000020mbit/s,1mbit; err "20mbit/s"
 expect "groups named twice" 2 --checkpoint model --groups 4,1,4 --chart twice.png; err '^astra-infer: error: --groups "4,1,4": .*different'
-expect "groups that do not divide" 1 --checkpoint model --groups 5; err "5 groups do not divide a width of 64"
+expect "groups that do not divide" 2 --checkpoint model --groups 5; err "--groups: 5 groups do not divide a width of 64"
 expect "more tokens than can be measured" 2 --checkpoint model --measure --tokens 257; err "^astra-infer: error: --tokens 257: model takes at most 256"
 mkdir language
 cat >language/config.json <<'END'

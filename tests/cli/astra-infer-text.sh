@@ -233,7 +233,7 @@ for bias in 3 3= =1 x=1 3=1x 3=nan 3=101 -1=1 99999999=1; do
 done
 expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies images"; silent out
 expect "pictures for a language model" 2 -c llama x.png; err "is a language model"; silent out
-expect "plain on four" 1 -c "$stories" -n 4 -p A; err "--nodes 1"; silent out
+expect "plain on four" 2 -c "$stories" -n 4 -p A; err "--nodes 4: .*--nodes 1"; silent out
 expect "no tokenizer" 1 -c plain -p A; err "a language model needs its tokenizer beside it"; err "plain"; silent out
 expect "prompt longer than the context" 1 -c llama -p "$(printf 'word %.0s' {1..100})"; err "the prompt has [0-9]* tokens, but the context has room for 48"; silent out
 expect "prompt longer than --max-context" 1 -c llama --max-context 8 -p "$long"; err "room for 8"

@@ -52,7 +52,7 @@ expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"; err "from 
 expect "the limit in the help" 0 --help; out "at most 64"
 expect "bad split" 2 -c model --split 3,x red.png; err "--split 3,x"
 expect "split against nodes" 2 -c model --nodes 3 --split 1,1 red.png; err "2 nodes"
-expect "more nodes than tokens" 1 -c model --nodes 17 red.png; err "17 nodes for 16 tokens"
+expect "more nodes than tokens" 2 -c model --nodes 17 red.png; err "--nodes 17: 17 nodes for 16 tokens"
 expect "eval without data set" 2 eval -c model; err "--dataset"
 expect "a mistyped command" 2 evl -c model; err "unknown command 'evl'; the commands are: .*eval, selftest"
 mkdir "$work/no_model"; expect "a folder that holds no model" 1 -c ./no_model red.png; err "./no_model: there is no config.json; give the directory of a model"
@@ -61,7 +61,9 @@ expect "no such checkpoint" 1 -c nowhere red.png; err "nowhere"
 expect "no such directory" 1 -c ./nowhere red.png; err "checkpoint ./nowhere: there is no such directory or GGUF file; give that of a model"
 [ "$(grep -o nowhere "$work/err" | wc -l)" = 1 ] || report "$name: named more than once"
 expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
-expect "plain on four" 1 -c plain -n 4 red.png; err "--nodes 1"; silent out
+expect "plain on four" 2 -c plain -n 4 red.png; err "--nodes 4: a plain model .*--nodes 1"; silent out
+expect "plain on as many as shares" 2 -c plain --split 3,1 red.png; err "--split 3,1: a plain model"; silent out
+expect "more devices than heads, as trained" 2 -c model --strategy tp red.png; err "--strategy: strategy tp: 4 devices for . key and value heads"; silent out
 
 expect "four nodes" 0 -c model -n 4 red.png; out "^red.png$"; out "%  LABEL_"; out "^node  tokens  *compute ms"; silent err
 [ "$(grep -c '%  LABEL_' "$work/out")" = 5 ] || report "$name: not five classes"

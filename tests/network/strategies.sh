@@ -156,10 +156,10 @@ expect "a deadline" 2 "--deadline" "${vit[@]}" --nodes 2 --strategy sp --deadlin
 expect "lost tokens" 2 "--loss" "${vit[@]}" --nodes 2 --strategy tp --loss 5% --loss-unit token
 expect "a split" 2 "--split" "${vit[@]}" --strategy tp --split 3,1
 expect "retained" 2 "--retained is for --strategy bp-ag and bp-sp" "${vit[@]}" --nodes 2 --strategy tp --retained 2
-expect "too many retained" 1 "between 1 and 6" "${vit[@]}" --nodes 2 --strategy bp-sp --retained 7
-expect "too many devices" 1 "up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
+expect "too many retained" 2 "--retained 7: the model has 6 blocks" "${vit[@]}" --nodes 2 --strategy bp-sp --retained 7
+expect "too many devices" 2 "--nodes 4: strategy tp: 4 devices for 3 key and value heads: each needs at least one, so up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
 expect "an unknown one" 2 "bp-ag" "${vit[@]}" --nodes 2 --strategy ring
-expect "no codebooks" 1 "--strategy sp, tp" "${vit[@]}" --nodes 2
+expect "no codebooks" 2 "--strategy sp, tp" "${vit[@]}" --nodes 2
 expect "a prompt" 2 "astra and single can" -c "$llama" --prompt Once --nodes 2 --strategy tp
 expect "a prompt on one of three" 0 "tokens/s" -c "$llama" --prompt "Once upon" -m 3 --nodes 3 --strategy single
 exit $failed

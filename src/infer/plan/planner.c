@@ -787,15 +787,20 @@ static bool is_possible(const PlannerSetup *setup, Strategy strategy, int device
          tensor_parallel_steps(setup->config, &how, 1, &layout, MODEL_ROWS_ALL, NULL) <= COLLECTIVE_STEPS;
 }
 
+Status planner_check_groups(const PlannerSetup *setup) {
+  const int64_t width = config_site_width(setup->config);
+  for (int g = 0; g < setup->group_count; g++)
+    if (setup->groups[g] < 1 || width % setup->groups[g])
+      return status_set(STATUS_BAD_VALUE, "%d groups do not divide a width of %lld", setup->groups[g], (long long)width);
+  return STATUS_OK;
+}
+
 Status planner_run(const PlannerSetup *setup, Plan *plan) {
   *plan = (Plan){0};
   if (setup->devices < 1 || setup->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", setup->devices, WIRE_NODES);
   if (setup->tokens < 1) return status_set(STATUS_BAD_VALUE, "%lld tokens: a plan needs one at least", (long long)setup->tokens);
-  for (int g = 0; g < setup->group_count; g++)
-    if (setup->groups[g] < 1 || config_site_width(setup->config) % setup->groups[g])
-      return status_set(STATUS_BAD_VALUE, "%d groups do not divide a width of %lld", setup->groups[g],
-                        (long long)config_site_width(setup->config));
+  TRY(planner_check_groups(setup));
   size_t max = 1 + (size_t)setup->devices * (STRATEGY_COUNT + (size_t)setup->group_count);
   plan->rows = calloc(max, sizeof *plan->rows);
   if (!plan->rows) return status_set(STATUS_NO_MEMORY, "no memory for a plan of %zu rows", max);

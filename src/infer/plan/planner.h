@@ -119,6 +119,7 @@ typedef struct Plan {
 } Plan;
 
 Status planner_run(const PlannerSetup *setup, Plan *plan);
-void planner_release(Plan *plan); /* accepts a zeroed one */
+Status planner_check_groups(const PlannerSetup *setup); /* BAD_VALUE: one of setup->groups does not divide the width */
+void planner_release(Plan *plan);                       /* accepts a zeroed one */
 
 #endif

@@ -611,6 +611,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   (void)paths, (void)count;
   TRY(check_lossless(&run->network));
   TRY(infer_run_load(s, run));
+  TRY(infer_run_require_options(s, run));
   infer_run_catch_signals();
   TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   if (run->weights.constrained) run->network.entropy = ENTROPY_OFF; /* codes as training chooses them: by distance alone */

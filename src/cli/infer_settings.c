@@ -160,7 +160,8 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {IMAGES | TEXT, {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "text to continue; may be repeated"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "read the prompt from a file; -: standard input"}},
-      {TEXT | OF_LANGUAGE, {OPTION_FLAG, "special", 0, &s->special, .help = NULL}},
+      {TEXT | OF_LANGUAGE,
+       {OPTION_FLAG, "special", 0, &s->special, .help = "texts of special tokens in a prompt, such as <|endoftext|>, become those tokens"}},
       {IMAGES | OF_TEXTS, {OPTION_TEXTS, "text", 0, &s->texts, "TEXT", .help = "text to classify; may be repeated"}},
       {IMAGES | OF_TEXTS, {OPTION_TEXTS, "text-pair", 0, &s->pairs, "TEXT", .help = "second text of a pair, one per --text"}},
       {IMAGES | OF_TEXTS,
@@ -232,7 +233,6 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "threads per node; 0: one, or all cores for a single node and for this device with --peers"}},
       {EVERY,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .min = 0.1, .max = 86400, .help = "fail if a node is silent for this long"}},
-      {CLUSTERS, {OPTION_GROUP, .help = "Other devices:"}},
       {CLUSTERS,
        {OPTION_TEXT, "peers", 0, &s->peers, "LIST",
         .help = "HOST:PORT,... of `astra-infer worker` processes, or auto: those that announce themselves; this process is a device too"}},
@@ -332,7 +332,8 @@ void infer_settings_help(InferCommand command, FILE *stream) {
   else
     select_options(&settings, command, options, NULL);
   for (Option *from = options, *to = options; command == INFER_MAIN; from++) { /* the page of generate has the rarer ones, too */
-    if (!from->name || (!strstr(from->name, "-penalty") && strcmp(from->name, "logit-bias") != 0)) *to++ = *from;
+    const bool rare = from->name && (strstr(from->name, "-penalty") || !strcmp(from->name, "logit-bias") || !strcmp(from->name, "special"));
+    if (!rare) *to++ = *from;
     if (from->kind == OPTION_GROUP && !from->help) break;
   }
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {

@@ -199,7 +199,7 @@ expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
 expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"
 
 # ---- help, and what is wrong
-expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
+expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--special  "; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 45 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "^Text generation:$"; silent err
 [ "$(wc -l <"$work/out")" -le 61 ] || report "--help is too long"

@@ -20,6 +20,7 @@ err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
 [ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
+! grep -q -e "--special" "$work/out" || report "--help lists what is rare"
 for command in eval selftest; do
   expect "help of $command" 0 $command --help; out "^usage: astra-infer $command"; out "--checkpoint"; silent err
 done

@@ -15,12 +15,13 @@ check "tiny, lost packets sent again" --checkpoint "$work/tiny" --transport udp 
 refused() { # OPTION ARGUMENTS...
   "$program" selftest --checkpoint "$work/tiny" "${@:2}" >"$work/out" 2>"$work/err"
   [ $? -eq 2 ] || report "${*:2}: exit code"
-  grep -q "error: --$1: " "$work/err" || report "${*:2}: --$1 is not named"
+  grep -q "error: --$1[: ]" "$work/err" || report "${*:2}: --$1 is not named"
 }
 refused loss --loss 5% --loss-unit token
 refused loss --loss 5% --loss-unit token --transport udp --reliability retransmit
 refused loss --transport udp --loss 10%
 refused deadline --deadline 1us
+refused remote-cache --remote-cache full
 make_checkpoint "$work/cifar" vit-cifar 8 1024 8
 check "vit-cifar on 8 nodes" --checkpoint "$work/cifar"
 make_checkpoint "$work/fine" vit-cifar 32 1000 3

@@ -88,6 +88,8 @@ static Status read_strategy(const InferSettings *s, ClusterSetup *setup) {
     return status_set(STATUS_BAD_USAGE, "--strategy single sends nothing between nodes: leave out --transport udp");
   if (setup->transport == TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--strategy %s sends whole tokens: --transport tcp", facts->name);
+  if (setup->entropy == ENTROPY_ON)
+    return status_set(STATUS_BAD_USAGE, "--entropy on: --strategy %s sends no codes, astra does", facts->name);
   if (setup->parts > 1) return status_set(STATUS_BAD_USAGE, "--parts: --strategy %s knows no parts of blocks, astra does", facts->name);
   if (setup->reliability.deadline > 0)
     return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s cannot go on without what has not come, astra can", facts->name);
@@ -588,6 +590,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   if (s->dataset) TRY(weights_pack(&run->weights, false));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
+  if (!run->weights.books) return status_set(STATUS_BAD_USAGE, "--entropy on: a plain model has no codebooks, and so no codes to send");
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
 }
 

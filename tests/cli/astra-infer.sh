@@ -126,6 +126,10 @@ tail -1 "$work/out" | grep -q '"coded_bits":.*"tables_ms":' || report "$name: no
 expect "one node has no tables" 0 -c model -n 1 --json red.png
 tail -1 "$work/out" | grep -q '"tables":' && report "$name"
 expect "no frequencies" 2 -c model -n 2 --entropy on red.png; err "--entropy on: model has no frequencies of codes; astra-kmeans frequencies"
+expect "no codes of a plain model" 2 -c plain --entropy on red.png; err "--entropy on: a plain model has no codebooks, and so no codes to send"
+for strategy in sp single; do
+  expect "no codes by $strategy" 2 -c model -n 2 --strategy $strategy --entropy on red.png; err "--entropy on: --strategy $strategy sends no codes"
+done
 expect "no such coding" 2 -c model --entropy some red.png; err "--entropy"
 # shellcheck disable=SC2086
 for option in "--datagrams 4" "--mtu 1500"; do expect "$option in a stream" 2 -c model -n 2 $option red.png; err "${option% *} is for --transport udp"; done

@@ -134,6 +134,13 @@ expect "no such coding" 2 -c model --entropy some red.png; err "--entropy"
 # shellcheck disable=SC2086
 for option in "--datagrams 4" "--mtu 1500"; do expect "$option in a stream" 2 -c model -n 2 $option red.png; err "${option% *} is for --transport udp"; done
 
+# The device of this machine has nothing to say of it, whether it began before or after the leader gave up.
+for i in 1 2 3 4; do
+  expect "a worker that is not there, $i" 1 plan -c model --peers unix:/none
+  err "^astra-infer: error: unix:/none: "
+  [ "$(grep -vcE 'warning: (the environment forces slower kernels|OpenBLAS does not know this processor)' "$work/err")" = 1 ] || report "$name: more than one line"
+done
+
 expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
 [ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"
 err "missing.png"; err "broken.png"; err "2 of 4 images"

@@ -377,6 +377,12 @@ static Status run(Session *s) {
   return STATUS_OK;
 }
 
+/* Whether the leader, which is on this machine, says what there is to say: what it was told, or why it has left. */
+static bool leader_tells(const Session *s, Status status) {
+  const bool left = status == STATUS_PEER && !connection_is_open(s->control);
+  return (s->place->together && s->welcomed) || (!s->place->leader && left);
+}
+
 int session_run(const SessionPlace *place) {
   /* What a terminal or a supervisor sends to the whole group reaches this process too, but its parent decides what that means; a fault ends
    * it, where a handler of its parent's would return. */
@@ -396,7 +402,7 @@ int session_run(const SessionPlace *place) {
   s->weights = *place->weights;
   weights_guard(place->weights);
   Status status = run(s);
-  if (status != STATUS_OK && !(place->together && s->welcomed)) /* later ones are the leader's to tell */
+  if (status != STATUS_OK && !leader_tells(s, status))
     log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
   /* That the leader is gone is no failure of this process. */
   bool failed = status != STATUS_OK && connection_is_open(s->control);

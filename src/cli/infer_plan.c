@@ -440,6 +440,7 @@ static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPT
 static const char ABOUT[] = "Predicts the latency of every strategy for running a model on several devices, and recommends the fastest.";
 
 enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
+static const double LONG_MEASURING = 0.2; /* TFLOP: two seconds of a core, or more */
 
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *links, *groups, *strategies, *chart;
@@ -693,10 +694,16 @@ static void take_measured(const PlanCommand *command, PlannerSetup *setup, const
   if (shared) links->bits_per_second = link_slower(slowest.out, slowest.in);
 }
 
+static void tell_of_long_measuring(const ModelConfig *config, int64_t tokens) {
+  const double tera = 1e-12 * probe_operations(config, tokens);
+  if (tera > LONG_MEASURING) log_info("measuring takes %.1f TFLOP at least, %.0f s at 100 GFLOP/s", tera, 10 * tera);
+}
+
 /* This device as it is, and as many like it as the options want. */
 static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanDevices *devices, LinkOptions *links) {
   DeviceProfile own;
   TRY(plan_devices_read(command->nodes, command->speeds, command->links, devices)); /* before measuring, which takes a while */
+  tell_of_long_measuring(setup->config, setup->tokens);
   TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, &own));
   setup->devices = devices->count;
   setup->leader = devices->leader;
@@ -716,6 +723,8 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .timeout = PEERS_TIMEOUT,
                                     .threads = (int)command->threads,
                                     .tokens = setup->tokens};
+  const int64_t max = config_tokens(setup->config);
+  tell_of_long_measuring(setup->config, config_is_decoder(setup->config) && setup->tokens < max ? setup->tokens : max);
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
   setup->leader = peers->leader;

@@ -78,6 +78,14 @@ for speeds in 4,1 4,2 1,1; do
 done
 holds "$(cat way4,1) > 95 && $(cat way4,1) < 130 && $(cat way4,2) > 0 && $(cat way4,2) < 1 && $(cat way1,1) == 0"
 
+# 2.2 TFLOP, of which nobody waits for the end.
+name="a long measurement"
+"$program" plan --checkpoint model --tokens 65536 >out 2>err &
+for ((i = 0; i < 100; i++)); do ! grep -q TFLOP err || break; sleep 0.1; done
+kill $!; wait $!
+err "^astra-infer: measuring takes 2.2 TFLOP at least, 22 s at 100 GFLOP/s$"; silent out
+expect "a short measurement" 0 --checkpoint model --nodes 2; ! grep -q measuring err || report "it is told of"
+
 expect "JSON and a chart" 0 --checkpoint model --nodes 2,3 --link-model switch --latency 1ms --chart chart.png --json
 json '^\{.*"link_model":"switch".*"rows":\[.*"verdict":".*\}$'
 json '"bits_per_second":20000000'

@@ -60,6 +60,10 @@ static Tensor *copy_of(Probe *probe, const Tensor *first, int64_t rows, int64_t 
   return tensor;
 }
 
+static double linear_operations(const ModelConfig *config, int64_t rows) {
+  return 4.0 * (double)rows * (double)config->width * (double)config->mlp;
+}
+
 static double prepare_linear(Probe *probe, Tensor *inputs[4]) {
   int64_t width = probe->config->width, mlp = probe->config->mlp;
   inputs[0] = drawn(probe, 2, (int64_t[]){probe->rows, width});
@@ -68,7 +72,7 @@ static double prepare_linear(Probe *probe, Tensor *inputs[4]) {
     probe->up[i] = i == 0 ? drawn(probe, 2, (int64_t[]){mlp, width}) : copy_of(probe, probe->up[0], mlp, width);
     probe->down[i] = i == 0 ? drawn(probe, 2, (int64_t[]){width, mlp}) : copy_of(probe, probe->down[0], width, mlp);
   }
-  return 4.0 * (double)probe->rows * (double)width * (double)mlp;
+  return linear_operations(probe->config, probe->rows);
 }
 
 static void run_linear(Probe *probe, Tensor *inputs[4]) {
@@ -81,13 +85,17 @@ static void run_linear(Probe *probe, Tensor *inputs[4]) {
 /* A short input has fewer keys than the products measured have rows. */
 static int64_t keys_of(const Probe *probe) { return probe->tokens > probe->rows ? probe->tokens : probe->rows; }
 
+static double attention_operations(const ModelConfig *config, int64_t rows, int64_t keys) {
+  return 4.0 * (double)rows * (double)keys * (double)config->width;
+}
+
 static double prepare_attention(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
   int64_t kv = c->width / c->heads * c->kv_heads, keys = keys_of(probe);
   inputs[0] = drawn(probe, 3, (int64_t[]){1, probe->rows, c->width});
   inputs[1] = drawn(probe, 3, (int64_t[]){1, keys, kv});
   inputs[2] = drawn(probe, 3, (int64_t[]){1, keys, kv});
-  return 4.0 * (double)probe->rows * (double)keys * (double)c->width;
+  return attention_operations(c, probe->rows, keys);
 }
 
 /* Some queries see all keys, as a device's do; causal or not, the planner counts what is seen. */
@@ -236,6 +244,10 @@ Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions 
   tape_free(probe.tape);
   arena_free(probe.arena);
   return status;
+}
+
+double probe_operations(const ModelConfig *config, int64_t tokens) {
+  return 2 * (linear_operations(config, tokens) + attention_operations(config, tokens, tokens)); /* each behind a first run */
 }
 
 DeviceProfile device_profile_scaled(const DeviceProfile *profile, double speed) {

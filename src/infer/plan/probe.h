@@ -1,4 +1,5 @@
-/* How fast a device is, measured on the model's own shapes in about half a second: seconds for each unit of what device_cost counts. */
+/* How fast a device is, measured on the model's own shapes, in about half a second where these are small: seconds for each unit of what
+ * device_cost counts. */
 #ifndef INFER_PROBE_H
 #define INFER_PROBE_H
 #include "nn/strategy.h"
@@ -30,5 +31,6 @@ typedef enum ProbeConditions {
 /* With numbers drawn at random: values do not change the time. Products of 64, 256 and `tokens` rows, on the threads that run. NO_MEMORY.
  */
 Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile);
+double probe_operations(const ModelConfig *config, int64_t tokens); /* floating-point operations that it takes at least */
 
 #endif

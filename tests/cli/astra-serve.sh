@@ -187,9 +187,9 @@ for line in 'astra_http_requests_total{path="/v1/completions",status="200"} [1-9
 name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+).*/\1/; s/_(bucket|sum|count)$//' | sort -u | while read -r metric; do
   grep -q "^# TYPE ${metric}\(_count\)\? " "$work/out" || echo "$metric"; done)" ] || report "a metric without a type"
 name="end of the service"
-curl -s -m 20 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 400, "temperature": 0}' >"$work/late" &
+curl -s -m 40 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "n": 32, "max_tokens": 400, "temperature": 1}' >"$work/late" &
 late=$!
-for _ in $(seq 100); do curl -s -m 20 "$base/metrics" | grep -q '^astra_\(prefilling\|decoding\){.*} [1-9]' && break; kill -0 $late 2>/dev/null || break; done
+settles '.models[0].decoding > 0'
 # shellcheck disable=SC2046
 kill -TERM "$server" $(pgrep -P "$server"); wait "$server"; code=$?; server=; wait $late # as where a supervisor ends the whole group
 [ $code = 0 ] || report "exit code $code"
@@ -202,7 +202,8 @@ jq -es 'map(select(.path == "/v1/completions" and .complete == false and .model)
 serve "two signals at once" -c "$root/checkpoints/gpt2-mini-g8" --nodes 2 --transport tcp --latency 8s --drain 60s
 curl -s -m 70 -o "$work/late" "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "The history of the city began", "max_tokens": 4}' &
 late=$!
-sleep 1; since=$SECONDS; kill -STOP "$server"; kill -TERM "$server"; kill -INT "$server"; kill -CONT "$server"; wait "$server"; server=; wait $late
+settles '.models[0] | .prefilling + .decoding > 0'
+since=$SECONDS; kill -STOP "$server"; kill -TERM "$server"; kill -INT "$server"; kill -CONT "$server"; wait "$server"; server=; wait $late
 [ $((SECONDS - since)) -lt 8 ] || report "it took $((SECONDS - since)) s"; grep -q "stopping: 1 cancelled" "$work/log" || report "nothing was cancelled"
 
 # ---- keys, rates, TLS

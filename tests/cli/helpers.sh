@@ -29,17 +29,6 @@ expect() { run "$1" "$2" "${called[@]}" "${@:3}"; } # NAME EXIT-CODE ARGUMENTS..
 report() { echo "FAILED: $name: $1"; sanitizers; tail -n 20 "$work/out" "$work/err" | cut -c -400 | sed 's/^/    /'; failed=1; }
 sanitizers() { grep -hsE 'Sanitizer|runtime error:' "$work/out" "$work/err" "$work"/*log | cut -c -400 | sed 's/^/    /'; }
 out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-# Once a process catches SIGINT, and does not end by it.
-catches() { # PID
-  local caught
-  for _ in $(seq 600); do
-    caught=$(sed -n 's/^SigCgt:[^0-9a-f]*//p' "/proc/$1/status" 2>/dev/null)
-    [ $((16#${caught:-0} & 2)) = 0 ] || return 0
-    sleep 0.05
-  done
-  return 1
-}
-
 err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
 silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
 json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }

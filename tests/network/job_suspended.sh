@@ -30,7 +30,9 @@ mapfile -t pids < <(pgrep -P $leader)
 curl -sS -m 100 --unix-socket "$work/socket" http://unix/v1/completions -H 'Content-Type: application/json' \
   -d '{"prompt": "a", "n": 64, "max_tokens": 100, "temperature": 1}' >"$work/answer" &
 client=$!
-for ((i = 0; i < 300; i++)); do curl -sS --unix-socket "$work/socket" http://unix/metrics | grep -q '^astra_decoding{.*} [1-9]' && break; sleep 0.02; done
+decodes() { curl -sS --unix-socket "$work/socket" http://unix/metrics | grep -q '^astra_decoding{.*} [1-9]'; }
+for ((i = 0; i < 300; i++)); do decodes && break; sleep 0.02; done
+decodes || report "service: no text to suspend"
 kill -STOP -- -$leader || report "service: it has ended"
 sleep 3.5
 kill -CONT -- -$leader

@@ -22,7 +22,8 @@ silent() { ! grep -qvE 'warning: (the environment forces slower kernels|OpenBLAS
 field() { tail -n 1 "$work/out" | jq -c "$1"; }
 json_holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]]; Letters behind GROUPS: the head of make_sample.c.
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]], as the head
+# of tests/infer/make_sample.c says.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1

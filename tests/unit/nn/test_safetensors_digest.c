@@ -161,11 +161,11 @@ typedef struct Cost {
   char words[200];
 } Cost;
 
-/* In a process of its own, which has touched little before. */
 static double processor_seconds(const struct rusage *used) {
   return (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) + 1e-6 * (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec);
 }
 
+/* In a process of its own, which has touched little before. */
 static Cost cost_of_opening(const char *path) {
   Cost cost = {0};
   int ends[2];

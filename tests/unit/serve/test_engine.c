@@ -353,7 +353,8 @@ static void what_is_enough_is_finished(void **state) {
   close_fixture(&f);
 }
 
-/* Four texts at the same time, which take a second or two, are several a second. */
+/* Of four texts at the same time one ends, on average, in less time than one takes. However fast the machine: one at a time would make a
+ * retry of no less than the shortest time. */
 static void a_retry_reckons_with_parallel_texts(void **state) {
   enum { TEXTS = 4, HELD = 1200000 /* microseconds */ };
   Fixture f;
@@ -374,8 +375,13 @@ static void a_retry_reckons_with_parallel_texts(void **state) {
   await_held(&clients[0]);
   usleep(HELD);
   let_go(&clients[0]);
-  for (int j = 0; j < TEXTS; j++) await_end(&clients[j]);
-  assert_int_equal(engine_retry_seconds(f.engine), 1);
+  double shortest = INFINITY;
+  for (int j = 0; j < TEXTS; j++) {
+    await_end(&clients[j]);
+    shortest = fmin(shortest, clients[j].result.total - clients[j].result.queued);
+  }
+  assert_true(shortest > 1); /* all of them were held */
+  assert_true(engine_retry_seconds(f.engine) < shortest);
   close_fixture(&f);
 }
 

@@ -45,10 +45,10 @@ static void print_byte_measures(const Perplexity *p) {
 static Status print_perplexity(const Session *session, const TrainResult *result) {
   Perplexity devices, plain;
   const char *name = perplexity_name(convention(session));
-  TRY(perplexity_of(session, &result->plain.score, convention(session), &plain));
+  TRY(task_source_perplexity(session, &result->plain.score, convention(session), &plain));
   printf("%s\n", printable(session->data.about[TASK_TEST]));
   if (session_astra(session)) {
-    TRY(perplexity_of(session, &result->emulated.score, convention(session), &devices));
+    TRY(task_source_perplexity(session, &result->emulated.score, convention(session), &devices));
     printf("perplexity (%s) %.4f on %d emulated devices = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
            devices.nats, (long long)devices.units);
     print_byte_measures(&devices);
@@ -100,8 +100,8 @@ static void add_measures(const Session *session, const Validation *best, const V
 /* Replaces the perplexity per token by that of the convention. */
 static Status add_convention(const Session *session, const Validation *best, const Validation *alone, json_t *object) {
   Perplexity devices, plain;
-  TRY(perplexity_of(session, &best->score, convention(session), &devices));
-  TRY(perplexity_of(session, &alone->score, convention(session), &plain));
+  TRY(task_source_perplexity(session, &best->score, convention(session), &devices));
+  TRY(task_source_perplexity(session, &alone->score, convention(session), &plain));
   json_object_set_new(object, "perplexity_plain", json_build_number(plain.value));
   json_object_set_new(object, "perplexity", json_build_number(devices.value));
   json_object_set_new(object, "convention", json_string(perplexity_name(convention(session))));
@@ -208,7 +208,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
                         session->config->astra.groups);
     TRY(codebooks_read(session, path));
   }
-  TRY(perplexity_check(session));
+  TRY(task_source_perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
   return json ? STATUS_OK : evaluation_report_text(session, result);

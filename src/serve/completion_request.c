@@ -27,7 +27,7 @@ static Status check_size(const char *body, size_t bytes) {
   return STATUS_OK;
 }
 
-Status request_json(const char *body, size_t bytes, json_t **root) {
+Status completion_request_json(const char *body, size_t bytes, json_t **root) {
   json_error_t error;
   *root = NULL;
   TRY(check_size(body, bytes));
@@ -46,13 +46,13 @@ typedef struct Reader {
   char *param; /* [REQUEST_PARAM] */
 } Reader;
 
-const json_t *request_field(const json_t *root, const char *name, char param[REQUEST_PARAM]) {
+const json_t *completion_request_field(const json_t *root, const char *name, char param[REQUEST_PARAM]) {
   const json_t *value = json_object_get(root, name);
   snprintf(param, REQUEST_PARAM, "%s", name);
   return json_is_null(value) ? NULL : value;
 }
 
-static const json_t *field(const Reader *r, const char *name) { return request_field(r->root, name, r->param); }
+static const json_t *field(const Reader *r, const char *name) { return completion_request_field(r->root, name, r->param); }
 
 static Status wrong_type(const Reader *r, const char *wanted, const json_t *value) {
   static const char *const names[] = {
@@ -69,7 +69,7 @@ static Status read_bool(const Reader *r, const char *name, bool *out) {
   return STATUS_OK;
 }
 
-Status request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]) {
+Status completion_request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]) {
   return read_bool(&(Reader){.root = root, .param = param}, name, out);
 }
 

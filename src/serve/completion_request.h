@@ -19,13 +19,13 @@ enum {
 };
 
 /* JSON of a body: UTF-8, one value, no key twice, neither deep nor many-valued. BAD_VALUE says what and where. */
-Status request_json(const char *body, size_t bytes, json_t **root);
+Status completion_request_json(const char *body, size_t bytes, json_t **root);
 
 /* The field, or NULL where it is missing or null; `param` gets its name, for an error that follows. */
-const json_t *request_field(const json_t *root, const char *name, char param[REQUEST_PARAM]);
+const json_t *completion_request_field(const json_t *root, const char *name, char param[REQUEST_PARAM]);
 
 /* *out stays as it is where the field is missing or null. BAD_VALUE: it is neither true nor false. */
-Status request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]);
+Status completion_request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]);
 
 typedef struct CompletionPrompt {
   const char *text; /* [bytes]; NULL: ids */

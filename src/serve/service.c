@@ -44,7 +44,7 @@ json_t *service_body(HttpRequest *request) {
   size_t bytes;
   json_t *root;
   const char *body = http_body(request, &bytes);
-  if (request_json(body, bytes, &root) == STATUS_OK) return root;
+  if (completion_request_json(body, bytes, &root) == STATUS_OK) return root;
   http_reply_error(request, 400, NULL, "invalid_json", "%s", status_message());
   return NULL;
 }

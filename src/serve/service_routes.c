@@ -32,15 +32,15 @@ static void answer_models(void *context, HttpRequest *request) {
 static Status encode_body(const ServiceModel *model, const json_t *root, size_t body_bytes, TokenList *ids, char param[REQUEST_PARAM],
                           const char **code) {
   static const char *const names[] = {"prompt", "content", "text"};
-  const json_t *messages = request_field(root, "messages", param), *text = NULL;
+  const json_t *messages = completion_request_field(root, "messages", param), *text = NULL;
   const char *name = names[0];
   if (messages) TRY(service_check_messages(model, body_bytes, code));
   if (messages) return chat_template_encode(model->chat, model->vocabulary, messages, true, ids);
-  for (int i = 0; i < 3 && !text; i++) text = request_field(root, name = names[i], param);
+  for (int i = 0; i < 3 && !text; i++) text = completion_request_field(root, name = names[i], param);
   bool with_begin = strcmp(name, "content") != 0, special = false;
-  TRY(request_bool(root, "add_special", &with_begin, param));
-  TRY(request_bool(root, "add_special_tokens", &with_begin, param)); /* of both, this one counts */
-  TRY(request_bool(root, "parse_special", &special, param));
+  TRY(completion_request_bool(root, "add_special", &with_begin, param));
+  TRY(completion_request_bool(root, "add_special_tokens", &with_begin, param)); /* of both, this one counts */
+  TRY(completion_request_bool(root, "parse_special", &special, param));
   snprintf(param, REQUEST_PARAM, "%s", json_is_string(text) ? name : names[0]);
   if (!json_is_string(text)) return status_set(STATUS_BAD_VALUE, "prompt must be a string (or content, text; messages)");
   TRY(service_check_text(model, json_string_length(text), code));

@@ -529,14 +529,14 @@ static Status show_window(Session *session, bool json, char **shown) {
   return status;
 }
 
-Status perplexity_check(const Session *session) {
+Status task_source_perplexity_check(const Session *session) {
   PerplexityUnit unit = (PerplexityUnit)session->options.perplexity;
   int64_t samples = session->options.eval_samples;
   if (unit == PERPLEXITY_AUTO || samples <= 0) return STATUS_OK;
   return perplexity_check_whole(unit, &((const Language *)session->source)->windows, samples, "--eval-samples");
 }
 
-Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
+Status task_source_perplexity(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
   const TextWindows *windows = &((const Language *)session->source)->windows;
   TRY(perplexity_check_whole(unit, windows, score->samples, "--eval-samples"));
   *result = (Perplexity){.nats = score->loss, .units = perplexity_units(unit, windows, score->items, score->bytes)};

@@ -13,9 +13,9 @@ typedef struct Perplexity {
 
 /* BAD_USAGE where the options ask for words of a part of the windows alone, as only the whole text's are counted: for before the
  * evaluation. */
-Status perplexity_check(const Session *session);
+Status task_source_perplexity_check(const Session *session);
 
 /* Of a score over the test part of a text. BAD_USAGE as above. */
-Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
+Status task_source_perplexity(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
 
 #endif

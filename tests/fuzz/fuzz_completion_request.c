@@ -33,7 +33,7 @@ static void check(const CompletionRequest *r) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   json_t *root;
-  if (request_json((const char *)data, size, &root) != STATUS_OK) {
+  if (completion_request_json((const char *)data, size, &root) != STATUS_OK) {
     need(root == NULL);
     return 0;
   }

@@ -383,7 +383,7 @@ static bool leader_tells(const Session *s, Status status) {
   return (s->place->together && s->welcomed) || (!s->place->leader && left);
 }
 
-int session_run(const SessionPlace *place) {
+int device_session_run(const SessionPlace *place) {
   /* What a terminal or a supervisor sends to the whole group reaches this process too, but its parent decides what that means; a fault ends
    * it, where a handler of its parent's would return. */
   static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};

@@ -32,6 +32,6 @@ typedef struct SessionPlace {
 } SessionPlace;
 
 /* The main function of a forked session process. Returns its exit code: 0 after an orderly end. */
-int session_run(const SessionPlace *place);
+int device_session_run(const SessionPlace *place);
 
 #endif

@@ -315,7 +315,7 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
     if (fd >= 0 && fd != connection_fd(pending->connection)) close(fd);
   }
   close(pair[0]);
-  if (!l->lacks) _exit(session_run(&place));
+  if (!l->lacks) _exit(device_session_run(&place));
   close(pair[1]);
   _exit(checkpoint_fetch_run(&(FetchPlace){.parent = parent,
                                            .control = pending->connection,

@@ -64,7 +64,7 @@ static void run_child(Membership *membership, int m, int control, int passed, pi
     connection_close(&membership->devices[i].connection);
     close_passed(&membership->devices[i]);
   }
-  if (connection_plain(&place.control, control) == STATUS_OK) _exit(session_run(&place));
+  if (connection_plain(&place.control, control) == STATUS_OK) _exit(device_session_run(&place));
   log_warning("node %d: %s", m, status_message()); /* nobody else can say it */
   _exit(1);
 }

@@ -70,7 +70,7 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
         .parent = parent, .weights = weights, .fingerprints = &own, .passed = passed[1], .together = true, .threads = 1, .siblings = 1};
     close(control[0]);
     close(passed[0]);
-    _exit(connection_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);
+    _exit(connection_plain(&place.control, control[1]) == STATUS_OK ? device_session_run(&place) : 9);
   }
   close(control[1]);
   close(passed[1]);

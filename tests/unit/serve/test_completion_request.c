@@ -8,7 +8,7 @@
 
 static json_t *parse(const char *text) {
   json_t *root;
-  if (request_json(text, strlen(text), &root) != STATUS_OK) fail_msg("%s: %s", text, status_message());
+  if (completion_request_json(text, strlen(text), &root) != STATUS_OK) fail_msg("%s: %s", text, status_message());
   return root;
 }
 
@@ -140,7 +140,7 @@ static void names_what_is_wrong(void **state) {
 
 static void check_no_json(const char *text, size_t bytes) {
   json_t *root = (json_t *)&root;
-  assert_int_equal(request_json(text, bytes, &root), STATUS_BAD_VALUE);
+  assert_int_equal(completion_request_json(text, bytes, &root), STATUS_BAD_VALUE);
   assert_null(root);
 }
 
@@ -165,7 +165,7 @@ static void bounds_json(void **state) {
   memcpy(text, "{\"a\":\"\\\"", 8);
   memcpy(text + 99998, "\"}", 2);
   json_t *root;
-  assert_int_equal(request_json(text, 100000, &root), STATUS_OK);
+  assert_int_equal(completion_request_json(text, 100000, &root), STATUS_OK);
   json_decref(root);
 }
 

@@ -57,7 +57,7 @@ plan_for() { # CHECKPOINT
     tail -n 1 | sed 's/.*"rows"://' | grep -o '"strategy":"astra"[^}]*' | sed -n '1s/.*"parts":\([0-9]*\),.*"predicted_ms":\([0-9.]*\),.*/\1 \2/p'
 }
 
-times() { sed -n 's/.*"picture_milliseconds":\[[^,]*,\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n'; } # FILE: all but the first
+times() { sed -n 's/.*"image_milliseconds":\[[^,]*,\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n'; } # FILE: all but the first
 
 median_and_range() { sort -n | awk '{v[NR] = $1} END {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; printf "%.0f %.0f %.0f\n", m, v[1], v[NR]}'; }
 

@@ -239,7 +239,7 @@ images() {
   done >"$work/requests"
   note overhead image-service "$1" 1 "$(curl -sS -K "$work/requests" | median)"
   note overhead image-runner "$1" 1 "$("$bin/astra-infer" -c checkpoints/vit-cifar-g8 --nodes 2 --threads 1 --batch 1 --quiet --json "${files[@]}" |
-    jq '.picture_milliseconds[] / 1e3' | median)"
+    jq '.image_milliseconds[] / 1e3' | median)"
 }
 
 section_overhead() {

@@ -357,7 +357,7 @@ static Status show_json(const Show *show, json_t *broken) {
   dataset_mean_std(show->set, mean, std);
   return json_build_print(json_pack("{s:o, s:s, s:o, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:o}", "dataset",
                                     json_build_string(show->name), "part", show->part == DATASET_TEST ? "test" : "train", "description",
-                                    json_build_string(dataset_describe(show->set)), "pictures", (json_int_t)dataset_count(show->set),
+                                    json_build_string(dataset_describe(show->set)), "images", (json_int_t)dataset_count(show->set),
                                     "classes", classes, "broken", (json_int_t)show->broken, "broken_names", broken, "mean", mean[0],
                                     mean[1], mean[2], "std", std[0], std[1], std[2], "sheet", json_build_string(show->sheet)));
 }
@@ -452,7 +452,7 @@ typedef struct Verify {
 } Verify;
 
 static Status say_verified(Verify *verify, const char *path, const char *decision, size_t tensors, json_t *messages) {
-  json_t *row = json_pack("{s:o, s:s, s:I, s:o}", "file", json_build_string(path), "verdict", decision, "tensors", (json_int_t)tensors,
+  json_t *row = json_pack("{s:o, s:s, s:I, s:o}", "file", json_build_string(path), "decision", decision, "tensors", (json_int_t)tensors,
                           "damage", messages);
   verify->count++;
   verify->damaged += json_array_size(messages) > 0;

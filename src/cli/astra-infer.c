@@ -197,8 +197,8 @@ static Status print_images(const InferSettings *s, const InferRun *run, const Im
   if (s->json) {
     json_t *times = json_array(); /* of the request that each image was part of */
     for (int i = 0; i < count; i++) json_build_append(&times, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
-    json_t *value = json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images(NULL, &run->weights, results, count), "nodes",
-                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times);
+    json_t *value = json_pack("{s:o, s:o, s:f, s:o}", "images", report_images(NULL, &run->weights, results, count), "nodes",
+                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "image_milliseconds", times);
     report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
@@ -435,7 +435,7 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
     return json_pack("{s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)scores->samples,
                      "top1", share(scores->correct1, scores->samples), "top5", share(scores->correct5, scores->samples), "loss",
                      json_build_number(scores->loss), "tempered_loss", json_build_number(scores->tempered_loss), "temperature",
-                     scores->temperature, "seconds", e->seconds, "images_per_second", per_second(images, e->seconds), "bytes_per_picture",
+                     scores->temperature, "seconds", e->seconds, "images_per_second", per_second(images, e->seconds), "bytes_per_image",
                      bytes_per_image, "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver",
                      sent.coded_bits, "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
                      report_nodes_json(leader));
@@ -574,9 +574,9 @@ static Status evaluate(const InferSettings *s, InferRun *run, const char *const 
 /* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
 static json_t *report_selftest(FILE *out, const SelftestReport *r) {
   if (!out)
-    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "passed", (int)r->passed, "nodes", r->nodes,
-                     "pictures", (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed",
-                     (json_int_t)r->followed, "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute),
+    return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "passed", (int)r->passed, "nodes", r->nodes, "images",
+                     (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
+                     "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute),
                      "worst_logit_of_allowed", json_build_number(r->worst_same), "worst_replayed_of_allowed",
                      json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason",
                      json_build_string(r->reason));

@@ -216,7 +216,7 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
   Status status = STATUS_OK;
   if (!json) {
     print_shape(config, directory);
-    printf("%-6s %12s %12s %12s %12s\n", "block", "least norm", "mean norm", "most norm", "duplicates");
+    printf("%-6s %12s %12s %12s %12s\n", "block", "min norm", "mean norm", "max norm", "duplicates");
   }
   for (int64_t i = 0; i < sites_of(config) && status == STATUS_OK; i++) {
     CodebookFacts facts;
@@ -224,8 +224,8 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
     if (status != STATUS_OK) break;
     place_of(config, i, place);
     if (json)
-      json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts.norm_min, "norm_mean",
-                                            facts.norm_mean, "norm_most", facts.norm_max, "duplicates", (json_int_t)facts.duplicates));
+      json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_min", facts.norm_min, "norm_mean",
+                                            facts.norm_mean, "norm_max", facts.norm_max, "duplicates", (json_int_t)facts.duplicates));
     else
       printf("%-6s %12.4f %12.4f %12.4f %12lld\n", place, facts.norm_min, facts.norm_mean, facts.norm_max, (long long)facts.duplicates);
   }

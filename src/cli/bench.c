@@ -90,7 +90,7 @@ BenchTiming bench_timing_of(double *seconds, int64_t count) {
 
 void bench_timing_json(const BenchTiming *timing, json_t *object) {
   json_object_set_new(object, "milliseconds", json_real(1e3 * timing->median));
-  json_object_set_new(object, "milliseconds_least", json_real(1e3 * timing->min));
+  json_object_set_new(object, "milliseconds_min", json_real(1e3 * timing->min));
   json_object_set_new(object, "spread_percent", json_real(100 * timing->spread));
 }
 

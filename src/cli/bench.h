@@ -55,7 +55,7 @@ typedef struct BenchTiming {
 /* seconds [count >= 1] are sorted. */
 BenchTiming bench_timing_of(double *seconds, int64_t count);
 
-/* As milliseconds, milliseconds_least and spread_percent. */
+/* As milliseconds, milliseconds_min and spread_percent. */
 void bench_timing_json(const BenchTiming *timing, json_t *object);
 
 /* What this machine does at best, measured in the same run as whatever is compared with it: the rate of matrix products of the sizes that a

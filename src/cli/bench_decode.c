@@ -224,7 +224,7 @@ static void print_text(DecodeBench *b) {
   printf("model:   %s, %lld tokens before, %lld as codes, %lld rows of each sequence, weights in %s, products in %s\n", c->model.name,
          (long long)c->length, (long long)c->codes, (long long)c->rows, weight_names[c->model.weights],
          tape_uses_bf16(b->tape) ? "bf16" : "fp32");
-  printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, least", "+-%", "tokens/s", "times one", "of this thread");
+  printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, min", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
     printf("%9d %12.2f %12.2f %9.1f %14.1f %12.2f %17.2f\n", b->batch[i].sequences, 1e3 * f.timing.median, 1e3 * f.timing.min,

@@ -297,7 +297,7 @@ static Status print_text(Forward *f) {
          bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
-  print_row("milliseconds, least", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);
+  print_row("milliseconds, min", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);
   print_row("  middle half of runs, +-%", 100 * a.timing.spread, 100 * b.timing.spread, decodes);
   print_row("tokens a second", a.tokens_per_second, b.tokens_per_second, decodes);
   print_row("time inside matrix products, %", a.product_percent, b.product_percent, decodes);

@@ -158,7 +158,7 @@ static Status print_text(const KmeansBench *bench) {
   printf("K-means: %lld samples of width %lld, %lld groups of %lld codewords, %lld iterations after a start of %.1f ms; distortion %.6g\n",
          (long long)c->samples, (long long)c->width, (long long)c->groups, (long long)c->entries, (long long)bench->count,
          1e3 * bench->start, bench->distortion);
-  printf("%-26s %12s %12s %8s %14s %10s %8s\n", "", "ms, median", "ms, least", "+-%", "M vectors/s", "GFLOP/s", "% best");
+  printf("%-26s %12s %12s %8s %14s %10s %8s\n", "", "ms, median", "ms, min", "+-%", "M vectors/s", "GFLOP/s", "% best");
   print_row("iteration", bench, &bench->iteration);
   print_row("search alone", bench, &bench->search);
   printf("  MiB most resident        %12.1f\n", bench->resident / 1048576);

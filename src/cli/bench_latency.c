@@ -788,7 +788,7 @@ static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) 
                               "stream_byte_out_ns", 1e9 * work->stream_out.byte, "stream_byte_in_ns", 1e9 * work->stream_in.byte);
   return json_build_print(json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
                                     network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats",
-                                    bench->repeats, "least_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread,
+                                    bench->repeats, "min_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread,
                                     "seconds", seconds, "single", single, "packet_work", packets, "rows", rows));
 }
 

@@ -576,7 +576,7 @@ static void print_head(const OpRun *run) {
   printf("sizes:   %lld rows of %lld, %lld outputs, %lld tokens a sample, %lld heads%s, %lld groups of %lld codewords, vocabulary %lld\n",
          (long long)s->rows, (long long)s->width, (long long)s->outputs, (long long)s->tokens, (long long)s->heads,
          s->causal ? " (causal)" : "", (long long)s->groups, (long long)s->entries, (long long)s->vocabulary);
-  printf("%-30s %10s %10s %6s %10s %10s %8s\n", "operation", "ms, median", "ms, least", "+-%", "GFLOP/s", "GB/s", "% limit");
+  printf("%-30s %10s %10s %6s %10s %10s %8s\n", "operation", "ms, median", "ms, min", "+-%", "GFLOP/s", "GB/s", "% limit");
 }
 
 static Status print_json(OpRun *run) {

@@ -208,7 +208,7 @@ static Status run_all(const QuantizeBench *bench) {
   json_t *rows = bench->json ? json_array() : NULL;
   if (!bench->json)
     printf("%-24s %4s %6s %10s  %10s %9s %12s %10s %8s\n", "checkpoint", "bits", "nodes", "MB", "quality", "against 32", "ms, median",
-           "ms, least", "speed-up");
+           "ms, min", "speed-up");
   Status status = STATUS_OK;
   for (int i = 0; i < bench->checkpoints.count && status == STATUS_OK; i++)
     status = run_checkpoint(bench, bench->checkpoints.list[i], bench->json ? &rows : NULL);

@@ -214,7 +214,7 @@ static const struct {
   const char *text, *json;
 } FIGURES[FIGURES_SHOWN] = {
     [MEDIAN] = {"milliseconds, median", "milliseconds"},
-    [MIN] = {"milliseconds, least", "milliseconds_least"},
+    [MIN] = {"milliseconds, min", "milliseconds_min"},
     [SPREAD] = {"  middle half of steps, +-%", "spread_percent"},
     [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
     [SPEED] = {"%s a second", "%s_per_second"},

@@ -374,7 +374,7 @@ static Status plan_report_json(const PlanReport *report) {
                 1e3 * setup->links->latency, "links", links, "jitter_ms", 1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops",
                 "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign", rates_json(p->assign), "single_ms",
                 1e3 * report->plan->single, "with_input", setup->with_input, "best", row_json(report->plan->best), "trained", trained,
-                "rows", rows, "peers", devices, "verdict", report->plan->decision);
+                "rows", rows, "peers", devices, "decision", report->plan->decision);
   return json_build_print(object);
 }
 

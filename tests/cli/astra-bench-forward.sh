@@ -26,7 +26,7 @@ expect "pictures" 0 --model model --batch 3 "${few[@]}" --profile; silent err
 out "^machine: 2 threads"; out "^memory:  read"; out "^model:   model, 17 tokens, batch 3"; out "patch_embed  *forward"; out "inside products"
 ! grep -q "decode\|backward" "$work/out" || report "decoding or a backward pass of pictures"
 expect "an encoder of any length" 0 --model model --length 40 --output all "${few[@]}" --json
-field '.tokens == 40 and .output == "all" and .forward.milliseconds >= .forward.milliseconds_least and .forward.milliseconds_least > 0'
+field '.tokens == 40 and .output == "all" and .forward.milliseconds >= .forward.milliseconds_min and .forward.milliseconds_min > 0'
 all=$(jq .forward.gflop <"$work/out")
 # 2 blocks of 40 rows: projections 4 D^2, MLP 4 D^2 (of width 2 D), attention 2 x 40 D multiply-adds a row
 holds "$all > 0.999e-9 * 2 * 2 * 40 * (8 * 32 * 32 + 2 * 40 * 32) && $all < 1.001e-9 * 2 * 2 * 40 * (8 * 32 * 32 + 2 * 40 * 32)"

@@ -24,7 +24,7 @@ expect "more devices than tokens" 2 "${tiny[@]}" --groups 4 --devices 17; err "-
 expect "plain" 0 "${tiny[@]}"; out "^machine: 2 threads"; out "^model:   model, 16x16, batch 4"; silent err
 out "^memory:  read [1-9][0-9.]* GB/s on one thread, [1-9][0-9.]* on all; copy [1-9]"
 holds "$(figure '  middle half of steps, +-%') >= 0"
-holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, least') && $(figure 'milliseconds, least') > 0"
+holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, min') && $(figure 'milliseconds, min') > 0"
 holds "$(figure 'time inside matrix products, %') > 0 && $(figure 'time inside matrix products, %') <= 100"
 holds "$(figure 'MiB of activations') > 0 && $(figure 'MiB most resident until then') > 1"
 ! grep -q astra "$work/out" || report "ASTRA without --groups"

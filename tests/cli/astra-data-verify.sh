@@ -8,7 +8,7 @@ weights=model.safetensors
 picture=("$root"/datasets/pictures/apple*.png)
 
 expect "an undamaged checkpoint" 0 good; out "^good/$weights: ok (104 tensors)$"
-expect "JSON" 0 good --json; json '"verdict":"ok","tensors":104,"damage":\[\]'
+expect "JSON" 0 good --json; json '"decision":"ok","tensors":104,"damage":\[\]'
 expect "one file" 0 "good/$weights"; out ': ok'
 expect "an installed one" 0 vit-cifar; out 'vit-cifar/model.safetensors: ok'
 cp "good/$weights" $'red\e[31m.safetensors'

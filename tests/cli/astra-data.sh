@@ -41,7 +41,7 @@ mkdir -p "$work/set"
 expect "show" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/sheet.png"
 out "2 images of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; out "^sheet of 2 images"
 expect "show as JSON" 0 show cifar100 --data-dir "$work/set" --part test --json
-tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
+tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"images":2.*"broken":0.*}$' || report "no JSON at the end"
 [ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
 ln -s sheet.png "$work/linked.png"; mkfifo "$work/pipe.png"
 expect "a sheet behind a link" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/linked.png"

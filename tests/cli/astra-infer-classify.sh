@@ -50,7 +50,7 @@ learn pairs --dataset qqp:QQP --groups 4 --devices 3
 
 # ---- the self-test that training wrote
 for model in model plain pairs; do
-  expect "self-test of $model" 0 selftest -c $model --json; holds '.passed and .pictures >= 1 and .wrong == 0'
+  expect "self-test of $model" 0 selftest -c $model --json; holds '.passed and .images >= 1 and .wrong == 0'
   case $model in
     plain) holds '.nodes == 1 and .codes == 0' ;;
     model) holds '.nodes == 4 and .codes > 0' ;;

@@ -87,7 +87,7 @@ err "^astra-infer: measuring takes 2.2 TFLOP at least, 22 s at 100 GFLOP/s$"; si
 expect "a short measurement" 0 --checkpoint model --nodes 2; ! grep -q measuring err || report "it is told of"
 
 expect "JSON and a chart" 0 --checkpoint model --nodes 2,3 --link-model switch --latency 1ms --chart chart.png --json
-json '^\{.*"link_model":"switch".*"rows":\[.*"verdict":".*\}$'
+json '^\{.*"link_model":"switch".*"rows":\[.*"decision":".*\}$'
 json '"bits_per_second":20000000'
 tail -n 1 out | grep -oE '"predicted_ms":[0-9.e-]+' | sed '1d; s/.*://' >latencies # the first one is that of the best row, which comes again; nothing needs training
 [ "$(wc -l <latencies)" = 11 ] || report "$(wc -l <latencies) rows, expected 11"

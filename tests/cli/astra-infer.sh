@@ -90,23 +90,23 @@ expect "trained layout" 0 -c model --json red.png; holds '.layout == "checkerboa
 for layout in raster strided checkerboard random:1 random:2; do
   expect "layout $layout" 0 -c model --layout $layout --split 3,1,1,1 --json red.png
   holds ".layout == \"$layout\" and [.nodes[].tokens] == [8, 3, 3, 2]"
-  jq -c '.pictures[0].top' "$work/out" >>"$work/answers"
+  jq -c '.images[0].top' "$work/out" >>"$work/answers"
 done
 [ "$(sort -u "$work/answers" | wc -l)" = 5 ] || report "layouts: $(sort -u "$work/answers" | wc -l) different answers of 5"
 expect "trained layout, uneven" 0 -c model --layout trained --split 3,1,1,1 --json red.png
-[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 3p "$work/answers")" ] || report "trained layout: another answer than checkerboard"
+[ "$(jq -c '.images[0].top' "$work/out")" = "$(sed -n 3p "$work/answers")" ] || report "trained layout: another answer than checkerboard"
 sed 's/"layout": *"checkerboard"/"layout": "random:2"/' "$work/model/config.json" >"$work/config.json"
 cp "$work/model/config.json" "$work/config.before"; cp "$work/config.json" "$work/model"
 expect "the checkpoint's layout" 0 -c model --split 3,1,1,1 --json red.png; holds '.layout == "random:2"'
-[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 5p "$work/answers")" ] || report "the checkpoint's layout: another answer than --layout random:2"
+[ "$(jq -c '.images[0].top' "$work/out")" = "$(sed -n 5p "$work/answers")" ] || report "the checkpoint's layout: another answer than --layout random:2"
 cp "$work/config.before" "$work/model/config.json"
 for layout in diagonal random random:x permuted; do
   expect "layout $layout" 2 -c model --layout $layout red.png; err "--layout $layout: accepted are raster, strided, checkerboard or random:SEED"
 done
 expect "sequence parallel with a layout" 0 -c model -n 2 --strategy sp --layout checkerboard --json red.png
-jq -c '[.pictures[0].top[].class]' "$work/out" >"$work/sp"
+jq -c '[.images[0].top[].class]' "$work/out" >"$work/sp"
 expect "sequence parallel, raster" 0 -c model -n 2 --strategy sp --layout raster --json red.png
-jq -c '[.pictures[0].top[].class]' "$work/out" | cmp -s - "$work/sp" || report "$name: full precision depends on the layout"
+jq -c '[.images[0].top[].class]' "$work/out" | cmp -s - "$work/sp" || report "$name: full precision depends on the layout"
 
 expect "one node" 0 -c model -n 1 red.png; out "^   0      16 .* 0  *0$"
 expect "plain" 0 -c plain red.png; out "^red.png$"
@@ -157,9 +157,9 @@ cp "$work/folder/readme.txt" "$work/words.png"
 expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
 
 expect "json" 0 -c model -n 4 --json red.png red.png --top 3
-holds '[.pictures[].top | length] == [3, 3] and .pictures[0].file == "red.png"'
-holds '.pictures[0].top[0].probability | 0 < . and . <= 1'
-holds '[.pictures[].top | map([.class, (.probability * 10000 | round)])] | .[0] == .[1]'
+holds '[.images[].top | length] == [3, 3] and .images[0].file == "red.png" and (.image_milliseconds | length == 2)'
+holds '.images[0].top[0].probability | 0 < . and . <= 1'
+holds '[.images[].top | map([.class, (.probability * 10000 | round)])] | .[0] == .[1]'
 holds '[.nodes[].tokens] == [4, 4, 4, 4]'
 # 3 blocks, 3 receivers; a packet holds 2 pictures of 4 tokens of 4 * 6 bits, behind 4 bytes of length and 12 of header
 holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
@@ -176,7 +176,7 @@ for command in "eval -d folder:pictures --loss-unit token" plan; do
   expect "all of it lost: $command" 2 $command -c model -n 2 --loss 100%; err "--loss"; err "from 0 to 0.999999"
 done
 expect "bursts that are long enough" 0 eval -c model -n 2 -d folder:pictures --loss 80% --loss-unit token --loss-model gilbert-elliott
-expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7 and .loss > 0'
+expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7 and .loss > 0 and .bytes_per_image > 0'
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"

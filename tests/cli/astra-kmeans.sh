@@ -63,7 +63,7 @@ expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.jso
 # ---- show
 expect "show" 0 show --codebooks books; out "2 codebooks of 4 groups x 32 codewords x 8 numbers"; out "^40 bits per token"; silent err
 holds "$(column 1 2) > 0 && $(column 1 3) >= $(column 1 2) && $(column 1 4) >= $(column 1 3) && $(column 1 5) == 0"
-expect "show as JSON" 0 show --codebooks books --json; json '"sites":\[\{"block":"0","norm_least":[0-9.]+,.*"duplicates":0\}\]\}$'
+expect "show as JSON" 0 show --codebooks books --json; json '"sites":\[\{"block":"0","norm_min":[0-9.]+,.*"norm_max":[0-9.]+,"duplicates":0\}\]\}$'
 mkdir cut && cp books/* cut/ && head -c 1000 books/codebooks.safetensors >cut/codebooks.safetensors
 expect "a cut file" 1 show --codebooks cut; err "cut/codebooks.safetensors"
 sed -i 's/"codebook_size": *32/"codebook_size": 64/' cut/config.json; cp books/codebooks.safetensors cut/

@@ -232,7 +232,7 @@ that '.results[0].classes | length == 5 and .[0].probability >= .[1].probability
 "$bin/astra-infer" --checkpoint "$classifier" --nodes 2 --json "$pictures"/*.png >"$work/infer" 2>/dev/null
 all=(); for picture in "$pictures"/*.png; do all+=(-F "image=@$picture"); done
 name="several images"; get '/v1/images/classify?top=1' "${all[@]}"; is 200
-cmp -s <(jq -c '[.results[].classes[0].label]' "$work/out") <(jq -c '[.pictures[].top[0].label]' "$work/infer") ||
+cmp -s <(jq -c '[.results[].classes[0].label]' "$work/out") <(jq -c '[.images[].top[0].label]' "$work/infer") ||
   report "other classes than those of astra-infer"
 name="seconds of the request, not of its last batch" one=1000 many=()
 for _ in 1 2 3; do get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png"; one=$(jq "[.seconds, $one] | min" "$work/out"); done

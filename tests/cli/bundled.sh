@@ -15,9 +15,9 @@ for model in vit-cifar-g8 gpt2-mini-g8; do
 done
 
 expect "pictures" 0 -c vit-cifar-g8 --json datasets/pictures/*.png
-jq -e '(.nodes | length) == 4 and (.pictures | length) == 8 and .layout != null' "$work/out" >/dev/null || report "not four nodes and eight pictures"
+jq -e '(.nodes | length) == 4 and (.images | length) == 8 and .layout != null' "$work/out" >/dev/null || report "not four nodes and eight pictures"
 # apple_0614.png is an apple: of eight pictures of the test set most are what their names say.
-right=$(jq '[.pictures[] | (.file | split("/")[-1] | sub("_[0-9]*.png$"; "")) == .top[0].label | select(.)] | length' "$work/out")
+right=$(jq '[.images[] | (.file | split("/")[-1] | sub("_[0-9]*.png$"; "")) == .top[0].label | select(.)] | length' "$work/out")
 [ "$right" -ge 5 ] || report "$right of 8 pictures are recognised"
 
 # Its own number of groups, named, changes nothing: the codebooks keep their basis and predictions.

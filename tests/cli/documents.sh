@@ -10,7 +10,7 @@ index=$(mktemp -d) || exit 1
 trap 'rm -rf "$index"' EXIT
 
 # English: words that have a plainer or more precise one (CONTRIBUTING.md).
-words='courier|carrier|porter|preamble|greeting|patience|hearers|nobody|somebody|likewise|so many|accused'
+words='courier|carrier|porter|preamble|greeting|patience|hearers|nobody|somebody|likewise|so many|accused|verdict|picture|norm_least|norm_most|milliseconds_least'
 
 # What there is: identifiers (and names of JSON fields and tensors, which are strings), files, options.
 grep -rhowE --include='*.[ch]' --include='*.py' --include='*.sh' '[a-z][a-z0-9]*(_[a-z0-9]+)+' src tests tools >"$index/words"

@@ -71,7 +71,7 @@ odd=$(printf 'caf\351')
 fits() { jq -e "$1" "$work/out" >"$work/jq" 2>&1 || report "stdout does not fit $1"; }
 cp red.png "$odd.png" && cp -r run "$odd" && mkdir "$odd-set" && cp -r pictures/a "$odd-set/$odd" && cp -r pictures/a "$odd-set/b"
 run "pictures of such a name" 1 "$bin/astra-infer" -c run -n 1 "$odd.png" red.png "no-$odd.png" --json
-fits '[.pictures[] | [.file, .error != null, (.top | length)]] == [["caf\ufffd.png", false, 5], ["red.png", false, 5], ["no-caf\ufffd.png", true, 0]]'
+fits '[.images[] | [.file, .error != null, (.top | length)]] == [["caf\ufffd.png", false, 5], ["red.png", false, 5], ["no-caf\ufffd.png", true, 0]]'
 one "a checkpoint" astra-infer -c "./$odd" -n 1 red.png; fits '.checkpoint == "./caf\ufffd"'
 one "its plan" astra-infer plan -c "./$odd"; fits '.model == "./caf\ufffd"'
 one "its codebooks" astra-kmeans show --codebooks "./$odd"; fits '.codebooks == "./caf\ufffd"'

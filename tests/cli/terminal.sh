@@ -22,7 +22,7 @@ LC_ALL=C sed -i 's/"classifier\.bias":{"dtype":"F32"/"\\u001b[31m.bias":{"dtype"
 
 expect "class names" 0 -c labels -n 2 red.png; clean; out '%  \\x1b\[31mLABEL_'
 expect "class names in JSON" 0 -c labels -n 2 --json red.png
-[ "$(jq -r '.pictures[0].top[0].label' "$work/out" | head -c 5)" = "${escape}[31m" ] || report "JSON does not hold the name as it is"
+[ "$(jq -r '.images[0].top[0].label' "$work/out" | head -c 5)" = "${escape}[31m" ] || report "JSON does not hold the name as it is"
 expect "a file name" 0 -c model -n 2 "${escape}[31mred.png"; clean; out '^\\x1b\[31mred.png$'
 expect "the name of a missing file" 1 -c model -n 2 "${escape}[31mnone.png"; clean; err '\\x1b\[31mnone.png'
 expect "the name of a checkpoint" 0 selftest -c "${escape}[31mmodel" --json

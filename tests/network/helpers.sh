@@ -122,7 +122,7 @@ make_picture() {
 }
 
 # The classes and probabilities of a JSON answer, or the new tokens: what must be equal bit for bit.
-answer_of() { grep -o '"pictures":.*,"nodes"\|"ids":\[[0-9,]*\]' "$1"; } # FILE
+answer_of() { grep -o '"images":.*,"nodes"\|"ids":\[[0-9,]*\]' "$1"; } # FILE
 
 # Two network namespaces, space_a and space_b (10.77.0.1 and .2), joined by a pair of veth with a token bucket of RATE on either side. Ends the
 # script with 77 and a reason where the system does not let it: make_namespaces RATE

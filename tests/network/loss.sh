@@ -14,7 +14,7 @@ run() { # NAME ARGUMENTS...: JSON of a run over the picture; leaves it in out
 json_holds() { # CONDITION of the answer, in jq's language; sum_of(FIELD) is over its nodes
   tail -n 1 "$work/out" | jq -e "def sum_of(field): [.nodes[] | field] | add; $1" >/dev/null 2>>"$work/err" || fail_on "$1"
 }
-answer() { tail -n 1 "$work/out" | jq -c 'if .pictures then [.pictures[].top | map([.class, .probability])] else [.prompts[].ids] end'; }
+answer() { tail -n 1 "$work/out" | jq -c 'if .images then [.images[].top | map([.class, .probability])] else [.prompts[].ids] end'; }
 
 make_checkpoint "$work/model" vit-cifar 8 256 4
 picture=datasets/pictures/apple_0614.png

@@ -250,7 +250,7 @@ async function phoneFits() {
 
 async function pictureIsClassified(server, file) {
   await browser.open(server.address);
-  await browser.until("!document.getElementById('picture').hidden", "a place for pictures", 20 * slow);
+  await browser.until("!document.getElementById('image').hidden", "a place for pictures", 20 * slow);
   await browser.choose("#files", [file]);
   await browser.until("document.querySelectorAll('.class').length === 5", "five classes", 30 * slow);
   const best = (await server.post("/v1/images/classify", readFileSync(file), "image/png")).results[0].classes[0];

@@ -95,7 +95,7 @@ case_of --arg url "$texts/v1/chat/completions" '{kind: "no JSON", url: $url, sta
 case_of --arg url "$texts/v1/nothing" '{kind: "nothing", url: $url, status: 404, body: {}}'
 case_of --arg url "$texts/metrics" '{kind: "metrics", url: $url, status: 200}'
 case_of --arg url "$picture_base/v1/images/classify" '{kind: "no picture", url: $url, status: 422, type: "image/png", body: "no picture"}'
-for n in 1 2 3; do "$program" -c $images --nodes $n --json $pictures/*.png 2>/dev/null | jq -c '[.pictures[].top[0].label]'; done >"$work/labels"
+for n in 1 2 3; do "$program" -c $images --nodes $n --json $pictures/*.png 2>/dev/null | jq -c '[.images[].top[0].label]'; done >"$work/labels"
 i=0
 for picture in $pictures/*.png; do
   case_of --arg url "$picture_base/v1/images/classify?top=1" --arg file $picture --slurpfile l "$work/labels" --argjson i $i \

@@ -57,7 +57,7 @@ formula() { # KIND STRATEGY NODES RETAINED
 }
 
 # Log probabilities of all classes of both pictures, or nats a token.
-numbers='if .nats then [.nats / .tokens] else [.pictures[].top | sort_by(.class)[].probability | log] end'
+numbers='if .nats then [.nats / .tokens] else [.images[].top | sort_by(.class)[].probability | log] end'
 check() { # KIND STRATEGY NODES RETAINED RIGHT
   local expected
   expected=$(formula "$1" "$2" "$3" "$4")

@@ -192,7 +192,7 @@ export function showCluster(state, at = performance.now()) {
   const anyImages = (state.images ?? 0) > 0 && !state.new_tokens;
   $("figures").replaceChildren(figure("Queued", thousands(state.queued)), figure("Running", thousands(state.prefilling + state.decoding)),
     figure("Completed", thousands(state.finished)));
-  const graphs = [anyImages || document.body.dataset.kind === "picture" ? images : tokens, traffic];
+  const graphs = [anyImages || document.body.dataset.kind === "image" ? images : tokens, traffic];
   $("graphs").replaceChildren(...graphs.map((graph) => graph.box));
   graphs.forEach((graph) => graph.draw());
   if (cards.length !== state.devices.length) {

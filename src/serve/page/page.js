@@ -2,7 +2,7 @@
 // less often, up to every 15 seconds.
 import { startChat, useChatModel } from "/chat.js";
 import { showCluster } from "/cluster.js";
-import { startPictures, usePictureModel } from "/picture.js";
+import { startImages, useImageModel } from "/image.js";
 import { events, getJson, request, setKey } from "/server.js";
 
 const $ = (id) => document.getElementById(id);
@@ -16,15 +16,15 @@ function setStatus(state, text) {
 }
 
 function useModel(model) {
-  const pictures = model.kind === "images";
+  const images = model.kind === "images";
   current = model;
-  document.body.dataset.kind = pictures ? "picture" : "chat";
-  $("chat").hidden = pictures;
-  $("picture").hidden = !pictures;
+  document.body.dataset.kind = images ? "image" : "chat";
+  $("chat").hidden = images;
+  $("image").hidden = !images;
   $("no-model").hidden = true;
-  $("tab-work").textContent = pictures ? "Images" : "Chat";
+  $("tab-work").textContent = images ? "Images" : "Chat";
   $("model-name").textContent = model.id;
-  if (pictures) usePictureModel(model);
+  if (images) useImageModel(model);
   else useChatModel(model);
 }
 
@@ -135,5 +135,5 @@ $("away-retry").addEventListener("click", () => retry());
 $("model").addEventListener("change", () => useModel(models.find((model) => model.id === $("model").value)));
 window.addEventListener("online", () => retry());
 startChat();
-startPictures();
+startImages();
 run();

@@ -51,7 +51,7 @@ def measure(model, options, dtype, context):
         decode = decoder.decode if options.decode else None
     with torch.no_grad(), context:
         median, least = torch_models.median_of(work, options.warm_up, options.repeats)
-        result = {"length": tokens, "milliseconds": 1e3 * median, "milliseconds_least": 1e3 * least,
+        result = {"length": tokens, "milliseconds": 1e3 * median, "milliseconds_min": 1e3 * least,
                   "units_per_second": tokens * options.batch / median}
         if decode:
             median, least = torch_models.median_of(decode, options.warm_up, options.repeats)

@@ -49,7 +49,7 @@ def main():
     median, least = torch_models.median_of(step, options.warm_up, options.steps)
     print(json.dumps({"program": "PyTorch " + torch.__version__, "preset": options.preset, "batch": options.batch, "length": length,
                       "precision": options.precision, "threads": torch.get_num_threads(), "milliseconds": 1e3 * median,
-                      "milliseconds_least": 1e3 * least, "units_per_second": units / median,
+                      "milliseconds_min": 1e3 * least, "units_per_second": units / median,
                       "parameters": torch_models.parameters(model), "resident_mib": torch_models.resident_mib()}))
 
 

@@ -56,10 +56,10 @@ async function take(files) {
   for (const file of images) await classify(file);
 }
 
-export function startPictures() {
+export function startImages() {
   const drop = $("drop"), over = (on) => (event) => { event.preventDefault(); drop.classList.toggle("over", on); };
   $("files").addEventListener("change", async (event) => { const files = [...event.target.files]; event.target.value = ""; await take(files); });
-  const whole = $("picture");
+  const whole = $("image");
   whole.addEventListener("dragover", over(true));
   whole.addEventListener("dragleave", over(false));
   whole.addEventListener("drop", (event) => { over(false)(event); take(event.dataTransfer.files); });
@@ -68,4 +68,4 @@ export function startPictures() {
   document.addEventListener("paste", (event) => { if (!whole.hidden) take(event.clipboardData.files); });
 }
 
-export function usePictureModel(chosen) { model = chosen; }
+export function useImageModel(chosen) { model = chosen; }

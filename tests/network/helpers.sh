@@ -23,7 +23,7 @@ field() { tail -n 1 "$work/out" | jq -c "$1"; }
 json_holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
 
 # A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]], as the head
-# of tests/infer/make_sample.c says.
+# of tests/unit/infer/make_sample.c says.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1
@@ -118,7 +118,7 @@ session_of() { sessions_of "$1" | xargs -n 1 2>/dev/null | tail -1; } # NAME: th
 
 # A picture of noise, another one for each name: make_picture FILE SIDE
 make_picture() {
-  { printf 'P6\n%d %d\n255\n' "$2" "$2"; noise $(($2 * $2 * 3)) "$(basename "$1" | cksum | cut -d ' ' -f 1)"; } >"$1"
+  { printf 'P6\n%d %d\n255\n' "$2" "$2"; noise $(($2 * $2 * 3)) $(($(basename "$1" | cksum | cut -d ' ' -f 1) % 1000000)); } >"$1"
 }
 
 # The classes and probabilities of a JSON answer, or the new tokens: what must be equal bit for bit.

@@ -6,18 +6,18 @@ set -m # a process group of its own, as a shell gives it
 make_checkpoint "$work/model" vit-cifar 8 256 4
 make_cifar "$work/data"
 
-"$program" eval --checkpoint "$work/model" --dataset cifar100 --data-dir "$work/data" --nodes 4 --batch 8 --samples 1000 --timeout 1 --verbose \
+"$program" eval --checkpoint "$work/model" --dataset cifar100 --data-dir "$work/data" --nodes 4 --batch 8 --samples 300 --timeout 1 --verbose \
   >"$work/out" 2>"$work/err" &
 leader=$!
 wait_for_nodes 4
-for ticks in 20 40; do # of the processor: it is at work, and goes on between
+for ticks in 8 16; do # of the processor: it is at work, and goes on between
   computes "${pids[0]}" $ticks || report "no work to suspend"
   kill -STOP -- -$leader || report "it has ended before it was suspended"
   sleep 3.5
   kill -CONT -- -$leader
 done
 wait $leader || report "exit code"
-grep -q '^1000 images on 4 nodes' "$work/out" || report "no result"
+grep -q '^300 images on 4 nodes' "$work/out" || report "no result"
 no_orphans
 
 # A service whose devices decode

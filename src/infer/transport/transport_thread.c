@@ -156,19 +156,29 @@ static void *run(void *context) {
 
 /* ---- waiting ---- */
 
-/* One slice of a wait, until something changes or until then, without the lock. *shift: by how much this process was late by itself. */
-static Status wait_slice(TransportThread *c, double until, TransportCheck *check, void *context, double *shift) {
-  const double slice = clock_now() + look_seconds;
+/* A look at what has come. Only times of looks are compared with one another: whatever this process does not do between two of them, also
+ * while it asks whether to continue, is its own absence. */
+typedef struct Look {
+  double at;    /* clock_now */
+  double shift; /* by how much it is late */
+} Look;
+
+static Look first_look(void) { return (Look){.at = clock_now()}; }
+
+/* One slice of a wait, until something changes or until then, without the lock; *look: that before, then this one. */
+static Status wait_slice(TransportThread *c, double until, TransportCheck *check, void *context, Look *look) {
+  Status status = STATUS_OK;
   c->watched = true;
-  threads_wait(&c->changed, &c->lock, fmin(until, slice));
+  threads_wait(&c->changed, &c->lock, fmin(until, clock_now() + look_seconds));
   c->watched = false;
-  double late = clock_now() - slice;
-  *shift = late > gap_seconds ? late : 0;
-  if (!check || clock_now() < c->checked + look_seconds) return STATUS_OK;
-  c->checked = clock_now();
-  pthread_mutex_unlock(&c->lock);
-  Status status = check(context);
-  pthread_mutex_lock(&c->lock);
+  if (check && clock_now() >= c->checked + look_seconds) {
+    c->checked = clock_now();
+    pthread_mutex_unlock(&c->lock);
+    status = check(context);
+    pthread_mutex_lock(&c->lock);
+  }
+  const double now = clock_now(), late = now - look->at - look_seconds;
+  *look = (Look){.at = now, .shift = late > gap_seconds ? late : 0};
   return status;
 }
 
@@ -179,20 +189,21 @@ static Status check_all(TransportThread *c) {
 Status transport_thread_reserve(TransportThread *c, MessageKey key, TransportCheck *check, void *context) {
   Status status = STATUS_OK;
   int holds_up;
-  double shift, timeout = c->setup.transport.timeout;
+  const double timeout = c->setup.transport.timeout;
   pthread_mutex_lock(&c->lock);
-  double from = clock_now();
+  Look look = first_look();
+  double from = look.at;
   for (int pending, before = -1; status == STATUS_OK && (pending = transport_reserve(c->transport, key, &holds_up)) > 0; before = pending) {
-    if (pending != before) from = clock_now();
+    if (pending != before) from = look.at;
     status = check_all(c);
-    if (status == STATUS_OK && clock_now() > from + timeout) {
+    if (status == STATUS_OK && look.at > from + timeout) {
       if (holds_up >= 0) status = transport_give_up(c->transport, holds_up);
       wake(c);
-      from = clock_now();
+      from = look.at;
     }
     if (status != STATUS_OK) break;
-    status = wait_slice(c, from + timeout, check, context, &shift);
-    from += shift;
+    status = wait_slice(c, from + timeout, check, context, &look);
+    from += look.shift;
   }
   pthread_mutex_unlock(&c->lock);
   return status;
@@ -200,15 +211,16 @@ Status transport_thread_reserve(TransportThread *c, MessageKey key, TransportChe
 
 Status transport_thread_take(TransportThread *c, MessageKey key, uint64_t peers, TransportArrival *arrivals, TransportCheck *check,
                              void *context) {
-  double again, shift;
+  double again;
   pthread_mutex_lock(&c->lock);
-  Expected expected = transport_expect(c->transport, key, peers, clock_now());
-  Status status = transport_take(c->transport, &expected, clock_now(), arrivals, &again);
+  Look look = first_look();
+  Expected expected = transport_expect(c->transport, key, peers, look.at);
+  Status status = transport_take(c->transport, &expected, look.at, arrivals, &again);
   while (status == STATUS_OK && expected.undecided && (status = check_all(c)) == STATUS_OK) {
     if (transport_wants_driver(c->transport)) wake(c);
-    status = wait_slice(c, again, check, context, &shift);
-    expected.since += shift;
-    if (status == STATUS_OK) status = transport_take(c->transport, &expected, clock_now(), arrivals, &again);
+    status = wait_slice(c, again, check, context, &look);
+    expected.since += look.shift;
+    if (status == STATUS_OK) status = transport_take(c->transport, &expected, look.at, arrivals, &again);
   }
   pthread_mutex_unlock(&c->lock);
   return status;
@@ -273,10 +285,10 @@ static Status start_thread(TransportThread *c) {
   if (failed) return status_set(STATUS_NO_MEMORY, "cannot start a thread: %s", strerror(failed));
   c->threaded = true;
   Status status = STATUS_OK;
-  double shift;
+  Look look = first_look();
   pthread_mutex_lock(&c->lock);
   while (!c->open) {
-    Status checked = wait_slice(c, INFINITY, status == STATUS_OK ? c->setup.check : NULL, c->setup.check_context, &shift);
+    Status checked = wait_slice(c, INFINITY, status == STATUS_OK ? c->setup.check : NULL, c->setup.check_context, &look);
     if (status == STATUS_OK) status = checked;
   }
   if (status == STATUS_OK && c->failed != STATUS_OK) status = status_set(c->failed, "%s", c->failure);

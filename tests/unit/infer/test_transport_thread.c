@@ -383,6 +383,37 @@ static void time_without_a_processor_is_no_deadlines(void **state) {
   close_sides(&side, 1, wire);
 }
 
+static Status stay_away_once(void *context) {
+  bool *stayed = context;
+  if (!*stayed) usleep(2500000);
+  *stayed = true;
+  return STATUS_OK;
+}
+
+static void *send_much_later(void *wire) {
+  usleep(2700000);
+  return send_later(wire);
+}
+
+/* So is one that came while it asked whether to continue, and not while it waited. */
+static void time_between_two_looks_is_no_deadlines(void **state) {
+  (void)state;
+  Side side;
+  TransportArrival arrivals[NODES];
+  Reliability reliability = with_deadline;
+  reliability.deadline = 2;
+  MemoryWire *wire = open_alone(&side, reliability, NULL);
+  pthread_t thread;
+  bool stayed = false;
+  assert_int_equal(pthread_create(&thread, NULL, send_much_later, wire), 0);
+  assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, stay_away_once, &stayed), STATUS_OK);
+  assert_true(stayed);
+  assert_int_equal(arrivals[1].count, PACKETS);
+  assert_int_equal(arrivals[1].missing, 0);
+  pthread_join(thread, NULL);
+  close_sides(&side, 1, wire);
+}
+
 /* Node 1 says the same all the time. */
 typedef struct Talker {
   MemoryWire *wire;
@@ -472,6 +503,7 @@ int main(void) {
                                      cmocka_unit_test(packets_of_other_requests),
                                      cmocka_unit_test(who_did_not_look_gives_nothing_up),
                                      cmocka_unit_test(time_without_a_processor_is_no_deadlines),
+                                     cmocka_unit_test(time_between_two_looks_is_no_deadlines),
                                      cmocka_unit_test(parts_may_come_before_their_request),
                                      cmocka_unit_test(whoever_is_told_things_may_give_up),
                                      cmocka_unit_test(who_is_asked_asks_as_well),

@@ -364,23 +364,28 @@ static pid_t stop_for_a_while(void) {
   _exit(0);
 }
 
-/* Ctrl-Z, or a machine that had no processor for it. */
-static void time_without_a_processor_is_no_deadlines(void **state) {
-  (void)state;
+/* Waits with a deadline of 2 s for packets that `send` brings: all come. */
+static void all_come(void *(*send)(void *wire), TransportCheck *check, void *context) {
   Side side;
   TransportArrival arrivals[NODES];
   Reliability reliability = with_deadline;
   reliability.deadline = 2;
   MemoryWire *wire = open_alone(&side, reliability, NULL);
   pthread_t thread;
-  pid_t child = stop_for_a_while();
-  assert_int_equal(pthread_create(&thread, NULL, send_later, wire), 0);
-  assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(pthread_create(&thread, NULL, send, wire), 0);
+  assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, check, context), STATUS_OK);
   assert_int_equal(arrivals[1].count, PACKETS);
   assert_int_equal(arrivals[1].missing, 0);
   pthread_join(thread, NULL);
-  waitpid(child, NULL, 0);
   close_sides(&side, 1, wire);
+}
+
+/* Ctrl-Z, or a machine that had no processor for it. */
+static void time_without_a_processor_is_no_deadlines(void **state) {
+  (void)state;
+  pid_t child = stop_for_a_while();
+  all_come(send_later, NULL, NULL);
+  waitpid(child, NULL, 0);
 }
 
 static Status stay_away_once(void *context) {
@@ -395,23 +400,12 @@ static void *send_much_later(void *wire) {
   return send_later(wire);
 }
 
-/* So is one that came while it asked whether to continue, and not while it waited. */
+/* Nor is time in which it asked whether to continue, and did not wait. */
 static void time_between_two_looks_is_no_deadlines(void **state) {
   (void)state;
-  Side side;
-  TransportArrival arrivals[NODES];
-  Reliability reliability = with_deadline;
-  reliability.deadline = 2;
-  MemoryWire *wire = open_alone(&side, reliability, NULL);
-  pthread_t thread;
   bool stayed = false;
-  assert_int_equal(pthread_create(&thread, NULL, send_much_later, wire), 0);
-  assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, stay_away_once, &stayed), STATUS_OK);
+  all_come(send_much_later, stay_away_once, &stayed);
   assert_true(stayed);
-  assert_int_equal(arrivals[1].count, PACKETS);
-  assert_int_equal(arrivals[1].missing, 0);
-  pthread_join(thread, NULL);
-  close_sides(&side, 1, wire);
 }
 
 /* Node 1 says the same all the time. */

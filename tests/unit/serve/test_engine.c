@@ -353,10 +353,9 @@ static void what_is_enough_is_finished(void **state) {
   close_fixture(&f);
 }
 
-/* Of four texts at the same time one ends, on average, in less time than one takes. However fast the machine: one at a time would make a
- * retry of no less than the shortest time. */
+/* Of four texts at the same time one ends, on average, in less time than one takes: one at a time would make a retry of that time. */
 static void a_retry_reckons_with_parallel_texts(void **state) {
-  enum { TEXTS = 4, HELD = 1200000 /* microseconds */ };
+  enum { TEXTS = 4, SECONDS = 8 };
   Fixture f;
   Client clients[TEXTS];
   int32_t ids[PROMPT];
@@ -366,22 +365,17 @@ static void a_retry_reckons_with_parallel_texts(void **state) {
   sample_ids(f.base.weights.config, 1, PROMPT, ids);
   start_texts(&f, TEXTS);
   clients_init(clients, TEXTS);
-  clients[0].held = true;
   for (int j = 0; j < TEXTS; j++) {
     const EngineJob job = job_of(ids, &clients[j]);
     assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
   }
-  assert_int_equal(engine_start(f.engine), STATUS_OK);
-  await_held(&clients[0]);
-  usleep(HELD);
-  let_go(&clients[0]);
-  double shortest = INFINITY;
-  for (int j = 0; j < TEXTS; j++) {
-    await_end(&clients[j]);
-    shortest = fmin(shortest, clients[j].result.total - clients[j].result.queued);
+  while (f.engine->queue) { /* the thread does not run: how long they take is the test's to say */
+    Job *job = f.engine->running[f.engine->count++] = take_at(f.engine, &f.engine->queue);
+    job->started = job->submitted = clock_now() - SECONDS;
   }
-  assert_true(shortest > 1); /* all of them were held */
-  assert_true(engine_retry_seconds(f.engine) < shortest);
+  while (f.engine->count > 0) end_job(f.engine, f.engine->running[0], ENGINE_STOP, NULL, NULL, 0);
+  for (int j = 0; j < TEXTS; j++) assert_true(clients[j].result.total >= SECONDS);
+  assert_true(engine_retry_seconds(f.engine) < SECONDS);
   close_fixture(&f);
 }
 

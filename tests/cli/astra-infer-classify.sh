@@ -50,11 +50,11 @@ learn pairs --dataset qqp:QQP --groups 4 --devices 3
 
 # ---- the self-test that training wrote
 for model in model plain pairs; do
-  expect "self-test of $model" 0 selftest -c $model --json; holds '.passed and .images >= 1 and .wrong == 0'
+  expect "self-test of $model" 0 selftest -c $model --json; json_holds '.passed and .images >= 1 and .wrong == 0'
   case $model in
-    plain) holds '.nodes == 1 and .codes == 0' ;;
-    model) holds '.nodes == 4 and .codes > 0' ;;
-    pairs) holds '.nodes == 3 and .codes > 0' ;;
+    plain) json_holds '.nodes == 1 and .codes == 0' ;;
+    model) json_holds '.nodes == 4 and .codes > 0' ;;
+    pairs) json_holds '.nodes == 3 and .codes > 0' ;;
   esac
 done
 
@@ -62,7 +62,7 @@ done
 for row in "model tsv:table.tsv 4" "pairs qqp:QQP 3" "plain tsv:table.tsv 1"; do
   read -r model data nodes <<<"$row"
   expect "eval of $model" 0 eval -c $model -d "$data" --json
-  holds "(.nodes | length) == $nodes"
+  json_holds "(.nodes | length) == $nodes"
   expected=$(emulated $model "$data" '[.accuracy // .accuracy_plain, .matthews // .matthews_plain]')
   [ "$(field '.accuracy * 1000000 | round')" = "$(jq -n "$expected | .[0] * 1000000 | round")" ] || report "$name: accuracy $(field .accuracy), emulated $expected"
   [ "$(field '.matthews * 1000000 | round')" = "$(jq -n "$expected | .[1] * 1000000 | round")" ] || report "$name: correlation $(field .matthews), emulated $expected"
@@ -72,22 +72,22 @@ out "^TSV test, 24 texts, 2 classes, from table.tsv (every fifth row)$"; out "^2
 out "^accuracy [0-9.]*% (Matthews correlation -*[0-9.]*)   mean loss [0-9.]*, [0-9.]* at temperature [0-9.]*$"; out "^node  tokens"
 expect "eval of pairs" 0 eval -c pairs -d qqp:QQP -q
 out "^QQP test, 60 pairs of texts, 2 classes, from QQP/dev.tsv (1 incomplete rows left out)$"; silent err
-expect "eval of some" 0 eval -c model -d tsv:table.tsv --samples 7 --batch 2 --split 3,1,1 --json; holds '.samples == 7 and (.nodes | length) == 3'
+expect "eval of some" 0 eval -c model -d tsv:table.tsv --samples 7 --batch 2 --split 3,1,1 --json; json_holds '.samples == 7 and (.nodes | length) == 3'
 expect "eval by single" 0 eval -c plain -d tsv:table.tsv -n 2 --strategy single --json
 loss=$(field .loss)
 for strategy in sp tp; do
   expect "eval by $strategy" 0 eval -c plain -d tsv:table.tsv -n 2 --strategy $strategy --json
-  holds "(.loss - $loss) | fabs < 0.0001"; holds '.bytes_sent > 0'
+  json_holds "(.loss - $loss) | fabs < 0.0001"; json_holds '.bytes_sent > 0'
 done
 
 # ---- texts of the command line and of files, on one node and on three
 long=$(printf 'Lily sees the cat and %.0s' {1..9})
 for nodes in 1 3; do
   expect "texts on $nodes" 0 -c model -n $nodes --text "the cat" --text "$long" --text A --json
-  holds '[.texts[].text] | .[0] == "the cat" and .[2] == "A" and (.[1] | length) > 100'
-  holds '.texts | all((.top | map(.probability) | add) > 0.999 and .top[0].probability >= .top[1].probability)'
-  holds "(.nodes | length) == $nodes"
-  holds '[.texts[].tokens] | .[1] > .[0] and .[2] <= .[0]'
+  json_holds '[.texts[].text] | .[0] == "the cat" and .[2] == "A" and (.[1] | length) > 100'
+  json_holds '.texts | all((.top | map(.probability) | add) > 0.999 and .top[0].probability >= .top[1].probability)'
+  json_holds "(.nodes | length) == $nodes"
+  json_holds '[.texts[].tokens] | .[1] > .[0] and .[2] <= .[0]'
   cp "$work/out" "$work/three"
   expect "one of them alone on $nodes" 0 -c model -n $nodes --text "$long" --json
   alone=$(field '.texts[0].top | map([.label, (.probability * 100000 | round)])')
@@ -99,17 +99,17 @@ expect "quiet, the best alone" 0 -c model --text "the cat" --top 1 -q; silent er
 [ "$(wc -l <"$work/out")" = 2 ] || report "$name: more than two lines"
 printf '\357\273\277the cat\r\n\nTom sees\tTom finds\n   \nthe dog' >"$work/lines.txt"
 expect "a file" 0 -c model --text "first" --text-file lines.txt --json
-holds '[.texts[] | [.text, .pair]] == [["first", null], ["the cat", null], ["Tom sees", "Tom finds"], ["the dog", null]]'
+json_holds '[.texts[] | [.text, .pair]] == [["first", null], ["the cat", null], ["Tom sees", "Tom finds"], ["the dog", null]]'
 printf 'the cat\r\nthe cat\rand the dog\r\n' >"$work/returns.txt"
-expect "carriage returns" 0 -c model --text-file returns.txt --json; holds '[.texts[].text] == ["the cat", "the cat\rand the dog"]'
-input=$work/lines.txt expect "standard input" 0 -c model --text-file - --json; holds '.texts | length == 3'
+expect "carriage returns" 0 -c model --text-file returns.txt --json; json_holds '[.texts[].text] == ["the cat", "the cat\rand the dog"]'
+input=$work/lines.txt expect "standard input" 0 -c model --text-file - --json; json_holds '.texts | length == 3'
 expect "a pair" 0 -c pairs --text "Tom sees" --text-pair "Tom finds" --text A --text-pair "" --json
-holds '[.texts[].pair] == ["Tom finds", ""]'
+json_holds '[.texts[].pair] == ["Tom finds", ""]'
 expect "a pair as it is shown" 0 -c pairs --text "Tom sees" --text-pair "Tom finds"; out '^"Tom sees" and "Tom finds"$'; out "duplicate$"
 expect "longer than the context" 0 -c model -n 3 --text "$long" --text "the cat" --max-context 6
 err "warning: 1 of 2 texts are longer than the context of 6 tokens; their ends are cut off"
 [ "$(grep -c warning "$work/err")" = 1 ] || report "$name: said more than once"
-expect "eval of a shorter context" 0 eval -c model -d tsv:table.tsv --context 4 --json; holds '.longest == 4 and .cut > 5'
+expect "eval of a shorter context" 0 eval -c model -d tsv:table.tsv --context 4 --json; json_holds '.longest == 4 and .cut > 5'
 
 # ---- what is refused
 expect "prompt for a classifier" 2 -c model -p A; err "is a model that classifies texts: give astra-infer --text TEXT"; silent out

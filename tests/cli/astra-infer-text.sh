@@ -43,25 +43,25 @@ for kind in gpt2 llama; do
 done
 expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
 # T tokens; 3 blocks, 2 sites, 4 * 6 bits; nodes send to those behind them
-holds '.prompts[0] | (.ids | length) == 12 and .nodes_used == 4 and .decoder == 3 and .end == "length"'
-holds '.prompts[0] | .tokens_per_second > 0 and .first_token_ms > 0'
-holds '.nodes as $n | [$n[].bytes_sent] == [range(4) | 3 * 2 * (3 - .) * (16 + 3 * $n[.].tokens)]'
-holds '.nodes as $n | .prompts[0] | ([$n[].tokens] | add) == .prompt_tokens and .bytes_sent == ([$n[].bytes_sent] | add)'
-holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 4 * 3 * 16 * ($own + 11)
+json_holds '.prompts[0] | (.ids | length) == 12 and .nodes_used == 4 and .decoder == 3 and .end == "length"'
+json_holds '.prompts[0] | .tokens_per_second > 0 and .first_token_ms > 0'
+json_holds '.nodes as $n | [$n[].bytes_sent] == [range(4) | 3 * 2 * (3 - .) * (16 + 3 * $n[.].tokens)]'
+json_holds '.nodes as $n | .prompts[0] | ([$n[].tokens] | add) == .prompt_tokens and .bytes_sent == ([$n[].bytes_sent] | add)'
+json_holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 4 * 3 * 16 * ($own + 11)
   and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 4 * 3 * 16 * (.prompt_tokens + 11)'
 ids=$(field '.prompts[0].ids')
 for type in float16 bfloat16; do
   expect "a cache of $type" 0 -c llama -n 4 -p "$long" -m 12 --json --cache-type $type
-  holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 2 * 3 * 16 * ($own + 11)
+  json_holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 2 * 3 * 16 * ($own + 11)
     and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 2 * 3 * 16 * (.prompt_tokens + 11)'
 done
 expect "a cache in full" 0 -c llama -n 4 -p "$long" -m 12 --json --remote-cache full
-holds '.prompts[0] | .memory.cache_rows == .memory.cache_full and .memory.cache_codes == 0'
+json_holds '.prompts[0] | .memory.cache_rows == .memory.cache_full and .memory.cache_codes == 0'
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids than with codes"
 for cache in codes full; do
   expect "lost tokens, a cache of $cache" 0 -c llama -n 4 -p "$long" -m 12 --json --remote-cache $cache --transport udp --loss 30% --loss-unit token
   [ "$cache" = codes ] && lossy=$(field '.prompts[0].ids')
-  holds '[.nodes[].masked] | add > 0'
+  json_holds '[.nodes[].masked] | add > 0'
 done
 [ "$(field '.prompts[0].ids')" = "$lossy" ] || report "$name: other ids than with codes"
 expect "a cache of what is not known" 2 -c llama -p "$long" --cache-type int8; err "auto, float32, float16 or bfloat16\|auto|float32|float16|bfloat16"
@@ -96,11 +96,11 @@ done
 expect "drawn with --min-p 0.999" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --min-p 0.999 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: not the likeliest"
 expect "a token that is certain" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17=100 --json
-holds '.prompts[0].ids == [17, 17, 17]'
+json_holds '.prompts[0].ids == [17, 17, 17]'
 expect "a token that is certain once" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17=1.5 --presence-penalty 2 --json
-holds '.prompts[0].ids | .[0] == 17 and .[1] != 17'
+json_holds '.prompts[0].ids | .[0] == 17 and .[1] != 17'
 expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
-holds '.prompts[0] | .end == "context" and (.ids | length) + .prompt_tokens == 49'
+json_holds '.prompts[0] | .end == "context" and (.ids | length) + .prompt_tokens == 49'
 expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"
 [ "$(cat "$work/out")" = "Once upon a time, there was a little girl named Lily. She loved to play outside in the" ] || report "$name: another text"
 expect "stop string with an escape" 0 -c "$stories" -p "" -m 200 -q --stop '\n' --stop 'no \\ such \t text'
@@ -189,11 +189,11 @@ expect "bytes of any text" 0 eval -c bpe -d text:utf8.txt -n 3 --context 16 --js
 left=$(($(wc -c <"$work/utf8.txt") - $(field .bytes))) # what the first token stands for, which nothing predicts
 [ $left -ge 1 ] && [ $left -le 8 ] || report "$name: $left bytes are missing"
 expect "text of a special token" 0 -c bpe -n 2 -p '<|endoftext|>' -m 2 --json
-holds '.prompts[0].prompt_tokens > 1'
+json_holds '.prompts[0].prompt_tokens > 1'
 expect "special token" 0 -c bpe -n 2 -p 'a<|endoftext|>b' --special -m 2 --json
-holds '.prompts[0].prompt_tokens == 3'
+json_holds '.prompts[0].prompt_tokens == 3'
 expect "empty prompt" 0 -c bpe -n 2 -p '' -m 2 --json
-holds '.prompts[0].prompt_tokens == 1'
+json_holds '.prompts[0].prompt_tokens == 1'
 : >"$work/texts/empty.txt"
 expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
 expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"

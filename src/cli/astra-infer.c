@@ -447,7 +447,7 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
     fprintf(out, "sent %.1f bytes per image by all nodes together; %g bytes per token, block and receiver\n", bytes_per_image,
             sent.token_bytes);
   report_bits(out, &sent);
-  if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
+  if (e->skipped) fprintf(out, "%lld broken image%s left out\n", (long long)e->skipped, e->skipped == 1 ? " was" : "s were");
   return NULL;
 }
 
@@ -479,20 +479,30 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   return STATUS_OK;
 }
 
-static Status open_set(Job *job) {
+static Status add_texts(Job *job, const int32_t *class_of) {
   const InferSettings *s = job->settings;
-  TRY(s->validation_part > 0 ? text_labels_open_share(&job->set, s->dataset, s->data_dir, (TrainShare){.of = s->validation_part})
-                             : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
-  TRY(evaluate_check_classes(job->run->weights.config, text_labels_names(job->set), text_labels_classes(job->set),
-                             text_labels_describe(job->set)));
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
   if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return status_no_memory(NULL, "texts to classify");
   for (int64_t i = 0; i < count; i++) {
-    const char *text = text_labels_text(job->set, i, &job->labels[i]);
+    int32_t label;
+    const char *text = text_labels_text(job->set, i, &label);
+    job->labels[i] = class_of[label];
     Status status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, i), job->max_tokens);
     if (status != STATUS_OK) return status_wrap(status, "text %lld of %s", (long long)i + 1, s->dataset);
   }
   return STATUS_OK;
+}
+
+static Status open_set(Job *job) {
+  const InferSettings *s = job->settings;
+  int32_t *class_of;
+  TRY(s->validation_part > 0 ? text_labels_open_share(&job->set, s->dataset, s->data_dir, (TrainShare){.of = s->validation_part})
+                             : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
+  TRY(evaluate_match_classes(job->run->weights.config, text_labels_names(job->set), text_labels_classes(job->set),
+                             text_labels_describe(job->set), &class_of));
+  const Status status = add_texts(job, class_of);
+  free(class_of);
+  return status;
 }
 
 /* As report_images_evaluation. */

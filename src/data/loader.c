@@ -210,12 +210,13 @@ static void loader_fill_close(LoaderHand *hand) {
   image_resize_release(&hand->scratch);
 }
 
-/* Reads record `index`, or the next one that can be read. */
-static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *faults, int64_t index, int32_t *label, bool *replaced) {
+/* Reads record `index`, or the next one that can be read, or marks it. */
+static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *faults, int64_t index, int32_t *label, bool *broken) {
+  const bool marks = plan->options.mark_broken;
   for (int64_t i = 0; i < plan->count; i++) {
     int64_t record = (index + i) % plan->count;
     Status status = dataset_read(plan->set, record, &hand->source, label);
-    *replaced = i > 0;
+    *broken = i > 0 || (marks && status != STATUS_OK);
     const bool unreadable = status == STATUS_BAD_FILE || status == STATUS_UNSUPPORTED /* by this build */;
     if (!unreadable && status != STATUS_IO && status != STATUS_NOT_FOUND) return status;
     pthread_mutex_lock(&faults->mutex);
@@ -223,7 +224,11 @@ static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     faults->known[record] = 1;
     faults->skipped += fresh;
     pthread_mutex_unlock(&faults->mutex);
-    if (fresh) log_warning("%s; skipped, another image takes its place", status_message());
+    if (fresh) log_warning("%s; %s", status_message(), marks ? "left out" : "skipped, another image takes its place");
+    if (marks) {
+      *label = -1;
+      return STATUS_OK;
+    }
   }
   return status_set(STATUS_BAD_FILE, "%s: not one image can be read", dataset_describe(plan->set));
 }
@@ -290,18 +295,23 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     hand->order_epoch = batch->epoch;
   }
   size_t size = 3 * (size_t)options->image * options->image;
-  int replaced_count = 0;
+  int broken_count = 0;
   bool changed = options->augment.kind != AUGMENT_NONE || options->erase > 0;
   for (int i = 0; i < batch->count; i++) {
-    bool replaced = false;
-    TRY(read_record(hand, plan, faults, hand->order[begin + i], &batch->labels[i], &replaced));
-    replaced_count += replaced;
-    if (replaced_count >= MIN_BROKEN && 2 * replaced_count > batch->count) {
+    bool broken = false;
+    TRY(read_record(hand, plan, faults, hand->order[begin + i], &batch->labels[i], &broken));
+    broken_count += broken;
+    if (broken_count >= MIN_BROKEN && 2 * broken_count > batch->count) {
       return status_set(STATUS_BAD_FILE, "%s: more than half of a batch of %d images cannot be read; check the data set",
                         dataset_describe(plan->set), batch->count);
     }
     uint64_t stream = (uint64_t)(batch->epoch * plan->count + begin + i);
     float *out = batch->pixels + (size_t)i * size;
+    if (batch->labels[i] < 0) {
+      for (int y = 0; y < options->image; y++)
+        fill_black(&plan->table, 0, options->image, options->image, out + (size_t)y * options->image);
+      continue;
+    }
     TRY(changed ? fill_augmented(hand, plan, stream, out) : loader_fill_plain(hand, options, &plan->table, &hand->source, out));
   }
   return STATUS_OK;

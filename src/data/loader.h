@@ -16,6 +16,7 @@ typedef struct LoaderOptions {
   double erase;           /* probability of random erasing (Zhong et al., 2020), whatever the policy */
   bool shuffle;           /* a new order each epoch */
   bool drop_last;         /* leave out a last short batch */
+  bool mark_broken;       /* a broken image has label -1 and is black: for evaluations, where none may count twice */
   int batch;
   int workers; /* 1 or more */
   int ahead;   /* batches prepared ahead; 0: 3; raised to the number of workers */
@@ -24,7 +25,7 @@ typedef struct LoaderOptions {
 
 typedef struct Batch {
   float *pixels;   /* [count, 3, image, image], owned by the loader until the next loader_next */
-  int32_t *labels; /* [count] */
+  int32_t *labels; /* [count]; -1: see mark_broken */
   int count;
   int first, whole;    /* with a share: where it begins in the batch, of so many images; else 0 and count */
   int64_t epoch, step; /* step within the epoch, from 0 */
@@ -47,8 +48,8 @@ LoaderFacts loader_facts(const Loader *loader);
 Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one; step == steps: the next epoch's first */
 /* From the next loader_seek on, of every batch this share of its images alone is read and handed out, as they are in the whole batch. */
 void loader_share(Loader *loader, Share share);
-/* Waits for the next batch (epoch after epoch, without end). A broken image is replaced by the next readable record, warned about once
- * by name and counted; more than half of a batch (and at least four) broken is an error. */
+/* Waits for the next batch (epoch after epoch, without end). A broken image is replaced by the next readable record, or marked, warned
+ * about once by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
 
 /* For single images (inference): resize to image x image, the whole image, as Hugging Face's ViT does (no crop), and normalise:

@@ -10,15 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-Status evaluate_check_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about) {
+Status evaluate_match_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about, int32_t **class_of) {
+  bool matched;
+  *class_of = NULL;
   if (classes != config->classes)
     return status_set(STATUS_BAD_VALUE, "the checkpoint knows %lld classes, the data set has %lld (%s)", (long long)config->classes,
                       (long long)classes, about);
-  for (int64_t i = 0; i < classes; i++) {
-    if (strcmp(names[i], config->labels[i]) == 0) continue;
-    log_warning("class %lld is called \"%s\" in the data set, and \"%s\" in the checkpoint", (long long)i, names[i], config->labels[i]);
-    break;
-  }
+  int32_t *numbers = malloc((size_t)classes * sizeof *numbers);
+  if (!numbers) return status_no_memory(NULL, "the classes of a data set");
+  Status status = config_match_labels(config, names, numbers, &matched);
+  if (status != STATUS_OK) return free(numbers), status;
+  const int64_t other = config_other_label(config, names);
+  if (!matched && other >= 0)
+    log_warning("class %lld is called \"%s\" in the data set, and \"%s\" in the checkpoint", (long long)other, names[other],
+                config->labels[other]);
+  if (matched && other >= 0) log_info("the data set has the checkpoint's classes in another order: they are matched by name");
+  *class_of = numbers;
   return STATUS_OK;
 }
 
@@ -27,15 +34,18 @@ Status evaluate_check_classes(const ModelConfig *config, char *const *names, int
 typedef struct ImageRun {
   Leader *leader;
   Loader *loader;
-  int64_t batch, samples, submitted; /* images */
-  int32_t *labels[LEADER_DEPTH];     /* [batch] */
-  int place;                         /* in the ring, of the next to submit */
+  int64_t batch, samples, submitted, collected; /* images */
+  int32_t *class_of;                            /* [classes] */
+  int32_t *labels[LEADER_DEPTH];                /* [batch], as the model counts them */
+  int place;                                    /* in the ring, of the next to submit */
   ClassScores scores;
 } ImageRun;
 
-static Status count_images(ClassScores *scores, const LeaderAnswer *answer, const int32_t *labels) {
-  for (int64_t b = 0; b < answer->batch; b++)
-    TRY(class_scores_add(scores, scores->sums.samples, answer->logits + b * scores->classes, labels[b], NULL));
+/* But for broken ones. */
+static Status count_images(ImageRun *sheet, const LeaderAnswer *answer, const int32_t *labels) {
+  ClassScores *scores = &sheet->scores;
+  for (int64_t b = 0; b < answer->batch; b++, sheet->collected++)
+    if (labels[b] >= 0) TRY(class_scores_add(scores, sheet->collected, answer->logits + b * scores->classes, labels[b], NULL));
   return STATUS_OK;
 }
 
@@ -45,12 +55,12 @@ static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
   char note[64] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
-  while (sums->samples < sheet->samples) {
+  while (sheet->collected < sheet->samples) {
     while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) {
       Batch batch;
       TRY(loader_next(sheet->loader, &batch));
       int64_t left = sheet->samples - sheet->submitted, count = batch.count < left ? batch.count : left;
-      memcpy(sheet->labels[sheet->place], batch.labels, (size_t)count * sizeof(int32_t));
+      for (int64_t i = 0; i < count; i++) sheet->labels[sheet->place][i] = batch.labels[i] < 0 ? -1 : sheet->class_of[batch.labels[i]];
       sheet->place = (sheet->place + 1) % LEADER_DEPTH;
       sheet->submitted += count;
       TRY(leader_submit(sheet->leader, batch.pixels, count));
@@ -58,14 +68,14 @@ static Status run_images(ImageRun *sheet, bool quiet, Evaluation *evaluation) {
     int oldest = (sheet->place + LEADER_DEPTH - leader_under_way(sheet->leader)) % LEADER_DEPTH;
     LeaderAnswer answer;
     TRY(leader_collect(sheet->leader, &answer));
-    TRY(count_images(&sheet->scores, &answer, sheet->labels[oldest]));
+    TRY(count_images(sheet, &answer, sheet->labels[oldest]));
     evaluation->seconds = clock_now() - start;
-    snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)sums->correct1 / (double)sums->samples,
-             (double)sums->samples / evaluation->seconds);
-    progress_update(&progress, sums->samples, note);
+    snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", sums->samples ? 100.0 * (double)sums->correct1 / (double)sums->samples : 0,
+             (double)sheet->collected / evaluation->seconds);
+    progress_update(&progress, sheet->collected, note);
   }
-  progress_finish(&progress, sums->samples, note);
-  return STATUS_OK;
+  progress_finish(&progress, sheet->collected, note);
+  return sums->samples > 0 ? STATUS_OK : status_set(STATUS_BAD_FILE, "not one of %lld images can be read", (long long)sheet->samples);
 }
 
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation) {
@@ -74,9 +84,10 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   int64_t count = dataset_count(set);
   ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
   *evaluation = (Evaluation){0};
-  TRY(evaluate_check_classes(weights->config, dataset_labels(set), dataset_classes(set), dataset_describe(set)));
+  TRY(evaluate_match_classes(weights->config, dataset_labels(set), dataset_classes(set), dataset_describe(set), &sheet.class_of));
   weights_loader_options(weights, &options);
   options.batch = (int)batch;
+  options.mark_broken = true;
   class_scores_init(&sheet.scores, weights->config->classes, rows);
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
@@ -87,6 +98,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   if (sheet.loader) evaluation->skipped = loader_facts(sheet.loader).skipped;
   if (sheet.loader) loader_free(sheet.loader);
   for (int i = 0; i < LEADER_DEPTH; i++) free(sheet.labels[i]);
+  free(sheet.class_of);
   class_scores_free(&sheet.scores);
   return status;
 }

@@ -14,20 +14,21 @@
  * texts or predicted tokens), correct (of these), loss (their sum in nats); of classes also what class_scores_write adds, and all rows at
  * the end. */
 
-/* A data set's classes are known by their order: BAD_VALUE where they are not as many as the model's; warns where one has another name.
- * names [classes] and `about`, a line for people, are the data set's. */
-Status evaluate_check_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about);
+/* The model's class of each of a data set's: by their names where these are the model's, in whatever order; else by their order, with a
+ * warning. *class_of [classes] is the caller's to free. BAD_VALUE where they are not as many as the model's. names [classes] and `about`, a
+ * line for people, are the data set's. */
+Status evaluate_match_classes(const ModelConfig *config, char *const *names, int64_t classes, const char *about, int32_t **class_of);
 
 /* ---- images ---- */
 
 typedef struct Evaluation {
   ClassSummary scores;
-  int64_t skipped; /* broken images, each replaced by another one */
+  int64_t skipped; /* broken images, which are left out */
   double seconds;
 } Evaluation;
 
-/* The first `samples` (0: all) images of the set in batches; the next batch is decoded and sent while the last one is computed.
- * Makes the check above. */
+/* The first `samples` (0: all) images of the set in batches, but for broken ones; BAD_FILE where none is left. The next batch is decoded
+ * and sent while the last one is computed. Labels are matched as above. */
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation);
 
 /* ---- texts with classes ---- */

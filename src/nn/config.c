@@ -301,6 +301,39 @@ Status config_set_labels(ModelConfig *config, char *const *labels, int64_t class
   return STATUS_OK;
 }
 
+int64_t config_other_label(const ModelConfig *config, char *const *names) {
+  for (int64_t i = 0; config->labels && names && i < config->classes; i++)
+    if (strcmp(config->labels[i], names[i]) != 0) return i;
+  return -1;
+}
+
+typedef struct NamedClass {
+  const char *name;
+  int32_t number;
+} NamedClass;
+
+static int compare_names(const void *a, const void *b) { return strcmp(((const NamedClass *)a)->name, ((const NamedClass *)b)->name); }
+
+static void sort_names(char *const *names, int64_t classes, NamedClass *sorted) {
+  for (int64_t i = 0; i < classes; i++) sorted[i] = (NamedClass){names[i], (int32_t)i};
+  qsort(sorted, (size_t)classes, sizeof *sorted, compare_names);
+}
+
+Status config_match_labels(const ModelConfig *config, char *const *names, int32_t *class_of, bool *matched) {
+  const int64_t classes = config->classes;
+  NamedClass *ours = malloc(2 * (size_t)classes * sizeof *ours), *theirs = ours + classes;
+  if (!ours) return status_set(STATUS_NO_MEMORY, "no memory to compare the names of %lld classes", (long long)classes);
+  sort_names(config->labels, classes, ours);
+  sort_names(names, classes, theirs);
+  bool same = true;
+  for (int64_t i = 0; i < classes && same; i++)
+    same = strcmp(ours[i].name, theirs[i].name) == 0 && (i == 0 || strcmp(ours[i].name, ours[i - 1].name) != 0);
+  for (int64_t i = 0; i < classes; i++) class_of[same ? theirs[i].number : i] = same ? ours[i].number : (int32_t)i;
+  free(ours);
+  *matched = same;
+  return STATUS_OK;
+}
+
 Status config_copy(ModelConfig *to, const ModelConfig *from) {
   *to = *from;
   to->labels = NULL;

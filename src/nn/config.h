@@ -86,6 +86,12 @@ Status config_check(const ModelConfig *config);                       /* all ran
 Status config_check_file(const ModelConfig *config,
                          const char *origin); /* the same of what a file says: messages name it, BAD_VALUE is BAD_FILE */
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes); /* copies; NULL: LABEL_0... */
+Status config_check_labels(const ModelConfig *config);                               /* UTF-8, which a file of JSON asks for */
+/* The first class that names [config->classes] call otherwise; -1: none, or there are no names. */
+int64_t config_other_label(const ModelConfig *config, char *const *names);
+/* The configuration's class of each of names [config->classes]: class_of [config->classes]. *matched is false where a name is missing or
+ * stands twice: class_of is 0, 1, 2... then. NO_MEMORY. */
+Status config_match_labels(const ModelConfig *config, char *const *names, int32_t *class_of, bool *matched);
 Status config_copy(ModelConfig *to, const ModelConfig *from);
 void config_release(ModelConfig *config);
 

@@ -654,15 +654,21 @@ Status config_load(ModelConfig *config, const char *directory) {
   return status;
 }
 
-Status config_save(const ModelConfig *config, const char *directory) {
-  TRY(config_check(config));
-  for (int64_t i = 0; i < config->classes; i++) { /* JSON holds only UTF-8; folder names may hold any bytes */
+Status config_check_labels(const ModelConfig *config) {
+  for (int64_t i = 0; i < config->classes; i++) { /* folder names may hold any bytes */
     json_t *name = json_string(config->labels[i]);
     json_decref(name);
     if (!name)
-      return status_set(STATUS_BAD_VALUE, "%s/config.json: the name of class %lld, '%.60s', is not UTF-8; rename the class", directory,
-                        (long long)i, config->labels[i]);
+      return status_set(STATUS_BAD_VALUE, "the name of class %lld, '%.60s', is not UTF-8; rename the class", (long long)i,
+                        config->labels[i]);
   }
+  return STATUS_OK;
+}
+
+Status config_save(const ModelConfig *config, const char *directory) {
+  TRY(config_check(config));
+  Status named = config_check_labels(config);
+  if (named != STATUS_OK) return status_wrap(named, "%s/config.json", directory);
   TRY(files_make_dirs(directory));
   const bool decoder = config_is_decoder(config);
   if (!decoder) TRY(json_build_save(preprocessor_json(config), directory, "preprocessor_config.json"));

@@ -142,11 +142,7 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
 }
 
 /* Of as many classes, where both have names. */
-static bool same_names(const ModelConfig *a, const ModelConfig *b) {
-  for (int64_t i = 0; a->labels && b->labels && i < a->classes; i++)
-    if (strcmp(a->labels[i], b->labels[i]) != 0) return false;
-  return true;
-}
+static bool same_names(const ModelConfig *a, const ModelConfig *b) { return config_other_label(a, b->labels) < 0; }
 
 /* Whether the classes have no names of their own, only those that stand for want of names. */
 static bool has_generic_names(const ModelConfig *config) {
@@ -561,6 +557,7 @@ static Status read_config(Session *session, ModelConfig *config) {
                       (long long)options->blocks);
   if (options->blocks > 0) config->blocks = options->blocks;
   TRY(session->task->source->configure(session, config));
+  if (options->out) TRY(config_check_labels(config)); /* not when everything is computed and cannot be saved */
   int rates = 0;
   while (options->rates[1 + rates] > 0) rates++;
   TRY(config_set_rates(config, options->rates + 1, rates));
@@ -645,6 +642,10 @@ static Status open_work(Session *session) {
     TRY(param_make_shadows(model_params(session->model)));
   }
   TRY(teacher_open(session));
+  if (learning(session) && session->teacher.other_names && session->teacher.model == NULL)
+    log_warning("the classes of %s have other names, or another order, than those of --dataset %s: its head begins with what it knows of "
+                "them",
+                session->origin, options->dataset);
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)

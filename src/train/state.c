@@ -431,8 +431,25 @@ static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTe
   return entry->check != NULL ? entry->check(entry, tensor, file->path) : STATUS_OK;
 }
 
+/* What a run has learnt of its classes goes by their numbers. */
+static Status check_classes(const Session *session, const char *directory) {
+  ModelConfig before;
+  if (config_load(&before, directory) != STATUS_OK) return STATUS_OK; /* the disk was full behind the state, say: it is written again */
+  const bool as_many = before.classes == session->config->classes;
+  const int64_t other = as_many ? config_other_label(&before, session->config->labels) : -1;
+  Status status = STATUS_OK;
+  if (other >= 0)
+    status = status_set(STATUS_BAD_VALUE,
+                        "class %lld is called \"%s\" in the data set, and was \"%s\" when the run was saved in %s: resume it with the "
+                        "data that it began with",
+                        (long long)other, session->config->labels[other], before.labels[other], directory);
+  config_release(&before);
+  return status;
+}
+
 Status state_load(Session *session, const char *directory) {
   char *folder = NULL, *path = NULL;
+  TRY(check_classes(session, directory));
   Status status = paths(directory, &folder, &path);
   SafeFile file = {0};
   Table table = {0};

@@ -237,8 +237,9 @@ static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logi
   target->smoothing = tape_recording(session->tape) ? session->options.smoothing : 0;
   Tensor *loss = op_cross_entropy(session->tape, logits, target);
   if (loss == NULL || tape_planning(session->tape)) return loss;
-  score->samples = score->items = batch->count;
-  score->loss = (double)loss->value[0] * batch->count;
+  for (int i = 0; i < batch->count; i++) score->items += batch->labels[i] >= 0;
+  score->samples = score->items;
+  score->loss = (double)loss->value[0] * (double)score->items;
   int64_t classes = tensor_width(logits);
   for (int i = 0; (classes == 2 || score->confusion != NULL) && i < batch->count; i++) {
     if (batch->labels[i] < 0) continue; /* not counted; op_cross_entropy has refused one above the classes */

@@ -108,6 +108,7 @@ static Status start_images(Session *session) {
     learning->erase = options->erase;
   }
   learning->crop_min = options->crop_min;
+  images->loading[TASK_TEST].mark_broken = session->use != SESSION_LOOK; /* K-means takes any image for another */
   learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
   for (int part = 0; part < TASK_PARTS; part++) {
     TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));

@@ -86,10 +86,10 @@ shared "split 1,7" "2 14" 0.78125 --split 1,7
 shared "three nodes" "6 5 5" 0.3359375 -n 3
 shared "seven nodes" "3 3 2 2 2 2 2" 0.1484375 -n 7
 # Which tokens: the shares and bytes stay, the answers change.
-expect "trained layout" 0 -c model --json red.png; holds '.layout == "checkerboard"'
+expect "trained layout" 0 -c model --json red.png; json_holds '.layout == "checkerboard"'
 for layout in raster strided checkerboard random:1 random:2; do
   expect "layout $layout" 0 -c model --layout $layout --split 3,1,1,1 --json red.png
-  holds ".layout == \"$layout\" and [.nodes[].tokens] == [8, 3, 3, 2]"
+  json_holds ".layout == \"$layout\" and [.nodes[].tokens] == [8, 3, 3, 2]"
   jq -c '.images[0].top' "$work/out" >>"$work/answers"
 done
 [ "$(sort -u "$work/answers" | wc -l)" = 5 ] || report "layouts: $(sort -u "$work/answers" | wc -l) different answers of 5"
@@ -97,7 +97,7 @@ expect "trained layout, uneven" 0 -c model --layout trained --split 3,1,1,1 --js
 [ "$(jq -c '.images[0].top' "$work/out")" = "$(sed -n 3p "$work/answers")" ] || report "trained layout: another answer than checkerboard"
 sed 's/"layout": *"checkerboard"/"layout": "random:2"/' "$work/model/config.json" >"$work/config.json"
 cp "$work/model/config.json" "$work/config.before"; cp "$work/config.json" "$work/model"
-expect "the checkpoint's layout" 0 -c model --split 3,1,1,1 --json red.png; holds '.layout == "random:2"'
+expect "the checkpoint's layout" 0 -c model --split 3,1,1,1 --json red.png; json_holds '.layout == "random:2"'
 [ "$(jq -c '.images[0].top' "$work/out")" = "$(sed -n 5p "$work/answers")" ] || report "the checkpoint's layout: another answer than --layout random:2"
 cp "$work/config.before" "$work/model/config.json"
 for layout in diagonal random random:x permuted; do
@@ -157,12 +157,12 @@ cp "$work/folder/readme.txt" "$work/words.png"
 expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
 
 expect "json" 0 -c model -n 4 --json red.png red.png --top 3
-holds '[.images[].top | length] == [3, 3] and .images[0].file == "red.png" and (.image_milliseconds | length == 2)'
-holds '.images[0].top[0].probability | 0 < . and . <= 1'
-holds '[.images[].top | map([.class, (.probability * 10000 | round)])] | .[0] == .[1]'
-holds '[.nodes[].tokens] == [4, 4, 4, 4]'
+json_holds '[.images[].top | length] == [3, 3] and .images[0].file == "red.png" and (.image_milliseconds | length == 2)'
+json_holds '.images[0].top[0].probability | 0 < . and . <= 1'
+json_holds '[.images[].top | map([.class, (.probability * 10000 | round)])] | .[0] == .[1]'
+json_holds '[.nodes[].tokens] == [4, 4, 4, 4]'
 # 3 blocks, 3 receivers; a packet holds 2 pictures of 4 tokens of 4 * 6 bits, behind 4 bytes of length and 12 of header
-holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
+json_holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
 
 mkdir -p "$work/pictures"
 for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
@@ -176,7 +176,7 @@ for command in "eval -d folder:pictures --loss-unit token" plan; do
   expect "all of it lost: $command" 2 $command -c model -n 2 --loss 100%; err "--loss"; err "from 0 to 0.999999"
 done
 expect "bursts that are long enough" 0 eval -c model -n 2 -d folder:pictures --loss 80% --loss-unit token --loss-model gilbert-elliott
-expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7 and .loss > 0 and .bytes_per_image > 0'
+expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; json_holds '.layout == "random:3" and .samples == 7 and .loss > 0 and .bytes_per_image > 0'
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"
@@ -185,7 +185,21 @@ names() { jq ".id2label = ($1 | with_entries(.key |= tostring))" "$work/model/co
 names '["c0", "c1", "c2", "c3", "c4", "c5", "c6"]'
 expect "eval of classes of the same names" 0 eval -c named -n 2 -d folder:pictures -q; silent err
 names '["c0", "c2", "c1", "c3", "c4", "c5", "c6"]'
-expect "eval of classes in another order" 0 eval -c named -n 2 -d folder:pictures -q; err 'class 1 is called "c1" in the data set, and "c2" in the checkpoint'
+expect "rows of classes in the model's order" 0 eval -c model -n 2 -d folder:pictures -q --per-sample rows.csv
+expect "eval of classes in another order" 0 eval -c named -n 2 -d folder:pictures --per-sample swapped.csv; err "they are matched by name"
+row() { awk -F, -v s="$2" '$1 == s { print $3, $4 }' "$work/$1"; } # right or not, and the loss
+[ "$(row swapped.csv 1) $(row swapped.csv 2)" = "$(row rows.csv 2) $(row rows.csv 1)" ] && [ "$(row rows.csv 1)" != "$(row rows.csv 2)" ] ||
+  report "classes are not matched by name: $(head -n 4 "$work/swapped.csv" "$work/rows.csv")"
+names '["c0", "c2", "c9", "c3", "c4", "c5", "c6"]'
+expect "eval of other classes, as many" 0 eval -c named -n 2 -d folder:pictures -q; err 'class 1 is called "c1" in the data set, and "c2" in the checkpoint'
+cp -r "$work/pictures" "$work/damaged"
+cp "$work/broken.png" "$work/damaged/test/c2/a.png"
+expect "eval with a broken image" 0 eval -c model -n 2 -d folder:damaged --batch 3 --per-sample left.csv --json; json_holds ".samples == 6 and .skipped == 1"
+err "test/c2/a.png.*left out"
+rows() { awk -F, 'NR > 1 { printf "%s %s %.3f\n", $1, $3, $4 }' "$work/$1"; }
+[ "$(rows rows.csv | grep -v "^2 ")" = "$(rows left.csv)" ] || report "other rows than those of the other six: $(cat "$work/left.csv")"
+for class in 0 1 2; do cp "$work/broken.png" "$work/damaged/test/c$class/a.png"; done
+expect "eval of broken images alone" 1 eval -c model -n 2 -d folder:damaged --samples 3; err "not one of 3 images can be read"
 rm -r "$work/pictures"/t*/c6
 expect "eval of other classes" 1 eval -c model -n 4 -d folder:pictures; err "7 classes"; err "has 6"
 exit $failed

@@ -360,6 +360,23 @@ for seed in 7 8 9; do
   [ "$(labels some-$seed)" = "$(labels some)" ] || report "other images than with another seed: $(labels some-$seed)"
 done
 
+# ---- the names of classes: those that a run began with, and none that cannot be saved
+
+cp some/config.json some-config.json
+mv folders/train/b folders/train/f; mv folders/test/b folders/test/f
+expect "resume with another order of the classes" 1 --resume some --max-steps 2; err 'class 1 is called "c" in the data set, and was "b" when the run was saved in some'
+same some/config.json some-config.json
+expect "a start from such a model" 0 --model some --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --out renamed -q; err "the classes of some have other names, or another order"
+latin=$(printf 'h\374nd'); mv folders/train/f "folders/train/$latin"; mv folders/test/f "folders/test/$latin"
+expect "a class that is no UTF-8" 1 --model tiny --init random --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --out unsaved; err "is not UTF-8; rename the class"
+[ ! -e unsaved ] || report "it has begun: $(ls unsaved)"
+
+# ---- a broken image of the test part is left out, and none stands for it
+
+mv "folders/train/$latin" folders/train/b; mv "folders/test/$latin" folders/test/b; : >folders/test/a/1.ppm
+expect "a broken image of the test part" 0 --model some --groups 0 --threads 1 --dataset folder:folders --eval-only --json
+[ "$(tail -n 1 out | jq -r .eval_samples)" = 29 ] || report "not 29 of 30: $(tail -n 1 out)"
+
 # ---- a validation part: evaluated in place of the test part, in training and by every program alike
 
 synthetic=(--dataset synthetic:32x32:12:96 --validation-part 32)

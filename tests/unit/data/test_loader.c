@@ -290,6 +290,27 @@ static void run_two_epochs(Dataset *set) {
   loader_free(loader);
 }
 
+/* In an evaluation no image stands for another. */
+static void run_marked(Dataset *set) {
+  LoaderOptions options = plain_options();
+  options.image = 8;
+  options.batch = 6;
+  options.mark_broken = true;
+  Loader *loader;
+  Batch batch;
+  assert_ok(loader_new(&loader, set, &options));
+  assert_ok(loader_next(loader, &batch));
+  assert_int_equal(batch.count, 6);
+  for (int k = 0; k < 6; k++) {
+    const bool broken = k == 1 || k == 5;
+    assert_int_equal(batch.labels[k], broken ? -1 : k);
+    for (size_t i = 0; broken && i < 192; i++) assert_float_equal(batch.pixels[(size_t)k * 192 + i], -1, 1e-6);
+    if (!broken) assert_float_equal(batch.pixels[(size_t)k * 192], (10 * k / 255.0 - 0.5) / 0.5, 1e-6);
+  }
+  assert_int_equal(loader_facts(loader).skipped, 2);
+  loader_free(loader);
+}
+
 /* Six images as folder:NAME, of which records 1 and 5 are to be broken. */
 static Dataset *six_images(const char *folder, const char *first, const void *bytes, size_t count) {
   char file[64], name[600];
@@ -317,6 +338,9 @@ static void test_broken_images(void **state) {
   int counts[2];
   count_warnings(run_two_epochs, set, (const char *const[]){"bad/train/1/p.png", "bad/train/5/p.png"}, counts);
   assert_int_equal(counts[0], 1); /* named once, though met in both epochs */
+  assert_int_equal(counts[1], 1);
+  count_warnings(run_marked, set, (const char *const[]){"bad/train/1/p.png", "bad/train/5/p.png"}, counts);
+  assert_int_equal(counts[0], 1);
   assert_int_equal(counts[1], 1);
   dataset_close(set);
 }

@@ -75,7 +75,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "token-loss", 0, &t->token_loss, "P[,span:S]",
        .help = "share of remote tokens lost, in bursts of mean length S (default none)"},
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "initial codebooks instead of K-means"},
-      {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9, .help = "number of embeddings for K-means; 0: 16 K"},
+      {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9,
+       .help = "number of embeddings for K-means; 0: 16 K, or more for a basis"},
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
       {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted, as above */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},

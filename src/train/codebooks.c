@@ -37,7 +37,8 @@ Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *fr
 
 /* ---- Codebooks to start with ---- */
 
-enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_SAMPLE = 64 };
+enum { STREAM_SAMPLES = 16, ROWS_PER_SAMPLE = 64 };
+enum { SAMPLES_PER_CODE = 16, SAMPLES_PER_INPUT = 16, FEW_PER_INPUT = 4 };
 
 typedef struct Watcher {
   Exchange exchange; /* its begin is called with each site's activations */
@@ -496,10 +497,26 @@ static int64_t rows_of_part(const Session *session, TaskPart part) {
                               : session->data.count[part] * rows_per_sample(session);
 }
 
+/* Numbers of a sample that a basis and a prediction are fitted to, however few codewords there are; 0: none. With no more samples than that
+ * a prediction goes through each of them, and K-means gets what is left of nothing. */
+static int64_t fitted_inputs(const Session *session) {
+  const ModelConfig *config = session->config;
+  int64_t most = config->astra.rotation ? config_site_width(config) : 0;
+  for (int64_t block = 0; config->astra.prediction && block < config->blocks; block++) {
+    const int64_t inputs = config_prediction_inputs(config, block);
+    if (inputs > most) most = inputs;
+  }
+  return most;
+}
+
 static int64_t sample_count(const Session *session) {
   const TrainOptions *options = &session->options;
-  int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
+  const int64_t by_code = SAMPLES_PER_CODE * options->entries, by_input = SAMPLES_PER_INPUT * fitted_inputs(session);
+  int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : by_code > by_input ? by_code : by_input;
+  const int64_t all = session->data.count[TASK_TRAIN],
+                whole = session->data.steps * options->batch; /* an epoch's batches may leave some out */
   int64_t available = rows_of_part(session, TASK_TRAIN);
+  if (whole < all) available = (int64_t)((double)available * (double)whole / (double)all);
   return wanted < available ? wanted : available;
 }
 
@@ -566,6 +583,11 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
     status = status_set(STATUS_BAD_USAGE,
                         "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
                         (long long)session->options.entries, (long long)watcher.limit);
+  if (status == STATUS_OK && watcher.limit < FEW_PER_INPUT * fitted_inputs(session))
+    log_warning(
+        "%lld samples are few for a basis and predictions of %lld numbers: codes will lose far more of other data than of these; use "
+        "more data or --kmeans-samples (%lld or more)",
+        (long long)watcher.limit, (long long)fitted_inputs(session), (long long)(SAMPLES_PER_INPUT * fitted_inputs(session)));
   watcher.exchange.whole_rows = true; /* rows as they are before the rotation, which is fitted to them */
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
   const bool chain = session->config->astra.prediction;

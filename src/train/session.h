@@ -95,7 +95,8 @@ typedef struct TrainOptions {
   const char *token_loss;                /* token_loss_parse; NULL: none */
   double eval_token_loss;                /* share */
   /* K-means initialisation of the codebooks */
-  int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
+  int64_t kmeans_samples, kmeans_iterations, kmeans_restarts,
+      kmeans_minibatch; /* samples 0: 16 K, and 16 for each number that a basis is fitted to */
   double kmeans_tolerance;
   int kmeans_start;
   /* looking and keeping */

@@ -25,6 +25,11 @@ static const char *option_of_windows(const TrainOptions *options) {
   return options->eval_dataset != NULL ? "eval-dataset" : NULL;
 }
 
+/* Of the training part: batches of one size in training; all samples, each once, where K-means and counts look at them. */
+static bool drops_last(const Session *session, int64_t samples) {
+  return session->use != SESSION_LOOK && samples >= session->options.batch;
+}
+
 /* ---- Images and their classes ---- */
 
 typedef struct Images {
@@ -109,7 +114,7 @@ static Status start_images(Session *session) {
   }
   learning->crop_min = options->crop_min;
   images->loading[TASK_TEST].mark_broken = session->use != SESSION_LOOK; /* K-means takes any image for another */
-  learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
+  learning->drop_last = drops_last(session, dataset_count(images->set[TASK_TRAIN]));
   for (int part = 0; part < TASK_PARTS; part++) {
     TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
     session->data.bytes += loader_facts(images->loader[part]).bytes + dataset_mapped(images->set[part]);
@@ -381,8 +386,11 @@ static Status open_training(Session *session) {
   const TrainOptions *options = &session->options;
   Language *language = session->source;
   TRY(open_tokens(session, TASK_TRAIN));
-  TextLoaderOptions loading = {
-      .context = session->tokens, .batch = (int)options->batch, .shuffle = true, .drop_last = true, .seed = (uint64_t)options->seed};
+  TextLoaderOptions loading = {.context = session->tokens,
+                               .batch = (int)options->batch,
+                               .shuffle = true,
+                               .drop_last = session->use != SESSION_LOOK,
+                               .seed = (uint64_t)options->seed};
   Status status = text_loader_windows(&language->loader, language->cache[TASK_TRAIN], &loading);
   if (status != STATUS_OK) return status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
   session->data.count[TASK_TRAIN] = text_loader_facts(language->loader)->samples;
@@ -602,7 +610,7 @@ static Status open_batches(Session *session, int64_t context, TaskPart part) {
                                 .pool = learning ? POOL : 0,
                                 .one_length = !learning,
                                 .max = learning ? 0 : options->eval_samples,
-                                .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
+                                .drop_last = learning && drops_last(session, text_labels_count(texts->set[part])),
                                 .seed = (uint64_t)options->seed};
   TRY(tokenizer_encoder(&encoder, session->tokenizer));
   TRY(text_loader_labelled(&texts->loader[part], texts->set[part], &encoder, &batching));

@@ -79,6 +79,13 @@ expect "eval with moments as JSON" 0 eval --codebooks books "${tiny[@]}" --covar
 expect "moments of eval alone" 2 init "${tiny[@]}" --covariance --out none; err "--covariance"
 expect "eval without a model" 2 eval --codebooks books --dataset "$data"; err "holds codebooks alone"; err "--model"
 
+# ---- samples: each once, also those of a last short batch; as many as a basis and predictions need, however few codewords there are
+expect "all samples" 0 init --model model --init random --dataset synthetic:16x16:4:30 --batch 16 --threads 2 -g 1 -k 480 --kmeans-start random --kmeans-samples 1000 --out each -q
+expect "and none of them twice" 0 show --codebooks each --json; holds "$(jq '[.sites[].duplicates] | add' out) == 0"
+expect "few codewords" 0 init "${tiny[@]}" -g 4 -k 2 --prediction --out few --json -q; fitted=$(tail -n 1 out | jq .mean.relative_distortion)
+expect "few codewords, of other images" 0 eval --codebooks few --model few --dataset "$data" --json -q; holds "$(tail -n 1 out | jq .mean.relative_distortion) < 2 * $fitted"
+expect "few samples" 0 init "${tiny[@]}" -g 4 -k 2 --prediction --kmeans-samples 64 --out fewer -q; err "64 samples are few for a basis and predictions of 32 numbers"; err "512 or more"
+
 # ---- a training that starts from them
 run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained -q
 ! grep -q k-means "$work/err" || report "the training ran K-means"

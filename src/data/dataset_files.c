@@ -8,8 +8,8 @@
  * on every machine.
  *
  * A manifest has rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: other separators. A first row such as path,label
- * is a header. Either every row has a split (train; test, val, valid or validation) or none has: then every fifth row is for testing.
- * Columns after the third are ignored. */
+ * is a header; so is one that names no image where the second row does. Either every row has a split (train; test, val, valid or
+ * validation) or none has: then every fifth row is for testing. Columns after the third are ignored. */
 #include "base/array.h"
 #include "base/files.h"
 #include "base/utf8.h"
@@ -251,6 +251,7 @@ typedef struct ManifestRow {
 } ManifestRow;
 
 typedef struct Manifest {
+  char *folder; /* that paths are relative to */
   ManifestRow *rows;
   int64_t count;
   size_t room;
@@ -262,14 +263,20 @@ typedef struct Manifest {
 enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
 static const size_t max_manifest_bytes = (size_t)1 << 28;
 
+typedef struct ManifestCells {
+  char *fields[COLUMNS]; /* owned */
+  int columns;
+  long line; /* of the row's end */
+} ManifestCells;
+
 typedef struct ManifestReader {
   Manifest *manifest;
   const char *file;
   long line;
-  char *fields[COLUMNS]; /* of the row being read, owned */
-  int columns;
-  size_t unended; /* bytes since the last end of a field */
-  bool past_header;
+  ManifestCells row;   /* the one being read */
+  ManifestCells first; /* the first row while only the second can tell whether it is a header; else without columns */
+  size_t unended;      /* bytes since the last end of a field */
+  bool past_first;
   Status status; /* the first failure; everything after it is passed over */
 } ManifestReader;
 
@@ -280,7 +287,7 @@ static bool is_one_of(const char *text, const char *const *list) {
 
 static void on_field(void *text, size_t length, void *data) {
   ManifestReader *reader = data;
-  int column = reader->columns++;
+  int column = reader->row.columns++;
   reader->unended = 0;
   if (reader->status != STATUS_OK || column >= COLUMNS) return;
   if (memchr(text, 0, length)) {
@@ -288,58 +295,94 @@ static void on_field(void *text, size_t length, void *data) {
         status_set(STATUS_BAD_FILE, "%s, line %ld: a NUL byte; the file must be plain or UTF-8 text", reader->file, reader->line);
     return;
   }
-  reader->fields[column] = strndup(text, length);
-  if (!reader->fields[column]) reader->status = status_no_memory(reader->file, "the manifest");
+  reader->row.fields[column] = strndup(text, length);
+  if (!reader->row.fields[column]) reader->status = status_no_memory(reader->file, "the manifest");
 }
 
-static Status read_split(ManifestReader *reader, ManifestSplit *split) {
+static bool has_path_and_label(const ManifestCells *row) { return row->columns >= 2 && *row->fields[0] && *row->fields[1]; }
+
+static Status read_split(const ManifestReader *reader, const ManifestCells *row, ManifestSplit *split) {
   static const char *const train_names[] = {"train", "training", NULL}, *const test_names[] = {"test", "val", "valid", "validation", NULL};
-  const char *text = reader->columns > 2 ? reader->fields[2] : "";
+  const char *text = row->columns > 2 ? row->fields[2] : "";
   *split = is_one_of(text, train_names) ? MANIFEST_TRAIN : is_one_of(text, test_names) ? MANIFEST_TEST : MANIFEST_NO_SPLIT;
   if (*split == MANIFEST_NO_SPLIT && *text) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: split \"%s\"; train, test, val, valid and validation are accepted", reader->file,
-                      reader->line, text);
+                      row->line, text);
   }
   const Manifest *manifest = reader->manifest;
   if (manifest->count && (manifest->rows[0].split == MANIFEST_NO_SPLIT) != (*split == MANIFEST_NO_SPLIT)) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: %s; either every row names its split in the third column or none does", reader->file,
-                      reader->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
+                      row->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
   }
   return STATUS_OK;
+}
+
+static void forget_cells(ManifestCells *row) {
+  for (int i = 0; i < COLUMNS; i++) free(row->fields[i]);
+  *row = (ManifestCells){0};
+}
+
+static Status add_row(ManifestReader *reader, ManifestCells *cells) {
+  if (!has_path_and_label(cells)) {
+    return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
+                      reader->file, cells->line);
+  }
+  ManifestRow row = {cells->fields[0], cells->fields[1], MANIFEST_NO_SPLIT};
+  TRY(read_split(reader, cells, &row.split));
+  TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
+  reader->manifest->rows[reader->manifest->count++] = row;
+  cells->fields[0] = cells->fields[1] = NULL;
+  return STATUS_OK;
+}
+
+static Status find_file(const ManifestReader *reader, const ManifestCells *row, bool *there) {
+  char *path = files_join(reader->manifest->folder, row->fields[0]);
+  if (!path) return status_no_memory(reader->file, "the manifest");
+  *there = files_exists(path) && !files_is_dir(path);
+  free(path);
+  return STATUS_OK;
+}
+
+/* A row with the words of a header is one. One that names no image by its extension and no file may be one with other words. */
+static Status read_first(ManifestReader *reader) {
+  static const char *const path_names[] = {"path", "file", "filename", "file_name", "image", "picture", NULL};
+  static const char *const label_names[] = {"label", "labels", "class", "category", NULL};
+  ManifestCells *row = &reader->row;
+  bool is_file = false;
+  if (!has_path_and_label(row) || image_has_extension(row->fields[0])) return add_row(reader, row);
+  if (is_one_of(row->fields[0], path_names) && is_one_of(row->fields[1], label_names)) return STATUS_OK;
+  TRY(find_file(reader, row, &is_file));
+  if (is_file) return add_row(reader, row);
+  reader->first = *row;
+  *row = (ManifestCells){0};
+  return STATUS_OK;
+}
+
+/* Adds a first row that was kept back, unless it is a header: unless the second row names a file. NULL: there is no second one. */
+static Status settle_first(ManifestReader *reader, const ManifestCells *second) {
+  if (!reader->first.columns) return STATUS_OK;
+  bool is_header = false;
+  if (second && has_path_and_label(second)) TRY(find_file(reader, second, &is_header));
+  Status status = is_header ? STATUS_OK : add_row(reader, &reader->first);
+  forget_cells(&reader->first);
+  return status;
 }
 
 static Status read_row(ManifestReader *reader) {
-  static const char *const path_names[] = {"path", "file", "filename", "file_name", "image", "picture", NULL};
-  static const char *const label_names[] = {"label", "labels", "class", "category", NULL};
-  const bool first = !reader->past_header;
-  reader->past_header = true;
-  if (first && reader->columns >= 2 && is_one_of(reader->fields[0], path_names) && is_one_of(reader->fields[1], label_names))
-    return STATUS_OK;
-  if (reader->columns < 2 || !*reader->fields[0] || !*reader->fields[1]) {
-    return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
-                      reader->file, reader->line);
+  reader->row.line = reader->line;
+  if (!reader->past_first) {
+    reader->past_first = true;
+    return read_first(reader);
   }
-  ManifestRow row = {reader->fields[0], reader->fields[1], MANIFEST_NO_SPLIT};
-  TRY(read_split(reader, &row.split));
-  TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
-  reader->manifest->rows[reader->manifest->count++] = row;
-  reader->fields[0] = reader->fields[1] = NULL;
-  return STATUS_OK;
-}
-
-static void forget_fields(ManifestReader *reader) {
-  for (int i = 0; i < COLUMNS; i++) {
-    free(reader->fields[i]);
-    reader->fields[i] = NULL;
-  }
-  reader->columns = 0;
+  TRY(settle_first(reader, &reader->row));
+  return add_row(reader, &reader->row);
 }
 
 static void on_row(int end, void *data) {
   (void)end;
   ManifestReader *reader = data;
   if (reader->status == STATUS_OK) reader->status = read_row(reader);
-  forget_fields(reader);
+  forget_cells(&reader->row);
 }
 
 static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
@@ -365,7 +408,7 @@ static Status feed(ManifestReader *reader, struct csv_parser *parser, const char
     }
   }
   if (reader->status == STATUS_OK && csv_fini(parser, on_field, on_row, reader) != 0) return syntax(reader, parser);
-  return reader->status;
+  return reader->status == STATUS_OK ? settle_first(reader, NULL) : reader->status;
 }
 
 /* The classes point at labels of rows. */
@@ -390,9 +433,10 @@ static int32_t class_of(const Manifest *manifest, const char *label) {
   return (int32_t)(found - manifest->classes);
 }
 
-/* Reads the text; errors name `file` and the line. Release also after a failure. */
+/* Reads the text of `file`, which errors name, with the line. Release also after a failure. */
 static Status parse_manifest(Manifest *manifest, const char *text, size_t size, const char *file) {
-  *manifest = (Manifest){0};
+  *manifest = (Manifest){.folder = files_folder(file)};
+  if (!manifest->folder) return status_no_memory(file, "the manifest");
   ManifestReader reader = {.manifest = manifest, .file = file};
   struct csv_parser parser;
   if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
@@ -400,7 +444,8 @@ static Status parse_manifest(Manifest *manifest, const char *text, size_t size, 
   const size_t skip = utf8_mark(text, size);
   Status status = feed(&reader, &parser, text + skip, size - skip);
   csv_free(&parser);
-  forget_fields(&reader);
+  forget_cells(&reader.row);
+  forget_cells(&reader.first);
   return status == STATUS_OK ? find_classes(manifest, file) : status;
 }
 
@@ -409,6 +454,7 @@ static void release_manifest(Manifest *manifest) {
     free(manifest->rows[i].path);
     free(manifest->rows[i].label);
   }
+  free(manifest->folder);
   free(manifest->rows);
   free(manifest->classes);
   *manifest = (Manifest){0};
@@ -436,16 +482,13 @@ static Status check_learnt(const Manifest *manifest, const char *file) {
 }
 
 static Status take(Dataset *set, const Manifest *manifest, const char *file, DatasetPart part) {
-  const char *slash = strrchr(file, '/');
-  char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
   ImageList list = {0};
-  Status status = folder ? STATUS_OK : status_no_memory(file, "the manifest");
+  Status status = STATUS_OK;
   for (int64_t i = 0; status == STATUS_OK && i < manifest->count; i++) {
     const ManifestRow *row = &manifest->rows[i];
     if (part_of(manifest, i) != part) continue;
-    status = add_file(&list, files_join(folder, row->path), class_of(manifest, row->label));
+    status = add_file(&list, files_join(manifest->folder, row->path), class_of(manifest, row->label));
   }
-  free(folder);
   if (status == STATUS_OK && list.count == 0) {
     status =
         status_set(STATUS_BAD_FILE, "%s: no rows for the %s part among %lld", file, dataset_part_name(part), (long long)manifest->count);

@@ -107,6 +107,38 @@ static Status open_csv(Dataset **set, const char *relative, DatasetPart part) {
   return dataset_open(set, name, NULL, part);
 }
 
+/* A first row that names no image is a header in whatever words where the second names one; labels stay numbers, in their order. */
+static void test_headers_of_other_words(void **state) {
+  (void)state;
+  static const char *const headers[] = {"image_id,label", "id,label,split", "img,label", "filename,target", "image_path,class_name"};
+  Dataset *set;
+  testing_image("o/0.png", 2, 2, 0, 0, 0);
+  testing_image("o/img/0.png", 2, 2, 0, 0, 0); /* a folder of a header's name is no image */
+  testing_image("o/scan", 2, 2, 0, 0, 0);
+  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+    char text[512];
+    int used = snprintf(text, sizeof text, "%s\n", headers[i]);
+    for (int k = 0; k < 12; k++) used += snprintf(text + used, sizeof text - used, "%d.png,%d%s\n", k, k, i == 1 ? ",train" : "");
+    write_text("o/list.csv", text);
+    assert_ok(open_csv(&set, "o/list.csv", i == 1 ? DATASET_TRAIN : DATASET_TEST));
+    assert_int_equal(dataset_count(set), i == 1 ? 12 : 2);
+    assert_int_equal(dataset_classes(set), 12);
+    assert_string_equal(dataset_labels(set)[2], "2");
+    dataset_close(set);
+  }
+  static const char *const rows[] = {"scan,cat\n0.png,dog\n", "gone.png,cat\n0.png,dog\n", "gone,cat\nlost,dog\n"};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) { /* no headers */
+    write_text("o/list.csv", rows[i]);
+    assert_ok(open_csv(&set, "o/list.csv", DATASET_TRAIN));
+    assert_int_equal(dataset_classes(set), 2);
+    dataset_close(set);
+  }
+  write_text("o/list.csv", "gone,cat,later\n1.png,dog,train\n");
+  assert_fails(open_csv(&set, "o/list.csv", DATASET_TRAIN), STATUS_BAD_FILE, "line 1: split \"later\"");
+  write_text("o/list.csv", "gone,cat,later\n");
+  assert_fails(open_csv(&set, "o/list.csv", DATASET_TRAIN), STATUS_BAD_FILE, "line 1: split \"later\"");
+}
+
 /* Paths are relative to the manifest; an absolute one stands for itself. */
 static void test_images(void **state) {
   (void)state;
@@ -185,6 +217,7 @@ int main(void) {
       cmocka_unit_test(test_numbers_sort_by_value),
       cmocka_unit_test(test_bad_rows),
       cmocka_unit_test(test_endless_cells),
+      cmocka_unit_test(test_headers_of_other_words),
       cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_classes_that_take_turns),

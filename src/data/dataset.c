@@ -43,8 +43,14 @@ static bool with_join(const char *folder, const char *name, bool (*ask)(const ch
 
 static bool is_image(const char *folder, const char *name) { return folder != NULL && image_has_extension(name); }
 static bool holds_images(const char *path) { return files_is_dir(path) && any_name(path, is_image); }
-static bool is_class(const char *folder, const char *name) { return with_join(folder, name, holds_images); }
+static bool is_class(const char *folder, const char *name) {
+  return dataset_split_named(name) == DATASET_SPLIT_NONE && with_join(folder, name, holds_images);
+}
 static bool holds_classes(const char *path) { return files_is_dir(path) && any_name(path, is_class); }
+
+static bool is_training_part(const char *folder, const char *name) {
+  return dataset_split_named(name) == DATASET_SPLIT_TRAIN && with_join(folder, name, holds_classes);
+}
 
 static bool ends_with(const char *name, const char *end) {
   size_t length = strlen(name), tail = strlen(end);
@@ -71,7 +77,7 @@ static bool suggest_path(const char *given, const char *path, char text[DATASET_
   const char *prefix = NULL; /* under which it is a data set */
   if (!files_is_dir(path))
     prefix = ends_with(path, ".csv") ? "csv:" : ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
-  else if (holds_classes(path) || with_join(path, "train", holds_classes))
+  else if (holds_classes(path) || any_name(path, is_training_part))
     prefix = "folder:";
   else if (any_name(path, is_text))
     prefix = "text:";

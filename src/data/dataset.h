@@ -45,7 +45,7 @@ typedef struct Dataset Dataset;
 
 /* name: "cifar100", "cifar10", "cifar100-sample" (bundled), "folder:DIR", "csv:FILE", "synthetic:...". data_dir: where to look for named
  * sets (NULL: the defaults, see data_paths.h); a named set is looked for as DATA_DIR/NAME/..., then DATA_DIR itself. NOT_FOUND says where
- * it looked and how to get it. folder: DIR/train/CLASS/... and DIR/test|val|validation/CLASS/...; with no such split DIR/CLASS/..., of
+ * it looked and how to get it. folder: DIR/train/CLASS/... and DIR/test|val/CLASS/...; with no such split DIR/CLASS/..., of
  * which every fifth image of a class (sorted by name) is the test part. csv: rows path,label (header optional; paths relative to the
  * file), a third column "split" optional, else every fifth row is the test part. synthetic:WIDTHxHEIGHT:CLASSES[:IMAGES]: drawn images,
  * for benchmarks, tests and demonstrations: stripes whose colour, direction and width tell the class, under noise; the same ones every

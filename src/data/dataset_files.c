@@ -1,11 +1,11 @@
 /* Lists of labelled image files, decoded when they are read: image folders, CSV manifests.
  *
- *   DIR/train/CLASS/...  and  DIR/test|val|validation|valid/CLASS/...     a split of its own
+ *   DIR/train/CLASS/...  and  DIR/test/CLASS/... or DIR/val/CLASS/...     a split of its own
  *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth image of a class is the test part
  *
- * A folder is a class, its name the label. Classes are the folders of the training part, sorted bytewise; images may lie deeper inside a
- * class. Names that begin with a dot are passed over. Invariant: the order is that of sorted names, so the same folder gives the same set
- * on every machine.
+ * The folders of a split may have other names (dataset_split_named). A folder is a class, its name the label. Classes are the folders of
+ * the training part, sorted bytewise; images may lie deeper inside a class. Names that begin with a dot are passed over. Invariant: the
+ * order is that of sorted names, so the same folder gives the same set on every machine.
  *
  * A manifest has rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: other separators. A first row such as path,label
  * is a header; so is one that names no image where the second row does. Either every row has a split (train; test, val, valid or
@@ -87,6 +87,20 @@ static Status attach_files(Dataset *set, ImageList *list) {
   return STATUS_OK;
 }
 
+/* ---- Names of splits ---- */
+
+DatasetSplit dataset_split_named(const char *name) {
+  static const struct {
+    const char *name;
+    DatasetSplit split;
+  } names[] = {{"train", DATASET_SPLIT_TRAIN},          {"training", DATASET_SPLIT_TRAIN}, {"test", DATASET_SPLIT_TEST},
+               {"testing", DATASET_SPLIT_TEST},         {"val", DATASET_SPLIT_VALIDATION}, {"valid", DATASET_SPLIT_VALIDATION},
+               {"validation", DATASET_SPLIT_VALIDATION}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcasecmp(name, names[i].name) == 0) return names[i].split;
+  return DATASET_SPLIT_NONE;
+}
+
 /* ---- Folders ---- */
 
 static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
@@ -105,32 +119,36 @@ static Status visit(void *context, const char *path) {
   return image_has_extension(path) ? add_file(images->list, strdup(path), images->label) : STATUS_OK;
 }
 
-/* The sorted class folders of `directory` become the set's labels. */
-static Status read_classes(Dataset *set, const char *directory) {
-  char **names;
-  size_t count;
-  TRY(files_list(directory, &names, &count));
-  set->labels = calloc(count ? count : 1, sizeof *set->labels);
-  Status status = set->labels ? STATUS_OK : status_no_memory(directory, "listing it");
-  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
-    char *path = files_join(directory, names[i]);
-    if (!path) status = status_no_memory(directory, "listing it");
-    if (path && names[i][0] != '.' && files_is_dir(path)) {
-      char *label = strdup(names[i]);
-      if (label)
-        set->labels[set->classes++] = label;
-      else
-        status = status_no_memory(directory, "listing it");
-    }
+/* The names of the folders in a directory, sorted bytewise, without those that begin with a dot. Free with files_list_free. */
+static Status list_folders(const char *directory, char ***names, size_t *count) {
+  size_t listed, kept = 0;
+  bool no_memory = false;
+  TRY(files_list(directory, names, &listed));
+  for (size_t i = 0; i < listed; i++) {
+    char *path = files_join(directory, (*names)[i]);
+    no_memory |= !path;
+    if (path && (*names)[i][0] != '.' && files_is_dir(path))
+      (*names)[kept++] = (*names)[i];
+    else
+      free((*names)[i]);
     free(path);
   }
-  files_list_free(names, count);
-  if (status == STATUS_OK && set->classes == 0) {
-    char hint[DATASET_HINT];
-    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/image.jpg or %s/train/CLASS/image.jpg.%s", directory,
-                        directory, directory, hint_for(directory, hint));
-  }
-  return status;
+  *count = kept;
+  if (!no_memory) return STATUS_OK;
+  files_list_free(*names, kept);
+  *names = NULL;
+  return status_no_memory(directory, "listing it");
+}
+
+/* The class folders of `directory` become the set's labels. */
+static Status read_classes(Dataset *set, const char *directory) {
+  size_t count;
+  char hint[DATASET_HINT];
+  TRY(list_folders(directory, &set->labels, &count));
+  set->classes = (int64_t)count;
+  return count ? STATUS_OK
+               : status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/image.jpg or %s/train/CLASS/image.jpg.%s", directory,
+                            directory, directory, hint_for(directory, hint));
 }
 
 /* One class of one part. In a test folder of its own a class may be absent; without images to train on it is a mistake. */
@@ -166,8 +184,7 @@ static Status check_classes(const Dataset *set, const char *train, const char *t
     status = status_set(STATUS_BAD_FILE, "%s: class \"%s\" is not among the %lld classes of %s", test, other.labels[i],
                         (long long)set->classes, train);
   }
-  for (int64_t i = 0; i < other.classes; i++) free(other.labels[i]);
-  free(other.labels);
+  files_list_free(other.labels, (size_t)other.classes);
   return status;
 }
 
@@ -194,12 +211,41 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
                                                         : " (but every fifth image)");
 }
 
-/* DIR/name when that is a folder, in a fresh string. */
-static char *subfolder(const char *directory, const char *name) {
-  char *path = files_join(directory, name);
-  if (path && files_is_dir(path)) return path;
-  free(path);
-  return NULL;
+/* The folder of a split among those of `directory`, in a fresh string, or NULL. Two are an error: one would be left out. */
+static Status find_split(const char *directory, char *const *names, size_t count, DatasetSplit split, char **folder) {
+  size_t at = count;
+  for (size_t i = 0; i < count; i++) {
+    if (dataset_split_named(names[i]) != split) continue;
+    if (at < count)
+      return status_set(STATUS_BAD_FILE, "%s: the folders \"%s\" and \"%s\" are of the same part; join them or rename one", directory,
+                        names[at], names[i]);
+    at = i;
+  }
+  if (at == count) return STATUS_OK;
+  *folder = files_join(directory, names[at]);
+  return *folder ? STATUS_OK : status_no_memory(directory, "listing it");
+}
+
+/* Without a training part all folders are classes, unless they have the names of a split's other parts. */
+static Status check_not_parts(const char *directory, char *const *names, size_t count) {
+  size_t parts = 0;
+  while (parts < count && dataset_split_named(names[parts]) != DATASET_SPLIT_NONE) parts++;
+  if (count == 0 || parts < count) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: a part \"%s\" without one to train on; expected %s/train/CLASS/image.jpg", directory, names[0],
+                    directory);
+}
+
+/* The folders of the training and of the test part: both of a split, or only the first, which may be `directory` itself. */
+static Status find_parts(const char *directory, char **train, char **test) {
+  char **names;
+  size_t count;
+  TRY(list_folders(directory, &names, &count));
+  Status status = find_split(directory, names, count, DATASET_SPLIT_TRAIN, train);
+  if (status == STATUS_OK && *train) status = find_split(directory, names, count, DATASET_SPLIT_TEST, test);
+  if (status == STATUS_OK && *train && !*test) status = find_split(directory, names, count, DATASET_SPLIT_VALIDATION, test);
+  if (status == STATUS_OK && !*train) status = check_not_parts(directory, names, count);
+  files_list_free(names, count);
+  return status;
 }
 
 static bool knows_folder(const char *name) {
@@ -210,13 +256,12 @@ static bool knows_folder(const char *name) {
 static Status open_folder(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
   const char *directory = dataset_after_prefix(name, "folder:");
   (void)data_dir;
-  static const char *const test_names[] = {"test", "val", "validation", "valid"};
   char hint[DATASET_HINT];
   if (!files_is_dir(directory))
     return status_set(STATUS_NOT_FOUND, "folder:%s: there is no such folder.%s", directory, hint_for(directory, hint));
-  char *train = subfolder(directory, "train"), *test = NULL;
-  for (size_t i = 0; train && !test && i < sizeof test_names / sizeof *test_names; i++) test = subfolder(directory, test_names[i]);
-  Status status = read_part(set, train ? train : directory, test, directory, part);
+  char *train = NULL, *test = NULL;
+  Status status = find_parts(directory, &train, &test);
+  if (status == STATUS_OK) status = read_part(set, train ? train : directory, test, directory, part);
   free(train);
   free(test);
   return status;
@@ -243,11 +288,9 @@ DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count) {
 
 /* ---- Manifests ---- */
 
-typedef enum ManifestSplit { MANIFEST_NO_SPLIT = -1, MANIFEST_TRAIN = DATASET_TRAIN, MANIFEST_TEST = DATASET_TEST } ManifestSplit;
-
 typedef struct ManifestRow {
   char *path, *label; /* as written */
-  ManifestSplit split;
+  DatasetSplit split;
 } ManifestRow;
 
 typedef struct Manifest {
@@ -301,16 +344,15 @@ static void on_field(void *text, size_t length, void *data) {
 
 static bool has_path_and_label(const ManifestCells *row) { return row->columns >= 2 && *row->fields[0] && *row->fields[1]; }
 
-static Status read_split(const ManifestReader *reader, const ManifestCells *row, ManifestSplit *split) {
-  static const char *const train_names[] = {"train", "training", NULL}, *const test_names[] = {"test", "val", "valid", "validation", NULL};
+static Status read_split(const ManifestReader *reader, const ManifestCells *row, DatasetSplit *split) {
   const char *text = row->columns > 2 ? row->fields[2] : "";
-  *split = is_one_of(text, train_names) ? MANIFEST_TRAIN : is_one_of(text, test_names) ? MANIFEST_TEST : MANIFEST_NO_SPLIT;
-  if (*split == MANIFEST_NO_SPLIT && *text) {
-    return status_set(STATUS_BAD_FILE, "%s, line %ld: split \"%s\"; train, test, val, valid and validation are accepted", reader->file,
-                      row->line, text);
+  *split = dataset_split_named(text);
+  if (*split == DATASET_SPLIT_NONE && *text) {
+    return status_set(STATUS_BAD_FILE, "%s, line %ld: split \"%s\"; train, training, test, testing, val, valid and validation are accepted",
+                      reader->file, row->line, text);
   }
   const Manifest *manifest = reader->manifest;
-  if (manifest->count && (manifest->rows[0].split == MANIFEST_NO_SPLIT) != (*split == MANIFEST_NO_SPLIT)) {
+  if (manifest->count && (manifest->rows[0].split == DATASET_SPLIT_NONE) != (*split == DATASET_SPLIT_NONE)) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: %s; either every row names its split in the third column or none does", reader->file,
                       row->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
   }
@@ -327,7 +369,7 @@ static Status add_row(ManifestReader *reader, ManifestCells *cells) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
                       reader->file, cells->line);
   }
-  ManifestRow row = {cells->fields[0], cells->fields[1], MANIFEST_NO_SPLIT};
+  ManifestRow row = {cells->fields[0], cells->fields[1], DATASET_SPLIT_NONE};
   TRY(read_split(reader, cells, &row.split));
   TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
   reader->manifest->rows[reader->manifest->count++] = row;
@@ -461,8 +503,9 @@ static void release_manifest(Manifest *manifest) {
 }
 
 static DatasetPart part_of(const Manifest *manifest, int64_t row) {
-  const int split = manifest->rows[row].split;
-  return split == MANIFEST_NO_SPLIT ? dataset_files_part(row) : (DatasetPart)split;
+  const DatasetSplit split = manifest->rows[row].split;
+  if (split == DATASET_SPLIT_NONE) return dataset_files_part(row);
+  return split == DATASET_SPLIT_TRAIN ? DATASET_TRAIN : DATASET_TEST;
 }
 
 /* Rows in which classes take turns may give all of a class to the test part, every fifth row: training would never see it. */
@@ -476,7 +519,7 @@ static Status check_learnt(const Manifest *manifest, const char *file) {
   free(learnt);
   if (at == manifest->class_count) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: no image of the class \"%.40s\" is left to learn from%s", file, manifest->classes[at],
-                    manifest->rows[0].split != MANIFEST_NO_SPLIT
+                    manifest->rows[0].split != DATASET_SPLIT_NONE
                         ? ": all of its rows are of the test part"
                         : ", as every fifth row is for the test part: shuffle the rows, or divide them in a third column, split");
 }

@@ -7,6 +7,10 @@
 
 DatasetPart dataset_files_part(int64_t index); /* the part of the index-th image or text when there is no split */
 
+/* What a folder or a manifest's row of this name, in either case, belongs to: train, training; test, testing; val, valid, validation. */
+typedef enum DatasetSplit { DATASET_SPLIT_NONE, DATASET_SPLIT_TRAIN, DATASET_SPLIT_TEST, DATASET_SPLIT_VALIDATION } DatasetSplit;
+DatasetSplit dataset_split_named(const char *name);
+
 /* How labels are sorted into classes, for qsort and bsearch over pointers to them: by value when all are whole numbers, else bytewise.
  * Equal are equal texts alone. */
 typedef int DatasetLabelOrder(const void *a, const void *b);

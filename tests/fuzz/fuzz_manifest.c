@@ -10,7 +10,7 @@ static void check_row(const Manifest *manifest, const ManifestRow *row) {
   int32_t class = class_of(manifest, row->label);
   if (!row->path[0] || !row->label[0] || class < 0 || class >= manifest->class_count) abort();
   if (strcmp(manifest->classes[class], row->label) != 0) abort();
-  if ((row->split == MANIFEST_NO_SPLIT) != (manifest->rows[0].split == MANIFEST_NO_SPLIT)) abort();
+  if ((row->split == DATASET_SPLIT_NONE) != (manifest->rows[0].split == DATASET_SPLIT_NONE)) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

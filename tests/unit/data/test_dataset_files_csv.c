@@ -25,7 +25,7 @@ static void test_quotes_and_line_ends(void **state) {
   assert_int_equal(manifest.class_count, 3);
   assert_string_equal(manifest.classes[0], "big cat");
   assert_int_equal(class_of(&manifest, "dog"), 2);
-  assert_int_equal(manifest.rows[0].split, MANIFEST_NO_SPLIT);
+  assert_int_equal(manifest.rows[0].split, DATASET_SPLIT_NONE);
   release_manifest(&manifest);
 }
 
@@ -34,9 +34,9 @@ static void test_header_and_splits(void **state) {
   Manifest manifest;
   assert_ok(parse(&manifest, "Path,Label,split,notes\na,x,train,1\nb,x,TEST,2\nc,y,validation,3\n"));
   assert_int_equal(manifest.count, 3);
-  assert_int_equal(manifest.rows[0].split, MANIFEST_TRAIN);
-  assert_int_equal(manifest.rows[1].split, MANIFEST_TEST);
-  assert_int_equal(manifest.rows[2].split, MANIFEST_TEST);
+  assert_int_equal(manifest.rows[0].split, DATASET_SPLIT_TRAIN);
+  assert_int_equal(manifest.rows[1].split, DATASET_SPLIT_TEST);
+  assert_int_equal(manifest.rows[2].split, DATASET_SPLIT_VALIDATION);
   release_manifest(&manifest);
 }
 

@@ -82,6 +82,32 @@ static void test_every_fifth(void **state) {
   }
 }
 
+static void test_other_names_of_splits(void **state) {
+  (void)state;
+  static const char *const splits[][2] = {{"training", "validation"}, {"Train", "Test"}, {"train", "testing"}};
+  for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+    char name[64];
+    char hint[DATASET_HINT];
+    Dataset *train, *test;
+    for (int part = 0; part < 2; part++) {
+      snprintf(name, sizeof name, "n%zu/%s/cat/a.png", i, splits[i][part]);
+      testing_image(name, 2, 2, (uint8_t)part, 0, 0);
+    }
+    snprintf(name, sizeof name, "n%zu", i);
+    assert_ok(open_folder(&train, name, DATASET_TRAIN));
+    assert_ok(open_folder(&test, name, DATASET_TEST));
+    assert_int_equal(dataset_classes(train), 1);
+    assert_string_equal(dataset_labels(train)[0], "cat");
+    assert_int_equal(dataset_count(train), 1);
+    assert_int_equal(dataset_count(test), 1);
+    assert_image(train, 0, 0, 0);
+    assert_image(test, 0, 1, 0);
+    dataset_close(train);
+    dataset_close(test);
+    assert_non_null(strstr(dataset_hint(testing_path(name), NULL, hint), "Did you mean folder:"));
+  }
+}
+
 static void test_refused(void **state) {
   (void)state;
   Dataset *set;
@@ -93,6 +119,13 @@ static void test_refused(void **state) {
   testing_write("h/hollow/a.txt", "x", 1);
   assert_fails(open_folder(&set, "h", DATASET_TRAIN), STATUS_BAD_FILE, "h/hollow: a class without images");
   assert_fails(open_folder(&set, "h", DATASET_TEST), STATUS_BAD_FILE, "h/hollow: a class without images");
+  testing_image("l/test/cat/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "l", DATASET_TRAIN), STATUS_BAD_FILE, "l: a part \"test\" without one to train on");
+  testing_image("l/Validation/cat/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "l", DATASET_TEST), STATUS_BAD_FILE, "l: a part \"Validation\" without one to train on");
+  testing_image("m/train/cat/a.png", 2, 2, 0, 0, 0);
+  testing_image("m/training/cat/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "m", DATASET_TRAIN), STATUS_BAD_FILE, "m: the folders \"train\" and \"training\" are of the same part");
   testing_image("i/few/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "i", DATASET_TEST), STATUS_BAD_FILE, "no images for the test part");
   testing_image("j/train/cat/a.png", 2, 2, 0, 0, 0);
@@ -148,8 +181,13 @@ static void test_real_photographs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_split),  cmocka_unit_test(test_every_fifth),  cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_circle), cmocka_unit_test(test_broken_image), cmocka_unit_test(test_real_photographs),
+      cmocka_unit_test(test_split),
+      cmocka_unit_test(test_every_fifth),
+      cmocka_unit_test(test_other_names_of_splits),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_circle),
+      cmocka_unit_test(test_broken_image),
+      cmocka_unit_test(test_real_photographs),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

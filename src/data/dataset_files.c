@@ -8,8 +8,8 @@
  * order is that of sorted names, so the same folder gives the same set on every machine.
  *
  * A manifest has rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: other separators. A first row such as path,label
- * is a header; so is one that names no image where the second row does. Either every row has a split (train; test, val, valid or
- * validation) or none has: then every fifth row is for testing. Columns after the third are ignored. */
+ * is a header; so is one that names no image where the second row does. Either every row has a split or none has: then every fifth row
+ * is for testing. As of folders, rows for validation are for testing only where no others are. Columns after the third are ignored. */
 #include "base/array.h"
 #include "base/files.h"
 #include "base/utf8.h"
@@ -301,6 +301,7 @@ typedef struct Manifest {
   char **classes; /* the distinct labels, sorted in `order` */
   int64_t class_count;
   DatasetLabelOrder *order;
+  DatasetSplit test_split; /* whose rows are the test part, where rows have splits */
 } Manifest;
 
 enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
@@ -374,6 +375,7 @@ static Status add_row(ManifestReader *reader, ManifestCells *cells) {
   TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
   reader->manifest->rows[reader->manifest->count++] = row;
   cells->fields[0] = cells->fields[1] = NULL;
+  if (row.split == DATASET_SPLIT_TEST) reader->manifest->test_split = DATASET_SPLIT_TEST;
   return STATUS_OK;
 }
 
@@ -477,7 +479,7 @@ static int32_t class_of(const Manifest *manifest, const char *label) {
 
 /* Reads the text of `file`, which errors name, with the line. Release also after a failure. */
 static Status parse_manifest(Manifest *manifest, const char *text, size_t size, const char *file) {
-  *manifest = (Manifest){.folder = files_folder(file)};
+  *manifest = (Manifest){.folder = files_folder(file), .test_split = DATASET_SPLIT_VALIDATION};
   if (!manifest->folder) return status_no_memory(file, "the manifest");
   ManifestReader reader = {.manifest = manifest, .file = file};
   struct csv_parser parser;
@@ -502,10 +504,10 @@ static void release_manifest(Manifest *manifest) {
   *manifest = (Manifest){0};
 }
 
-static DatasetPart part_of(const Manifest *manifest, int64_t row) {
+static bool is_in_part(const Manifest *manifest, int64_t row, DatasetPart part) {
   const DatasetSplit split = manifest->rows[row].split;
-  if (split == DATASET_SPLIT_NONE) return dataset_files_part(row);
-  return split == DATASET_SPLIT_TRAIN ? DATASET_TRAIN : DATASET_TEST;
+  if (split == DATASET_SPLIT_NONE) return dataset_files_part(row) == part;
+  return split == (part == DATASET_TRAIN ? DATASET_SPLIT_TRAIN : manifest->test_split);
 }
 
 /* Rows in which classes take turns may give all of a class to the test part, every fifth row: training would never see it. */
@@ -513,14 +515,14 @@ static Status check_learnt(const Manifest *manifest, const char *file) {
   bool *learnt = calloc((size_t)manifest->class_count, sizeof *learnt);
   if (!learnt) return status_no_memory(file, "the manifest");
   for (int64_t i = 0; i < manifest->count; i++)
-    if (part_of(manifest, i) == DATASET_TRAIN) learnt[class_of(manifest, manifest->rows[i].label)] = true;
+    if (is_in_part(manifest, i, DATASET_TRAIN)) learnt[class_of(manifest, manifest->rows[i].label)] = true;
   int64_t at = 0;
   while (at < manifest->class_count && learnt[at]) at++;
   free(learnt);
   if (at == manifest->class_count) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: no image of the class \"%.40s\" is left to learn from%s", file, manifest->classes[at],
                     manifest->rows[0].split != DATASET_SPLIT_NONE
-                        ? ": all of its rows are of the test part"
+                        ? ": none of its rows is of the training part"
                         : ", as every fifth row is for the test part: shuffle the rows, or divide them in a third column, split");
 }
 
@@ -529,7 +531,7 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
   Status status = STATUS_OK;
   for (int64_t i = 0; status == STATUS_OK && i < manifest->count; i++) {
     const ManifestRow *row = &manifest->rows[i];
-    if (part_of(manifest, i) != part) continue;
+    if (!is_in_part(manifest, i, part)) continue;
     status = add_file(&list, files_join(manifest->folder, row->path), class_of(manifest, row->label));
   }
   if (status == STATUS_OK && list.count == 0) {

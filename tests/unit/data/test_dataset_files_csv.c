@@ -181,6 +181,31 @@ static void test_parts(void **state) {
   assert_null(set);
 }
 
+/* Rows for validation are the test part only where no others are, as of folders. */
+static void test_validation_rows(void **state) {
+  (void)state;
+  Dataset *set;
+  write_text("v.csv", "a.png,x,train\nb.png,x,Validation\nc.png,x,val\n");
+  assert_ok(open_csv(&set, "v.csv", DATASET_TEST));
+  assert_int_equal(dataset_count(set), 2);
+  dataset_close(set);
+  testing_image("c.png", 2, 2, 77, 0, 0);
+  write_text("v.csv", "a.png,x,train\nb.png,x,val\nc.png,x,testing\nd.png,x,valid\n");
+  assert_ok(open_csv(&set, "v.csv", DATASET_TEST));
+  assert_int_equal(dataset_count(set), 1);
+  Image image = {0};
+  int32_t label;
+  assert_ok(dataset_read(set, 0, &image, &label));
+  assert_int_equal(image.rgb[0], 77);
+  image_release(&image);
+  dataset_close(set);
+  assert_ok(open_csv(&set, "v.csv", DATASET_TRAIN));
+  assert_int_equal(dataset_count(set), 1);
+  dataset_close(set);
+  write_text("v.csv", "a.png,x,train\nb.png,y,val\nc.png,x,test\n");
+  assert_fails(open_csv(&set, "v.csv", DATASET_TRAIN), STATUS_BAD_FILE, "none of its rows is of the training part");
+}
+
 /* Every fifth row is for testing: of classes that take turns, all of one. */
 static void test_classes_that_take_turns(void **state) {
   (void)state;
@@ -192,7 +217,7 @@ static void test_classes_that_take_turns(void **state) {
   assert_true(dataset_is_grouped(set));
   dataset_close(set);
   write_text("split.csv", "1.png,a,train\n2.png,b,test\n3.png,a,test\n");
-  assert_fails(open_csv(&set, "split.csv", DATASET_TRAIN), STATUS_BAD_FILE, "all of its rows are of the test part");
+  assert_fails(open_csv(&set, "split.csv", DATASET_TRAIN), STATUS_BAD_FILE, "none of its rows is of the training part");
 }
 
 static void test_many_numeric_classes(void **state) {
@@ -220,6 +245,7 @@ int main(void) {
       cmocka_unit_test(test_headers_of_other_words),
       cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_validation_rows),
       cmocka_unit_test(test_classes_that_take_turns),
       cmocka_unit_test(test_many_numeric_classes),
   };

@@ -10,12 +10,13 @@
 
 /* ---- Index of shards ---- */
 
-/* model.safetensors.index.json, which names the files of a checkpoint. Leaves out which tensor is in which file: the files themselves say
- * that. Invariant: a name is added only when it is a plain file name that does not begin with a dot. */
+/* model.safetensors.index.json, which names the files of a checkpoint. Leaves out whether all of its tensors are there: which ones a model
+ * needs is not known here. Invariant: a name is added only when it is a plain file name that does not begin with a dot. */
 
 typedef struct ShardIndex {
   char **names; /* each once; all are files of the index's own directory */
   size_t count;
+  json_t *shard_of; /* object, owned: the shard's name by that of the tensor */
 } ShardIndex;
 
 static Status add(ShardIndex *index, const char *name, const char *path) {
@@ -38,12 +39,14 @@ static Status add_all(ShardIndex *index, json_t *map, const char *path) {
   const char *tensor;
   json_t *shard;
   json_object_foreach(map, tensor, shard) TRY(add(index, json_string_value(shard), path));
+  index->shard_of = json_incref(map);
   return STATUS_OK;
 }
 
 static void release_index(ShardIndex *index) {
   for (size_t i = 0; i < index->count; i++) free(index->names[i]);
   free(index->names);
+  json_decref(index->shard_of);
   *index = (ShardIndex){0};
 }
 
@@ -75,6 +78,25 @@ static Status add_file(CheckpointFiles *files, const char *path) {
 
 /* ---- shards */
 
+/* Of two tensors of one name, as in a shard that is left of an older checkpoint, only one can be meant. Those that the index does not know
+ * are added to it, with the number of their shard. */
+static Status check_places(const CheckpointFiles *files, const ShardIndex *index, size_t shard, const char *index_path) {
+  const SafeFile *file = &files->list[shard];
+  for (size_t i = 0; i < file->count; i++) {
+    const char *name = file->list[i].name;
+    const json_t *known = json_object_get(index->shard_of, name);
+    if (json_is_string(known) && strcmp(json_string_value(known), index->names[shard]) != 0)
+      return status_set(STATUS_BAD_FILE, "%s: tensor %.100s lies in the shard %s, where the index has it in %s", index_path, name,
+                        index->names[shard], json_string_value(known));
+    if (json_is_integer(known))
+      return status_set(STATUS_BAD_FILE, "%s: tensor %.100s lies in two shards, %s and %s", index_path, name,
+                        index->names[json_integer_value(known)], index->names[shard]);
+    if (!known && json_object_set_new_nocheck(index->shard_of, name, json_integer((json_int_t)shard)) != 0)
+      return status_no_memory(files->path, "opening the checkpoint");
+  }
+  return STATUS_OK;
+}
+
 static Status open_index(CheckpointFiles *files, const char *index_path) {
   char *text = NULL;
   size_t size = 0;
@@ -89,6 +111,7 @@ static Status open_index(CheckpointFiles *files, const char *index_path) {
       status = status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, index.names[i]);
     else
       status = add_file(files, path);
+    if (status == STATUS_OK) status = check_places(files, &index, i, index_path);
     free(path);
   }
   release_index(&index);

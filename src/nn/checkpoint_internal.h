@@ -23,7 +23,8 @@ enum { SHAPE_TEXT = 200 };
 #define CHECKPOINT_INDEX "model.safetensors.index.json"
 
 /* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
- * NOT_FOUND when there is none of these; a missing shard is BAD_FILE and is named. */
+ * NOT_FOUND when there is none of these; BAD_FILE names a shard that is missing, and a tensor that lies in another shard than the index
+ * says, or in two. */
 Status checkpoint_files_open(CheckpointFiles *files, const char *path);
 void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
 

@@ -340,6 +340,20 @@ static void test_shards(void **state) {
   assert_int_equal(load(back, scratch_path("shards"), &report), STATUS_OK);
   assert_same(model, back);
   assert_int_equal(report.unused, 0);
+  for (int known = 0; known < 2; known++) { /* the first of b is also in a, as of an older checkpoint */
+    char text[512], says[512];
+    const char *twice = bent.items[half].name;
+    assert_int_equal(safetensors_save(scratch_path("shards/a.safetensors"), bent.items, half + 1, NULL), STATUS_OK);
+    snprintf(text, sizeof text, "{\"weight_map\":{\"%s\":\"b.safetensors\",\"z\":\"a.safetensors\"}}", known ? twice : "y");
+    write_text(index, text);
+    assert_int_equal(load(back, scratch_path("shards"), NULL), STATUS_BAD_FILE);
+    snprintf(says, sizeof says,
+             known ? "tensor %s lies in the shard a.safetensors, where the index has it in b.safetensors"
+                   : "tensor %s lies in two shards, b.safetensors and a.safetensors",
+             twice);
+    assert_message(says);
+  }
+  assert_int_equal(safetensors_save(scratch_path("shards/a.safetensors"), bent.items, half, NULL), STATUS_OK);
   write_text(index, "{\"weight_map\":{\"x\":\"a.safetensors\",\"y\":\"c.safetensors\"}}");
   assert_int_equal(load(back, scratch_path("shards"), NULL), STATUS_BAD_FILE);
   assert_message("the shard c.safetensors is missing");

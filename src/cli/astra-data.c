@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
+#include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
 #include <jansson.h>
@@ -519,9 +520,23 @@ static Status verify_folder(Verify *verify, const char *folder) {
   return status;
 }
 
+/* What shards hold is compared like other files; an index that is in order is not mentioned. */
+static Status verify_shards(Verify *verify, const char *folder) {
+  char *index;
+  Status status = checkpoint_check_shards(folder, &index);
+  if (status == STATUS_BAD_FILE) {
+    json_t *messages = json_pack("[o]", json_build_string(status_message()));
+    status =
+        messages ? say_verified(verify, index, "incomplete or damaged", 0, messages) : status_no_memory(NULL, "verifying a checkpoint");
+  }
+  free(index);
+  return status;
+}
+
 static Status verify_all(Verify *verify, const char *path) {
   if (!files_is_dir(path)) return verify_file(verify, path);
   TRY(verify_folder(verify, path));
+  TRY(verify_shards(verify, path));
   char *training = files_join(path, "training");
   Status status = !training                ? status_no_memory(NULL, "verifying a checkpoint")
                   : files_is_dir(training) ? verify_folder(verify, training)

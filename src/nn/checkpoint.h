@@ -14,6 +14,10 @@ bool checkpoint_is_path(const char *path);
  * there is neither. Does not open the file. NO_MEMORY is the only failure. */
 Status checkpoint_find_weights(const char *directory, const char **name);
 
+/* Whether all shards of a directory's weights are there; none is opened. BAD_FILE names the index and one that is missing, or what is wrong
+ * with the index. *index: its path (caller frees, also after a failure); NULL where the weights are no shards. */
+Status checkpoint_check_shards(const char *directory, char **index);
+
 /* Tells the model of a directory or file from another one in its place, as digits (safe_digest_text): of config.json and of the names,
  * shapes and first bytes of all tensors of weights and codebooks (of a GGUF file, its ends), so that it costs little whatever their size.
  * Digests in the files do not count. "" where there are no weights or codebooks, or none that can be read. NO_MEMORY is the only failure.

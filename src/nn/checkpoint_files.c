@@ -97,25 +97,35 @@ static Status check_places(const CheckpointFiles *files, const ShardIndex *index
   return STATUS_OK;
 }
 
-static Status open_index(CheckpointFiles *files, const char *index_path) {
+/* The index and whether all of its shards are there. Release it also after a failure. */
+static Status read_index(ShardIndex *index, const char *directory, const char *index_path) {
   char *text = NULL;
   size_t size = 0;
+  *index = (ShardIndex){0};
   TRY(files_read(index_path, MAX_INDEX_BYTES, &text, &size));
+  Status status = parse_index(index, text, size, index_path);
+  free(text);
+  for (size_t i = 0; status == STATUS_OK && i < index->count; i++) {
+    char *path = files_join(directory, index->names[i]);
+    if (!path)
+      status = status_no_memory(directory, "opening the checkpoint");
+    else if (!files_exists(path))
+      status = status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, index->names[i]);
+    free(path);
+  }
+  return status;
+}
+
+static Status open_index(CheckpointFiles *files, const char *index_path) {
   ShardIndex index;
-  Status status = parse_index(&index, text, size, index_path);
+  Status status = read_index(&index, files->path, index_path);
   for (size_t i = 0; status == STATUS_OK && i < index.count; i++) {
     char *path = files_join(files->path, index.names[i]);
-    if (!path)
-      status = status_no_memory(files->path, "opening the checkpoint");
-    else if (!files_exists(path))
-      status = status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, index.names[i]);
-    else
-      status = add_file(files, path);
+    status = path ? add_file(files, path) : status_no_memory(files->path, "opening the checkpoint");
     if (status == STATUS_OK) status = check_places(files, &index, i, index_path);
     free(path);
   }
   release_index(&index);
-  free(text);
   return status;
 }
 
@@ -140,6 +150,19 @@ Status checkpoint_find_weights(const char *directory, const char **name) {
     free(path);
   }
   return STATUS_OK;
+}
+
+Status checkpoint_check_shards(const char *directory, char **index) {
+  const char *name;
+  ShardIndex shards;
+  *index = NULL;
+  TRY(checkpoint_find_weights(directory, &name));
+  if (!name || strcmp(name, CHECKPOINT_INDEX) != 0) return STATUS_OK;
+  *index = files_join(directory, name);
+  if (!*index) return status_no_memory(directory, "opening the checkpoint");
+  Status status = read_index(&shards, directory, *index);
+  release_index(&shards);
+  return status;
 }
 
 static Status open_directory(CheckpointFiles *files) {

@@ -59,6 +59,17 @@ expect "and found" 0 bare; out ": ok"
 flip "bare/$weights" $((size - 5)) 0
 expect "and compared" 1 bare --write; out "is damaged"
 
+# ---- shards
+mkdir shards; cp "good/$weights" shards/model-00001-of-00002.safetensors
+echo '{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}' >shards/$weights.index.json
+expect "a shard is missing" 1 shards; out "^shards/model-00001-of-00002.safetensors: ok"; out "^shards/$weights.index.json: incomplete or damaged"
+out "the shard model-00002-of-00002.safetensors is missing"; err "1 of 2 files"
+expect "the same as JSON" 1 shards --json; json '"decision":"incomplete or damaged","tensors":0,"damage":\["[^"]*model-00002'
+echo '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}' >shards/$weights.index.json
+expect "all shards" 0 shards; ! grep -q index "$work/out" || report "an index in order"
+echo '{"weight_map": {"a": "../shards"}}' >shards/$weights.index.json
+expect "an index of other directories" 1 shards; out "^shards/$weights.index.json: incomplete or damaged"; out "is not a file of the same directory"
+
 # ---- a training state
 data=(--model vit-cifar --dataset "folder:$work/pictures" --batch 2 --groups 4 --codebook-size 4 --kmeans-samples 64 -q)
 for class in a b; do mkdir -p "pictures/$class"; for i in 1 2 3 4 5 6; do cp "${picture[0]}" "pictures/$class/$i.png"; done; done

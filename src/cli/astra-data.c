@@ -520,6 +520,17 @@ static Status verify_folder(Verify *verify, const char *folder) {
   return status;
 }
 
+/* A link that the user names stays one, and its file is written; those in a folder are replaced, as their files may be others' (files.h).
+ */
+static Status verify_named_file(Verify *verify, const char *path) {
+  char *target;
+  if (!verify->write) return verify_file(verify, path);
+  TRY(files_follow(path, &target));
+  Status status = verify_file(verify, target);
+  free(target);
+  return status;
+}
+
 /* What shards hold is compared like other files; an index that is in order is not mentioned. */
 static Status verify_shards(Verify *verify, const char *folder) {
   char *index;
@@ -534,7 +545,7 @@ static Status verify_shards(Verify *verify, const char *folder) {
 }
 
 static Status verify_all(Verify *verify, const char *path) {
-  if (!files_is_dir(path)) return verify_file(verify, path);
+  if (!files_is_dir(path)) return verify_named_file(verify, path);
   TRY(verify_folder(verify, path));
   TRY(verify_shards(verify, path));
   char *training = files_join(path, "training");

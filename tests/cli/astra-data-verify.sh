@@ -59,6 +59,17 @@ expect "and found" 0 bare; out ": ok"
 flip "bare/$weights" $((size - 5)) 0
 expect "and compared" 1 bare --write; out "is damaged"
 
+# ---- links: what is named is written, what a directory links to is not
+mkdir blobs linked; cp "good/$weights" blobs/abc; unseal blobs/abc; ln -s ../blobs/abc "linked/$weights"; cp blobs/abc before
+expect "a link in a directory" 0 linked --write; out "^linked/$weights: digests written"
+cmp -s blobs/abc before || report "a file of another directory was written"
+[ -L "linked/$weights" ] && report "nothing was written"
+ln -sf ../blobs/abc "linked/$weights"
+expect "a link without --write" 0 "linked/$weights"; out "^linked/$weights: no digests"
+expect "a link by its name" 0 "linked/$weights" --write; out "blobs/abc: digests written"
+[ -L "linked/$weights" ] || report "a copy is in the place of the link"
+expect "its file" 0 blobs/abc; out "^blobs/abc: ok"
+
 # ---- shards
 mkdir shards; cp "good/$weights" shards/model-00001-of-00002.safetensors
 echo '{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}' >shards/$weights.index.json

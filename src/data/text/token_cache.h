@@ -9,7 +9,7 @@
  *        8     4  version, 1
  *       12     4  bytes of an id: 2 where the vocabulary has at most 65,536 ids, else 4
  *       16    48  tokens, vocabulary, documents, bytes, words, lines: u64 each
- *       64    32  SHA-256 of the content: of each document its bytes, then their number as u64
+ *       64    32  SHA-256 of the content: of each document its bytes, then their number as u64; at the end the lines as u64
  *       96    32  SHA-256 of the tokenizer: its fingerprint's text, then begin and separator as i32
  *      128        ids, then nothing
  *

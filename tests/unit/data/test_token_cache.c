@@ -78,6 +78,22 @@ static void test_made_once(void **state) {
   assert_int_equal(calls, 7);
 }
 
+/* One document either way, of the same bytes, but not of as many lines: neither takes the place of the other's tokens. */
+static void test_a_line_is_no_file(void **state) {
+  (void)state;
+  TextEncoder encoder = text_testing_encoder(&calls);
+  static const char *const kinds[] = {"text", "text-lines"};
+  text_testing_put("l.txt", "a line without its end");
+  calls = 0;
+  for (int round = 0; round < 2; round++)
+    for (int lines = 0; lines < 2; lines++) {
+      TokenCache *cache = open_with(&encoder, text_testing_name(kinds[lines], "l.txt"), TEXT_WHOLE);
+      assert_int_equal(token_cache_facts(cache)->lines, lines);
+      token_cache_close(cache);
+    }
+  assert_int_equal(calls, 2);
+}
+
 /* The only file of the cache folder. */
 static char *cache_file(void) {
   char **names, *path;
@@ -293,6 +309,7 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, testing_make_folder, testing_remove_folder)
   const struct CMUnitTest tests[] = {CASE(test_documents_are_joined),
                                      CASE(test_made_once),
+                                     CASE(test_a_line_is_no_file),
                                      CASE(test_damage_is_mended),
                                      CASE(test_a_changed_header_is_not_believed),
                                      CASE(test_place_that_cannot_be_written),

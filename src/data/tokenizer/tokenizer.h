@@ -95,8 +95,8 @@ typedef struct TokenizerTraining {
 } TokenizerTraining;
 
 /* A tokenizer of `pieces` pieces from files [count], plain or .gz: ids 0 to 255 the bytes in the order of GPT-2's alphabet, then merges,
- * the last one <|endoftext|>. BAD_VALUE: `pieces` out of range, or the text has too few pairs that occur twice; the message says how many
- * pieces it allows. *tokenizer is NULL after a failure. */
+ * the last one <|endoftext|>. BAD_VALUE: `pieces` out of range, or the text has too few pairs that occur twice; the message names the
+ * first file and says how many pieces it allows. *tokenizer is NULL after a failure. */
 Status tokenizer_train(Tokenizer **tokenizer, const char *const *files, int count, int64_t pieces, TokenizerTraining *training);
 
 #endif

@@ -411,6 +411,8 @@ Status tokenizer_train(Tokenizer **tokenizer, const char *const *files, int coun
   if (status == STATUS_OK) {
     progress_start(&progress, "merging", pieces - TOKENIZER_TRAIN_MIN, training->quiet);
     status = tokenizer_finish(tokenizer, build(&words, pieces, &progress, tokenizer), NULL);
+    if (status == STATUS_BAD_VALUE)
+      status = count == 1 ? status_wrap(status, "%s", files[0]) : status_wrap(status, "%s and %d more", files[0], count - 1);
     progress_finish(&progress, status == STATUS_OK ? pieces - TOKENIZER_TRAIN_MIN : 0, status == STATUS_OK ? NULL : "stopped");
   }
   bpe_words_release(&words);

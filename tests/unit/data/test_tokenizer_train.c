@@ -203,6 +203,10 @@ static void test_refusals(void **state) {
   assert_null(tokenizer);
   assert_ok(train_on(path, 258, &tokenizer, &training));
   tokenizer_close(tokenizer);
+  const char *empty = testing_write("empty.txt", "", 0);
+  assert_fails(train_on(empty, 258, &tokenizer, &training), STATUS_BAD_VALUE, "/empty.txt: the text has too few");
+  assert_fails(tokenizer_train(&tokenizer, (const char *const[]){empty, path, empty}, 3, 300, &training), STATUS_BAD_VALUE,
+               "/empty.txt and 2 more: the text has too few");
 }
 
 int main(void) {

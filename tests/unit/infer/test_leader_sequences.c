@@ -445,8 +445,10 @@ static void a_death_loses_them_once(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
   start(&f, NODES, NULL);
-  for (int d = 0; d < NODES; d++) begin_text(&f, &texts, 5, 40, -1, d);
-  while (texts.text[0].count < 2) assert_int_equal(poll_once(&f, &texts), SEQUENCES_KEPT);
+  begin_text(&f, &texts, 5, 40, -1, 0);
+  while (texts.text[0].count < 2 || leader_under_way(f.leader) > 0) assert_int_equal(poll_once(&f, &texts), SEQUENCES_KEPT);
+  assert_int_equal(kill(leader_pid(f.leader, 1), SIGSTOP), 0); /* the other two texts cannot end before it dies */
+  for (int d = 1; d < NODES; d++) begin_text(&f, &texts, 5, 40, -1, d);
   assert_int_equal(kill(leader_pid(f.leader, 1), SIGKILL), 0);
   const double began = clock_now();
   while (lost == SEQUENCES_KEPT) {

@@ -22,11 +22,20 @@ export class Browser {
       left = Buffer.concat([left, data]);
       for (let end; (end = left.indexOf(0)) >= 0; left = left.subarray(end + 1)) browser.take(JSON.parse(left.subarray(0, end).toString()));
     });
-    const { targetInfos } = await browser.send("Target.getTargets");
-    const page = targetInfos.find((target) => target.type === "page");
-    browser.session = (await browser.send("Target.attachToTarget", { targetId: page.targetId, flatten: true })).sessionId;
+    const { targetId } = await browser.page();
+    browser.session = (await browser.send("Target.attachToTarget", { targetId, flatten: true })).sessionId;
     for (const domain of ["Page", "Runtime", "Log", "DOM", "Network"]) await browser.send(`${domain}.enable`);
     return browser;
+  }
+
+  // Its only page, which may come later than the browser itself.
+  async page(seconds = 30) {
+    for (const end = Date.now() + 1000 * seconds; Date.now() < end; await pause(50)) {
+      const { targetInfos } = await this.send("Target.getTargets");
+      const page = targetInfos.find((target) => target.type === "page");
+      if (page) return page;
+    }
+    throw new Error(`the browser has no page after ${seconds} s`);
   }
 
   take(message) {

@@ -327,7 +327,8 @@ static void stops_at_a_stop_string(void **state) {
       check_part(v, "choices.0.finish_reason", "\"stop\"");
       json_decref(v);
     }
-    wait_until(&f->engine.enough, 1); /* the answer need not wait for the engine */
+    wait_until(&f->engine.ended, 1); /* the answer need not wait for the engine */
+    assert_int_equal(f->engine.enough, 1);
     assert_int_equal(f->engine.cancelled, 0);
     answer = client_get(f->port, "/metrics"); /* a text like those that the model ends */
     assert_non_null(strstr(answer.body, "\nastra_generation_seconds_count 1\n"));
@@ -567,17 +568,16 @@ static void failures_are_told(void **state) {
   int fd = client_connect(f->port, 0);
   static char text[1 << 16];
   client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"stream\": true}");
-  client_sleep(0.2);
-  fake_engine_set(&f->engine, false);
   size_t used = 0;
   while (used + 1 < sizeof text) {
     ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
     if (got <= 0) break;
     text[used += (size_t)got] = 0;
+    if (strstr(text, "200 OK")) fake_engine_set(&f->engine, false); /* the stream has begun */
     if (strstr(text, "[DONE]")) break;
   }
-  assert_non_null(strstr(text, "device 1 is gone"));
   assert_non_null(strstr(text, "200 OK"));
+  assert_non_null(strstr(text, "device 1 is gone"));
   close(fd);
   finish(f);
 }
@@ -884,8 +884,14 @@ static void counts_and_tells(void **state) {
   Fixture *f = start(letters, 4);
   json_decref(post(f, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 3}", 200));
   json_decref(post(f, "/v1/completions", "{\"prompt\": 5}", 400));
-  client_sleep(0.05);
-  Answer answer = client_get(f->port, "/metrics");
+  Answer answer = {0};
+  for (int i = 0; i < 1000; i++) { /* a request is counted after its client has the answer */
+    static const char last[] = "\nastra_http_requests_total{path=\"/v1/completions\",status=\"400\"} 1\n";
+    answer_release(&answer);
+    answer = client_get(f->port, "/metrics");
+    if (strstr(answer.body, last)) break;
+    client_sleep(0.01);
+  }
   assert_non_null(strstr(answer.body, "\nastra_http_requests_total{path=\"/v1/completions\",status=\"200\"} 1\n"));
   assert_non_null(strstr(answer.body, "\nastra_http_requests_total{path=\"/v1/completions\",status=\"400\"} 1\n"));
   assert_non_null(strstr(answer.body, "\nastra_time_to_first_token_seconds_bucket{le=\"0.0025\"} 1\n"));

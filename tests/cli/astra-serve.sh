@@ -168,11 +168,18 @@ name="request id"; get /health -H 'X-Request-Id: mine-1.0_x'; head_has '^x-reque
 name="request id that is none"; get /health -H 'X-Request-Id: a b"c'; ! grep -q 'a b"c' "$work/head" || report "an id that could be anything"
 
 # ---- a client that leaves
+# leaves BODY: a client that goes away while its texts are made
+leaves() {
+  curl -s -m 60 "$base/v1/completions" -H 'Content-Type: application/json' -d "$1" >/dev/null &
+  local client=$!
+  settles '.models[0].decoding > 0'
+  kill $client; wait $client
+}
 name="a client that leaves"
-curl -s -m 0.4 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "n": 256, "max_tokens": 500, "temperature": 1}' >/dev/null
+leaves '{"prompt": "a", "n": 256, "max_tokens": 500, "temperature": 1}'
 settles '.models[0] | .queued == 0 and .decoding == 0 and .cancelled > 0'
 name="a stream that is left"
-curl -s -m 0.4 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "n": 256, "max_tokens": 500, "stream": true}' >/dev/null
+leaves '{"prompt": "a", "n": 256, "max_tokens": 500, "stream": true}'
 settles '.models[0] | .queued == 0 and .decoding == 0'
 
 # ---- for those who operate it
@@ -250,9 +257,10 @@ name="images in the metrics"; get /metrics; out '^astra_images_total{model="vit-
 stop
 
 serve "an end before the answer" -c "$classifier" --nodes 2 --transport tcp --latency 8s --drain 1s
-get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png" &
+curl -s -m 60 "$base/v1/images/classify" -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png" >"$work/late" &
 client=$!
-sleep 1; kill -TERM "$server"; wait "$server"; code=$?; server=; wait $client
+settles '.models[0].submitted > 0'
+kill -TERM "$server"; wait "$server"; code=$?; server=; wait $client
 [ $code = 0 ] || report "exit code $code"
 grep -q "stopping: 1 cancelled" "$work/log" || report "nothing was cancelled"
 ! grep "has failed" "$work/log" >&2 || report "that is taken for a failure"

@@ -160,10 +160,15 @@ kill -INT $chat; wait $chat; code=$?
 holds "$EPOCHREALTIME - $since < 1"
 [ $code = 130 ] || report "exit code $code"
 
+# Waits for 30 s at most until so many lines of out, as it grows, have PATTERN: appears COUNT PATTERN
+appears() { for ((i = 0; i < 300; i++)); do [ "$(grep -ase "$2" out | wc -l)" -lt "$1" ] || break; sleep 0.1; done; }
+answered() { appears 1 'tokens, .* per second, first after'; appears 2 '^> '; } # once, and it asks for the next line
+
 # On a terminal: a prompt, line editing (the backspaces of a typing error), figures below the answer.
 if script -qec true /dev/null >/dev/null 2>&1; then
   name="a terminal"
-  { sleep 2; printf 'Once upon a tome\b\b\bime\r'; sleep 3; printf '/quit\r'; sleep 1; } |
+  rm -f out
+  { appears 1 '^> '; printf 'Once upon a tome\b\b\bime\r'; answered; printf '/quit\r'; sleep 1; } |
     TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --temperature 0 -m 24 --history $work/history" /dev/null >out 2>err
   [ "${PIPESTATUS[1]}" = 0 ] || report "the chat failed"
   out '> '; out 'tokens, .* per second, first after'
@@ -172,15 +177,16 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   [ "$(stat -c %a history)" = 600 ] || report "others may read the history"
   for signal in HUP TERM; do
     name="a history of a chat that SIG$signal ends"
-    rm -f chat.pid
-    { sleep 2; printf 'The end of %s\r' $signal; sleep 2; kill -$signal "$(cat chat.pid)"; sleep 1; } |
+    rm -f chat.pid out
+    { appears 1 '^> '; printf 'The end of %s\r' $signal; answered; kill -$signal "$(cat chat.pid)"; sleep 1; } |
       TERM=xterm timeout 60 script -qec "echo \$\$ >chat.pid; exec $program -c $stories -n 1 --temperature 0 -m 4 --history $work/history" /dev/null >out 2>err
     grep -q "The\\\\040end\\\\040of\\\\040$signal" history || report "the history lacks the line: $(cat history)"
     grep -q 'Once\\040upon' history || report "the history lacks the line of an earlier chat: $(cat history)"
   done
   name="a history that cannot be written"
   mkdir full
-  { sleep 2; rmdir full; printf '/help\r'; sleep 1; printf '/quit\r'; sleep 1; } |
+  rm -f out
+  { appears 1 '^> '; rmdir full; printf '/help\r'; appears 2 '^> '; printf '/quit\r'; sleep 1; } |
     TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/full/history" /dev/null >out 2>err
   [ "${PIPESTATUS[1]}" = 0 ] || report "the chat failed"
   [ "$(grep -c 'lines from here on are not kept' out)" = 1 ] || report "it is not said once"

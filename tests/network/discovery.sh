@@ -60,15 +60,16 @@ start_daemon
 trap 'kill "$bus" "$daemon" "${listener[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 lead "nobody announces" 1 -c "$work/model" --peers auto "${key[@]}" "$work/1.ppm"; err "no worker with this key announces itself"
-start_worker b 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board b"
-start_worker a 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board a"
-start_worker other 0.0.0.0:0 -c "$work/model" --key-file "$work/other-key" --announce --name "of another"
-start_worker same 0.0.0.0:0 -c "$work/model" --key-file "$work/other-key" --announce --name "board a"
+# Their names have the number of this process: others in the same network may run this test, too.
+start_worker b 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board b $$"
+start_worker a 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board a $$"
+start_worker other 0.0.0.0:0 -c "$work/model" --key-file "$work/other-key" --announce --name "of another $$"
+start_worker same 0.0.0.0:0 -c "$work/model" --key-file "$work/other-key" --announce --name "board a $$"
 announced() { # WORKER NAME
   for ((i = 0; i < 100; i++)); do ! grep -q "announced as \"$2\" on port ${address[$1]##*:}" "$work/$1.log" || return 0; sleep 0.1; done
   report "worker $1 is not announced as $2: $(tail -n 2 "$work/$1.log")"
 }
-announced a "board a"; announced b "board b"; announced other "of another"; announced same "board a #2"
+announced a "board a $$"; announced b "board b $$"; announced other "of another $$"; announced same "board a $$ #2"
 lead "two are found" 0 -c "$work/model" --peers auto "${key[@]}" --json -v "$work/1.ppm"
 port() { sed -n "s/^node $1 is worker .*:\([0-9]*\)\$/\1/p" "$work/err"; } # of a node
 [[ "$(port 1) $(port 2) $(port 3)" = "${address[a]##*:} ${address[b]##*:} " ]] || report "$name: not a and b, in this order"
@@ -98,12 +99,12 @@ classify() { # WHAT
 }
 if command -v jq >/dev/null && command -v curl >/dev/null; then
   states_become "here here here" "before"
-  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "late"
+  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "late $$"
   states_become "here here here here" "a worker that came later"
   classify "with a worker that came later"
   kill -KILL $(sessions_of late) "${listener[late]}"
   states_become "here here here gone" "it died"
-  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "later"
+  start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "later $$"
   states_become "here here here here" "another one in its place"
   classify "with another one in its place"
 fi
@@ -112,8 +113,8 @@ wait "$service" || report "$name ends with $?"
 until_free a b
 [ -z "${listener[late]:-}" ] || stop_worker late
 
-start_worker text 0.0.0.0:0 -c "$work/text" "${key[@]}" --announce --name "a text"
-announced text "a text"
+start_worker text 0.0.0.0:0 -c "$work/text" "${key[@]}" --announce --name "a text $$"
+announced text "a text $$"
 lead "another model" 0 -c "$work/model" --peers auto "${key[@]}" --json -v "$work/1.ppm"; err "another model"; err "going on without it"
 stop_worker text
 stop_worker b

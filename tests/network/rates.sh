@@ -55,7 +55,7 @@ done
 follows() { # COMMAND
   local fast
   for fast in 0.02 0.1 0.5 2; do
-    printf '0 1000\n%s 0.2\n100000 0.2\n' "$fast" >"$work/trace"
+    printf '0 1000\n%s 0.05\n100000 0.05\n' "$fast" >"$work/trace"
     "$@" --groups auto --nodes 2 --batch 1 --trace "$work/trace" >"$work/out" 2>"$work/err" || report "$name"
     ! grep -q '^astra-infer: 1 groups from the next request on' "$work/err" || return
   done

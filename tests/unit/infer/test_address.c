@@ -309,6 +309,8 @@ static void names_that_are_none(void **state) {
 }
 
 int main(void) {
+  setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* where no server of names answers */
+  setenv("LOCALDOMAIN", "", 1);                     /* and none but the name itself is asked for */
   const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_searched_for),
                                      cmocka_unit_test(texts_are_taken_apart),
                                      cmocka_unit_test(the_own_folder_is_this_users_alone),

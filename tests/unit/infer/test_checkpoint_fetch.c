@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +114,13 @@ static bool exists(const char *name) {
 
 /* ---- */
 
+/* In bytes: a gigabyte more, which others may free meanwhile. */
+static uint64_t more_than_fits(void) {
+  struct statvfs space;
+  assert_int_equal(statvfs(folder, &space), 0);
+  return (uint64_t)space.f_bavail * space.f_frsize + ((uint64_t)1 << 30);
+}
+
 static void bad_offers_are_refused(void **state) {
   (void)state;
   static const struct {
@@ -124,11 +132,16 @@ static void bad_offers_are_refused(void **state) {
               {".bashrc", SIZE, "under a name that is not accepted"},
               {"config.json", SIZE, "config.json twice"},
               {"huge.json", (uint64_t)1 << 50, "at most"},
-              {"large.json", (uint64_t)1 << 43, "has room for"}};
+              {"large.json", 0, "has room for"}}; /* 0: more than there is room for */
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const uint64_t size = rows[i].size ? rows[i].size : more_than_fits();
+    if (size > OFFER_MAX_BYTES - SIZE && !rows[i].size) {
+      print_message("skipped: there is room for every checkpoint that is accepted\n");
+      continue;
+    }
     Leader *leader = calloc(1, sizeof *leader);
     offer(leader, "config.json", SIZE);
-    offer(leader, rows[i].name, rows[i].size);
+    offer(leader, rows[i].name, size);
     assert_int_equal(serve(leader), 1);
     assert_non_null(strstr(leader->refusal, rows[i].why));
     assert_int_equal(leader->pieces, 0);

@@ -360,7 +360,7 @@ static void two_masked_nodes_are_both_missing(void **state) {
   Leader *leader;
   LeaderAnswer answer;
   const ClusterOptions cluster = {.local = 3, .on_failure = ON_FAILURE_MASK};
-  const LeaderOptions options = {.batch_max = BATCH, .timeout = 2, .threads = 1, .cluster = &cluster};
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 5, .threads = 1, .cluster = &cluster};
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
   assert_int_equal(partition_init(&p, TOKENS, 3, NULL), STATUS_OK);
   assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_OK);
@@ -369,7 +369,7 @@ static void two_masked_nodes_are_both_missing(void **state) {
   assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
   assert_int_equal(kill(leader_pid(leader, 0), SIGKILL), 0);
   signal(SIGALRM, resume);
-  alarm(3); /* a second after node 2 has given it up, two before the leader would */
+  alarm(8); /* three seconds after node 2 has given it up, three before the leader would */
   if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
   signal(SIGALRM, SIG_DFL);
   assert_int_equal(answer.missing & 3, 3); /* and node 1 may have gone on without node 2, which sends it nothing any more */

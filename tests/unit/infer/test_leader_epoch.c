@@ -230,11 +230,11 @@ static void the_time_of_a_request_is_kept(void **state) {
     Fixture f;
     LeaderAnswer answer;
     open_fixture(&f, 2, slow[i]);
-    assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 0.6), STATUS_OK);
+    assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 3), STATUS_OK);
     double start = clock_now();
     assert_int_equal(ask(&f, &answer), STATUS_TIMEOUT);
-    assert_true(clock_now() - start < 4);
-    assert_non_null(strstr(status_message(), "longer than --request-timeout 0.6; last it waited for node 1 (worker unix:"));
+    assert_true(clock_now() - start < 15);
+    assert_non_null(strstr(status_message(), "longer than --request-timeout 3; last it waited for node 1 (worker unix:"));
     close_fixture(&f);
   }
 }

@@ -5,8 +5,11 @@
 #include "sample_cluster.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +69,29 @@ static inline void sample_fixture_close_to(const real *actual, const real *expec
 static inline void sample_fixture_no_children(void) {
   assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
   assert_int_equal(errno, ECHILD);
+}
+
+static inline void sample_fixture_kill_children(void) {
+  char path[64];
+  DIR *threads = opendir("/proc/self/task"); /* a child is listed under the thread that has started it */
+  for (struct dirent *one; threads && (one = readdir(threads)) != NULL;) {
+    int child;
+    snprintf(path, sizeof path, "/proc/self/task/%.16s/children", one->d_name);
+    FILE *children = fopen(path, "r");
+    while (children && fscanf(children, "%d", &child) == 1) kill(child, SIGKILL);
+    if (children) fclose(children);
+  }
+  if (threads) closedir(threads);
+}
+
+/* The teardown of a case: processes that it has left, as it failed, would make sample_fixture_no_children of all later ones fail. */
+static inline int sample_fixture_end_children(void **state) {
+  (void)state;
+  for (int i = 0; i < 500 && (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD); i++) {
+    sample_fixture_kill_children();
+    usleep(10000);
+  }
+  return 0;
 }
 
 #endif

@@ -684,17 +684,17 @@ static void an_interrupted_cluster_cancels_its_requests(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_the_leaders),
-      cmocka_unit_test(limits_are_kept),
-      cmocka_unit_test(images_are_classified),
-      cmocka_unit_test(a_lost_cluster_fails_its_requests),
-      cmocka_unit_test(what_is_enough_is_finished),
-      cmocka_unit_test(a_retry_reckons_with_parallel_texts),
-      cmocka_unit_test(prompts_are_rated),
-      cmocka_unit_test(a_lost_device_shows_in_no_text),
-      cmocka_unit_test(workers_that_come_back_end_no_text),
-      cmocka_unit_test(a_cancelled_text_needs_no_place),
-      cmocka_unit_test(an_interrupted_cluster_cancels_its_requests),
+      cmocka_unit_test_teardown(texts_are_the_leaders, sample_fixture_end_children),
+      cmocka_unit_test_teardown(limits_are_kept, sample_fixture_end_children),
+      cmocka_unit_test_teardown(images_are_classified, sample_fixture_end_children),
+      cmocka_unit_test_teardown(a_lost_cluster_fails_its_requests, sample_fixture_end_children),
+      cmocka_unit_test_teardown(what_is_enough_is_finished, sample_fixture_end_children),
+      cmocka_unit_test_teardown(a_retry_reckons_with_parallel_texts, sample_fixture_end_children),
+      cmocka_unit_test_teardown(prompts_are_rated, sample_fixture_end_children),
+      cmocka_unit_test_teardown(a_lost_device_shows_in_no_text, sample_fixture_end_children),
+      cmocka_unit_test_teardown(workers_that_come_back_end_no_text, sample_fixture_end_children),
+      cmocka_unit_test_teardown(a_cancelled_text_needs_no_place, sample_fixture_end_children),
+      cmocka_unit_test_teardown(an_interrupted_cluster_cancels_its_requests, sample_fixture_end_children),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

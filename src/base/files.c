@@ -468,3 +468,15 @@ static Status walk_name(void *context, const char *name) {
 Status files_walk(const char *path, FilesVisit *visit, void *context) {
   return files_each(path, walk_name, &(Walk){path, 0, visit, context});
 }
+
+Status files_lock(const char *path, int *lock) {
+  struct stat info;
+  *lock = open(path, O_RDWR | O_CREAT, 0666);
+  if (*lock < 0) return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+  const bool held = flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool removed = fstat(*lock, &info) == 0 && info.st_nlink == 0; /* by its holder, between the two calls: another may make it anew */
+  if (!held && !removed) return STATUS_OK;
+  close(*lock);
+  *lock = -1;
+  return status_set(STATUS_BUSY, "another process holds %s", path);
+}

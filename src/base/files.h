@@ -85,6 +85,11 @@ Status files_prune(const char *path, const char *original, FilesChoice *which);
 /* Removes all files of a directory and, where no others are in it, the directory itself. OK where there is none. */
 Status files_remove_dir(const char *path);
 
+/* Locks a file, which is made where it is not there, until *lock is closed: by the caller, or with the last of this process and those that
+ * it starts. BUSY: another process holds it; IO: it cannot be opened. *lock is -1 then. Where files cannot be locked, OK all the same. The
+ * file stays behind: another process may have it open already, to lock it. Who removes it does so while holding it. */
+Status files_lock(const char *path, int *lock);
+
 /* Calls `visit` with the path of each file in a directory and in those inside it, in bytewise order, up to the first that fails. Links are
  * followed; names that begin with a dot are skipped. BAD_FILE: directories more than FILES_MAX_DEPTH deep in `path`, as where a link leads
  * back to one that it lies in. */

@@ -23,6 +23,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Evaluations as text and JSON ---- */
 
@@ -185,6 +186,25 @@ static void describe(const Session *session) {
     log_info("memory: %d of %lld blocks are computed twice", session->recomputed, (long long)config->blocks);
 }
 
+/* One process at a time trains in OUT: from before it reads the state of a run, or makes codebooks for one, to its end. */
+static Status lock_out(const char *out, int *lock) {
+  char *path = files_join(out, "training/lock");
+  Status status = path != NULL ? files_lock(path, lock) : status_no_memory(NULL, "a path");
+  if (status == STATUS_BUSY)
+    status =
+        status_set(STATUS_BUSY, "another process trains in %s and holds %s: wait for its end or stop it, or give another --out", out, path);
+  free(path);
+  return status;
+}
+
+/* Where training has not begun: takes back what was made for it. */
+static void leave_out(const char *out) {
+  char *path = files_join(out, "training/lock");
+  if (path != NULL) remove(path);
+  free(path);
+  out_directory_leave(out, "training");
+}
+
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks;
@@ -193,7 +213,7 @@ static Status start_codebooks(Session *session) {
       "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n");
   Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
   cli_last_words(NULL);
-  if (status != STATUS_OK) out_directory_leave(session->options.out, "training");
+  if (status != STATUS_OK && ranks_self() == 0) leave_out(session->options.out);
   return status;
 }
 
@@ -214,14 +234,15 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Before anything is computed that would then have no place. `replaces`: what lies there may go. */
-static Status check_out(const Session *session, bool replaces) {
+/* Before anything is computed that would then have no place. `replaces`: what lies there may go. *lock: lock_out's. */
+static Status check_out(const Session *session, bool replaces, int *lock) {
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
   if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
   TRY(train_out_check_tokenizer(session, replaces));
-  return out_directory_try(out, "training", "state.safetensors");
+  TRY(out_directory_try(out, "training", "state.safetensors"));
+  return lock_out(out, lock);
 }
 
 /* A run that ends where guessing would have: what it learnt says why. */
@@ -249,8 +270,7 @@ static Status note_run(const Session *session, TrainCommand *command, int argc, 
   return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
 }
 
-static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(ranks_follow(ranks_self() == 0 ? check_out(session, command->overwrite || command->resume != NULL) : STATUS_OK));
+static Status train_locked(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   if (ranks_count() > 1)
     log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
              ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
@@ -270,6 +290,15 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
     log_info("done in %s: checkpoint in %s (curves.png, metrics.csv)", progress_duration(result->seconds, duration), session->options.out);
     warn_of_chance(session, result);
   }
+  return status;
+}
+
+static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
+  const bool replaces = command->overwrite || command->resume != NULL;
+  int lock = -1;
+  Status status = ranks_follow(ranks_self() == 0 ? check_out(session, replaces, &lock) : STATUS_OK);
+  if (status == STATUS_OK) status = train_locked(session, command, argc, argv, result);
+  if (lock >= 0) close(lock);
   return status;
 }
 

@@ -592,12 +592,10 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
 }
 
 /* One process at a time makes a row. The programs that it runs inherit the lock: where it is killed, they are told to end, and its training
- * still writes a checkpoint, beside which no other may train. The file stays, since another process may have it open already, to lock it.
- * Where files cannot be locked, work goes on without. */
+ * still writes a checkpoint, beside which no other may train. */
 static Status lock_row(const Job *job, int *lock) {
-  *lock = open(job->lock, O_RDWR | O_CREAT, 0666);
-  if (*lock < 0) return status_set(STATUS_IO, "cannot open %s: %s", job->lock, strerror(errno));
-  if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return STATUS_OK;
+  const Status status = files_lock(job->lock, lock);
+  if (status != STATUS_BUSY) return status;
   return status_set(STATUS_BUSY,
                     "another process makes this row, or still saves what it has made, and holds %s; wait for its end and give the same "
                     "command again, or give another --out",

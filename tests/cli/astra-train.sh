@@ -597,9 +597,9 @@ expect "the kept weights are numbers" 0 --model wild "${data[@]}" --eval-only
 
 # ---- interrupted runs
 
-# wait_for PATTERN: until the run's messages hold it, or the run has ended
+# wait_for PATTERN [FILE]: until the run's messages hold it, or the run has ended
 wait_for() {
-  until grep -q -e "$1" "$work/err"; do
+  until grep -q -e "$1" "${2:-$work/err}"; do
     kill -0 "$running" 2>/dev/null || return
     sleep 0.01
   done
@@ -627,9 +627,14 @@ stop() {
 
 # A run in the place of another one that is killed before its first checkpoint: the state of that one is not its own.
 expect "to be replaced" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out replaced -q
-"$program" "${tiny[@]}" --groups 0 --max-steps 100000 --checkpoint-every 100000 --log-every 1 -l 1e-5 --out replaced --overwrite >"$work/out" 2>"$work/err" </dev/null &
+"$program" "${tiny[@]}" --groups 0 --max-steps 100000 --checkpoint-every 100000 --log-every 1 -l 1e-5 --out replaced --overwrite >"$work/replaced.out" 2>"$work/replaced.log" </dev/null &
 running=$!
-wait_for "step 2/"
+wait_for "step 2/" "$work/replaced.log"
+for second in "--resume replaced" "${tiny[*]} --groups 4 --max-steps 2 --out replaced --overwrite"; do
+  # shellcheck disable=SC2086
+  expect "beside a run in the same directory: $second" 1 $second; err "another process trains in replaced and holds replaced/training/lock: wait for its end"
+  ! grep -q k-means err || report "it clustered before it looked"
+done
 kill -KILL "$running"
 wait "$running" 2>/dev/null
 running=

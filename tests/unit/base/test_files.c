@@ -513,6 +513,23 @@ static int make_folder(void **state) {
   return make_temporary_folder(folder);
 }
 
+static void one_at_a_time_holds_a_lock(void **state) {
+  (void)state;
+  char *path = files_join(folder, "lock"), *nowhere = files_join(folder, "nowhere/lock");
+  int first, second;
+  assert_int_equal(files_lock(path, &first), STATUS_OK);
+  assert_int_equal(files_lock(path, &second), STATUS_BUSY);
+  assert_non_null(strstr(status_message(), path));
+  assert_int_equal(second, -1);
+  close(first);
+  assert_int_equal(files_lock(path, &second), STATUS_OK);
+  close(second);
+  assert_int_equal(files_lock(nowhere, &first), STATUS_IO);
+  assert_int_equal(first, -1);
+  free(path);
+  free(nowhere);
+}
+
 static void nothing_stays_open(void **state) {
   (void)state;
   assert_int_equal(descriptors(), open_at_first);
@@ -548,6 +565,7 @@ int main(void) {
       cmocka_unit_test(what_the_killed_leave_is_removed),
       cmocka_unit_test(a_name_that_is_taken_is_left_alone),
       cmocka_unit_test(a_folder_is_itself_or_a_files),
+      cmocka_unit_test(one_at_a_time_holds_a_lock),
       cmocka_unit_test(nothing_stays_open),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

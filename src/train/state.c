@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Digest of frozen weights ---- */
+/* ---- Digest of weights that do not learn ---- */
 
-/* Which weights adapters stand beside: a number that a training state keeps, so that a run does not go on beside others. Sampled FNV-1a
- * (Fowler, Noll and Vo). */
+/* Which weights adapters stand beside, or a teacher has: a number that a training state keeps, so that a run does not go on with others.
+ * Sampled FNV-1a (Fowler, Noll and Vo). */
 
 enum { PAGE = 4096, PAGES = 16, WHOLE = PAGE * PAGES };
 static const uint64_t OFFSET = 0xcbf29ce484222325u, PRIME = 0x100000001b3u;
@@ -29,25 +29,38 @@ static uint64_t add_sampled(uint64_t hash, const uint8_t *data, size_t bytes) {
   return hash;
 }
 
-/* Over names, sizes and numbers of the parameters that do not learn, which have values, as they lie in memory (the same weights in 16 bits
- * give another one). Of a tensor above 64 KiB 16 pages, evenly spread from the first to the last, stand for all of it: of 16 GB some 20 MB
- * are read, and a change that training or merging adapters makes is in every page. No defence against forgery. 0 where everything learns.
- */
+/* Name, size and numbers of a parameter that has values, as they lie in memory (the same weights in 16 bits give another digest). Of a
+ * tensor above 64 KiB 16 pages, evenly spread from the first to the last, stand for all of it: of 16 GB some 20 MB are read, and a change
+ * that training or merging adapters makes is in every page. No defence against forgery. */
+static uint64_t add_param(uint64_t hash, const Param *param) {
+  const Tensor *tensor = &param->tensor;
+  const LowbitMatrix *matrix = tensor->lowbit;
+  const size_t count = (size_t)tensor_count(tensor);
+  const int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
+  hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
+  if (tensor->narrow != NULL) return add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow);
+  if (matrix == NULL) return add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
+  hash = add_sampled(hash, matrix->numbers, (size_t)matrix->outputs * lowbit_row_bytes(matrix->kind, matrix->inputs));
+  return matrix->scale == NULL ? hash : add(hash, matrix->scale, (size_t)matrix->outputs * sizeof *matrix->scale);
+}
+
+/* Of the parameters that do not learn; 0 where everything learns. */
 static int64_t frozen_digest(const ParamSet *params) {
   uint64_t hash = OFFSET;
   bool any = false;
   for (size_t i = 0; i < params->count; i++) {
     if (!params->list[i].frozen) continue;
-    const Param *param = &params->list[i];
-    const Tensor *tensor = &param->tensor;
-    size_t count = (size_t)tensor_count(tensor);
-    int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
-    hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
-    hash = tensor->narrow != NULL ? add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow)
-                                  : add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
+    hash = add_param(hash, &params->list[i]);
     any = true;
   }
   return any ? (int64_t)(hash >> 1) : 0;
+}
+
+/* Of a teacher's, all of which have values. */
+static int64_t teacher_digest(const ParamSet *params) {
+  uint64_t hash = OFFSET;
+  for (size_t i = 0; i < params->count; i++) hash = add_param(hash, &params->list[i]);
+  return (int64_t)(hash >> 1);
 }
 
 /* ---- selftest.safetensors ---- */
@@ -213,14 +226,15 @@ struct Entry {
   SafeDtype dtype;
   int64_t count;
   void *data;
-  Check *check; /* of what a file holds; NULL: anything will do */
+  Check *check;  /* of what a file holds; NULL: anything will do */
+  bool optional; /* files of earlier versions do not have it */
 };
 
 typedef struct Table {
   Entry *list;
   size_t count;
   int64_t counters[COUNTERS];
-  int64_t base;                  /* frozen_digest */
+  int64_t base, teacher;         /* frozen_digest, teacher_digest */
   int64_t updates[CONFIG_RATES]; /* of the noise moments of each bit rate */
 } Table;
 
@@ -291,6 +305,15 @@ static Status check_base(const Entry *entry, const SafeTensor *tensor, const cha
                     path);
 }
 
+static Status check_same_teacher(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  if (memcmp(tensor->data, entry->data, sizeof(int64_t)) == 0) return STATUS_OK;
+  return status_set(
+      STATUS_BAD_FILE,
+      "%s: the teacher that the run has learned from had other weights than the one that --teacher, or --model and --init, of "
+      "this run name: they have been replaced; put them back, or start anew",
+      path);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 static void add_entry(Table *table, SafeDtype dtype, int64_t count, void *data, const char *name, Check *check) {
@@ -353,6 +376,11 @@ static Status describe(const Session *session, Table *table) {
   state_add(table, total, optimizer->average, "optimizer.average");
   add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
   if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
+  if (session->teacher.model != NULL) {
+    table->teacher = teacher_digest(model_params(session->teacher.model));
+    add_entry(table, SAFE_I64, 1, &table->teacher, "teacher", check_same_teacher);
+    table->list[table->count - 1].optional = true;
+  }
   if (emulation->rates > 1) add_entry(table, SAFE_I64, emulation->rates, table->updates, "rates", check_updates);
   for (int index = 0; index < sites; index++) add_site(table, &emulation->all[index], index);
   const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
@@ -416,6 +444,7 @@ Status state_forget(const char *directory) {
 }
 
 static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTensor *tensor) {
+  if (tensor == NULL && entry->optional) return STATUS_OK;
   if (tensor == NULL)
     return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
                       file->path, entry->name);
@@ -464,7 +493,7 @@ Status state_load(Session *session, const char *directory) {
     Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
     for (size_t i = 0; i < table.count; i++) {
       const SafeTensor *tensor = safetensors_find(&file, table.list[i].name);
-      memcpy(table.list[i].data, tensor->data, tensor->bytes);
+      if (tensor != NULL) memcpy(table.list[i].data, tensor->data, tensor->bytes);
     }
     session->step = table.counters[0];
     session->optimizer.steps = table.counters[1];

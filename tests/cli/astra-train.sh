@@ -196,6 +196,14 @@ remembers() { [ "$(grep -A 1 -x -e --distill-hidden tuned/training/options.txt |
 expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned -q; remembers 1
 sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
 expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
+cp -r plain teacher
+expect "learned from a teacher" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --teacher teacher --distill 0.5 --max-steps 1 --out pupil -q
+cp empty/model.safetensors teacher
+expect "resumed with another teacher" 1 --resume pupil --max-steps 2; err "pupil/training/state.safetensors: the teacher that the run has learned from had other weights"
+cp -r pupil earlier; sed -i 's/"teacher":/"unknown":/' earlier/training/state.safetensors; unseal earlier/training/state.safetensors
+expect "a state of a version that noted no teacher" 0 --resume earlier --max-steps 2 -q
+cp plain/model.safetensors teacher
+expect "resumed with its teacher" 0 --resume pupil --max-steps 2 -q
 expect "for other images, with new codebooks" 0 --model tuned "${data[@]}" --groups 4 --image-size 48 --max-steps 1 --out tuned48 -q
 [ "$(jq -c '[.image_size, .astra.prediction]' tuned48/config.json)" = "[48,true]" ] || report "config.json says $(jq -c .astra tuned48/config.json)"
 for use in "--max-steps 1" --eval-only; do

@@ -1,6 +1,7 @@
 /* The training loop: see trainer.h. First the evaluations so far, then what a run reports on its way (which columns there are follows from
  * the task; their order never changes, as a resumed run appends to the same file), checkpoints, and the loop that calls all of these. */
 #include "train/trainer.h"
+#include "autograd/narrow.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -557,8 +558,48 @@ static void warn_of_room(const Session *session) {
                 (state + weights) / mebibyte, out, room / mebibyte);
 }
 
-static Status save_checkpoint(Session *session) {
-  const Status status = data_parallel_write(session, write_checkpoint);
+/* Whether a file's number is this one, in any of the types that checkpoints have. */
+static bool is_stored(real number, real there) {
+  const float own = (float)number, other = (float)there;
+  return other == own || other == narrow_half_to_float(narrow_half(own)) || other == narrow_bfloat_to_float(narrow_bfloat(own));
+}
+
+/* Whether the checkpoint in OUT has the run's codebooks: of a step before the state's, where writing it failed, it has others. */
+static Status has_codebooks(const Session *session, bool *same) {
+  const Emulation *emulation = &session->emulation;
+  const ModelConfig *config = session->config;
+  const size_t sites = (size_t)(emulation->rates * emulation->blocks * emulation->sites);
+  const size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
+  real *there = malloc(numbers * sizeof *there);
+  *same = false;
+  if (there == NULL) return status_no_memory(NULL, "codebooks");
+  const Status status = checkpoint_load_codebooks(config, session->options.out, there);
+  *same = status == STATUS_OK;
+  for (size_t i = 0; i < numbers && *same; i++) *same = is_stored(emulation->codewords[i], there[i]);
+  free(there);
+  return status == STATUS_NO_MEMORY ? status : STATUS_OK;
+}
+
+/* Where no step was taken: frequencies of these codebooks stay, which somebody may have counted, with a weight perhaps. */
+static Status write_again(Session *session) {
+  const ModelConfig *config = session->config;
+  const char *out = session->options.out;
+  real weight = 0;
+  bool kept = false;
+  if (!session_astra(session) || !code_frequencies_possible(config->astra.codebook_size)) return write_checkpoint(session);
+  uint16_t *frequencies = malloc((size_t)checkpoint_frequencies(config) * sizeof *frequencies);
+  if (frequencies == NULL) return status_no_memory(NULL, "frequencies of codes");
+  Status status = checkpoint_load_frequencies(config, out, frequencies, &weight);
+  if (status == STATUS_OK) status = has_codebooks(session, &kept);
+  if (status != STATUS_NO_MEMORY) status = write_checkpoint(session); /* in place of what cannot be read */
+  if (status == STATUS_OK && kept) status = checkpoint_save_frequencies(config, out, frequencies, weight);
+  free(frequencies);
+  return status;
+}
+
+static Status save_checkpoint(const Run *run) {
+  Session *session = run->session;
+  const Status status = data_parallel_write(session, session->step > run->first_step ? write_checkpoint : write_again);
   if (status == STATUS_OK) interrupt_last_checkpoint(session->options.out, session->step);
   return status;
 }
@@ -647,7 +688,7 @@ static Status evaluate_finished(Run *run) {
   else
     log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
              (long long)session->total_steps);
-  TRY(save_checkpoint(session));
+  TRY(save_checkpoint(run));
   if (owes_evaluation(run)) {
     TRY(evaluate(run));
     say_best(run);
@@ -662,7 +703,7 @@ static Status loop(Run *run) {
   Session *session = run->session;
   if (session->step >= session->total_steps || is_over(&run->best, session)) return evaluate_finished(run);
   if (owes_evaluation(run)) {
-    TRY(save_checkpoint(session)); /* --keep-best copies what is exported, which may have failed */
+    TRY(save_checkpoint(run)); /* --keep-best copies what is exported, which may have failed */
     TRY(evaluate(run));
   }
   TRY(session_seek_step(session));
@@ -670,7 +711,7 @@ static Status loop(Run *run) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
     if (stop) {
       TRY(end_interval(run));
-      TRY(save_checkpoint(session));
+      TRY(save_checkpoint(run));
       TRY(draw_curves(run));
       return say_interrupted(session);
     }
@@ -684,8 +725,7 @@ static Status loop(Run *run) {
     if (session->step % session_epoch_steps(session) == 0) TRY(session_seek_step(session)); /* leftover micro-batches */
     const bool last = session->step == session->total_steps, evaluated = is_evaluated(session);
     if (last || session->step % session->options.log_every == 0) TRY(report_interval(run));
-    if (evaluated || session->step % session->options.checkpoint_every == 0)
-      TRY(save_checkpoint(session)); /* whatever the evaluation finds */
+    if (evaluated || session->step % session->options.checkpoint_every == 0) TRY(save_checkpoint(run)); /* whatever the evaluation finds */
     if (evaluated) TRY(evaluate(run));
   }
   const char *measure = session->task->report->measures[0];

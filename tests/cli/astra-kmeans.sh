@@ -187,6 +187,17 @@ run "the nearest codes, packed" 0 "${eval[@]}" --checkpoint counted --entropy of
 [ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "packed codes are chosen by their bits"
 cp trained/selftest.safetensors counted/
 run "self-test with cheaper codes" 0 "$bin/astra-infer" selftest --checkpoint counted
+# A training that is finished, resumed for another type of numbers, keeps them; a step makes codebooks that they are not of.
+cp -r trained finished; cp counted/frequencies.safetensors finished
+run "resumed at its end" 0 "$bin/astra-train" --resume finished --dtype bf16 -q
+cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
+run "resumed at its end again" 0 "$bin/astra-train" --resume finished -q
+cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
+run "resumed for a step" 0 "$bin/astra-train" --resume finished --max-steps 2 -q
+! grep -q astra.entropy_weight finished/frequencies.safetensors || report "frequencies are those of earlier codebooks"
+cp -r finished behind; cp trained/model.safetensors behind; cp counted/frequencies.safetensors behind
+run "resumed after a step whose weights were not written" 0 "$bin/astra-train" --resume behind -q
+cmp -s finished/frequencies.safetensors behind/frequencies.safetensors || report "frequencies are those of earlier codebooks"
 expect "no such weight" 2 frequencies --checkpoint counted --dataset "$data" --entropy-weight -1; err "entropy-weight"
 head -c 300 first >counted/frequencies.safetensors
 run "a cut file" 1 "${eval[@]}" --checkpoint counted; err "counted/frequencies.safetensors"

@@ -465,6 +465,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
 static Status check_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   TRY(codebooks_read(session, train->codebooks));
+  TRY(codebooks_constrain_as_counted(session, train->codebooks));
   if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TEST], session->origin);
   TRY(codebooks_evaluate(session, train->eval_samples, kmeans->covariance, reports));
   return report_evaluated(session->config, train->codebooks, reports, kmeans->covariance, kmeans->shared.json);
@@ -601,16 +602,6 @@ static Status count_bits(Session *session, TaskPart part, int64_t samples, const
   return status;
 }
 
-/* Entropy-constrained assignment by these frequencies at every site, in place of any before. */
-static void constrain_sites(Session *session, const uint16_t *frequencies, double weight) {
-  for (int i = 0; i < session->emulation.rates * session->emulation.blocks * session->emulation.sites; i++) {
-    Codebook *book = &session->emulation.all[i].book;
-    codebook_refresh(book);
-    codebook_constrain(book, frequencies, weight);
-    frequencies += book->groups * book->entries;
-  }
-}
-
 /* Whether they can be written beside the codebooks, asked before the work that is for them. */
 static Status try_frequencies(const char *directory) {
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
@@ -632,10 +623,10 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
   if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
   if (status == STATUS_OK) status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
   for (int64_t round = 0; status == STATUS_OK && kmeans->entropy_weight > 0 && round < kmeans->rounds; round++) {
-    constrain_sites(session, frequencies, kmeans->entropy_weight);
+    codebooks_constrain(session, frequencies, kmeans->entropy_weight);
     status = count_frequencies(session, TASK_TRAIN, train->eval_samples, frequencies);
   }
-  if (status == STATUS_OK && kmeans->entropy_weight > 0) constrain_sites(session, frequencies, kmeans->entropy_weight);
+  if (status == STATUS_OK && kmeans->entropy_weight > 0) codebooks_constrain(session, frequencies, kmeans->entropy_weight);
   double bits[CONFIG_RATES] = {0};
   if (status == STATUS_OK) status = count_bits(session, TASK_TEST, train->eval_samples, frequencies, bits);
   if (status == STATUS_OK)

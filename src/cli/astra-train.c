@@ -227,6 +227,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
                         "--eval-only with --groups %d needs codebooks: give --codebooks DIR, or a checkpoint that contains them",
                         session->config->astra.groups);
     TRY(codebooks_read(session, path));
+    TRY(codebooks_constrain_as_counted(session, path));
   }
   TRY(task_source_perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));

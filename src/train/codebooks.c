@@ -658,6 +658,33 @@ Status codebooks_read(Session *session, const char *path) {
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }
 
+void codebooks_constrain(Session *session, const uint16_t *frequencies, double weight) {
+  for (int i = 0; i < session->emulation.rates * session->emulation.blocks * session->emulation.sites; i++) {
+    Codebook *book = &session->emulation.all[i].book;
+    codebook_refresh(book);
+    codebook_constrain(book, frequencies, weight);
+    frequencies += book->groups * book->entries;
+  }
+}
+
+Status codebooks_constrain_as_counted(Session *session, const char *path) {
+  real weight = 0;
+  char *folder = files_folder(path);
+  uint16_t *frequencies = malloc((size_t)checkpoint_frequencies(session->config) * sizeof *frequencies);
+  Status status = folder && frequencies ? checkpoint_load_frequencies(session->config, folder, frequencies, &weight)
+                                        : status_no_memory(path, "frequencies of codes");
+  if (status == STATUS_NOT_FOUND) status = STATUS_OK;
+  if (status == STATUS_OK && weight > 0) {
+    codebooks_constrain(session, frequencies, (double)weight);
+    if (!session->options.quiet)
+      log_info("codes are assigned with the entropy weight %g of %s's frequencies, as by devices that entropy-code", (double)weight,
+               folder);
+  }
+  free(frequencies);
+  free(folder);
+  return status;
+}
+
 /* Of the rate in use. watcher->before is begun anew by the first block. */
 static Status evaluate_rate(Session *session, Watcher *watcher, bool moments, CodebookReport *reports) {
   const int64_t numbers = watcher->limit * watcher->width;

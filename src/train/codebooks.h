@@ -13,6 +13,15 @@ Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *fr
  * beside them says that they are of tokens in another basis, or less another prediction, than the session's. */
 Status codebooks_read(Session *session, const char *path);
 
+/* Entropy-constrained assignment (codebook_constrain) by these frequencies at every site, in place of any before, until the codewords
+ * change.
+ */
+void codebooks_constrain(Session *session, const uint16_t *frequencies, double weight);
+
+/* The same by the frequencies beside codebooks that were read from `path`, as devices do that entropy-code, and says so. Nothing where
+ * there are none, or none with a weight. BAD_FILE as checkpoint_load_frequencies. */
+Status codebooks_constrain_as_counted(Session *session, const char *path);
+
 typedef struct CodebookReport {
   int block;
   UsageSummary usage;

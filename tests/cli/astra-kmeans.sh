@@ -220,6 +220,15 @@ expect "init at the other site" 0 init "${story[@]}" -g 4 -k 16 --site x --out b
 expect "predictions of text" 0 init "${story[@]}" -g 4 -k 16 --site x --prediction --out ready-x
 run "the self-test of text" 0 "$bin/astra-infer" selftest --checkpoint ready-x; out "^passed"
 run "training from them" 0 "$bin/astra-train" "${story[@]}" -g 4 -k 16 --site x --codebooks books-x --max-steps 1 --out story
+# Codes chosen by their bits, as devices that entropy-code choose them, in what evaluates the emulated ones, too.
+text=(--dataset text:text.txt --context 16 --threads 1)
+run "training for them" 0 "$bin/astra-train" "${story[@]}" -g 4 -k 16 --codebooks books-kv --max-steps 1 --out cheap
+expect "the nearest codes of text" 0 eval --codebooks cheap "${text[@]}" -q; nearest=$(column mean 3)
+expect "frequencies of text" 0 frequencies --checkpoint cheap "${text[@]}" --entropy-weight 0.2 -q
+expect "cheaper codes of text" 0 eval --codebooks cheap "${text[@]}"; holds "$(column mean 3) > 1.2 * $nearest"; err "entropy weight 0.2 of cheap's frequencies"
+run "on devices" 0 "$bin/astra-infer" eval --checkpoint cheap --dataset text:text.txt --context 16 --nodes 4 --entropy on --json -q; devices=$(jq .perplexity "$work/out")
+run "on emulated ones" 0 "$bin/astra-train" --model cheap "${text[@]}" --eval-only --eval-part whole --json; err "entropy weight 0.2 of cheap's frequencies"
+holds "($(jq .perplexity "$work/out") / $devices - 1) ^ 2 < 1e-8"
 expect "init of a language model on pictures" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
 
 [ $failed = 0 ] && echo "astra-kmeans: command line, codebooks and reports as expected"

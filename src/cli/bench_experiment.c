@@ -44,6 +44,10 @@ int experiment_find_row(const Experiment *e, const char *name) {
   return -1;
 }
 
+bool experiment_same_figure(const Experiment *e, int row, int other) {
+  return row >= 0 && other >= 0 && strcmp(e->row[row].figure, e->row[other].figure) == 0;
+}
+
 static Status bad_settings(const char *path) { return bad_file(path, "settings are options and their values: numbers, texts, true"); }
 
 static bool are_settings(const json_t *settings) {
@@ -135,7 +139,7 @@ static Status understand(Experiment *e, const char *path) {
   for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(e, path, json_array_get(rows, i)));
   e->baseline = experiment_find_row(e, baseline);
   for (int i = 0; i < e->count; i++) {
-    if (e->row[i].baseline < 0) e->row[i].baseline = e->baseline;
+    if (e->row[i].baseline < 0 && experiment_same_figure(e, i, e->baseline)) e->row[i].baseline = e->baseline;
     if (e->row[i].baseline == i) e->row[i].baseline = -1;
     e->has_baselines = e->has_baselines || e->row[i].baseline >= 0;
   }

@@ -55,7 +55,7 @@ typedef struct Experiment {
   const char *title, *about, *paper, *figure, *unit, *x_label;
   const Evaluation *evaluation;
   double scale;
-  int baseline;                 /* of rows that name no other; -1: none */
+  int baseline;                 /* of rows of its figure that name no other; -1: none */
   bool has_baselines;           /* of any row */
   int64_t seeds[2 * SEEDS_MAX]; /* the file's, then those of the command line that it lacks: results have them all */
   int seed_count;
@@ -111,6 +111,9 @@ Status experiment_each_reference(const Experiment *e, int row, int64_t seed, boo
 
 /* Index of the row of that name, or -1 (also for NULL). */
 int experiment_find_row(const Experiment *e, const char *name);
+
+/* Whether both rows are there (not -1) and have one figure: what can be subtracted. */
+bool experiment_same_figure(const Experiment *e, int row, int other);
 
 /* Whether the first `length` characters are a name: of letters, digits and ._=-+, not too long. Names are folders, too. */
 bool experiment_is_name(const char *name, size_t length);

@@ -115,7 +115,7 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   int seeds = 0, baseline = e->row[row].baseline;
   *interval = (Interval){NAN, NAN};
   if (baseline < 0 || !e->evaluation->samples || e->row[row].of >= 0 || e->row[baseline].of >= 0) return STATUS_OK;
-  if (strcmp(e->row[row].figure, e->row[baseline].figure) != 0) return STATUS_OK;
+  if (!experiment_same_figure(e, row, baseline)) return STATUS_OK;
   if (strcmp(e->row[row].figure, "perplexity") == 0 && !(is_per_token(e, row) && is_per_token(e, baseline))) return STATUS_OK;
   for (int s = 0; s < e->seed_count; s++) {
     if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
@@ -349,7 +349,7 @@ static Status write_chart(const Experiment *e, const char *path) {
   const bool changes = base.count > 0 && !isnan(e->row[e->baseline].paper);
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
-    if (isnan(e->row[i].x) || m.count == 0) continue;
+    if (isnan(e->row[i].x) || m.count == 0 || (changes && !experiment_same_figure(e, i, e->baseline))) continue;
     x[n] = e->row[i].x, ours[n] = m.mean, paper[n] = e->row[i].paper;
     if (changes) ours[n] = change(e, base.mean + mean_of(e, i, e->baseline).mean, base.mean);
     if (changes) paper[n] = change(e, paper[n], e->row[e->baseline].paper);

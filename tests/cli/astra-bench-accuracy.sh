@@ -197,7 +197,7 @@ holds "$(jq .tempered_loss one/seed-3/plain.eval.json) <= $(jq .loss one/seed-3/
 own "" >own.json
 expect "rows of the same models" 0 --table ./own.json --out one --seeds 3 --json
 jq -e --argjson sent "$(jq '100 * .nodes[1].bytes_sent' one/seed-3/G=4.eval.json)" --argjson plain "$(jq '100 * .top1' one/seed-3/G=4.eval.json)" \
-  --argjson raster "$(jq '100 * .top1' one/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent) and
+  --argjson raster "$(jq '100 * .top1' one/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent and .difference == null) and
   (.rows[4] | (.difference - ($raster - $plain) | fabs) < 1e-6 and .difference_low != null)' <"$work/out" >/dev/null || report "other figures"
 grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-][0-9.]* | " one/results.md || report "the baseline of a row is not named"
 [ ! -e one/seed-3/bytes.eval.json ] || report "the same evaluation was made twice"
@@ -263,6 +263,8 @@ for figure in G=4:0.3 again:0.9 G=2:0.5; do jq ".top1 = ${figure#*:}" "one/seed-
 chart "three heights" three.json first
 jq '.rows |= [.[0], .[1], .[3], .[2]]' three.json >swapped.json; chart "rows in another order" swapped.json second
 cmp -s first.png second.png || report "the order of the rows changes the chart"
+jq '.rows += [{"name": "loss", "of": "G=4", "figure": "loss", "x": 2.5}]' three.json >other.json; chart "another figure, which is no change" other.json fourth
+cmp -s first.png fourth.png || report "the chart shows another figure's difference from the baseline"
 jq 'del(.rows[0].paper)' three.json >alone.json; chart "a baseline without the paper's figure" alone.json third
 ! cmp -s first.png third.png || report "the chart does not show changes"
 

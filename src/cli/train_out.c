@@ -2,6 +2,8 @@
 #include "cli/train_out.h"
 #include "base/files.h"
 #include "cli/cli.h"
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,16 +29,20 @@ Status train_out_check_tokenizer(const Session *session, bool overwrite) {
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--out");
 }
 
+/* Whether a path that may be none is the directory, or names a file in it. */
+static bool lies_in(const char *directory, const char *path) {
+  char *folder = path != NULL && files_exists(path) ? files_folder(path) : NULL;
+  const bool found = folder != NULL && files_same(folder, directory);
+  free(folder);
+  return found;
+}
+
 /* Whether a directory holds what the run starts or learns from, and reads again: for its exports, and when it is resumed. */
 static bool is_source(const Session *session, const char *directory) {
   const TrainOptions *options = &session->options;
   const char *const from[] = {options->model, session->origin, options->teacher, session->tokenizer_place};
   bool found = false;
-  for (size_t i = 0; i < sizeof from / sizeof *from && !found; i++) {
-    char *folder = from[i] != NULL && files_exists(from[i]) ? files_folder(from[i]) : NULL;
-    found = folder != NULL && files_same(folder, directory);
-    free(folder);
-  }
+  for (size_t i = 0; i < sizeof from / sizeof *from && !found; i++) found = lies_in(directory, from[i]);
   return found;
 }
 
@@ -49,10 +55,23 @@ static Status forget_folder(const Session *session, const char *name) {
   return status;
 }
 
+/* Of codebooks alone, which the new checkpoint has in its weights, if it has any. */
+static Status forget_codebooks(const Session *session) {
+  const char *out = session->options.out;
+  if (lies_in(out, session->options.codebooks)) return STATUS_OK; /* those of the run, of which there is no checkpoint yet */
+  char *path = files_join(out, "codebooks.safetensors");
+  const Status status = path == NULL                           ? status_no_memory(NULL, "a path")
+                        : remove(path) == 0 || errno == ENOENT ? STATUS_OK
+                                                               : status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+  free(path);
+  return status;
+}
+
 Status train_out_forget(const Session *session) {
   const char *out = session->options.out;
   if (is_source(session, out)) return STATUS_OK;
   TRY(files_prune(out, NULL, out_directory_companion));
+  TRY(forget_codebooks(session));
   TRY(forget_folder(session, "adapter"));
   TRY(forget_folder(session, "best/adapter"));
   return forget_folder(session, "best");

@@ -8,8 +8,8 @@
  * allows that. UNSUPPORTED or BAD_VALUE as tokenizer_save_check. Errors begin with "--out". Of images there is nothing to ask. */
 Status train_out_check_tokenizer(const Session *session, bool overwrite);
 
-/* Removes what belongs to the checkpoint before and would be taken for the new one's: companions (out_directory_companion), adapters, the
- * best checkpoint. What the session starts or learns from stays. */
+/* Removes what belongs to the checkpoint before and would be taken for the new one's: companions (out_directory_companion), codebooks
+ * alone, adapters, the best checkpoint. What the session starts or learns from stays. */
 Status train_out_forget(const Session *session);
 
 #endif

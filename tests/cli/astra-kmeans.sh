@@ -120,9 +120,14 @@ expect "over a training" 1 init "${tiny[@]}" -g 4 -k 32 --prediction --out conti
 cp ready/model.safetensors cut.safetensors && head -c 20000 cut.safetensors >ready/model.safetensors
 run "a truncated checkpoint" 1 "$bin/astra-infer" selftest --checkpoint ready; err "ready/model.safetensors"
 expect "predictions in its place" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out ready --overwrite -q; cmp -s ready/model.safetensors cut.safetensors || report "not the same checkpoint"
-cp -r ready replaced && touch replaced/generation_config.json replaced/chat_template.jinja && mkdir replaced/best
+cp -r ready replaced && cp books/codebooks.safetensors replaced && touch replaced/generation_config.json replaced/chat_template.jinja && mkdir replaced/best
 expect "in place of one with files of its own" 0 init "${tiny[@]}" -g 4 -k 32 --prediction --out replaced --overwrite -q
-[ ! -e replaced/generation_config.json ] && [ ! -e replaced/chat_template.jinja ] && [ ! -e replaced/best ] || report "files of the checkpoint before are left: $(ls replaced)"
+[ ! -e replaced/generation_config.json ] && [ ! -e replaced/chat_template.jinja ] && [ ! -e replaced/best ] && [ ! -e replaced/codebooks.safetensors ] || report "files of the checkpoint before are left: $(ls replaced)"
+cp -r books over
+run "a training in place of the codebooks that it starts from" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks over --max-steps 1 --eval-samples 8 --out over --overwrite -q
+cmp -s over/codebooks.safetensors books/codebooks.safetensors || report "what it starts from is gone"
+run "a training in place of codebooks" 0 "$bin/astra-train" "${tiny[@]}" -g 0 --max-steps 1 --eval-samples 8 --out over --overwrite -q
+[ ! -e over/codebooks.safetensors ] || report "codebooks lie beside a plain model"
 mkdir held && echo '{}' >held/tokenizer.json
 expect "beside another tokenizer" 1 init --model "$root/tests/golden/stories260K" --dataset "text:$root/datasets/enwiki-sample" --context 32 -g 4 -k 16 --prediction --kmeans-samples 256 --out held
 err "--out: held: its tokenizer.json belongs to another tokenizer"; ! grep -q k-means "$work/err" || report "clustered before it looked"

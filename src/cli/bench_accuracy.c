@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "data/data_paths.h"
 #include "nn/checkpoint.h"
+#include "nn/json_build.h"
 #include "nn/safetensors.h"
 #include <ctype.h>
 #include <errno.h>
@@ -503,7 +504,8 @@ static double figure_at(const json_t *root, const char *path) {
 }
 
 /* Runs a program and adds its seconds to the object that it printed, so that they stay when the run is read again. `before`: the seconds of
- * earlier parts of the same run. Where `part` is not NULL, the seconds of a run that does not come to its end are kept in that file. */
+ * earlier parts of the same run, NAN where they are not known: nor are those of all then. Where `part` is not NULL, the seconds of a run
+ * that does not come to its end are kept in that file. */
 static Status time_program(Arguments *a, const char *result, const char *log, double before, const char *part) {
   json_t *root = NULL;
   double start = clock_now();
@@ -512,7 +514,7 @@ static Status time_program(Arguments *a, const char *result, const char *log, do
   if (status == STATUS_OK) TRY(read_json(result, &root));
   if (root == NULL && part) root = json_object();
   if (root == NULL) return status;
-  bool whole = json_object_set_new(root, "bench_seconds", json_real(seconds)) == 0 &&
+  bool whole = json_object_set_new(root, "bench_seconds", json_build_number(seconds)) == 0 &&
                json_object_set_new(root, "bench_commit", json_string(ASTRA_COMMIT)) == 0;
   Status noted = whole ? write_json(status == STATUS_OK ? result : part, root) : status_no_memory(result, "its seconds");
   json_decref(root);
@@ -543,12 +545,11 @@ static Status train(Job *job) {
     add_option(&resume, "json", NULL);
     a = &resume;
     if (files_exists(job->train_part) && resume.status == STATUS_OK) resume.status = read_json(job->train_part, &part);
-    const double seconds = figure_at(part, "bench_seconds");
-    if (!isnan(seconds)) before = seconds;
+    before = figure_at(part, "bench_seconds"); /* NAN where this program was killed, and has not noted them */
     json_decref(part);
-  } else {
-    remove(job->train_part); /* of one that failed: its seconds are not this one's */
   }
+  /* What it says is not what all parts took, should this program be killed; of a training that failed it is not this one's. */
+  if (resume.status == STATUS_OK) remove(job->train_part);
   Status status = resume.status != STATUS_OK ? resume.status : time_program(a, job->train_result, job->log, before, job->train_part);
   if (status == STATUS_OK) remove(job->train_part);
   arguments_free(&resume);

@@ -349,6 +349,16 @@ wait $started
 err "interrupted"; err "the same command goes on"
 grep -q "interrupted after step" long/seed-3/plain.log || report "the training did not save its state"
 [ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
+# Killed, it cannot note what its training took: the seconds of all parts are not known, also where those of the first are.
+copy long killed
+"$program" accuracy --table ./long.json --seeds 3 --rows plain --out killed >"$work/out" 2>"$work/err" &
+started=$! name="killed"
+for ((i = 0; i < 600; i++)); do [ -e killed/seed-3/plain.part.json ] || break; sleep 0.05; done
+kill -KILL $started; wait $started 2>/dev/null
+flock -w 60 killed/seed-3/plain.lock true || report "the row is still locked"
+expect "what was killed goes on" 0 --table ./long.json --seeds 3 --rows plain --out killed
+[ "$(jq .bench_seconds killed/seed-3/plain.train.json)" = null ] || report "it took $(jq .bench_seconds killed/seed-3/plain.train.json) s"
+grep -q "^plain,[^,]*,3,[^,]*,top1,[^,]*,,[0-9]" killed/results.csv || report "results.csv has seconds of a training: $(cat killed/results.csv)"
 jq '.bench_seconds += 1000' long/seed-3/plain.part.json >part && mv part long/seed-3/plain.part.json # a part that is sure to be noticed
 expect "goes on" 0 --table ./long.json --seeds 3 --out long -t 2
 grep -q "step 400/400" long/seed-3/plain.log && [ "$(grep -c 'step 20/400' long/seed-3/plain.log)" = 1 ] || report "the training began anew"

@@ -100,7 +100,7 @@ decide() { # PROGRAM
       77) left_out=1 ;;
       *) bad=1 why="exit status $status" ;;
     esac
-    if [ $bad -eq 0 ] && grep -qE '^[^ ]*\.sh: line [0-9]+: .*: command not found$' "$output"; then good=0 bad=1 why="a check is no command"; fi
+    if [ $bad -eq 0 ] && grep -qE '^[^ ]*\.sh: line [0-9]+: .*: command not found$' "$output"; then good=0 bad=1 why="it calls a command that does not exist"; fi
   else
     count_cases
     if [ $status -ne 0 ] && [ $bad -eq 0 ]; then bad=1 why="exit status $status without a failed case"; fi

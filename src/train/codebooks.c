@@ -498,7 +498,7 @@ static int64_t rows_of_part(const Session *session, TaskPart part) {
 }
 
 /* Numbers of a sample that a basis and a prediction are fitted to, however few codewords there are; 0: none. With no more samples than that
- * a prediction goes through each of them, and K-means gets what is left of nothing. */
+ * a prediction matches each of them exactly, and K-means has residuals of about zero to cluster. */
 static int64_t fitted_inputs(const Session *session) {
   const ModelConfig *config = session->config;
   int64_t most = config->astra.rotation ? config_site_width(config) : 0;

@@ -643,8 +643,8 @@ static Status open_work(Session *session) {
   }
   TRY(teacher_open(session));
   if (learning(session) && session->teacher.other_names && session->teacher.model == NULL)
-    log_warning("the classes of %s have other names, or another order, than those of --dataset %s: its head begins with what it knows of "
-                "them",
+    log_warning("the classes of %s have other names, or another order, than those of --dataset %s: its head is kept, and learns "
+                "them anew",
                 session->origin, options->dataset);
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);

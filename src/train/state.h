@@ -29,8 +29,8 @@ size_t state_bytes(const Session *session); /* of the numbers in the file */
 Status state_forget(const char *directory);
 
 /* Into a session opened with the same model and options. NOT_FOUND of a run that had no checkpoint yet. A file that does not fit names the
- * tensor and both shapes; adapters that were trained beside other weights, or a run with another
- * teacher, are refused as well. */
+ * tensor and both shapes; adapters that were trained beside other weights, or a run with another teacher, are
+ * refused as well. */
 Status state_load(Session *session, const char *directory);
 
 #endif

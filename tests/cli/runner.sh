@@ -19,7 +19,7 @@ run "untidy" 1 tests/run.sh "$work/untidy.sh" "$work/tidy.sh"
 out "untidy.sh .* 0 passed, 1 failed .*left behind in TMPDIR: .hidden kept)"; out "^1 passed, 1 failed, 0 skipped$"
 run "broken" 1 tests/run.sh "$work/broken.sh"; out "(exit status 3)$"; out "^0 passed, 1 failed, 0 skipped$"
 echo 'no_such_check "1 == 1"; exit 0' >"$work/unknown.sh"
-run "a check that is no command" 1 tests/run.sh "$work/unknown.sh"; out "(a check is no command)$"; out "no_such_check: command not found"
+run "a check that does not exist" 1 tests/run.sh "$work/unknown.sh"; out "(it calls a command that does not exist)$"; out "no_such_check: command not found"
 run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
 

@@ -96,8 +96,8 @@ static void print_shape(const ModelConfig *config, const char *directory) {
   printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
          config->astra.groups, config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
   char compression[CONFIG_COMPRESSION];
-  printf("%.0f bits per token over %lld blocks, %s\n", config_bits_per_token(config), (long long)config->blocks,
-         config_compression_text(config, compression));
+  printf("%.0f bits per token over %d of %lld blocks, %s\n", config_bits_per_token(config),
+         config_end_coded(config) - config_first_coded(config), (long long)config->blocks, config_compression_text(config, compression));
 }
 
 /* ---------------------------------------------------------------- on embeddings */
@@ -294,6 +294,7 @@ static const Part PARTS[] = {
     {FOR_INIT, NULL, "site", NULL, NULL},
     {FOR_INIT, NULL, "rotation", "quantise in a basis of independent, equally hard groups; write a full checkpoint", NULL},
     {FOR_INIT, NULL, "prediction", "quantise what the previous block does not predict; write a full checkpoint", NULL},
+    {FOR_INIT, NULL, "exchange-blocks", NULL, NULL},
     {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
     {FOR_INIT, NULL, "overwrite", "replace existing codebooks in --out", NULL},
     {FOR_INIT, NULL, "dtype", "data type of the codewords", NULL},

@@ -178,6 +178,9 @@ static void describe(const Session *session) {
     snprintf(devices + at, sizeof devices - (size_t)at, "%d", config->astra.devices); /* "4", or "2-8" */
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
              devices, config_bits_per_token(config), config_compression_text(config, compression));
+    if (config_end_coded(config) < config->blocks)
+      log_info("blocks: the first %d exchange codes; in the others each device's tokens look at that device's alone",
+               config_end_coded(config));
     char rates[CONFIG_RATES_TEXT];
     if (config_rates(config) > 1) log_info("bit rates: one for each batch, with %s groups", config_rates_text(config, rates));
   }

@@ -53,6 +53,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
       {OPTION_FLAG, "prediction", 0, &t->prediction,
        .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
+      {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = 1024,
+       .help = "images: only the first N blocks exchange codes; 0: all"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
@@ -65,7 +67,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "class-mean-power", 0, &t->class_mean_power, "P", .min = 0, .max = 4}, /* and this */
       {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
       {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "scale of the noise added to quantised tokens"},
-      {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9, .help = "steps over which that scale grows from 0"},
+      {OPTION_INT, "noise-warmup", 0, &t->noise_warmup, "STEPS", .min = 0, .max = 1e9}, /* unlisted, as above */
       {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal|joint|restored", .help = "covariance of that noise"},
       {OPTION_CHOICE, "vq-gradient", 0, &t->gradient, .choices = "ste|rotation|none", .help = "gradient estimator of the quantiser"},
       {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .min = 0, .max = 1,

@@ -479,11 +479,17 @@ static Status look_around(void *context) {
   return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
 }
 
+/* A block begins. */
+static Status pass(Exchange *self, int block) {
+  const CodeExchange *ex = (CodeExchange *)self;
+  if (ex->progress) ex->progress(ex->progress_context, block);
+  return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   CodeExchange *ex = (CodeExchange *)self;
   NodeStatistics *s = &ex->statistics;
-  if (ex->progress && part == 0) ex->progress(ex->progress_context, block);
-  if (ex->cancelled && *ex->cancelled) return status_set(STATUS_INTERRUPTED, "the request was cancelled");
+  if (part == 0) TRY(pass(self, block));
   s->parts++;
   for (int site = 0; ex->receivers && site < ex->setup.sites; site++) {
     MessageKey key = key_of(ex, block, site, part);
@@ -663,7 +669,7 @@ static Status choose_packets(CodeExchange *ex) {
 }
 
 Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
-  const Exchange exchange = {.begin = begin, .finish = finish, .know = setup->first ? know : NULL, .parts = 1};
+  const Exchange exchange = {.begin = begin, .finish = finish, .know = setup->first ? know : NULL, .pass = pass, .parts = 1};
   *ex = (CodeExchange){.exchange = exchange, .setup = *setup, .fault = -1};
   ex->exchange.whole_rows = setup->whole_rows;
   if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)

@@ -627,7 +627,7 @@ static CodeExchangeSetup exchange_setup(const Node *node) {
                              .nodes = node->nodes,
                              .layout = &node->layout,
                              .books = pays && setup->weights->constrained ? setup->weights->constrained : setup->weights->books,
-                             .blocks = (int)config->blocks - (whole ? 0 : config_first_coded(config)),
+                             .blocks = whole ? (int)config->blocks : config_end_coded(config) - config_first_coded(config),
                              .first = whole ? 0 : config_first_coded(config),
                              .sites = whole ? config_whole_sites(config) : config_sites(config),
                              .whole_rows = whole,

@@ -94,18 +94,29 @@ static real class_bias(const BlockContext *context, const Tape *tape) {
   return whole || tape_learning(tape) ? 0 : (real)context->config->astra.class_bias;
 }
 
+/* The layout's spans; where no tokens of other devices are looked at, without their places among these. */
+static const AttentionSpan *spans_of(const TokenLayout *layout, bool apart, Tape *tape) {
+  if (!apart || layout->remote == 0) return layout->span;
+  AttentionSpan *spans = tape_alloc(tape, (size_t)layout->spans * sizeof *spans);
+  for (int s = 0; spans != NULL && s < layout->spans; s++)
+    spans[s] = (AttentionSpan){.begin = layout->span[s].begin, .count = layout->span[s].count};
+  return spans;
+}
+
 Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                      const BlockWanted *wanted) {
   const ModelConfig *config = context->config;
   const TokenLayout *layout = context->layout;
   if (q == NULL) return NULL;
   bool each = lost != NULL && context->exchange != NULL && context->exchange->lost_of_spans;
+  const AttentionSpan *spans = spans_of(layout, remote.k == NULL, tape);
+  if (spans == NULL) return NULL;
   bool looks_ahead = wanted->of_span != NULL && !wanted->part; /* nothing comes after the last token */
   AttentionOptions options = {.heads = (int)config->heads,
                               .kv_heads = (int)config->kv_heads,
                               .causal = context->causal && !looks_ahead,
                               .spans = layout->spans,
-                              .span = layout->span,
+                              .span = spans,
                               .lost = lost,
                               .lost_stride = each ? q->shape[0] * layout->remote : 0,
                               .queries = wanted->of_span,
@@ -257,9 +268,15 @@ static Tensor *joined(const Parts *parts, PartMember *member) {
 
 /* ---- to the others */
 
+/* Whether the devices' tokens are apart in this block: codes end before it (AstraConfig.exchange_blocks), rows in full do not. */
+static bool is_apart(const BlockContext *context, int index) {
+  return context->exchange != NULL && !context->exchange->whole_rows && index >= config_end_coded(context->config);
+}
+
 /* A node without others has nobody to exchange with. */
-static Exchange *exchange_of(const BlockContext *context) {
-  return context->layout->devices == 1 && context->layout->self >= 0 ? NULL : context->exchange;
+static Exchange *exchange_of(const BlockContext *context, int index) {
+  const bool alone = context->layout->devices == 1 && context->layout->self >= 0;
+  return alone || is_apart(context, index) ? NULL : context->exchange;
 }
 
 /* Whether this exchange has rows in the basis that is quantised. */
@@ -299,7 +316,7 @@ static Tensor *rotated_rows(const Parts *parts, const BlockParams *block, int si
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
-  Exchange *const told[] = {context->watch, exchange_of(context)};
+  Exchange *const told[] = {context->watch, exchange_of(context, index)};
   Tensor *rotated[EXCHANGE_SITES] = {NULL, NULL};
   part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
   if (part->h != NULL && parts->kv) {
@@ -313,6 +330,9 @@ static bool begin_part(const Parts *parts, const BlockParams *block, int index, 
     if (parts->kv) rotated[1] = rotated_rows(parts, block, 1, part, rows[1]);
   }
   if (tape_status(parts->tape) != STATUS_OK) return false;
+  if (p == 0 && is_apart(context, index) && context->exchange->pass != NULL &&
+      !block_status(parts->tape, context->exchange->pass(context->exchange, index)))
+    return false;
   for (int i = 0; i < 2; i++) {
     if (told[i] == NULL) continue;
     Tensor *const *h = rotates(block, told[i]) ? rotated : rows;
@@ -368,10 +388,9 @@ static bool take_tensor(const Parts *parts, const ExchangeRows *rows, Tensor *fr
 }
 
 /* Which rows were lost, at site kv at either site: such a token cannot be used. lost [sites] of `count` marks each. */
-static bool take_lost(const Parts *parts, const ExchangeRows rows[EXCHANGE_SITES], int64_t batch, Arrived *arrived) {
+static bool take_lost(const Parts *parts, const ExchangeRows rows[EXCHANGE_SITES], bool of_spans, int64_t batch, Arrived *arrived) {
   const TokenLayout *layout = parts->context->layout;
   const uint8_t *a = rows[0].lost, *b = parts->kv ? rows[1].lost : NULL, *lost = a != NULL ? a : b;
-  bool of_spans = exchange_of(parts->context)->lost_of_spans;
   size_t all = (size_t)(batch * layout->remote * (of_spans ? layout->spans : 1));
   if (a != NULL && b != NULL) {
     size_t count = rows[0].run == NULL ? all : (size_t)(batch * count_runs(&rows[0]));
@@ -410,7 +429,7 @@ static void add_means(const Parts *parts, const BlockParams *block, ExchangeRows
 static bool finish_part(const Parts *parts, const BlockParams *block, int index, int p, Arrived *arrived) {
   const TokenLayout *layout = parts->context->layout;
   Tape *tape = parts->tape;
-  Exchange *exchange = exchange_of(parts->context);
+  Exchange *exchange = exchange_of(parts->context, index);
   ExchangeRows rows[EXCHANGE_SITES] = {{.runs = 0}, {.runs = 0}};
   set_predictor(parts->context, block, exchange);
   if (!block_status(tape, exchange->finish(exchange, tape, layout, index, p, rows))) return false;
@@ -434,7 +453,7 @@ static bool finish_part(const Parts *parts, const BlockParams *block, int index,
   if (tape_status(tape) != STATUS_OK) return false;
   if (keys.k == NULL || keys.v == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
   return take_tensor(parts, &rows[0], keys.k, &arrived->keys.k) && take_tensor(parts, &rows[0], keys.v, &arrived->keys.v) &&
-         take_lost(parts, rows, keys.k->shape[0], arrived);
+         take_lost(parts, rows, exchange->lost_of_spans, keys.k->shape[0], arrived);
 }
 
 /* The others' rows of a block whose tokens every device computes itself. In training they are among this process's own. */
@@ -455,9 +474,9 @@ static bool finish_known(const Parts *parts, const BlockParams *block, Exchange 
 }
 
 static bool finish_all(const Parts *parts, const BlockParams *block, int index, Arrived *arrived) {
-  Exchange *exchange = exchange_of(parts->context);
+  Exchange *exchange = exchange_of(parts->context, index);
   *arrived = (Arrived){.lost = NULL};
-  if (parts->context->layout->remote == 0) return true;
+  if (parts->context->layout->remote == 0 || is_apart(parts->context, index)) return true;
   if (exchange == NULL)
     return tape_fail(parts->tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
   if (is_known(parts->context, index, exchange)) return finish_known(parts, block, exchange, arrived);
@@ -651,7 +670,7 @@ static Tensor *encode_in_parts(const BlockContext *context, const BlockParams *b
 Tensor *block_encode_all(const BlockContext *context, const BlockParams *blocks, int recomputed, ModelRows rows, Tape *tape, Tensor *x) {
   const int count = (int)context->config->blocks;
   const bool decoding = context->cache != NULL && context->cache->rows > 0;
-  const Exchange *exchange = exchange_of(context);
+  const Exchange *exchange = exchange_of(context, 0);
   /* Parts are for the time spent waiting for others: a node alone, training and a step of decoding have none. */
   if (exchange != NULL && exchange->parts > 1 && !tape_recording(tape) && context->watch == NULL && context->outputs == NULL && !decoding) {
     const bool before = tape_narrow(tape, true); /* as in block_forward */

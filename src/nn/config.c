@@ -217,6 +217,9 @@ static Status check_astra(const ModelConfig *config) {
   if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
   if (astra->position_mean && (!astra->prediction || decoder))
     return status_set(STATUS_UNSUPPORTED, "astra.position_mean is for images, models with astra.prediction");
+  TRY(check_range("astra.exchange_blocks", astra->exchange_blocks, 0, config->blocks));
+  if (astra->exchange_blocks > 0 && decoder)
+    return status_set(STATUS_UNSUPPORTED, "astra.exchange_blocks is for images; of a text every block exchanges codes");
   if (astra->exact_first && !(astra->prediction && decoder && config->blocks > 1))
     return status_set(STATUS_UNSUPPORTED, "astra.exact_first is for texts, models with astra.prediction and at least 2 blocks");
   const char *of = astra->site == SITE_X ? "the width at site x," : "the width at site kv,";
@@ -417,8 +420,12 @@ int64_t config_whole_width(const ModelConfig *config) { return config_whole_site
 
 int config_first_coded(const ModelConfig *config) { return config->astra.groups > 0 && config->astra.exact_first; }
 
+int config_end_coded(const ModelConfig *config) {
+  return (int)(config->astra.exchange_blocks > 0 ? config->astra.exchange_blocks : config->blocks);
+}
+
 int64_t config_codebooks(const ModelConfig *config) {
-  return config->astra.groups > 0 ? (config->blocks - config_first_coded(config)) * config_sites(config) : 0;
+  return config->astra.groups > 0 ? (int64_t)(config_end_coded(config) - config_first_coded(config)) * config_sites(config) : 0;
 }
 
 int64_t config_prediction_inputs(const ModelConfig *config, int64_t block) {

@@ -29,6 +29,8 @@ typedef struct AstraConfig {
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
   bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */
+  int64_t exchange_blocks;  /* of images: the first so many blocks exchange codes, in those behind each device's tokens look at that
+                             * device's tokens alone; 0: all exchange */
   double class_bias;        /* of a ViT's distributed class tokens: added to the scores of their attention to quantised tokens, but for
                              * training */
   double class_mean_power;  /* of the same: in their mean each counts as its device's number of tokens to this power; 0: all alike */
@@ -112,9 +114,11 @@ const char *config_rates_text(const ModelConfig *config, char text[CONFIG_RATES_
 int config_whole_sites(const ModelConfig *config);
 int64_t config_whole_width(const ModelConfig *config);
 
-/* The first block whose tokens travel as codes: 1 with AstraConfig.exact_first, else 0. It and those after it have codebooks: one for each
- * site, numbered from that block's first on; 0 in a plain model. */
+/* The first block whose tokens travel as codes: 1 with AstraConfig.exact_first, else 0; and the first behind it whose tokens do not travel:
+ * L, or AstraConfig.exchange_blocks. Those in between have codebooks: one for each site, numbered from the first block's on; 0 in a plain
+ * model. */
 int config_first_coded(const ModelConfig *config);
+int config_end_coded(const ModelConfig *config);
 int64_t config_codebooks(const ModelConfig *config);
 int64_t config_prediction_inputs(const ModelConfig *config, int64_t block); /* numbers that a token of the block is predicted from */
 bool config_plain_prediction(const AstraConfig *astra); /* as earlier versions made them: with neither exact_first nor position_mean */

@@ -519,6 +519,7 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
     astra->class_token = (ClassToken)class_token;
     TRY(fields_number(&fields, "class_bias", &astra->class_bias));
     TRY(fields_number(&fields, "class_mean_power", &astra->class_mean_power));
+    TRY(fields_whole(&fields, "exchange_blocks", &astra->exchange_blocks));
     if (layout && !(json_is_string(layout) && token_map_parse(json_string_value(layout), &astra->layout)))
       return fields_bad(&fields, "layout", token_map_names);
   }
@@ -554,6 +555,7 @@ static json_t *astra_json(const ModelConfig *config) {
   json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
   if (astra->class_bias != 0) json_build_put(&object, "class_bias", json_real(astra->class_bias));
   if (astra->class_mean_power != 0) json_build_put(&object, "class_mean_power", json_real(astra->class_mean_power));
+  if (astra->exchange_blocks > 0) json_build_put(&object, "exchange_blocks", json_integer(astra->exchange_blocks));
   token_map_name(&astra->layout, layout);
   json_build_put(&object, "layout", json_string(layout));
   return object;

@@ -43,6 +43,8 @@ struct Exchange {
    * next block's tokens are predicted from these. Rows after the first norm: of a part's own rows [B, rows, D] as they are known, then of
    * the remote ones [B, remote, D], all at once; the other is NULL. NULL: begin and finish are called there, too. */
   Status (*know)(Exchange *self, Tape *tape, const TokenLayout *layout, int part, Tensor *own, Tensor *remote);
+  /* In place of both in a block that exchanges nothing (AstraConfig.exchange_blocks), as its first part begins. NULL: not called. */
+  Status (*pass)(Exchange *self, int block);
   /* Number of parts of a block, so that codes of a part are sent while the next one is computed; 0 counts as 1. Several: one sample on a
    * node, where nothing is recorded. All processes have the same parts. */
   int parts;

@@ -150,7 +150,8 @@ int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entrie
   if (config->astra.prediction) return 0; /* a token is more than the codewords of this block */
   int64_t width = config->kv_heads * (config->width / config->heads);
   double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
-  return fit < (double)config->blocks ? (int64_t)fit : config->blocks;
+  const int64_t blocks = config_end_coded(config);
+  return fit < (double)blocks ? (int64_t)fit : blocks;
 }
 
 Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup) {

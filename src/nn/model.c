@@ -102,7 +102,7 @@ static void describe_rotations(Model *model) {
     block->rotation = block->rotation_value = block->remote_key = block->remote_value = absent();
     block->prediction = block->prediction_value = absent();
     block->position_mean[0] = block->position_mean[1] = -1;
-    if (!rotates || index < config_first_coded(c)) continue;
+    if (!rotates || index < config_first_coded(c) || index >= config_end_coded(c)) continue;
     char prefix[64];
     snprintf(prefix, sizeof prefix, "astra.layers.%lld.", (long long)index);
     const int64_t width = config_site_width(c), inputs = config_prediction_inputs(c, index);

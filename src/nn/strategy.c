@@ -3,6 +3,7 @@
 #include "base/share.h"
 #include "base/status.h"
 #include "nn/config.h"
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static Rows rows_of(const ModelConfig *c, Strategy strategy, const DeviceShare *
   Rows rows = {.own = (double)share->tokens + !decoder};
   if (is_divided(strategy, share)) {
     rows.own = (double)share->own + (!decoder && here);
-    rows.remote = decoder ? (double)share->before : (double)(share->tokens - share->own) + (one && !here);
+    rows.remote = share->apart ? 0 : decoder ? (double)share->before : (double)(share->tokens - share->own) + (one && !here);
   }
   rows.asking = rows.own;
   if (share->last) rows.asking = !is_divided(strategy, share) || (decoder ? share->device == share->devices - 1 : here);
@@ -107,7 +108,7 @@ static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
 
 static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Rows *rows, bool tables) {
   DeviceCost cost = block(c, rows);
-  if (share->known) return cost;
+  if (share->known || share->apart) return cost;
   double sites = config_sites(c), width = (double)config_site_width(c);
   const double prediction = c->astra.prediction ? 2.0 * sites * sites * width * width : 0; /* of a token */
   double shared = (double)share->own + (has_one_class_row(c, STRATEGY_ASTRA) && share->device == 0);
@@ -204,15 +205,19 @@ static void add(DeviceCost *sum, DeviceCost cost, double times) {
 
 DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained) {
   bool decoupled = share->devices > 1 && (strategy == STRATEGY_BP_AG || strategy == STRATEGY_BP_SP);
-  DeviceShare usual = *share;
+  DeviceShare usual = *share, last = *share;
   DeviceCost sum = {0};
   double exchanging = decoupled ? retained : (double)config->blocks;
   usual.last = false;
-  const int known = strategy == STRATEGY_ASTRA && share->devices > 1 ? config_first_coded(config) : 0;
-  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - 1 - known);
-  add(&sum, device_cost(config, strategy, share, tables), 1);
+  const bool codes = strategy == STRATEGY_ASTRA && share->devices > 1;
+  const int known = codes ? config_first_coded(config) : 0, apart = codes ? (int)config->blocks - config_end_coded(config) : 0;
+  last.apart = apart > 0;
+  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - known - fmax(apart, 1));
+  add(&sum, device_cost(config, strategy, &last, tables), 1);
   add(&sum, device_cost_decoupled(config, &usual), (double)config->blocks - exchanging);
   usual.known = true;
   if (known > 0) add(&sum, device_cost(config, strategy, &usual, tables), known);
+  usual.known = false, usual.apart = true;
+  if (apart > 1) add(&sum, device_cost(config, strategy, &usual, tables), apart - 1);
   return sum;
 }

@@ -52,16 +52,16 @@ typedef struct Watcher {
   int rate;                    /* in use */
   int64_t limit, width, filled;
   int64_t per_sample;
-  int64_t first;          /* row of a sample's first token: 1 behind a class token */
-  int64_t *chosen;        /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
-  int64_t taken;          /* of them: rows of this batch, as many as still fit */
-  int sites, first_coded; /* of a block; config_first_coded */
+  int64_t first;                     /* row of a sample's first token: 1 behind a class token */
+  int64_t *chosen;                   /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
+  int64_t taken;                     /* of them: rows of this batch, as many as still fit */
+  int sites, first_coded, end_coded; /* of a block; config_first_coded, config_end_coded */
 } Watcher;
 
 static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   const Watcher *watcher = (Watcher *)self;
   (void)layout, (void)part;
-  for (int site = 0; site < watcher->sites; site++) {
+  for (int site = 0; block < watcher->end_coded && site < watcher->sites; site++) {
     const int64_t set = (block - watcher->first_coded) * watcher->sites + site;
     real *to = watcher->samples + (set * watcher->limit + watcher->filled) * watcher->width;
     for (int64_t i = 0; i < watcher->taken; i++)
@@ -141,7 +141,8 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
                        .per_sample = rows_per_sample(session),
                        .first = session->plain_layout.class_rows,
                        .sites = session->emulation.sites,
-                       .first_coded = session->emulation.first};
+                       .first_coded = session->emulation.first,
+                       .end_coded = session->emulation.first + session->emulation.blocks};
   if (watcher->first_coded > 0) watcher->exchange.know = watch_known;
   const size_t sites = (size_t)config_codebooks(session->config), row = (size_t)watcher->width * sizeof(real);
   const size_t known = (size_t)(limit * config_known_width(session->config)) * sizeof(real);
@@ -502,7 +503,7 @@ static int64_t rows_of_part(const Session *session, TaskPart part) {
 static int64_t fitted_inputs(const Session *session) {
   const ModelConfig *config = session->config;
   int64_t most = config->astra.rotation ? config_site_width(config) : 0;
-  for (int64_t block = 0; config->astra.prediction && block < config->blocks; block++) {
+  for (int64_t block = 0; config->astra.prediction && block < config_end_coded(config); block++) {
     const int64_t inputs = config_prediction_inputs(config, block);
     if (inputs > most) most = inputs;
   }
@@ -621,6 +622,9 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
   tell_difference(difference, sizeof difference, "prediction", there->prediction, here->prediction);
   tell_difference(difference, sizeof difference, "exact_first", there->exact_first, here->exact_first);
   tell_difference(difference, sizeof difference, "position_mean", there->position_mean, here->position_mean);
+  if (config_end_coded(theirs) != config_end_coded(mine))
+    snprintf(difference + strlen(difference), sizeof difference - strlen(difference), "%sblocks with codes (there up to %d, here up to %d)",
+             difference[0] ? ", " : "", config_end_coded(theirs), config_end_coded(mine));
   if (difference[0] == '\0') return STATUS_OK;
   if (there->rotation) /* which is part of weights, so that there are some */
     return status_set(STATUS_BAD_USAGE,

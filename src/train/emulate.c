@@ -276,7 +276,7 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
   const Exchange exchange = {.begin = begin, .finish = finish, .know = know, .carried = emulation->carried, .lost_of_spans = true};
   *emulation = (Emulation){.exchange = exchange,
                            .options = *options,
-                           .blocks = (int)config->blocks - config_first_coded(config),
+                           .blocks = config_end_coded(config) - config_first_coded(config),
                            .first = config_first_coded(config),
                            .sites = config_sites(config),
                            .rates = config_rates(config),

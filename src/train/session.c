@@ -462,6 +462,7 @@ void session_defaults(TrainOptions *options) {
                             .distill = SESSION_AUTO,
                             .distill_hidden = SESSION_AUTO,
                             .class_mean_power = SESSION_AUTO,
+                            .exchange_blocks = SESSION_AUTO,
                             .commitment_weight = 0.0005,
                             .concentration = 4,
                             .codebook_decay = 0.99,
@@ -515,6 +516,7 @@ void session_set_codebooks(TrainOptions *options, const AstraConfig *astra) {
   options->rotation = astra->rotation;
   options->prediction = astra->prediction;
   options->plain_prediction = config_plain_prediction(astra);
+  options->exchange_blocks = astra->exchange_blocks;
 }
 
 /* ---------------------------------------------------------------- configuration */
@@ -581,6 +583,8 @@ static Status read_config(Session *session, ModelConfig *config) {
     return status_set(STATUS_BAD_USAGE, "--prediction is for tokens that are quantised: it needs --groups");
   if (options->rotation && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--rotation is for tokens that are quantised: it needs --groups");
+  if (options->exchange_blocks > 0 && options->groups == 0)
+    return status_set(STATUS_BAD_USAGE, "--exchange-blocks is for tokens that are quantised: it needs --groups");
   if (options->codebooks != NULL && options->groups == 0)
     return status_set(STATUS_BAD_USAGE, "--codebooks is for tokens that are quantised: it needs --groups");
   if (options->lora_rank == 0 && options->lora_alpha > 0)

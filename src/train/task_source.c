@@ -74,6 +74,12 @@ static Status configure_images(Session *session, ModelConfig *config) {
   if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(set, config->image_mean, config->image_std);
   config->astra.class_token = (ClassToken)options->class_token;
   config->astra.class_bias = options->class_bias;
+  if (options->exchange_blocks > config->blocks)
+    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 or so many mean all of them",
+                      (long long)options->exchange_blocks, (long long)config->blocks);
+  if (options->exchange_blocks >= 0)
+    config->astra.exchange_blocks = options->exchange_blocks < config->blocks ? options->exchange_blocks : 0;
+  if (options->groups == 0) config->astra.exchange_blocks = 0;
   if (config->image % config->patch != 0)
     return status_set(STATUS_BAD_USAGE, "--image-size %lld: patches of %lldx%lld do not divide it; a multiple of %lld is accepted",
                       (long long)config->image, (long long)config->patch, (long long)config->patch, (long long)config->patch);
@@ -304,6 +310,7 @@ static Status refuse_image_options(const TrainOptions *options) {
               {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"},
+              {options->exchange_blocks > 0, "exchange-blocks"},
               {options->class_bias != 0, "class-bias"},
               {options->class_mean_power > 0, "class-mean-power"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)

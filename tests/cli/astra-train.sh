@@ -226,6 +226,25 @@ expect "unless they are given" 1 --model biased "${data[@]}" --class-token singl
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
 run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased
+apart=(--groups 4 --exchange-blocks 1 --devices 3) # of two blocks
+expect "codes of the first block alone" 0 "${tiny[@]}" "${apart[@]}" --max-steps 2 --out apart; err "blocks: the first 1 exchange codes"; err "16 bits per token, 192.0-fold"
+[ "$(jq .astra.exchange_blocks apart/config.json)" = 1 ] || report "config.json does not say 1"
+run "nodes compute what was emulated so" 0 "$bin/astra-infer" selftest -c apart; out "^passed"
+expect "blocks computed twice" 0 "${tiny[@]}" "${apart[@]}" --recompute all --max-steps 2 --out recomputed --overwrite -q; same recomputed/model.safetensors apart/model.safetensors
+cp -r apart further
+expect "it is kept" 0 --resume further --max-steps 3 -q; [ "$(jq .astra.exchange_blocks further/config.json)" = 1 ] || report "config.json does not say 1 any more"
+expect "it is inherited" 0 --model apart "${data[@]}" --max-steps 1 --devices 3 --out inherited --overwrite -q; [ "$(jq .astra.exchange_blocks inherited/config.json)" = 1 ] || report "config.json does not say 1"
+expect "evaluated so" 0 --model apart "${data[@]}" --eval-only -q
+expect "all blocks again" 0 --model apart "${data[@]}" --groups 4 --exchange-blocks 0 --max-steps 1 --devices 3 --out inherited --overwrite -q
+[ "$(jq .astra.exchange_blocks inherited/config.json)" = null ] || report "config.json says $(jq .astra.exchange_blocks inherited/config.json)"
+expect "with predictions" 0 "${tiny[@]}" "${apart[@]}" --prediction --max-steps 2 --out predicted -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c predicted; out "^passed"
+run "over datagrams in parts" 0 "$bin/astra-infer" eval -c predicted --dataset cifar100-sample --data-dir "$root/datasets" --samples 8 --batch 1 --nodes 3 --transport udp --parts 2 -q
+expect "codebooks of other blocks" 2 --model apart "${data[@]}" --codebooks apart --exchange-blocks 2 --max-steps 1 --devices 3 --out nowhere; err "blocks with codes (there up to 1, here up to 2)"
+expect "more blocks than there are" 2 "${tiny[@]}" --groups 4 --exchange-blocks 3 --out nowhere; err "--exchange-blocks 3: the model has 2 blocks"
+expect "blocks of a plain model" 2 "${tiny[@]}" --groups 0 --exchange-blocks 1 --out nowhere; err "--exchange-blocks is for tokens that are quantised"
+expect "the plain model of such a one" 0 --model apart "${data[@]}" --groups 0 --max-steps 1 --out inherited --overwrite -q; [ "$(jq .astra.exchange_blocks inherited/config.json)" = null ] || report "config.json says $(jq -c .astra inherited/config.json)"
+jq 'del(.astra.exchange_blocks)' apart/config.json >apart/changed.json && mv apart/changed.json apart/config.json
+run "codebooks that are missing" 1 "$bin/astra-infer" selftest -c apart; err "asks for tensor astra.layers.1.x.codebook"
 expect "class tokens by shares" 0 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --map fixed --counts 9,4,3 --devices 3 --max-steps 2 --out shares -q
 expect "it is kept" 0 --resume shares --max-steps 3 -q; [ "$(jq .astra.class_mean_power shares/config.json)" = 0.5 ] || report "config.json does not say 0.5"
 expect "it is inherited" 0 --model shares "${data[@]}" --max-steps 1 --devices 3 --out inherited --overwrite -q; [ "$(jq .astra.class_mean_power inherited/config.json)" = 0.5 ] || report "config.json does not say 0.5"

@@ -76,7 +76,8 @@ static void add_config(Digest *digest, const ModelConfig *c) {
                            c->astra.codebook_size,
                            c->astra.site,
                            c->astra.class_token,
-                           c->astra.exact_first};
+                           c->astra.exact_first,
+                           config_end_coded(c)};
   const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor, c->astra.class_bias};
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) add_number(digest, (uint64_t)facts[i]);
   for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) add_real(digest, reals[i]);

@@ -54,7 +54,7 @@ typedef struct BlockCost {
 
 typedef struct ExchangeSchedule {
   int blocks, sites, parts;
-  int first;               /* the first block of which something is sent */
+  int first, end;          /* the first block of which something is sent, and the first behind it of which nothing is */
   const BlockCost *cost;   /* [blocks] */
   const MessageSize *sent; /* [parts] at each site; packets 0: nothing */
   const uint64_t *senders; /* [parts] devices (bits) whose part is needed */
@@ -95,6 +95,10 @@ static double linear_seconds(const PlanCase *plan, int device, double flops, dou
 
 static int first_coded(const PlanCase *plan) { return plan->strategy == STRATEGY_ASTRA ? config_first_coded(plan->config) : 0; }
 
+static int end_coded(const PlanCase *plan) {
+  return plan->strategy == STRATEGY_ASTRA ? config_end_coded(plan->config) : (int)plan->config->blocks;
+}
+
 static bool is_last(const PlanCase *plan, int block) { return block == (int)plan->config->blocks - 1 && !plan->all_rows; }
 
 /* Whether own keys and values are what is sent, and so are computed first: in the last block also where no row is wanted. */
@@ -111,8 +115,9 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
   DeviceShare share = share_of(plan, device, is_last(plan, block));
-  share.known = block < first_coded(plan);
-  bool tables = block < plan->table_blocks && uses_tables(plan, device), keys_leave = sends_keys(plan) && !share.known;
+  share.known = block < first_coded(plan), share.apart = block >= end_coded(plan);
+  const bool sends = !share.known && !share.apart;
+  bool tables = block < plan->table_blocks && uses_tables(plan, device), keys_leave = sends_keys(plan) && sends;
   const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
   const double rows = cost.rows, asking = cost.wanted, width = (double)config->width,
                others = fmax((double)(plan->tokens - plan->counts[device]), 1);
@@ -121,7 +126,7 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   /* Products by element of a W x W matrix: W is the width of a site. */
   const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,
                side = (double)config_site_width(config);
-  const double rotation = plan->strategy == STRATEGY_ASTRA && !share.known ? basis * rows * side * side : 0;
+  const double rotation = plan->strategy == STRATEGY_ASTRA && sends ? basis * rows * side * side : 0;
   DeviceCost rest = {
       .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);
@@ -145,10 +150,12 @@ static MessageSize size_of_codes(int64_t tokens, double token_bits, size_t max_p
   return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
 }
 
+static bool exchanges(const ExchangeSchedule *s, int block) { return block >= s->first && block < s->end; }
+
 /* A part's codes leave as soon as they can be computed. */
 static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
   TRY(schedule_compute(timeline, s->cost[block].before / s->parts));
-  for (int site = 0; block >= s->first && s->receivers && s->sent[part].packets && site < s->sites; site++)
+  for (int site = 0; exchanges(s, block) && s->receivers && s->sent[part].packets && site < s->sites; site++)
     TRY(schedule_send(timeline, block, site, part, s->sent[part], s->receivers));
   return STATUS_OK;
 }
@@ -158,7 +165,7 @@ static Status exchange_steps(Timeline *timeline, const ExchangeSchedule *s) {
   for (int block = 0; block < s->blocks; block++) {
     TRY(schedule_compute(timeline, s->cost[block].own));
     for (int part = 0; part < s->parts; part++) {
-      for (int site = 0; block >= s->first && s->senders[part] && site < s->sites; site++)
+      for (int site = 0; exchanges(s, block) && s->senders[part] && site < s->sites; site++)
         TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
       TRY(schedule_compute(timeline, s->cost[block].remote / s->parts));
     }
@@ -197,6 +204,7 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
   }
   return exchange_steps(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
                                                       .first = first_coded(plan),
+                                                      .end = end_coded(plan),
                                                       .sites = sites_of(plan),
                                                       .parts = plan->parts,
                                                       .cost = cost,

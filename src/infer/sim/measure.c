@@ -257,7 +257,7 @@ static Status open_exchange(Measurement *m) {
                                    .nodes = device->devices,
                                    .layout = &m->layout,
                                    .books = device->books ? device->books : m->weights->books,
-                                   .blocks = (int)config->blocks - (whole ? 0 : config_first_coded(config)),
+                                   .blocks = whole ? (int)config->blocks : config_end_coded(config) - config_first_coded(config),
                                    .first = whole ? 0 : config_first_coded(config),
                                    .sites = whole ? config_whole_sites(config) : config_sites(config),
                                    .parts = device->parts,

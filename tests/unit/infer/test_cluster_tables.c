@@ -8,12 +8,16 @@
 enum { ENTRIES = 50, TOKENS = 16, CLASSES = 7, BATCH = 3, NODES = 4, CONTEXT = 48, VOCABULARY = 512, BLOCKS = 3, NEW = 12 };
 static const double CLOSE = 1e-5;
 
-static void open_fixture(SampleFixture *f, const char *preset, int groups, Site site) {
+/* exchange_blocks: 0: all. */
+static void open_blocks(SampleFixture *f, const char *preset, int groups, Site site, int64_t exchange_blocks) {
   ModelConfig config = {0};
   assert_int_equal(sample_config(&config, preset, groups, ENTRIES, NODES, CLASS_DISTRIBUTED), STATUS_OK);
   config.astra.site = site;
+  config.astra.exchange_blocks = exchange_blocks;
   sample_fixture_open(f, &config);
 }
+
+static void open_fixture(SampleFixture *f, const char *preset, int groups, Site site) { open_blocks(f, preset, groups, site, 0); }
 
 /* Of a block: keys and values of all codewords. */
 static size_t block_bytes(const SampleFixture *f, int groups) {
@@ -41,7 +45,8 @@ static void compare_images(SampleFixture *f, int parts) {
     assert_int_equal(leader_submit(leader, pixels, batch), STATUS_OK);
     if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
     assert_int_equal(sample_answer(&f->sample, NODES, partition.counts, partition.order, pixels, batch, &expected), STATUS_OK);
-    assert_memory_equal(answer.codes, expected.codes, (size_t)(BLOCKS * batch * TOKENS * f->weights.books[0].groups) * sizeof(int32_t));
+    const int64_t sets = config_codebooks(&f->sample.config);
+    assert_memory_equal(answer.codes, expected.codes, (size_t)(sets * batch * TOKENS * f->weights.books[0].groups) * sizeof(int32_t));
     sample_fixture_close_to(answer.logits, expected.logits, batch * CLASSES, CLOSE, 0.05);
     for (int d = 0; d < NODES; d++) assert_summed(&answer, d, f->weights.keys != NULL);
     sample_answer_release(&expected);
@@ -66,6 +71,18 @@ static void images_are_the_same(void **state) {
       sample_fixture_close(&f);
     }
   }
+}
+
+/* Where the last block exchanges nothing it has no codewords, and so no table. */
+static void tables_of_blocks_with_codes(void **state) {
+  (void)state;
+  SampleFixture f;
+  open_blocks(&f, "tiny", 1, SITE_X, 2);
+  sample_fixture_tables(&f, BLOCKS * block_bytes(&f, 1));
+  assert_int_equal(kv_tables_blocks(f.weights.keys), 2);
+  compare_images(&f, 1);
+  compare_images(&f, 2);
+  sample_fixture_close(&f);
 }
 
 /* ---- texts ---- */
@@ -169,7 +186,8 @@ static void who_has_none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_the_same), cmocka_unit_test(texts_are_the_same),
-                                     cmocka_unit_test(memory_is_a_bound), cmocka_unit_test(who_has_none)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_the_same), cmocka_unit_test(tables_of_blocks_with_codes),
+                                     cmocka_unit_test(texts_are_the_same), cmocka_unit_test(memory_is_a_bound),
+                                     cmocka_unit_test(who_has_none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

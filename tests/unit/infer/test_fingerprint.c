@@ -7,7 +7,7 @@ static Weights weights_of(SampleCluster *cluster) {
   return (Weights){.model = cluster->model,
                    .config = model_config(cluster->model),
                    .books = cluster->books,
-                   .book_count = cluster->books ? (int)cluster->config.blocks * config_sites(&cluster->config) : 0};
+                   .book_count = cluster->books ? (int)config_codebooks(&cluster->config) : 0};
 }
 
 static void open_cluster(SampleCluster *cluster, ModelConfig *config, uint64_t seed) {
@@ -44,6 +44,9 @@ static void equal_models_have_equal_numbers(void **state) {
   config.astra.class_bias = -0.8; /* of attention on every device */
   two = of_config(&config);
   assert_true(one.model != two.model && one.codebook == two.codebook);
+  config.astra.class_bias = 0, config.astra.exchange_blocks = 2; /* nothing is sent of the third */
+  two = of_config(&config);
+  assert_true(one.model != two.model && one.codebook != two.codebook);
   config_release(&config);
 }
 

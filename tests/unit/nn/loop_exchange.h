@@ -19,6 +19,7 @@ struct LoopExchange {
   int sites;         /* of the model */
   unsigned lose;     /* every so many-th token is lost, another one in each block and site; 0: none */
   bool each;         /* and another one for each receiver */
+  int lost_from;     /* all tokens of this block and those behind it are lost; 0: no more than that */
   bool bare;         /* a node of one part hands over rows without runs */
   int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
   int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
@@ -30,6 +31,7 @@ struct LoopExchange {
 static inline real loop_quantise(real x) { return (real)(round(4 * (double)x) / 4); }
 
 static inline bool loop_loses(const LoopExchange *loop, int block, int site, int64_t place, int receiver) {
+  if (loop->lost_from > 0 && block >= loop->lost_from) return true;
   return loop->lose > 0 && (unsigned)(place * 7 + block * 3 + site + (loop->each ? receiver * 5 : 0)) % loop->lose == 0;
 }
 
@@ -65,7 +67,7 @@ static inline Status loop_emulate_finish(Exchange *self, Tape *tape, const Token
   for (int site = 0; site < loop->sites; site++) {
     uint8_t *mask = tape_alloc(tape, (size_t)(masks * each));
     for (int64_t i = 0; i < masks * each; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared, (int)(i / each));
-    rows[site].lost = loop->lose ? mask : NULL;
+    rows[site].lost = loop->lose || loop->lost_from ? mask : NULL;
     rows[site].x = tape_constant(tape, 3, (int64_t[]){loop->batch, layout->shared, loop->width}, loop->shared[block][site]);
   }
   return tape_status(tape);

@@ -18,6 +18,7 @@ typedef struct Case {
   int64_t batch;
   bool each; /* every device has losses of its own */
   bool rotation;
+  int exchange_blocks; /* of the three; 0: all */
 } Case;
 
 typedef struct Fixture {
@@ -41,6 +42,7 @@ static Model *make_model(ModelConfig *config, const Case *c) {
   config->astra.site = c->site;
   config->astra.class_token = c->class_token;
   config->astra.rotation = c->rotation;
+  config->astra.exchange_blocks = c->exchange_blocks;
   if (c->rotation) config->astra.groups = 1;
   return small_model(config, false);
 }
@@ -110,15 +112,18 @@ static Tensor *emulate(Fixture *f, const Case *c, TokenLayout *all) {
 }
 
 static const Case cases[] = {
-    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false}, {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1, false, false},
-    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, false, false}, {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1, false, false},
-    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1, false, false},     {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1, false, false},
-    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false, false},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false, false},
-    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, false},
-    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true, false},      {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true},
-    {MODEL_GPT2, SITE_X, CLASS_NONE, 4, 1, false, true},        {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, false, true},
-    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, true, true},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false, 0}, {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1, false, false, 0},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, false, false, 0}, {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1, false, false, 0},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1, false, false, 0},     {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1, false, false, 0},
+    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false, false, 0},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false, false, 0},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false, 0},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, false, 0},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true, false, 0},      {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true, 0},
+    {MODEL_GPT2, SITE_X, CLASS_NONE, 4, 1, false, true, 0},        {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, false, true, 0},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, true, true, 0},       {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true, 2},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, false, false, 1},
 };
+
+static int with_codes(const Case *c) { return c->exchange_blocks > 0 ? c->exchange_blocks : BLOCKS; }
 
 static void several_parts_equal_the_emulation(void **state) {
   (void)state;
@@ -141,7 +146,7 @@ static void losses_matter(void **state) {
   (void)state;
   real *with = NULL, *without = NULL;
   for (int lose = 0; lose < 2; lose++) {
-    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1, false, false};
+    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1, false, false, 0};
     Fixture f;
     TokenLayout all = {0};
     open(&f, &c);
@@ -153,6 +158,34 @@ static void losses_matter(void **state) {
   for (int64_t i = 0; i < TOKENS * SMALL_WIDTH; i++) max = fmax(max, fabs((double)with[i] - (double)without[i]));
   assert_true(max > 0.01);
   free(with), free(without);
+}
+
+/* Without codes a device computes what it does where all of the others' tokens are lost. */
+static void blocks_apart_equal_lost_tokens(void **state) {
+  (void)state;
+  for (int blocks = 1; blocks < BLOCKS; blocks++)
+    for (int kind = 0; kind < 4; kind++) {
+      real *rows[3];
+      int64_t numbers = 0;
+      for (int run = 0; run < 3; run++) { /* as it is, apart, lost */
+        const Case c = {MODEL_VIT, kind & 1 ? SITE_KV : SITE_X, kind & 2 ? CLASS_SINGLE : CLASS_DISTRIBUTED, 0, 2, true,
+                        false,     run == 1 ? blocks : 0};
+        Fixture f;
+        TokenLayout all = {0};
+        open(&f, &c);
+        f.loop.lost_from = run == 2 ? blocks : 0;
+        const Tensor *x = emulate(&f, &c, &all);
+        numbers = tensor_count(x);
+        rows[run] = kept(x);
+        layout_release(&all);
+        close(&f);
+      }
+      small_assert_close(rows[1], rows[2], numbers, CLOSE);
+      double max = 0;
+      for (int64_t i = 0; i < numbers; i++) max = fmax(max, fabs((double)rows[0][i] - (double)rows[1][i]));
+      assert_true(max > 0.01);
+      for (int run = 0; run < 3; run++) free(rows[run]);
+    }
 }
 
 static void check_bits(Fixture *f, const Case *c, int self, ModelRows rows) {
@@ -167,7 +200,7 @@ static void check_bits(Fixture *f, const Case *c, int self, ModelRows rows) {
     assert_int_equal(tensor_count(whole), tensor_count(parts));
     assert_memory_equal(whole->value, parts->value, (size_t)tensor_count(whole) * sizeof(real));
   }
-  for (int block = 0; block < BLOCKS; block++) assert_int_equal(f->loop.begun[block], 1);
+  for (int block = 0; block < BLOCKS; block++) assert_int_equal(f->loop.begun[block], block < with_codes(c));
   layout_release(&layout);
 }
 
@@ -211,7 +244,8 @@ static void the_rows_that_are_wanted(void **state) {
       bool here = rows == MODEL_ROWS_LAST ? self == DEVICES - 1 : c->class_token == CLASS_DISTRIBUTED || self == 0;
       assert_int_equal(parts != NULL, here);
       if (parts != NULL) small_assert_close(parts->value, whole->value, tensor_count(whole), CLOSE);
-      for (int block = 0; block < BLOCKS; block++) assert_int_equal(f.loop.finished[block], layout.remote > 0 ? 4 : 0);
+      for (int block = 0; block < BLOCKS; block++)
+        assert_int_equal(f.loop.finished[block], layout.remote > 0 && block < with_codes(c) ? 4 : 0);
     }
     layout_release(&layout), layout_release(&all);
     close(&f);
@@ -221,7 +255,7 @@ static void the_rows_that_are_wanted(void **state) {
 /* A decoder's last node keeps the same keys and values for the tokens to come. */
 static void the_cache_is_filled_alike(void **state) {
   (void)state;
-  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false};
+  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false, false, 0};
   Fixture f;
   TokenLayout all = {0}, layout = {0};
   KvCache cache[2];
@@ -281,7 +315,7 @@ static void keys_may_be_ready(void **state) {
 static void what_is_refused(void **state) {
   (void)state;
   for (int kind = 0; kind < 2; kind++) {
-    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1, false, false};
+    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1, false, false, 0};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -317,7 +351,7 @@ static void bad_rows_are_refused(void **state) {
     const char *word;
   } bad[] = {{1000, 0, "rows from"}, {-1000, 0, "rows from"}, {INT64_MAX / 2, 0, "rows from"}, {0, 1, "no rows"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false};
+    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false, 0};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -344,7 +378,7 @@ static void bad_rows_are_refused(void **state) {
 /* Rows in place of the embedding: any number of tokens, the same blocks. */
 static void rows_are_given(void **state) {
   (void)state;
-  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false};
+  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false, false, 0};
   Fixture f;
   TokenLayout layout = {0};
   open(&f, &c);
@@ -363,6 +397,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(several_parts_equal_the_emulation),
       cmocka_unit_test(losses_matter),
+      cmocka_unit_test(blocks_apart_equal_lost_tokens),
       cmocka_unit_test(runs_say_where_rows_are_bit_by_bit),
       cmocka_unit_test(the_rows_that_are_wanted),
       cmocka_unit_test(the_cache_is_filled_alike),

@@ -78,7 +78,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
   assert_true(x->rotation == y->rotation && x->prediction == y->prediction && x->exact_first == y->exact_first);
   assert_true(x->position_mean == y->position_mean && x->class_bias == y->class_bias && x->class_mean_power == y->class_mean_power);
-  assert_true(x->rate_count == y->rate_count);
+  assert_true(x->rate_count == y->rate_count && x->exchange_blocks == y->exchange_blocks);
   assert_memory_equal(x->rates, y->rates, sizeof x->rates);
 }
 
@@ -104,6 +104,7 @@ static void test_round_trip(void **state) {
     if (range == 2) config.astra.site = SITE_X, config.astra.rotation = true;
     if (range == 3) config.astra.prediction = config.astra.position_mean = true;
     if (range == 4) assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
+    if (range == 5) config.astra.exchange_blocks = 2;
     if (range == 5) config.astra.class_token = CLASS_DISTRIBUTED, config.astra.class_bias = -0.25, config.astra.class_mean_power = 0.5;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
@@ -143,6 +144,34 @@ static void test_class_bias(void **state) {
   config.astra.class_bias = -0.4;
   assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config.astra.class_bias = 0, config.astra.class_mean_power = 0.5;
+  assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
+  config_release(&config);
+}
+
+/* Of images the last blocks may have no codes. */
+static void test_exchange_blocks(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "vit-cifar", 2), STATUS_OK);
+  config.astra.groups = 4, config.astra.codebook_size = 1024;
+  const int64_t blocks = config.blocks;
+  assert_int_equal(config_end_coded(&config), blocks);
+  assert_true(config_compression(&config, 32) == 32.0 * (double)config.width / 40);
+  config.astra.exchange_blocks = 4;
+  assert_int_equal(config_check(&config), STATUS_OK);
+  assert_int_equal(config_end_coded(&config), 4);
+  assert_int_equal(config_codebooks(&config), 4);
+  assert_true(config_bits_per_token(&config) == 4 * 40);
+  assert_true(config_compression(&config, 32) == 32.0 * (double)(config.width * blocks) / 160); /* rows of all blocks are what is saved */
+  config.astra.site = SITE_KV;
+  assert_int_equal(config_codebooks(&config), 8);
+  config.astra.site = SITE_X, config.astra.exchange_blocks = blocks + 1;
+  assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
+  config.astra.exchange_blocks = -1;
+  assert_int_equal(config_check(&config), STATUS_BAD_VALUE);
+  config_release(&config);
+  assert_int_equal(config_preset(&config, "gpt2-mini", 0), STATUS_OK);
+  config.astra.groups = 4, config.astra.exchange_blocks = 1;
   assert_int_equal(config_check(&config), STATUS_UNSUPPORTED);
   config_release(&config);
 }
@@ -342,6 +371,9 @@ static void test_refused_astra(void **state) {
   assert_refused(ASTRA("\"devices\":\"\""), STATUS_BAD_FILE, "astra.devices");
   assert_refused(ASTRA("\"devices\":[2]"), STATUS_BAD_FILE, "astra.devices");
   assert_refused(ASTRA("\"groups\":8,\"devices\":17"), STATUS_BAD_FILE, "16 tokens");
+  assert_refused(ASTRA("\"groups\":8,\"exchange_blocks\":-1"), STATUS_BAD_FILE, "astra.exchange_blocks");
+  assert_refused(ASTRA("\"groups\":8,\"exchange_blocks\":1024"), STATUS_BAD_FILE, "astra.exchange_blocks");
+  assert_refused(ASTRA("\"groups\":8,\"exchange_blocks\":\"2\""), STATUS_BAD_FILE, "astra.exchange_blocks must be a whole number");
   assert_refused(ASTRA("\"noise\":-1"), STATUS_BAD_FILE, "astra.noise");
   assert_refused(ASTRA("\"commitment_weight\":\"x\""), STATUS_BAD_FILE, "astra.commitment_weight");
 }
@@ -418,11 +450,12 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),      cmocka_unit_test(test_derived),      cmocka_unit_test(test_class_bias),
-      cmocka_unit_test(test_exact_first),  cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_written_fields),
-      cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object), cmocka_unit_test(test_layout),
-      cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_astra),
-      cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),        cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),         cmocka_unit_test(test_derived),      cmocka_unit_test(test_class_bias),
+      cmocka_unit_test(test_exchange_blocks), cmocka_unit_test(test_exact_first),  cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_written_fields),  cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object),
+      cmocka_unit_test(test_layout),          cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_refused_astra),   cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),
+      cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -122,6 +122,37 @@ static void traffic(void **state) {
   }
 }
 
+/* Of images whose last blocks exchange nothing, codes of the others; and there a device computes its own tokens alone. */
+static void nothing_is_sent_behind_the_exchanging_blocks(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "vit-base", 10), STATUS_OK);
+  c.astra.groups = 8, c.astra.codebook_size = 1024, c.astra.rotation = c.astra.prediction = true;
+  DeviceShare second = quarter(1);
+  for (int last = 0; last < 2; last++) {
+    second.last = last;
+    c.astra.exchange_blocks = 0;
+    assert_true(device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1).sent_bits == 12 * 256 * 80);
+    for (int blocks = 1; blocks < 12; blocks++) {
+      c.astra.exchange_blocks = blocks;
+      DeviceShare usual = second, apart = second;
+      usual.last = false, apart.apart = true;
+      DeviceShare between = usual;
+      between.apart = true;
+      const DeviceCost sum = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1), coded = cost_of(&c, STRATEGY_ASTRA, usual, false),
+                       inner = cost_of(&c, STRATEGY_ASTRA, between, false), end = cost_of(&c, STRATEGY_ASTRA, apart, false);
+      assert_true(sum.sent_bits == blocks * 256 * 80.0);
+      assert_true(inner.sent_bits == 0 && inner.assign == 0 && inner.remote == 0 && end.sent_bits == 0 && end.remote == 0);
+      assert_float_equal(sum.linear / (blocks * coded.linear + (11 - blocks) * inner.linear + end.linear), 1, 1e-9);
+      assert_float_equal(inner.attention, 4 * 768.0 * 257 * 257, 0.5); /* 256 tokens and a class token look at each other */
+    }
+  }
+  c.astra.exchange_blocks = 3; /* the others send rows of all blocks */
+  second.last = false;
+  assert_true(device_cost_all(&c, STRATEGY_SP, &second, false, 1).sent_bits == 12 * 256 * 768 * 32.0);
+  config_release(&c);
+}
+
 /* Of texts whose first block is exact, codes of the others; what receivers compute in that one is what they do without codes. */
 static void nothing_is_sent_of_an_exact_block(void **state) {
   (void)state;
@@ -261,6 +292,7 @@ int main(void) {
       cmocka_unit_test(figures_of_vit_base),
       cmocka_unit_test(traffic),
       cmocka_unit_test(nothing_is_sent_of_an_exact_block),
+      cmocka_unit_test(nothing_is_sent_behind_the_exchanging_blocks),
       cmocka_unit_test(grouped_queries_send_keys),
       cmocka_unit_test(shares),
       cmocka_unit_test(heads_are_whole),

@@ -75,7 +75,7 @@ static Status configure_images(Session *session, ModelConfig *config) {
   config->astra.class_token = (ClassToken)options->class_token;
   config->astra.class_bias = options->class_bias;
   if (options->exchange_blocks > config->blocks)
-    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 or so many mean all of them",
+    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 means all of them",
                       (long long)options->exchange_blocks, (long long)config->blocks);
   if (options->exchange_blocks >= 0)
     config->astra.exchange_blocks = options->exchange_blocks < config->blocks ? options->exchange_blocks : 0;

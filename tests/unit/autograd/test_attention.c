@@ -123,20 +123,22 @@ static void check_dense(Fixture *fixture, const Layout *c) {
 
 /* ---- layouts */
 
-/* Devices of random sizes, one in three of a single row; with replicas of a class token they have one row more than the others see. */
+/* Devices of random sizes, one in three of a single row; with replicas of a class token they have one row more than the others see. In one
+ * layout of four nobody sees the others' rows. */
 static void draw_layout(Layout *c, Rng *rng, int64_t longest) {
   const int replicas = (int)rng_below(rng, 2);
+  const bool apart = rng_below(rng, 4) == 0;
   *c = (Layout){.head_width = 1 + (int64_t)rng_below(rng, MAX_WIDTH), .kv_heads = 1 + (int)rng_below(rng, 2)};
   c->heads = c->kv_heads * (1 + (int)rng_below(rng, 2));
   c->spans = 1 + (int)rng_below(rng, MAX_SPANS);
   c->causal = replicas == 0 && rng_below(rng, 2);
   for (int s = 0; s < c->spans; s++) {
     const int64_t own = rng_below(rng, 3) ? 1 + (int64_t)rng_below(rng, (uint64_t)longest) : 1;
-    c->span[s] = (AttentionSpan){c->rows, own + replicas, c->remote, own};
-    c->rows += own + replicas, c->remote += own;
+    c->span[s] = (AttentionSpan){c->rows, own + replicas, c->remote, apart ? 0 : own};
+    c->rows += own + replicas, c->remote += apart ? 0 : own;
   }
-  c->with_lost = rng_below(rng, 2), c->lost_of_spans = rng_below(rng, 2);
-  c->lost = malloc((size_t)(c->spans * BATCH * c->remote));
+  c->with_lost = rng_below(rng, 2) && !apart, c->lost_of_spans = rng_below(rng, 2);
+  c->lost = malloc((size_t)(c->spans * BATCH * c->remote) + 1);
   assert_non_null(c->lost);
   for (int64_t i = 0; i < c->spans * BATCH * c->remote; i++) c->lost[i] = rng_uniform(rng) < 0.3;
 }

@@ -85,19 +85,21 @@ static const char *place_of(const ModelConfig *config, int64_t index, char text[
 static int64_t sites_of(const ModelConfig *config) { return config_codebooks(config); }
 
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
-  return json_pack("{s:o, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:i}", "codebooks", json_build_string(directory), "groups",
-                   config->astra.groups, "codebook_size", config->astra.codebook_size, "blocks", (json_int_t)config->blocks, "width",
-                   (json_int_t)config_site_width(config), "bits_per_token", config_bits_per_token(config), "compression",
-                   config_compression(config, 32), "compression_16bit", config_compression(config, 16), "paper_number_bits",
-                   config_paper_bits(config));
+  return json_pack("{s:o, s:i, s:i, s:I, s:i, s:I, s:f, s:f, s:f, s:i}", "codebooks", json_build_string(directory), "groups",
+                   config->astra.groups, "codebook_size", config->astra.codebook_size, "blocks", (json_int_t)config->blocks,
+                   "exchange_blocks", config_end_coded(config), "width", (json_int_t)config_site_width(config), "bits_per_token",
+                   config_bits_per_token(config), "compression", config_compression(config, 32), "compression_16bit",
+                   config_compression(config, 16), "paper_number_bits", config_paper_bits(config));
 }
 
 static void print_shape(const ModelConfig *config, const char *directory) {
   printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
          config->astra.groups, config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
   char compression[CONFIG_COMPRESSION];
-  printf("%.0f bits per token over %d of %lld blocks, %s\n", config_bits_per_token(config),
-         config_end_coded(config) - config_first_coded(config), (long long)config->blocks, config_compression_text(config, compression));
+  char blocks[48] = "";
+  if (config_end_coded(config) < config->blocks) snprintf(blocks, sizeof blocks, "the first %d of ", config_end_coded(config));
+  printf("%.0f bits per token over %s%lld blocks, %s\n", config_bits_per_token(config), blocks, (long long)config->blocks,
+         config_compression_text(config, compression));
 }
 
 /* ---------------------------------------------------------------- on embeddings */

@@ -179,8 +179,8 @@ static void describe(const Session *session) {
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
              devices, config_bits_per_token(config), config_compression_text(config, compression));
     if (config_end_coded(config) < config->blocks)
-      log_info("blocks: the first %d exchange codes; in the others each device's tokens look at that device's alone",
-               config_end_coded(config));
+      log_info("blocks: codes are exchanged in the first %d of %lld; in later ones tokens attend only to tokens of the same device",
+               config_end_coded(config), (long long)config->blocks);
     char rates[CONFIG_RATES_TEXT];
     if (config_rates(config) > 1) log_info("bit rates: one for each batch, with %s groups", config_rates_text(config, rates));
   }

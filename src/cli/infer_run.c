@@ -124,7 +124,7 @@ static void tell_tables(const Weights *weights) {
       "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
       "%lld of %lld blocks",
       groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
-      (long long)kv_tables_blocks(tables), (long long)weights->config->blocks);
+      (long long)kv_tables_blocks(tables), (long long)config_end_coded(weights->config));
 }
 
 Status infer_tables_make(double bytes, bool verbose, Weights *weights) {

@@ -154,7 +154,8 @@ static void report_progress(void *context, int block) {
   if (!connection_is_open(node->control)) node->cancelled = true;
   if (!node->cancelled && connection_queued(node->control)) connections_step(&(Connection *){node->control}, 1, 0);
   if (node->cancelled || !connection_is_open(node->control) || connection_queued(node->control)) return;
-  send_message(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
+  send_message(node, node->progress,
+               (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)(block < 255 ? block : 255), .request = node->answered + 1});
 }
 
 static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {

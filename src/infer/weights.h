@@ -26,7 +26,7 @@ typedef struct Weights {
   LowbitWeights *lowbit; /* made by weights_quantise; NULL: none */
   void *codewords;       /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
   size_t codeword_bytes;
-  int book_count; /* blocks * sites */
+  int book_count; /* config_codebooks */
   WeightsRate rate[CONFIG_RATES];
   uint16_t *frequencies; /* of all rates */
   real entropy_weight;   /* with which they were counted (codebook_constrain); 0: without */

@@ -313,13 +313,18 @@ static Tensor *rotated_rows(const Parts *parts, const BlockParams *block, int si
   return means == NULL ? y : op_add_scaled(parts->tape, op_widen(parts->tape, y), means, -1);
 }
 
+/* Keys and values are computed part by part where they are what leaves, or what is watched. */
+static bool keys_first(const Parts *parts, int index) {
+  return parts->kv && (!is_apart(parts->context, index) || parts->context->watch != NULL);
+}
+
 static bool begin_part(const Parts *parts, const BlockParams *block, int index, int p) {
   const BlockContext *context = parts->context;
   Part *part = &parts->part[p];
   Exchange *const told[] = {context->watch, exchange_of(context, index)};
   Tensor *rotated[EXCHANGE_SITES] = {NULL, NULL};
   part->h = block_norm(context, parts->tape, part->x, block->norm1_weight, block->norm1_bias);
-  if (part->h != NULL && parts->kv) {
+  if (part->h != NULL && keys_first(parts, index)) {
     BlockKeys keys = block_keys(context, block, parts->tape, part->h);
     part->k = keys.k, part->v = keys.v;
   }
@@ -535,8 +540,10 @@ static bool see(const Parts *parts, const BlockParams *block, int index, const B
   Tensor *h = any ? joined(parts, member_h) : NULL;
   seen->own = (BlockKeys){NULL, NULL};
   *q = any ? block_map(context, tape, block_wanted_of(wanted, tape, h), &block->query) : NULL;
-  if (any && parts->kv) seen->own = (BlockKeys){joined(parts, member_k), joined(parts, member_v)};
-  if (any && !parts->kv) seen->own = block_keys(context, block, tape, h);
+  if (any && keys_first(parts, index))
+    seen->own = (BlockKeys){joined(parts, member_k), joined(parts, member_v)};
+  else if (any)
+    seen->own = block_keys(context, block, tape, h);
   if (!finish_all(parts, block, index, &seen->arrived) || !any) return false;
   *q = block_rotate(context, tape, *q, context->config->heads, wanted->token);
   seen->own.k = block_rotate(context, tape, seen->own.k, context->config->kv_heads, context->layout->row_token);

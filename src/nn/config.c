@@ -213,11 +213,11 @@ static Status check_astra(const ModelConfig *config) {
                       astra->class_bias != 0 ? "class_bias" : "class_mean_power");
   if (decoder && astra->layout.kind != TOKEN_MAP_RASTER)
     return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
+  TRY(check_range("astra.exchange_blocks", astra->exchange_blocks, 0, config->blocks));
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
   if (astra->prediction && !astra->rotation) return status_set(STATUS_UNSUPPORTED, "astra.prediction is for models with astra.rotation");
   if (astra->position_mean && (!astra->prediction || decoder))
     return status_set(STATUS_UNSUPPORTED, "astra.position_mean is for images, models with astra.prediction");
-  TRY(check_range("astra.exchange_blocks", astra->exchange_blocks, 0, config->blocks));
   if (astra->exchange_blocks > 0 && decoder)
     return status_set(STATUS_UNSUPPORTED, "astra.exchange_blocks is for images; of a text every block exchanges codes");
   if (astra->exact_first && !(astra->prediction && decoder && config->blocks > 1))

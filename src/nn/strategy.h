@@ -39,7 +39,7 @@ typedef struct DeviceShare {
                                   divided; elsewhere heads, columns or rows are, as evenly as possible, the first devices taking the
                                   rest */
   bool known;                  /* a block before config_first_coded: ASTRA sends nothing */
-  bool apart;                  /* one from config_end_coded on: nor here, and no device sees others' tokens */
+  bool apart;                  /* one from config_end_coded on: ASTRA sends nothing, and devices do not see each other's tokens */
   bool last;                   /* the last block, of which only the class token's rows, or the last token's, are wanted */
 } DeviceShare;
 

@@ -618,13 +618,15 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
   const AstraConfig *here = &mine->astra, *there = &theirs->astra;
   char difference[256] = "";
   if (there->groups == 0) return STATUS_OK; /* a plain model: it has no codebooks, which reading them says */
+  if (config_end_coded(theirs) != config_end_coded(mine))
+    return status_set(STATUS_BAD_USAGE,
+                      "the codebooks of %s are of the first %d blocks, and this run exchanges codes in the first %d: give "
+                      "--exchange-blocks %d, or --groups without --codebooks to make new ones",
+                      path, config_end_coded(theirs), config_end_coded(mine), config_end_coded(theirs));
   tell_difference(difference, sizeof difference, "rotation", there->rotation, here->rotation);
   tell_difference(difference, sizeof difference, "prediction", there->prediction, here->prediction);
   tell_difference(difference, sizeof difference, "exact_first", there->exact_first, here->exact_first);
   tell_difference(difference, sizeof difference, "position_mean", there->position_mean, here->position_mean);
-  if (config_end_coded(theirs) != config_end_coded(mine))
-    snprintf(difference + strlen(difference), sizeof difference - strlen(difference), "%sblocks with codes (there up to %d, here up to %d)",
-             difference[0] ? ", " : "", config_end_coded(theirs), config_end_coded(mine));
   if (difference[0] == '\0') return STATUS_OK;
   if (there->rotation) /* which is part of weights, so that there are some */
     return status_set(STATUS_BAD_USAGE,

@@ -76,11 +76,11 @@ static void add_config(Digest *digest, const ModelConfig *c) {
                            c->astra.codebook_size,
                            c->astra.site,
                            c->astra.class_token,
-                           c->astra.exact_first,
-                           config_end_coded(c)};
+                           c->astra.exact_first};
   const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor, c->astra.class_bias};
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) add_number(digest, (uint64_t)facts[i]);
   for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) add_real(digest, reals[i]);
+  if (config_end_coded(c) < c->blocks) add_number(digest, (uint64_t)config_end_coded(c)); /* other models keep their numbers */
   for (int i = 0; i < 3; i++) add_real(digest, c->image_mean[i]), add_real(digest, c->image_std[i]);
 }
 

@@ -145,7 +145,7 @@ static double prepare_table(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
   int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1, entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : 1024;
   int64_t width = 2 * (c->width / c->heads * c->kv_heads), max = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
-  int64_t rows = c->blocks * groups * entries;
+  int64_t rows = config_end_coded(c) * groups * entries;
   inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < max ? rows : max, width});
   inputs[1] = tape_tensor(probe->tape, 2, (int64_t[]){probe->rows, width});
   for (int i = 0; i < 2; i++)

@@ -252,7 +252,7 @@ static inline Status sample_save_selftest(SampleCluster *cluster, const char *di
   items[count++] = (SafeItem){
       .name = "logits", .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 2, .shape = {batch, config->classes}, .data = answer.logits};
   items[count++] = (SafeItem){.name = "device_of", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 1, .shape = {tokens}, .data = device_of};
-  for (int64_t i = 0; i < config->blocks && i < 60; i++) {
+  for (int64_t i = 0; i < config_codebooks(config) && i < 60; i++) {
     snprintf(names[i], sizeof names[i], "codes.astra.layers.%lld.x", (long long)i);
     items[count++] = (SafeItem){.name = names[i],
                                 .dtype = SAFE_I32,

@@ -553,6 +553,25 @@ static void a_request_that_is_cancelled_ends(void **state) {
   assert_true(clock_now() - start < 10);
   assert_int_equal(receive_first_block(&hostile), STATUS_INTERRUPTED);
   assert_int_equal(net->fault, -1);
+  assert_int_equal(net->exchange.pass(&net->exchange, 7), STATUS_INTERRUPTED); /* also where nothing is waited for */
+  cancelled = false;
+  assert_int_equal(net->exchange.pass(&net->exchange, 7), STATUS_OK);
+  close_hostile(&hostile);
+}
+
+/* The leader hears of blocks that exchange nothing as of others. */
+static void note_block(void *context, int block) { *(int *)context = block; }
+
+static void blocks_without_codes_are_reported(void **state) {
+  (void)state;
+  Hostile hostile;
+  int reported = -1;
+  open_hostile(&hostile, 20);
+  CodeExchange *net = &hostile.side.base.network;
+  net->progress = note_block;
+  net->progress_context = &reported;
+  assert_int_equal(net->exchange.pass(&net->exchange, 7), STATUS_OK);
+  assert_int_equal(reported, 7);
   close_hostile(&hostile);
 }
 
@@ -676,6 +695,7 @@ int main(void) {
                                      cmocka_unit_test(a_packet_of_another_batch_is_refused),
                                      cmocka_unit_test(tokens_of_one_that_is_gone_are_masked),
                                      cmocka_unit_test(a_request_that_is_cancelled_ends),
+                                     cmocka_unit_test(blocks_without_codes_are_reported),
                                      cmocka_unit_test(silence_ends_at_the_deadline),
                                      cmocka_unit_test(a_closed_peer_is_named),
                                      cmocka_unit_test(requests_come_in_order),

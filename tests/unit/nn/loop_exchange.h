@@ -22,7 +22,7 @@ struct LoopExchange {
   int lost_from;     /* all tokens of this block and those behind it are lost; 0: no more than that */
   bool bare;         /* a node of one part hands over rows without runs */
   int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
-  int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
+  int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS], passed[LOOP_BLOCKS];
   /* What the remote rows of a part, or of a whole block, become instead of x; NULL: x. For tables of keys and values. */
   void (*make_keys)(LoopExchange *loop, Tape *tape, int block, ExchangeRows *rows);
   void *keys;
@@ -155,6 +155,11 @@ static inline Status loop_node_finish(Exchange *self, Tape *tape, const TokenLay
   return tape_status(tape);
 }
 
+static inline Status loop_node_pass(Exchange *self, int block) {
+  ((LoopExchange *)self)->passed[block]++;
+  return STATUS_OK;
+}
+
 /* ---- life */
 
 /* For the emulation. sites: of the model. */
@@ -164,10 +169,11 @@ static inline void loop_open(LoopExchange *loop, int sites, unsigned lose) {
 
 /* From now on for a node, whose blocks are cut into so many parts. */
 static inline Exchange *loop_as_node(LoopExchange *loop, int parts) {
-  loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .parts = parts};
+  loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .pass = loop_node_pass, .parts = parts};
   loop->sent = loop->off = 0;
   memset(loop->begun, 0, sizeof loop->begun);
   memset(loop->finished, 0, sizeof loop->finished);
+  memset(loop->passed, 0, sizeof loop->passed);
   return &loop->exchange;
 }
 

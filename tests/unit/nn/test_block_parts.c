@@ -21,6 +21,8 @@ typedef struct Case {
   int exchange_blocks; /* of the three; 0: all */
 } Case;
 
+static int with_codes(const Case *c) { return c->exchange_blocks > 0 ? c->exchange_blocks : BLOCKS; }
+
 typedef struct Fixture {
   ModelConfig config;
   Model *model;
@@ -100,6 +102,7 @@ static void check_node(Fixture *f, const Case *c, const TokenLayout *all, const 
   assert_non_null(x);
   assert_int_equal(f->loop.off, 0);
   assert_true(f->loop.sent > 0);
+  for (int block = 0; block < BLOCKS; block++) assert_int_equal(f->loop.passed[block], block >= with_codes(c));
   for (int64_t b = 0; b < c->batch; b++)
     small_assert_close(x->value + b * layout.rows * SMALL_WIDTH, want + (b * all->rows + row_in_emulation(all, self)) * SMALL_WIDTH,
                        layout.rows * SMALL_WIDTH, CLOSE);
@@ -122,8 +125,6 @@ static const Case cases[] = {
     {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, true, true, 0},       {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true, true, 2},
     {MODEL_VIT, SITE_KV, CLASS_SINGLE, 0, 1, false, false, 1},
 };
-
-static int with_codes(const Case *c) { return c->exchange_blocks > 0 ? c->exchange_blocks : BLOCKS; }
 
 static void several_parts_equal_the_emulation(void **state) {
   (void)state;

@@ -472,24 +472,28 @@ static Status note_fault(CodeExchange *ex, Status status) {
   return status;
 }
 
+static Status go_on(const CodeExchange *ex) {
+  return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
 /* While the transport is waited for. */
 static Status look_around(void *context) {
   const CodeExchange *ex = context;
   if (ex->check) TRY(ex->check(ex->check_context));
-  return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+  return go_on(ex);
 }
 
 /* A block begins. */
 static Status pass(Exchange *self, int block) {
   const CodeExchange *ex = (CodeExchange *)self;
   if (ex->progress) ex->progress(ex->progress_context, block);
-  return ex->cancelled && *ex->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+  return go_on(ex);
 }
 
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   CodeExchange *ex = (CodeExchange *)self;
   NodeStatistics *s = &ex->statistics;
-  if (part == 0) TRY(pass(self, block));
+  TRY(part == 0 ? pass(self, block) : go_on(ex));
   s->parts++;
   for (int site = 0; ex->receivers && site < ex->setup.sites; site++) {
     MessageKey key = key_of(ex, block, site, part);

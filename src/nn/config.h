@@ -29,8 +29,8 @@ typedef struct AstraConfig {
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
   bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */
-  int64_t exchange_blocks;  /* of images: the number of blocks, from the first on, that exchange codes; in those behind each device's
-                             * tokens look at that device's tokens alone; 0: all exchange */
+  int64_t exchange_blocks;  /* of images: the number of blocks, from the first on, that exchange codes; in later ones tokens attend only
+                             * to tokens of the same device; 0: all exchange */
   double class_bias;        /* of a ViT's distributed class tokens: added to the scores of their attention to quantised tokens, but for
                              * training */
   double class_mean_power;  /* of the same: in their mean each counts as its device's number of tokens to this power; 0: all alike */

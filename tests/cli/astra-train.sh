@@ -243,7 +243,7 @@ for how in "--transport udp --parts 2" "--parts 1"; do
   # shellcheck disable=SC2086
   run "over datagrams in parts, over streams in one" 0 "$bin/astra-infer" eval -c predicted --dataset cifar100-sample --data-dir "$root/datasets" --samples 8 --batch 1 --nodes 3 $how --per-sample "samples${how##* }.csv" -q
 done
-[ "$(cut -d, -f1-3 samples2.csv)" = "$(cut -d, -f1-3 samples1.csv)" ] || report "parts give other answers"
+paste -d, samples1.csv samples2.csv | awk -F, 'NR > 1 { apart = $4 - $(NF / 2 + 4); if (apart > 1e-3 || apart < -1e-3) bad = 1 } END { exit bad || NR != 9 }' || report "parts give other losses"
 for kind in "--groups 2,4" "--groups 4 --site kv"; do
   # shellcheck disable=SC2086
   expect "the first block alone, $kind" 0 "${tiny[@]}" $kind --exchange-blocks 1 --devices 3 --max-steps 2 --out coded --overwrite -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c coded; out "^passed"

@@ -702,7 +702,7 @@ typedef struct LatencyCommand {
   const char *out;
   double calibrate, table_memory; /* seconds, bytes */
   int figure;                     /* LATENCY_FIGURE_COUNT: all */
-  int64_t repeats, parts, width, blocks, heads, entries, tokens, nodes, retained;
+  int64_t repeats, parts, width, blocks, exchange_blocks, heads, entries, tokens, nodes, retained;
   bool quick, measure_all, json;
   NetworkOptions network;
 } LatencyCommand;
@@ -727,6 +727,8 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
       {OPTION_GROUP, .help = "Model"},
       {OPTION_INT, "width", 0, &c->width, "N", .min = 32, .max = 8192, .help = "width of a token; the MLP is four times as wide"},
       {OPTION_INT, "blocks", 0, &c->blocks, "N", .min = 1, .max = 128, .help = "number of blocks"},
+      {OPTION_INT, "exchange-blocks", 0, &c->exchange_blocks, "N", .min = 0, .max = 128,
+       .help = "astra: only the first N blocks exchange codes; 0: all"},
       {OPTION_INT, "heads", 0, &c->heads, "N", .min = 1, .max = 128, .help = "attention heads"},
       {OPTION_INT, "codebook-size", 0, &c->entries, "K", .min = 2, .max = 65536, .help = "codewords per group"},
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 64, .max = 65536, .help = "input tokens, where not varied"},
@@ -855,7 +857,11 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, con
   bench->arena = arena_new(ARENA_BYTES);
   if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   bench->table_bytes = command->table_memory;
-  const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};
+  const LatencySize size = {.width = command->width,
+                            .blocks = command->blocks,
+                            .heads = command->heads,
+                            .entries = command->entries,
+                            .exchange_blocks = command->exchange_blocks};
   TRY(bench_latency_model_open(&bench->model, &size));
   TRY(packet_work_measure(&bench->work));
   ModelConfig coded = bench->model.config; /* whatever the number of groups, codes take as many operations */
@@ -881,6 +887,9 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   double target = command->calibrate, single, begun = clock_now();
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   TRY(retained_check(command->retained, command->blocks));
+  if (command->exchange_blocks > command->blocks)
+    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 means all of them",
+                      (long long)command->exchange_blocks, (long long)command->blocks);
   TRY(network_options_read(&command->network, &links, &reliability));
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &links, &reliability));
@@ -899,7 +908,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
                       .devices = (int)command->nodes,
                       .parts = (int)command->parts,
                       .quick = command->quick,
-                      .paper = bench_latency_paper_applies(&run),
+                      .paper = command->exchange_blocks == 0 && bench_latency_paper_applies(&run),
                       .seed = bench->links.seed};
   choose_others(command, &plan);
   TRY(measure_figures(command, &plan, target));

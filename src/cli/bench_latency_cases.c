@@ -25,8 +25,13 @@ static void describe(ModelConfig *config, const LatencySize *size) {
   config->mlp = 4 * size->width;
   config->patch = 16, config->image = 512; /* of no matter: rows are given, nothing is embedded */
   config->channels = 3;
-  config->astra = (AstraConfig){
-      .groups = 1, .codebook_size = (int)size->entries, .devices = 4, .devices_min = 1, .site = SITE_X, .class_token = CLASS_DISTRIBUTED};
+  config->astra = (AstraConfig){.groups = 1,
+                                .codebook_size = (int)size->entries,
+                                .devices = 4,
+                                .devices_min = 1,
+                                .exchange_blocks = size->exchange_blocks,
+                                .site = SITE_X,
+                                .class_token = CLASS_DISTRIBUTED};
 }
 
 Status bench_latency_model_open(LatencyModel *model, const LatencySize *size) {

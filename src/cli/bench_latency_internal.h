@@ -24,6 +24,7 @@ typedef struct LatencyModel {
 
 typedef struct LatencySize {
   int64_t width, blocks, heads, entries; /* MLP 4 times as wide; K */
+  int64_t exchange_blocks;               /* AstraConfig */
 } LatencySize;
 
 Status bench_latency_model_open(LatencyModel *model, const LatencySize *size);

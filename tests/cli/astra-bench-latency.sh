@@ -20,6 +20,7 @@ expect "heads that do not divide" 2 --width 64 --heads 5; err "--heads 5 does no
 expect "bursts that are too short" 2 --loss 80% --loss-model gilbert-elliott --loss-burst 2 --out none
 err "--loss-model gilbert-elliott: .*in bursts of 4 or more"; ! grep -q measuring err && [ ! -e none ] || report "it begins all the same"
 expect "more retained blocks than there are" 2 --blocks 2 --retained 3; err "--retained 3: the model has 2 blocks"
+expect "more blocks that exchange codes than there are" 2 --blocks 2 --exchange-blocks 3; err "--exchange-blocks 3: the model has 2 blocks"
 expect "an argument" 2 "${small[@]}" here; err "here"
 expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
 
@@ -58,6 +59,10 @@ for link in "--jitter 1ms" "--latency 1ms" "--link-model switch"; do
   [ -z "$(awk -F, 'NR > 1 && $18 != ""' other/latency-llama.csv)" ] || report "the paper's numbers beside other links"
 done
 b=figures/latency-bandwidth.csv
+expect "codes of the first block alone" 0 "${small[@]}" --figure bandwidth --exchange-blocks 1 --out first
+f=first/latency-bandwidth.csv
+holds "2 * $(column $f kilobytes_sent measured astra 1 10) == $(column $b kilobytes_sent measured astra 1 10)"
+holds "$(column $f kilobytes_sent measured sp 0 10) == $(column $b kilobytes_sent measured sp 0 10)"
 for strategy in "astra 16" "tp 0" "sp 0" "bp-ag 0" "bp-sp 0"; do
   read -r which groups <<<"$strategy"
   slow=$(column $b latency_ms measured "$which" "$groups" 10) fast=$(column $b latency_ms measured "$which" "$groups" 500)

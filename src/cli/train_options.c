@@ -54,7 +54,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_FLAG, "prediction", 0, &t->prediction,
        .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
       {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = 1024,
-       .help = "images: only the first N blocks exchange codes; 0: all"},
+       .help = "images: only the first N blocks exchange codes; 0: all; default: see --recipe"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
@@ -259,7 +259,8 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
-  fprintf(stream, "--distill-hidden\n%.17g\n--class-mean-power\n%.17g\n", options->distill_hidden, options->class_mean_power);
+  fprintf(stream, "--distill-hidden\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n", options->distill_hidden,
+          options->class_mean_power, (long long)options->exchange_blocks);
   fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s\n", (long long)options->max_steps,
           precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
           options->keep_best ? "--keep-best" : "--no-keep-best");
@@ -387,6 +388,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
   if (!options_find(table, "distill-hidden")->given) command->train.distill_hidden = 0; /* no recipe had it */
   if (!options_find(table, "class-mean-power")->given) command->train.class_mean_power = 0;
+  if (!options_find(table, "exchange-blocks")->given) command->train.exchange_blocks = 0;
   command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
   if (recompute) command->memory = -1;

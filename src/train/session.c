@@ -177,6 +177,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
+    session->origin_quantised = theirs.astra.groups > 0;
     session->origin_classes = theirs.classes;
     session->origin_image = theirs.image;
     session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
@@ -242,6 +243,7 @@ enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVAL
 static const double DISTILL_TUNED = 0.5; /* share of the targets */
 static const double HIDDEN_TUNED = 1;    /* weight of the rows' error */
 static const double POWER_TUNED = 0.5;   /* exponent of a device's tokens in the mean of class tokens */
+static const int64_t COARSE = 24;        /* numbers of a group, from which on only the first blocks exchange codes */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -598,6 +600,15 @@ static Status read_config(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* The blocks that exchange codes, unless an option or the model's own codebooks say it: of images, which late blocks need least of others'
+ * tokens, the first two thirds where groups are coarse; finer ones are worth having in every block. 0: all. Measured:
+ * docs/results/cifar100-recipe.md, "Which blocks exchange codes". */
+static int64_t tuned_exchange_blocks(const ModelConfig *config) {
+  const int64_t first = (2 * config->blocks + 2) / 3;
+  const bool coarse = config->width >= COARSE * config->astra.groups, apart = config->astra.class_token == CLASS_DISTRIBUTED;
+  return !config_is_decoder(config) && apart && coarse && first < config->blocks ? first : 0;
+}
+
 /* What the options leave to the recipe, after start_weights_adopt; and what of the configuration follows from it. */
 static Status choose_recipe(Session *session, ModelConfig *config) {
   TrainOptions *options = &session->options;
@@ -615,6 +626,8 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
   if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;
+  if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) config->astra.exchange_blocks = tuned_exchange_blocks(config);
+  options->exchange_blocks = config->astra.exchange_blocks;
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;
   const bool more = options->prediction && !options->plain_prediction;

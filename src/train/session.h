@@ -83,7 +83,8 @@ typedef struct TrainOptions {
   int64_t entries, devices[2];
   int64_t noise_warmup;    /* steps */
   double class_mean_power; /* AstraConfig; SESSION_AUTO: by recipe */
-  int64_t exchange_blocks; /* AstraConfig; SESSION_AUTO: as of the checkpoint that model names */
+  int64_t
+      exchange_blocks; /* AstraConfig; SESSION_AUTO: as of the checkpoint that model names, if its tokens are quantised; else by recipe */
   double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */
@@ -148,6 +149,7 @@ struct Session {
   CheckpointReport report;   /* of the weights that were loaded */
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
   bool own_teacher;          /* the origin's outputs are those of the run: it can teach */
+  bool origin_quantised;     /* its tokens are: it has been adapted */
   int64_t origin_classes;    /* as its config.json says, and side of its images; -1: there is none */
   int64_t origin_image;
   bool other_names;          /* the origin has as many classes, of other names */

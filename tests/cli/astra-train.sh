@@ -196,6 +196,20 @@ remembers() { [ "$(grep -A 1 -x -e --distill-hidden tuned/training/options.txt |
 expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned -q; remembers 1
 sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
 expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
+exchanges() { [ "$(jq .astra.exchange_blocks "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
+expect "a plain model of three blocks, of width 64" 0 --model tiny --init random --blocks 3 "${data[@]}" --groups 0 --max-steps 1 --out three -q
+third=(--model three "${data[@]}" --codebook-size 16 --max-steps 1 --overwrite -q)
+expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]}" --groups 2 --out coarse; exchanges coarse 2
+expect "it is kept" 0 --resume coarse --max-steps 2 -q; exchanges coarse 2
+expect "and inherited with fine ones" 0 --model coarse "${data[@]}" --groups 4 --max-steps 1 --out other --overwrite -q; exchanges other 2
+for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-blocks 0" "--groups 2 --class-token single"; do
+  # shellcheck disable=SC2086
+  expect "codes of all blocks: $how" 0 "${third[@]}" $how --out every; exchanges every null
+done
+expect "a model whose blocks all have codebooks keeps them" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
+expect "as a version that knew no such blocks" 0 "${third[@]}" --groups 2 --exchange-blocks 0 --out every
+sed -i '/^--exchange-blocks$/,+1d; /^# xxh3/d' every/training/options.txt
+expect "its run goes on with all of them" 0 --resume every --max-steps 2 -q; exchanges every null
 cp -r plain teacher
 expect "learned from a teacher" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --teacher teacher --distill 0.5 --max-steps 1 --out pupil -q
 cp empty/model.safetensors teacher
@@ -238,6 +252,7 @@ expect "evaluated so" 0 --model apart "${data[@]}" --eval-only --json -q; [ "$(j
 expect "all blocks again" 0 --model apart "${data[@]}" --groups 4 --exchange-blocks 0 --max-steps 1 --devices 3 --out inherited --overwrite -q
 [ "$(jq .astra.exchange_blocks inherited/config.json)" = null ] || report "config.json says $(jq .astra.exchange_blocks inherited/config.json)"
 expect "with predictions" 0 "${tiny[@]}" "${apart[@]}" --prediction --max-steps 2 --out predicted -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c predicted; out "^passed"
+run "nodes whose codes are entropy-coded" 0 "$bin/astra-infer" selftest -c predicted --entropy on; out "^passed"
 expect "blocks computed twice, with predictions" 0 "${tiny[@]}" "${apart[@]}" --prediction --recompute all --max-steps 2 --out recomputed --overwrite -q; same recomputed/model.safetensors predicted/model.safetensors
 for how in "--transport udp --parts 2" "--parts 1"; do
   # shellcheck disable=SC2086

@@ -68,7 +68,7 @@ train "several bit rates" 2 rates2 "${astra[@]}" --groups 1,4 --max-steps 20
 near "several bit rates" rates1 rates2 1e-3 20
 
 # ---- ranks with different numbers of threads, whose products round differently (with these kernels, if the processor has them)
-uneven=("${astra[@]}" --groups 1,4 --prediction --max-steps 20)
+uneven=("${astra[@]}" --groups 1,4 --prediction --exchange-blocks 1 --max-steps 20)
 (
   grep -qw avx2 /proc/cpuinfo && export OPENBLAS_CORETYPE=Haswell
   train "uneven threads, one process" 0 uneven1 "${uneven[@]}"

@@ -54,7 +54,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_FLAG, "prediction", 0, &t->prediction,
        .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
       {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = 1024,
-       .help = "images: only the first N blocks exchange codes; 0: all; auto: by --recipe tuned 2/3 if D / G >= 24"},
+       .help = "images: only the first N blocks exchange codes; 0: all; auto: 2/3 if coarse, tuned"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},

@@ -626,7 +626,10 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
   if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;
-  if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) config->astra.exchange_blocks = tuned_exchange_blocks(config);
+  if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) {
+    config->astra.exchange_blocks = tuned_exchange_blocks(config);
+    if (config->astra.exchange_blocks > 0) say(session, "codes of the first %d blocks (--recipe tuned)", config_end_coded(config));
+  }
   options->exchange_blocks = config->astra.exchange_blocks;
   config->astra.rotation = options->rotation || options->prediction;
   config->astra.prediction = options->prediction;

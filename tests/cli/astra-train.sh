@@ -199,7 +199,7 @@ expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max
 exchanges() { [ "$(jq .astra.exchange_blocks "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 expect "a plain model of three blocks, of width 64" 0 --model tiny --init random --blocks 3 "${data[@]}" --groups 0 --max-steps 1 --out three -q
 third=(--model three "${data[@]}" --codebook-size 16 --max-steps 1 --overwrite -q)
-expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]}" --groups 2 --out coarse; exchanges coarse 2
+expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --out coarse; exchanges coarse 2; err "defaults: .*codes of the first 2 blocks (--recipe tuned)"
 expect "it is kept" 0 --resume coarse --max-steps 2 -q; exchanges coarse 2
 expect "and inherited with fine ones" 0 --model coarse "${data[@]}" --groups 4 --max-steps 1 --out other --overwrite -q; exchanges other 2
 for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-blocks 0" "--groups 2 --class-token single"; do

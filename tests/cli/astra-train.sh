@@ -206,7 +206,7 @@ for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-block
   # shellcheck disable=SC2086
   expect "codes of all blocks: $how" 0 "${third[@]}" $how --out every; exchanges every null
 done
-expect "a model whose blocks all have codebooks keeps them" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
+expect "a model whose blocks all have codebooks exchanges the codes of all" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
 expect "as a version that knew no such blocks" 0 "${third[@]}" --groups 2 --exchange-blocks 0 --out every
 sed -i '/^--exchange-blocks$/,+1d; /^# xxh3/d' every/training/options.txt
 expect "its run goes on with all of them" 0 --resume every --max-steps 2 -q; exchanges every null

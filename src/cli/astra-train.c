@@ -238,15 +238,27 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Before anything is computed that would then have no place. `replaces`: what lies there may go. *lock: lock_out's. */
-static Status check_out(const Session *session, bool replaces, int *lock) {
+/* Nothing that was finished is replaced unasked. */
+static Status refuse_finished(const TrainCommand *command) {
+  char *path = files_join(command->train.out, "training/options.txt"), also[512] = "";
+  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", command->train.out);
+  free(path);
+  bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
+  return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
+}
+
+/* Before anything is computed that would then have no place. *lock: lock_out's. */
+static Status check_out(const Session *session, const TrainCommand *command, int *lock) {
+  const bool replaces = command->overwrite || command->resume != NULL;
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
   if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
   TRY(train_out_check_tokenizer(session, replaces));
   TRY(out_directory_try(out, "training", "state.safetensors"));
-  return lock_out(out, lock);
+  TRY(lock_out(out, lock));
+  return refuse_finished(command); /* again: another process may have trained there since, to its end */
 }
 
 /* A run that ends where guessing would have: what it learnt says why. */
@@ -298,9 +310,8 @@ static Status train_locked(Session *session, TrainCommand *command, int argc, ch
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  const bool replaces = command->overwrite || command->resume != NULL;
   int lock = -1;
-  Status status = ranks_follow(ranks_self() == 0 ? check_out(session, replaces, &lock) : STATUS_OK);
+  Status status = ranks_follow(ranks_self() == 0 ? check_out(session, command, &lock) : STATUS_OK);
   if (status == STATUS_OK) status = train_locked(session, command, argc, argv, result);
   if (lock >= 0) close(lock);
   return status;
@@ -396,16 +407,6 @@ static Status inherit(TrainCommand *command, const Option *table) {
   }
   config_release(&config);
   return STATUS_OK;
-}
-
-/* Nothing that was finished is replaced unasked. */
-static Status refuse_finished(const TrainCommand *command) {
-  char *path = files_join(command->train.out, "training/options.txt"), also[512] = "";
-  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", command->train.out);
-  free(path);
-  bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
-  return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
 }
 
 /* --resume reads the command line back from a file with an argument to a line. */

@@ -28,4 +28,28 @@ expect "no plot" 0 --resume run --max-steps 4; err "warning: cannot write run/cu
 rmdir run/curves.png
 expect "a plot again" 0 --resume run --max-steps 5
 [ -s run/curves.png ] || report "there is no plot"
+# ---- a run that found --out free, and then another one trained there to its end
+# It waits before it takes the lock: its first messages go to a pipe that is full.
+mkfifo messages
+exec 6<>messages
+timeout 20 dd if=/dev/zero of=/proc/self/fd/6 bs=4096 count=100000 oflag=nonblock 2>dd.err
+sleeps() { [[ $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) =~ ^S ]]; }
+"$program" "${data[@]}" --max-steps 1 --out late >late.out 2>&6 6>&- </dev/null &
+late=$!
+for _ in $(seq 100); do # asleep in two looks one after the other: it has come to its messages
+  sleep 0.2; sleeps $late || continue
+  sleep 0.2; sleeps $late && break
+done
+[ ! -e late/training/lock ] || report "it has the lock already"
+expect "the earlier one" 0 "${data[@]}" --max-steps 1 --seed 2 --out late -q
+cp late/model.safetensors earlier.safetensors
+cat <&6 >late.err & reader=$!
+wait $late
+got=$?
+refused='error: --out late holds finished work already (.*), which would be replaced: give another --out'
+for _ in $(seq 50); do grep -aq "$refused" late.err && break; sleep 0.1; done
+kill $reader
+[ $got = 1 ] || report "exit code $got of the later one"
+grep -aq "$refused" late.err || report "it does not say what it found"
+cmp -s late/model.safetensors earlier.safetensors || report "the earlier one's checkpoint is gone"
 exit $failed

@@ -296,7 +296,7 @@ static const Part PARTS[] = {
     {FOR_INIT, NULL, "site", NULL, NULL},
     {FOR_INIT, NULL, "rotation", "quantise in a basis of independent, equally hard groups; write a full checkpoint", NULL},
     {FOR_INIT, NULL, "prediction", "quantise what the previous block does not predict; write a full checkpoint", NULL},
-    {FOR_INIT, NULL, "exchange-blocks", NULL, NULL},
+    {FOR_INIT, NULL, "exchange-blocks", "images: of the first N blocks alone; 0: all; auto: as --model", NULL},
     {FOR_INIT, NULL, "out", "output directory (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
     {FOR_INIT, NULL, "overwrite", "replace existing codebooks in --out", NULL},
     {FOR_INIT, NULL, "dtype", "data type of the codewords", NULL},

@@ -618,6 +618,11 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
   const AstraConfig *here = &mine->astra, *there = &theirs->astra;
   char difference[256] = "";
   if (there->groups == 0) return STATUS_OK; /* a plain model: it has no codebooks, which reading them says */
+  if (theirs->blocks != mine->blocks)
+    return status_set(STATUS_BAD_USAGE,
+                      "the codebooks of %s are of a model of %lld blocks, and this one has %lld: give codebooks that were made for this "
+                      "model, or --groups without --codebooks to make new ones",
+                      path, (long long)theirs->blocks, (long long)mine->blocks);
   if (config_end_coded(theirs) != config_end_coded(mine))
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s are of the first %d blocks, and this run exchanges codes in the first %d: give "
@@ -653,13 +658,13 @@ static Status check_basis(const Session *session, const char *path) {
 }
 
 Status codebooks_read(Session *session, const char *path) {
+  TRY(check_basis(session, path)); /* first: of other blocks the weights have none that fit, either */
   if (session->report.unfitted > 0)
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s cannot be used: rotations and predictions are fitted together with codebooks, and the initial "
                       "weights have none that fit this model; give --groups without --codebooks to make new ones, or start from a "
                       "checkpoint that has them for the same image size and site",
                       path);
-  TRY(check_basis(session, path));
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }

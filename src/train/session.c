@@ -178,6 +178,8 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
     session->origin_quantised = theirs.astra.groups > 0;
+    if (session->options.exchange_blocks < 0 && session->options.groups > 0)
+      config->astra.exchange_blocks = session->origin_quantised && theirs.blocks == config->blocks ? theirs.astra.exchange_blocks : 0;
     session->origin_classes = theirs.classes;
     session->origin_image = theirs.image;
     session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
@@ -600,7 +602,7 @@ static Status read_config(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* The blocks that exchange codes, unless an option or the model's own codebooks say it: of images, which late blocks need least of others'
+/* The blocks that exchange codes, unless an option or the codebooks beside the weights say it: of images, which late blocks need least of others'
  * tokens, the first two thirds where groups are coarse; finer ones gained nothing by it. 0: all. Measured:
  * docs/results/cifar100-recipe.md, "Which blocks exchange codes". */
 static int64_t tuned_exchange_blocks(const ModelConfig *config) {

@@ -83,7 +83,7 @@ typedef struct TrainOptions {
   int64_t entries, devices[2];
   int64_t noise_warmup;    /* steps */
   double class_mean_power; /* AstraConfig; SESSION_AUTO: by recipe */
-  int64_t exchange_blocks; /* AstraConfig; SESSION_AUTO: as of a model whose tokens are quantised already, else by recipe */
+  int64_t exchange_blocks; /* AstraConfig; SESSION_AUTO: as of weights whose tokens are quantised already, else by recipe */
   double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */

@@ -602,8 +602,8 @@ static Status read_config(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* The blocks that exchange codes, unless an option or the codebooks beside the weights say it: of images, which late blocks need least of others'
- * tokens, the first two thirds where groups are coarse; finer ones gained nothing by it. 0: all. Measured:
+/* The blocks that exchange codes, unless an option or the codebooks beside the weights say it: of images, which late blocks need least of
+ * others' tokens, the first two thirds where groups are coarse; finer ones gained nothing by it. 0: all. Measured:
  * docs/results/cifar100-recipe.md, "Which blocks exchange codes". */
 static int64_t tuned_exchange_blocks(const ModelConfig *config) {
   const int64_t first = (2 * config->blocks + 2) / 3;

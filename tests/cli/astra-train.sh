@@ -260,16 +260,17 @@ for how in "--transport udp --parts 2" "--parts 1"; do
   run "over datagrams in parts, over streams in one" 0 "$bin/astra-infer" eval -c predicted --dataset cifar100-sample --data-dir "$root/datasets" --samples 8 --batch 1 --nodes 3 $how --per-sample "samples${how##* }.csv" -q
 done
 paste -d, samples1.csv samples2.csv | awk -F, 'NR > 1 { apart = $4 - $(NF / 2 + 4); if (apart > 1e-3 || apart < -1e-3) bad = 1 } END { exit bad || NR != 9 }' || report "parts give other losses"
-for kind in "--groups 2,4" "--groups 4 --site kv"; do
+for kind in "--groups 2,4" "--groups 2,4 --prediction" "--groups 4 --site kv" "--groups 4 --site kv --prediction" "--groups 4 --token-loss 0.3 --prediction"; do
   # shellcheck disable=SC2086
   expect "the first block alone, $kind" 0 "${tiny[@]}" $kind --exchange-blocks 1 --devices 3 --max-steps 2 --out coded --overwrite -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c coded; out "^passed"
+  expect "it goes on" 0 --resume coded --max-steps 3 -q; run "nodes, still" 0 "$bin/astra-infer" selftest -c coded; out "^passed"
 done
 run "in 8 bits" 0 "$bin/astra-quantize" -c predicted -o eighth --weights int8 -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c ./eighth; out "^passed"
 expect "codebooks of other blocks" 2 --model apart "${data[@]}" --codebooks apart --exchange-blocks 2 --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 blocks, and this run exchanges codes in the first 2: give --exchange-blocks 1, or --groups"
 expect "codebooks of fewer blocks, with predictions" 2 --model predicted "${data[@]}" --exchange-blocks 0 --codebooks predicted --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 blocks, and this run exchanges codes in the first 2: give --exchange-blocks 1, or --groups"
-mkdir deep && jq '.num_hidden_layers = 3' tiny/config.json >deep/config.json
-expect "a model of three blocks" 0 --model deep --init random "${data[@]}" --codebook-size 16 --groups 4 --devices 3 --max-steps 1 --out deeper -q
-expect "its codebooks" 2 "${tiny[@]}" --groups 4 --codebooks deeper --max-steps 1 --devices 3 --out nowhere; err "are of a model of 3 blocks, and this one has 2: give codebooks that were made for this model"
+mkdir three && jq '.num_hidden_layers = 3' tiny/config.json >three/config.json
+expect "a model of three blocks" 0 --model three --init random "${data[@]}" --codebook-size 16 --groups 4 --devices 3 --max-steps 1 --out third -q
+expect "its codebooks" 2 "${tiny[@]}" --groups 4 --codebooks third --max-steps 1 --devices 3 --out nowhere; err "are of a model of 3 blocks, and this one has 2: give codebooks that were made for this model"
 expect "more blocks than there are" 2 "${tiny[@]}" --groups 4 --exchange-blocks 3 --out nowhere; err "--exchange-blocks 3: the model has 2 blocks"
 expect "blocks of a plain model" 2 "${tiny[@]}" --groups 0 --exchange-blocks 1 --out nowhere; err "--exchange-blocks is for tokens that are quantised"
 expect "the plain model of such a one" 0 --model apart "${data[@]}" --groups 0 --max-steps 1 --out inherited --overwrite -q; [ "$(jq .astra.exchange_blocks inherited/config.json)" = null ] || report "config.json says $(jq -c .astra inherited/config.json)"

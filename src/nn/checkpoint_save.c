@@ -42,6 +42,12 @@ static void shard_name(char name[NAME], size_t shard, size_t shards) {
   snprintf(name, NAME, "model-%05zu-of-%05zu.safetensors", shard + 1, shards);
 }
 
+static void part_name(char part[NAME + 8], size_t shard, size_t shards) {
+  char name[NAME];
+  shard_name(name, shard, shards);
+  snprintf(part, NAME + 8, "%s.part", name);
+}
+
 static Status save_file(const char *directory, const char *name, const SafeItem *items, size_t count) {
   char *path = files_join(directory, name);
   if (!path) return status_no_memory(directory, "saving a checkpoint");
@@ -61,7 +67,7 @@ static Status remove_file(const char *directory, const char *name) {
 
 /* ---- what an earlier checkpoint left */
 
-/* All but the `shards` new ones. Processes that have them mapped keep them. */
+/* All but the `shards` new ones, and parts of a save that was killed. Processes that have them mapped keep them. */
 static Status remove_old_shards(const char *directory, size_t shards) {
   char **names;
   size_t count;
@@ -69,23 +75,18 @@ static Status remove_old_shards(const char *directory, size_t shards) {
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
     size_t shard, of;
-    char same[NAME];
+    char same[NAME], part[NAME + 8];
     if (sscanf(names[i], "model-%5zu-of-%5zu.", &shard, &of) != 2) continue;
     shard_name(same, shard - 1, of);
+    part_name(part, shard - 1, of);
     const bool is_new = of == shards && shard >= 1 && shard <= shards;
-    if (strcmp(names[i], same) == 0 && !is_new) status = remove_file(directory, names[i]);
+    if ((strcmp(names[i], same) == 0 && !is_new) || strcmp(names[i], part) == 0) status = remove_file(directory, names[i]);
   }
   files_list_free(names, count);
   return status;
 }
 
 /* ---- shards: first NAME.part, so that no shard of the old checkpoint is replaced before all of the new one are on the disk */
-
-static void part_name(char part[NAME + 8], size_t shard, size_t shards) {
-  char name[NAME];
-  shard_name(name, shard, shards);
-  snprintf(part, NAME + 8, "%s.part", name);
-}
 
 static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
   json_t *map = json_object();

@@ -207,6 +207,26 @@ static void no_index_that_is_a_part(void **state) {
   free(whole);
 }
 
+/* A save in shards that was killed before it renamed them leaves parts, which the next one removes, whatever their number. */
+static void parts_of_a_killed_save(void **state) {
+  (void)state;
+  static const char *const parts[] = {"killed/model-00001-of-00009.safetensors.part", "killed/model-00002-of-00002.safetensors.part"};
+  static const char *const other = "killed/model-1-of-9.safetensors.part";
+  ModelConfig config;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config);
+  assert_int_equal(files_make_dirs(scratch_path("killed")), STATUS_OK);
+  assert_int_equal(files_write(scratch_path(other), "", 0), STATUS_OK);
+  static const int64_t most[] = {36000, INT64_MAX}; /* bytes of a file: shards, and one */
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < 2; i++) assert_int_equal(files_write(scratch_path(parts[i]), "x", 1), STATUS_OK);
+    assert_int_equal(save_sharded(model, scratch_path("killed"), NULL, NULL, SAFE_F32, most[k]), STATUS_OK);
+    for (int i = 0; i < 2; i++) assert_false(files_exists(scratch_path(parts[i])));
+    assert_true(files_exists(scratch_path(other)));
+  }
+  model_free(model);
+}
+
 /* An index that does not name a shard is at fault, not the kind or depth of the model. */
 static void an_index_that_lacks_a_shard(void **state) {
   (void)state;
@@ -556,6 +576,7 @@ int main(void) {
       cmocka_unit_test(old_shards_go),
       cmocka_unit_test(no_mixture_of_two),
       cmocka_unit_test(no_index_that_is_a_part),
+      cmocka_unit_test(parts_of_a_killed_save),
       cmocka_unit_test(an_index_that_lacks_a_shard),
       cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(models_are_told_apart),

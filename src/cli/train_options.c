@@ -270,7 +270,8 @@ static char *options_text(const TrainOptions *options, int argc, char **argv, in
   char *text = NULL, digest[SAFE_DIGEST_TEXT];
   FILE *stream = open_memstream(&text, size);
   if (stream == NULL) return NULL;
-  for (int i = 1; i < argc; i++) fprintf(stream, "%s\n", argv[i]);
+  const bool marked = argc > 1 && strcmp(argv[argc - 1], "--") == 0; /* the end of the options, behind which more come here */
+  for (int i = 1; i < argc - marked; i++) fprintf(stream, "%s\n", argv[i]);
   write_choices(stream, options, threads);
   if (fflush(stream) == 0) {
     safe_digest_text(safe_digest_of(text, *size), digest);

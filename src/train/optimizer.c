@@ -15,7 +15,7 @@ _Static_assert(CHUNK % ADAMW_BLOCK == 0, "a block of 8-bit moments lies in one c
 
 enum { STREAM_ROUNDING = 255, STREAM_STEPS = 256 }; /* a stream of its own for each step, apart from those of few numbers */
 
-static Status check_options(const OptimizerOptions *o) {
+Status optimizer_check(const OptimizerOptions *o) {
   if (!(o->rate >= 0 && isfinite(o->rate)))
     return status_set(STATUS_BAD_VALUE, "learning rate %g: a number from 0 upwards is accepted", o->rate);
   if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
@@ -84,7 +84,7 @@ void optimizer_start_average(Optimizer *optimizer) {
 
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options) {
   *optimizer = (Optimizer){.params = params, .options = *options};
-  TRY(check_options(options));
+  TRY(optimizer_check(options));
   if (!params->values || !params->grads)
     return status_set(STATUS_BAD_VALUE, "the parameters were opened for inference: training needs their own values and gradients");
   optimizer->chunks = cut(params, NULL, &optimizer->scales);

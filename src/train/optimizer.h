@@ -58,8 +58,12 @@ static inline size_t optimizer_number_bytes(OptimizerMoments moments) {
 /* Bytes of both moments of such a set, which has its addresses, and of Muon's scratch. */
 double optimizer_moment_bytes(const ParamSet *params, const OptimizerOptions *options);
 
+/* What optimizer_init refuses of options: BAD_VALUE for numbers that are not finite, negative or otherwise out of range, BAD_USAGE for
+ * options of the command line that contradict each other. */
+Status optimizer_check(const OptimizerOptions *options);
+
 /* The set is allocated with gradients and outlives the optimizer; its weights are set already, as the average starts from them. On
- * resume fill first, second, average and steps afterwards. Not finite, negative or contradictory options are BAD_VALUE. */
+ * resume fill first, second, average and steps afterwards. Errors as of optimizer_check. */
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options);
 void optimizer_release(Optimizer *optimizer);
 

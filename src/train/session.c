@@ -420,7 +420,8 @@ static Status teacher_open(Session *session) {
   const char *path = options->teacher ? options->teacher : session->origin;
   ModelConfig config;
   const bool wanted = options->distill > 0 || options->distill_hidden > 0;
-  if (!wanted && options->teacher) return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
+  if (!wanted && options->teacher && learning(session))
+    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
   if (!wanted || !learning(session)) return STATUS_OK;
   if (path == NULL || session_is_scratch(path))
     return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
@@ -692,9 +693,9 @@ static Status open_work(Session *session) {
     TRY(token_loss_parse(&emulate.loss, options->token_loss));
     TRY(emulate_init(&session->emulation, config, &emulate));
   }
-  if (session->use != SESSION_TRAIN) return STATUS_OK;
   OptimizerOptions optimizer = options->optimizer;
   optimizer.seed = options->seed;
+  if (session->use != SESSION_TRAIN) return learning(session) ? optimizer_check(&optimizer) : STATUS_OK;
   return optimizer_init(&session->optimizer, model_params(session->model), &optimizer);
 }
 

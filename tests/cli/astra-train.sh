@@ -30,6 +30,9 @@ out "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts"; 
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
+expect "an end of options" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out ended -q --; expect "behind which it goes on" 0 --resume ended --max-steps 2 -q
+expect "a plan of what a run refuses" 2 "${tiny[@]}" --optimizer muon --optimizer-bits 8 --dry-run; err "muon keeps its momentum in 32 bits"
+expect "a teacher in an evaluation" 0 --model ended "${data[@]}" --eval-only --teacher ended
 expect "a line feed" 2 "${tiny[@]}" --out $'a\nb'; err "argument [0-9]* holds a line feed"
 expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 

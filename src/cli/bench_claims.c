@@ -114,13 +114,14 @@ typedef struct FparBin {
 } FparBin;
 
 /* Cuts the list into `bins` of as many samples, as far as batches allow: bin b begins with the first batch that has b / bins of all samples
- * or more before it. A bin without a batch has no samples. */
+ * or more before it. A bin without a batch has no samples; a batch without samples, of images that cannot be read, is in no bin. */
 static void claims_fpar_bins(const FparBatch *list, int64_t count, int bins, FparBin *bin) {
   int64_t all = 0, before = 0;
   for (int b = 0; b < bins; b++) bin[b] = (FparBin){.low = 0};
   for (int64_t i = 0; i < count; i++) all += list[i].score.samples;
   for (int64_t i = 0; i < count; i++) {
-    FparBin *to = &bin[all > 0 ? before * bins / all : 0];
+    if (list[i].score.samples == 0) continue;
+    FparBin *to = &bin[before * bins / all];
     if (to->score.samples == 0) to->low = list[i].fpar;
     to->high = list[i].fpar;
     to->score.loss += list[i].score.loss;
@@ -382,6 +383,11 @@ static Status report_fpar(const ClaimCommand *command, const Session *session, i
   json_t *bins = json_array();
   claims_fpar_bins(list, count, BINS, bin);
   claims_fpar_bins(list, count, 1, &all);
+  if (all.score.samples == 0) {
+    json_decref(bins);
+    return status_set(STATUS_BAD_FILE, "%s: none of its %s could be read", session->data.about[TASK_TEST],
+                      session->task->source->name.samples);
+  }
   double mean = 0;
   for (int64_t i = 0; i < count; i++) mean += list[i].fpar * (double)list[i].score.samples / (double)all.score.samples;
   if (!command->shared.json)

@@ -46,6 +46,17 @@ jq -e '([.bins[].samples] == [4, 0, 4, 0, 0]) and .bins[1] == {"low": null, "hig
 expect "another seed" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet --seed 43
 [ "$(jq -c .bins "$work/out")" != "$first" ] || report "the same shares"
 
+# Batches of which no image can be read have no rate to be sorted by.
+head -c 100 "$root/datasets/pictures/apple_0614.png" >broken.png
+{
+  echo path,label,split
+  jq -r '.id2label[]' "$root/checkpoints/vit-cifar-g8/config.json" | sed "s|.*|$root/datasets/pictures/apple_0614.png,&,train|"
+  for image in "$root/datasets/pictures/apple_0614.png" broken.png broken.png "$root/datasets/pictures/apple_0614.png"; do echo "$image,apple,test"; done
+} >list.csv
+expect "images that cannot be read" 0 fpar "${model[@]}" --dataset csv:list.csv --batch 1 --draws 3 --json --quiet; json '"samples":6,"batches":12,'
+sed -i '/apple_0614.png,apple,test/d' list.csv
+expect "not one of them" 1 fpar "${model[@]}" --dataset csv:list.csv --batch 1 --json --quiet; err "none of its images could be read"
+
 run "a model with one class token" 0 "$bin/astra-train" --model "$root/checkpoints/vit-cifar" "${data[@]}" --groups 8 --codebook-size 16 --class-token single \
   --max-steps 1 --batch 8 --kmeans-samples 256 --kmeans-iterations 2 --eval-samples 10 --threads 1 --out single -q
 expect "even shares beside one class token, which does not count" 0 fpar --checkpoint single --threads 1 "${data[@]}" --samples 8 --concentration 1e6 --json --quiet

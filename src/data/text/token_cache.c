@@ -147,6 +147,11 @@ static Status token_cache_file_write(FILE *stream, TokenCacheFacts *facts, TextS
   token_list_release(&writing.list);
   TRY(status);
   if (facts->tokens == 0) return status_set(STATUS_BAD_FILE, "%s: its text has no tokens", text_source_describe(source));
+  TokenCacheFacts after = {0}; /* the digest is that of the tokens' text only where this has not changed meanwhile */
+  TRY(token_cache_file_digest(&after, source));
+  if (memcmp(after.content, facts->content, TOKEN_CACHE_DIGEST) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: the text changed while it was turned into tokens; start again when nothing writes to it",
+                      text_source_describe(source));
   if (fseeko(stream, 0, SEEK_SET) != 0) return status_set(STATUS_IO, "the file of tokens cannot be rewound");
   put_header(stream, facts);
   return STATUS_OK;

@@ -241,6 +241,28 @@ static void test_bad_encoders(void **state) {
   text_source_close(source);
 }
 
+/* Tokens of a text are not kept under the digest of another one that was there a moment before. */
+static Status encode_and_change(void *context, const char *text, size_t bytes, TokenList *out) {
+  text_testing_put("moving.txt", "cba");
+  return text_testing_encode(context, text, bytes, out);
+}
+
+static void test_text_that_changes(void **state) {
+  (void)state;
+  TextSource *source;
+  TokenCache *cache;
+  TokenCacheOptions options = {testing_path("moving-cache"), true};
+  TextEncoder encoder = text_testing_encoder(&calls);
+  encoder.encode = encode_and_change;
+  text_testing_put("moving.txt", "abc");
+  assert_ok(text_source_open(&source, text_testing_name("text", "moving.txt"), NULL, TEXT_WHOLE));
+  assert_fails(token_cache_open(&cache, source, &encoder, &options), STATUS_BAD_FILE, "the text changed while it was turned into tokens");
+  assert_ok(token_cache_open(&cache, source, &encoder, &options));
+  assert_tokens(cache, (int32_t[]){'c', 'b', 'a'}, 3);
+  token_cache_close(cache);
+  text_source_close(source);
+}
+
 /* Each field of the header out of its range. */
 static void test_hostile_headers(void **state) {
   (void)state;
@@ -314,6 +336,7 @@ int main(void) {
                                      CASE(test_a_changed_header_is_not_believed),
                                      CASE(test_place_that_cannot_be_written),
                                      CASE(test_bad_encoders),
+                                     CASE(test_text_that_changes),
                                      CASE(test_hostile_headers),
                                      CASE(test_blocks_and_wholes)};
   return cmocka_run_group_tests(tests, NULL, NULL);

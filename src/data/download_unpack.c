@@ -137,6 +137,7 @@ static Status unpack_file(Unpack *unpack, struct archive *archive, int above, co
   if (fd < 0 && errno == EEXIST) return unpack_entry_error(unpack, "is there twice");
   if (fd < 0) return unpack_io_error(unpack, "make");
   Status status = unpack_data(unpack, archive, fd);
+  if (status == STATUS_OK && fsync(fd) != 0) status = unpack_io_error(unpack, "write"); /* the archive goes afterwards */
   if (close(fd) != 0 && status == STATUS_OK) status = unpack_io_error(unpack, "write");
   return status;
 }

@@ -6,7 +6,7 @@
 
 void log_program(const char *name); /* not copied */
 void log_quiet(bool quiet);         /* silences log_info and log_detail */
-void log_errors_only(bool only);    /* silences log_warning as well */
+void log_errors_only(bool only);    /* silences log_warning as well; false ends both */
 void log_verbose(bool verbose);     /* log_detail speaks */
 void log_times(bool times);         /* each line begins with the local time, as in 2026-11-22T14:03:07.512+01:00: for what runs for days */
 void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -7,10 +7,10 @@
  * is not known; NULL when out of memory. */
 char *process_beside(const char *name);
 
-/* Runs argv (argv[0] is the program, the last one NULL) with no input. Its standard output becomes the file `out`, which is there only when
- * the program ended with exit code 0; its standard error goes to the end of the file `log`. SIGINT and SIGTERM of this process are passed
- * on meanwhile, once each, and the program's end is waited for: INTERRUPTED. Another exit code than 0, or a signal: PEER, with the last
- * line that it wrote to `log` and that holds "error:", or else its last line. One program at a time. */
+/* Runs argv (argv[0] is the program, the last one NULL) with no input. Its standard output becomes the file `out`, which is replaced only
+ * when the program ended with exit code 0; its standard error goes to the end of the file `log`. SIGINT and SIGTERM of this process are
+ * passed on meanwhile, once each, and the program's end is waited for: INTERRUPTED. Another exit code than 0, or a signal: PEER, with the
+ * last line that it wrote to `log` and that holds "error:", or else its last line. One program at a time. */
 Status process_run(const char *const *argv, const char *out, const char *log);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * Every function that can fail returns a Status. The one that finds the fault writes a message for people with
  * status_set (what failed, on which file or option, what is accepted, what to do next); callers pass the code on with
- * TRY, and may put context in front with status_wrap. Libraries print only where that is what they are
- * called for (json_build_print, a task's first batch) and exit only in ranks_abort: the rest is src/cli's.
- * The message is kept per thread. */
+ * TRY, and may put context in front with status_wrap. Libraries print to standard output only where that is what they
+ * are called for (json_build_print, a task's first batch), tell of progress and doubts through base/log.h, and exit only in ranks_abort:
+ * the rest is src/cli's. The message is kept per thread. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 

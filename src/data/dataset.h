@@ -25,7 +25,8 @@ const char *dataset_hint(const char *name, const char *data_dir, char text[DATAS
 Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, int64_t wanted, uint8_t *held /* [count] */);
 
 /* Part of a training part: the records that are held out when `of` are wanted (0: all records), except those that are held out when
- * `without` are wanted. The latter are among the former where `without` < `of`: the rule takes records in a fixed order. */
+ * `without` are wanted. The latter are among the former where `without` < `of`, but for single records where classes are of unequal
+ * sizes (the largest remainders of another number may be those of other classes). A record is never in both parts. */
 typedef struct TrainShare {
   int64_t of, without;
 } TrainShare;

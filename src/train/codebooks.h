@@ -35,7 +35,8 @@ typedef struct CodebookReport {
 Status codebooks_fit(Session *session, CodebookReport *reports);
 
 /* What codebooks_fit takes: bytes of the samples of all sites, of K-means of one site, of the plain model's pass over a batch; and its work
- * in FLOPs, of K-means at most. The session's step, layouts and batches are as they were. */
+ * in FLOPs, of K-means at most. The session's step is as it was; its layouts and its place in the data are
+ * not: who reads on seeks first. */
 typedef struct CodebooksPlan {
   int64_t count; /* samples of a site */
   double samples, work, activations;

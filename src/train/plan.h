@@ -17,8 +17,8 @@ typedef struct Plan {
   double kmeans_flops;                                    /* of the K-means initialisation, with all its iterations */
 } Plan;
 
-/* Of the run as it is set up, data and model included. The session's step and batches are as they were. Errors: of the model's operations
- * and of memory, NO_MEMORY. */
+/* Of the run as it is set up, data and model included. The session's step is as it was; who reads on from the data seeks first. Errors: of
+ * the model's operations and of memory, NO_MEMORY. */
 Status plan_make(Session *session, Plan *plan);
 
 /* Bytes of parts that are not in memory at the same time, or of all that are. */

@@ -25,13 +25,13 @@ enum {
   SESSION_PART_AUTO = 4  /* among TextPart: valid, or of an eval_dataset whole */
 };
 
-/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
- * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
 /* How a plain model is adapted for devices. RECIPE_TUNED: with predictions, and distillation of answers and rows from its own weights,
  * where options leave these open and the model is pretrained, its tokens are quantised at site x and all its weights learn (docs/results
  * says what each brings). RECIPE_PAPER: as in the paper. */
 typedef enum Recipe { RECIPE_TUNED, RECIPE_PAPER } Recipe;
 
+/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
+ * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
 typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
 
 /* What products with weights and the activations between them are computed in. AUTO: bf16 where it is measured to be faster. */
@@ -207,9 +207,5 @@ Status session_seek_step(Session *session);                   /* to the training
 
 /* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
 void session_recompute(Session *session, int64_t blocks);
-
-/* What a run takes where its options leave it open: batch, epochs, learning rate, warm-up, interval of evaluations. All follow from the
- * amount of training data and from where the weights come from, so that a run with defaults learns from 60 samples as from 60,000. An
- * option that was given is never touched. */
 
 #endif

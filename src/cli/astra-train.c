@@ -76,8 +76,8 @@ static Status evaluation_report_text(const Session *session, const TrainResult *
            config_rate_groups(session->config, rate) == 1 ? "" : "s");
   }
   if (session_astra(session))
-    printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices,
-           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->source->name.samples, of);
+    printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices, task_value(plain),
+           (long long)result->plain.samples, task->source->name.samples, of);
   else
     printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task->source->name.samples, of);
   return STATUS_OK;
@@ -240,12 +240,21 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
 
 /* Nothing that was finished is replaced unasked. */
 static Status refuse_finished(const TrainCommand *command) {
-  char *path = files_join(command->train.out, "training/options.txt"), also[512] = "";
-  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", command->train.out);
+  const char *out = command->train.out;
+  char *path = files_join(out, "training/options.txt"), *state = files_join(out, "training/state.safetensors"), also[512] = "";
+  const bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
+  const bool known = path != NULL && files_exists(path), begun = known && state != NULL && files_exists(state);
+  Status status = path != NULL && state != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (known) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", out);
   free(path);
-  bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
-  return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
+  free(state);
+  if (status != STATUS_OK || !writes || command->overwrite) return status;
+  TRY(out_directory_free(out, OUT_CHECKPOINT, known ? also : NULL));
+  if (!begun) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE,
+                    "--out %s holds a training whose checkpoint has not been written: `astra-train --resume %s` goes on with it; give "
+                    "another --out, or --overwrite to begin anew",
+                    out, out);
 }
 
 /* Before anything is computed that would then have no place. *lock: lock_out's. */
@@ -409,13 +418,6 @@ static Status inherit(TrainCommand *command, const Option *table) {
   return STATUS_OK;
 }
 
-/* --resume reads the command line back from a file with an argument to a line. */
-static Status check_lines(int argc, char **argv) {
-  for (int i = 1; i < argc; i++)
-    if (strchr(argv[i], '\n')) return status_set(STATUS_BAD_USAGE, "argument %d holds a line feed, with which --resume could not go on", i);
-  return STATUS_OK;
-}
-
 static Status prepare(TrainCommand *command, int argc, char **argv) {
   Option table[TRAIN_OPTIONS_MAX];
   train_options_table(command, table);
@@ -424,7 +426,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(train_options_need_model(&command->train, "astra-train"));
   train_options_find_others(&command->train);
   TRY(check_use(command));
-  if (!command->dry_run && !command->eval_only && command->resume == NULL) TRY(check_lines(argc, argv));
+  if (!command->dry_run && !command->eval_only && command->resume == NULL) TRY(train_options_check_lines(argc, argv));
   TRY(read_memory(command));
   TRY(inherit(command, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { OPTIONS_FILE_MAX = 1 << 16 };
+enum { CHOICES_LINES = 40, CHOICES_BYTES = 4096 }; /* of it, kept for write_choices and the digest, and some more for later versions */
 
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (TrainCommand){.memory = -1};
@@ -280,6 +281,17 @@ static char *options_text(const TrainOptions *options, int argc, char **argv, in
   if (fclose(stream) == 0) return text;
   free(text);
   return NULL;
+}
+
+Status train_options_check_lines(int argc, char **argv) {
+  size_t bytes = 0;
+  for (int i = 1; i < argc; i++) {
+    bytes += strlen(argv[i]) + 1;
+    if (strchr(argv[i], '\n')) return status_set(STATUS_BAD_USAGE, "argument %d holds a line feed, with which --resume could not go on", i);
+  }
+  if (argc + CHOICES_LINES <= TRAIN_OPTIONS_REMEMBERED && bytes + CHOICES_BYTES <= OPTIONS_FILE_MAX) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%d arguments of %zu bytes: at most %d arguments and %d bytes can be remembered for --resume",
+                    argc - 1, bytes, TRAIN_OPTIONS_REMEMBERED - CHOICES_LINES - 1, OPTIONS_FILE_MAX - CHOICES_BYTES);
 }
 
 Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads) {

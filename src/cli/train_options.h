@@ -39,8 +39,12 @@ Status train_options_inherit(TrainOptions *options, const char *directory);
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32", of the last parts of paths. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
 
-/* Remembers the command line that a run was begun with, those options that were chosen for the data and the machine (session.c) and those
- * that it was resumed with, in OUT/training/options.txt, one to a line. */
+/* BAD_USAGE where the command line could not be remembered for --resume, which reads it from a file with an argument to a line: for line
+ * feeds in it, and where it is too long. Asked before anything is computed. */
+Status train_options_check_lines(int argc, char **argv);
+
+/* Remembers the command line that a run was begun with, those options that were chosen for the data and the machine (session.c) and, of
+ * those that it was resumed with, what stays for the next time (the manual names them), in OUT/training/options.txt, one to a line. */
 Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads);
 
 /* Remembered options as an argument vector that points into `text`, whose line ends become NULs; entry 0 stands for the program's name.

@@ -67,8 +67,12 @@ static Status forget_codebooks(const Session *session) {
   return status;
 }
 
+/* What TensorBoard would show with the curves of the run, and a table of answers that this run may not make. */
+static bool is_measure(const char *name) { return strncmp(name, "events.out.tfevents.", 20) == 0 || strncmp(name, "confusion.", 10) == 0; }
+
 Status train_out_forget(const Session *session) {
   const char *out = session->options.out;
+  TRY(files_prune(out, NULL, is_measure));
   if (is_source(session, out)) return STATUS_OK;
   TRY(files_prune(out, NULL, out_directory_companion));
   TRY(forget_codebooks(session));

@@ -342,6 +342,11 @@ static Tensor *token_answer(Model *model, Tape *tape, const TaskBatch *batch, co
 
 /* ---- Reports ---- */
 
+const char *task_value(const char *text) {
+  const char *blank = strchr(text, ' ');
+  return blank ? blank + 1 : text;
+}
+
 static void measure_accuracy(const TaskScore *score, double values[TASK_MEASURES]) { values[0] = task_accuracy(score); }
 
 static void tell_accuracy(const TaskScore *score, char text[TASK_TEXT]) {

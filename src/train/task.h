@@ -100,6 +100,9 @@ typedef struct TaskReport {
   void (*tell)(const TaskScore *score, char text[TASK_TEXT]);            /* "accuracy 71.20%" */
 } TaskReport;
 
+/* Of what TaskReport.tell wrote, what stands behind the measure's name: "71.20%". */
+const char *task_value(const char *text);
+
 /* 0 without items. */
 static inline double task_mean_loss(const TaskScore *score) { return score->items > 0 ? score->loss / (double)score->items : 0; }
 static inline double task_accuracy(const TaskScore *score) { return score->items > 0 ? (double)score->correct / (double)score->items : 0; }

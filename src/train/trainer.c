@@ -14,6 +14,7 @@
 #include "train/ranks.h"
 #include "train/state.h"
 #include "vq/pack.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +193,7 @@ static Status copy_file(const char *from, const char *to) {
   FILE *source = fopen(from, "rb");
   char *buffer = malloc(max);
   size_t got = 0;
-  Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read", from)
+  Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read: %s", from, strerror(errno))
                   : buffer == NULL ? status_set(STATUS_NO_MEMORY, "no memory")
                                    : files_create(&writer, to);
   if (status == STATUS_OK) {
@@ -208,25 +209,36 @@ static Status copy_file(const char *from, const char *to) {
   return status;
 }
 
-/* The files of a folder (all but measures and images) into another one. */
+static Status copy_named(const char *out, const char *folder, const char *name) {
+  char *from = files_join(out, name), *to = files_join(folder, name);
+  Status status = from != NULL && to != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && files_exists(from) && !files_is_dir(from)) status = copy_file(from, to);
+  free(from);
+  free(to);
+  return status;
+}
+
+static const char CONFIG[] = "config.json";
+
+static bool is_config(const char *name) { return strcmp(name, CONFIG) == 0; }
+
+/* The files of a folder (all but measures and images) into another one. A config.json goes first and comes last: without one nothing takes
+ * a copy that was interrupted for a checkpoint. */
 static Status copy_files(const char *out, const char *folder) {
   char **names;
   size_t count;
   Status status = files_make_dirs(folder);
+  if (status == STATUS_OK) status = files_prune(folder, NULL, is_config);
   if (status == STATUS_OK && (status = files_list(out, &names, &count)) == STATUS_OK) {
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-      char *from = files_join(out, names[i]), *to = files_join(folder, names[i]);
       const char *ending = strrchr(names[i], '.');
       bool measures =
           (ending != NULL && (strcmp(ending, ".csv") == 0 || strcmp(ending, ".png") == 0)) || strncmp(names[i], "events.", 7) == 0;
-      if (from == NULL || to == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
-      if (status == STATUS_OK && !measures && strstr(names[i], ".tmp-") == NULL && !files_is_dir(from)) status = copy_file(from, to);
-      free(from);
-      free(to);
+      if (!measures && !is_config(names[i]) && strstr(names[i], ".tmp-") == NULL) status = copy_named(out, folder, names[i]);
     }
     files_list_free(names, count);
   }
-  return status;
+  return status == STATUS_OK ? copy_named(out, folder, CONFIG) : status;
 }
 
 /* Copies the checkpoint that lies in OUT to OUT/best, with --lora its adapters too. What an earlier one has left there goes. */
@@ -297,6 +309,7 @@ typedef struct Run {
   int64_t batches;
   double started, interval_started;
   double rate, norm; /* of the last step */
+  bool unsaved;      /* which class was taken for which */
 } Run;
 
 /* ---------------------------------------------------------------- when */
@@ -423,11 +436,20 @@ static void print_evaluation(const Run *run) {
   }
   if (session_astra(session))
     log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
-             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples,
-             session->task->source->name.samples, of);
+             session->config->astra.devices, task_value(alone), (long long)plain->samples, session->task->source->name.samples, of);
   else
     log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
              session->task->source->name.samples, of);
+}
+
+/* As for metrics and curves, a run does not end because this cannot be written. */
+static Status save_confusion(Run *run) {
+  const Session *session = run->session;
+  Status status = metrics_confusion_save(session->confusion, session->classes, session->config->labels, session->options.out);
+  const bool lost = status == STATUS_IO;
+  if (lost && !run->unsaved) log_warning("%s; the run goes on, and tries again later", status_message());
+  run->unsaved = lost;
+  return lost ? STATUS_OK : status;
 }
 
 /* Validates, plain and emulated. */
@@ -461,7 +483,7 @@ static Status report_evaluation(Run *run) {
   measure_columns(run, values);
   Status status = STATUS_OK;
   if (ranks_self() == 0) {
-    status = metrics_confusion_save(session->confusion, session->classes, session->config->labels, session->options.out);
+    status = save_confusion(run);
     if (status == STATUS_OK) status = metrics_row(run->metrics, session->step, clock_now() - run->started, values);
   }
   TRY(ranks_follow(status));

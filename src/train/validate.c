@@ -52,19 +52,21 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   if (devices > 0) session->emulation.look = 0;
   TRY(source->seek(session, TASK_TEST, 0, 0));
   Progress progress;
+  Status status = STATUS_OK;
   progress_start(&progress, devices > 0 ? "evaluating on devices" : "evaluating", samples, session->options.quiet);
-  for (int64_t done = 0; done < samples;) {
+  for (int64_t done = 0; done < samples && status == STATUS_OK;) {
     TaskBatch batch;
-    if (interrupt_asked() && session->parallel == NULL) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
-    TRY(source->next(session, TASK_TEST, &batch));
+    status = interrupt_asked() && session->parallel == NULL ? status_set(STATUS_INTERRUPTED, "the evaluation was interrupted")
+                                                            : source->next(session, TASK_TEST, &batch);
+    if (status != STATUS_OK) break;
     int64_t left = samples - done - batch.first; /* from where this rank's share begins */
     if (batch.count > left) batch.count = left > 0 ? (int)left : 0;
-    TRY(validate_batch(session, &batch, devices, sum));
+    status = validate_batch(session, &batch, devices, sum);
     done += batch.whole;
-    if (progress.terminal) progress_update(&progress, done < samples ? done : samples, NULL);
+    if (status == STATUS_OK && progress.terminal) progress_update(&progress, done < samples ? done : samples, NULL);
   }
-  progress_wipe(&progress);
-  return STATUS_OK;
+  progress_wipe(&progress); /* also before what failed is said */
+  return status;
 }
 
 Status validate_weights(Session *session) {

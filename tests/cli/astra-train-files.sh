@@ -28,6 +28,29 @@ expect "no plot" 0 --resume run --max-steps 4; err "warning: cannot write run/cu
 rmdir run/curves.png
 expect "a plot again" 0 --resume run --max-steps 5
 [ -s run/curves.png ] || report "there is no plot"
+# ---- a table of answers that cannot be written: a directory has its name
+mkdir -p answers/confusion.png
+expect "no table of answers" 0 "${data[@]}" --max-steps 2 --eval-every 1 --out answers; err "warning: cannot write answers/confusion.png: .*; the run goes on, and tries again later"
+[ "$(grep -c 'cannot write answers/confusion.png' "$work/err")" = 1 ] || report "it is said for each evaluation"
+rmdir answers/confusion.png
+expect "a table again" 0 --resume answers --max-steps 3
+[ -s answers/confusion.png ] || report "there is no table"
+
+# ---- a run in the place of another one: TensorBoard would show both
+expect "in its place" 0 "${data[@]}" --max-steps 1 --out answers --overwrite -q
+[ "$(find answers -name 'events.out.tfevents.*' | wc -l)" = 1 ] || report "events of the run before are left"
+
+# ---- a state whose checkpoint was never written
+mkdir -p begun && cp -r answers/training begun
+expect "where a run has begun" 1 "${data[@]}" --max-steps 1 --out begun; err "begun holds a training whose checkpoint has not been written: .astra-train --resume begun. goes on with it"
+[ -s begun/training/state.safetensors ] || report "the state is gone"
+expect "begun anew" 0 "${data[@]}" --max-steps 1 --out begun --overwrite -q
+
+# ---- a command line that --resume could not read again
+# shellcheck disable=SC2046
+expect "too many arguments" 2 "${data[@]}" $(yes -- '--seed 1' | head -n 110) --out never; err "arguments and [0-9]* bytes can be remembered for --resume"
+[ ! -e never ] || report "it has begun"
+
 # ---- a run that found --out free, and then another one trained there to its end
 # It waits before it takes the lock: its first messages go to a pipe that is full.
 mkfifo messages

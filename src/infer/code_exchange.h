@@ -65,7 +65,7 @@ typedef struct CodeExchange {
   CodeExchangeSetup setup;
   void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
   void *progress_context;
-  TransportCheck *check; /* called while finish waits (transport_thread.h); may be NULL */
+  TransportCheck *check; /* called while begin waits for room, or finish for codes (transport_thread.h); may be NULL */
   void *check_context;
   const bool *cancelled; /* true: the request ends as INTERRUPTED; may be NULL */
   /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one

@@ -41,7 +41,7 @@ Status node_answer(Node *node, uint32_t *number, int *fault);
 /* Stops waiting for this one: its tokens count as lost. */
 void node_gone(Node *node, int other);
 
-/* Ends the current request, also from within node_answer. */
+/* Ends the current request, also from within node_answer; the node is of no more use. */
 void node_cancel(Node *node);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct Vocabulary {
 } Vocabulary;
 
 /* The tokenizer beside a checkpoint. NOT_FOUND says where it was looked for and what to do; BAD_VALUE: it has other tokens than the model,
- * whose table may be up to 255 rows longer. *vocabulary is zeroed after a failure. */
+ * whose table may be up to 255 rows longer. *vocabulary is empty after a failure, as after vocabulary_close. */
 Status vocabulary_open(Vocabulary *vocabulary, const char *directory, const ModelConfig *config);
 void vocabulary_close(Vocabulary *vocabulary); /* accepts a zeroed one */
 

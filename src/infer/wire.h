@@ -3,7 +3,8 @@
  *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 zero u8 | 9 flags u8 | 10 zero u16
  *          12 request u32 | 16 count u32 | 20 bytes u32 | 24 payload
  *
- * A length that does not follow from the negotiated model is refused by the code that knows the model (code_exchange.c, node.c, leader.c).
+ * A length that does not follow from the negotiated model is refused by the code that knows the model (packet.c, request.c,
+ * leader_requests.c).
  */
 #ifndef INFER_WIRE_H
 #define INFER_WIRE_H
@@ -25,7 +26,7 @@ enum {
   WIRE_NODES = 64                   /* most nodes of a cluster */
 };
 enum {
-  WIRE_WANT_CODES = 1, /* flag of a CLASSIFY and of the RESULT that answers it: the sender's codes follow the replicas */
+  WIRE_WANT_CODES = 1, /* flag of a CLASSIFY or LAST and of the RESULT that answers it: the sender's codes follow the replicas */
   WIRE_NOT_FINITE = 2, /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
   WIRE_DRAFTER = 4     /* flag of a READY: it has a copy of the model to draft with */
 };
@@ -44,7 +45,7 @@ enum {
   X(SCORE, 9, LEADER, 1, UINT32_MAX, 0)                              /* count sequences of ids, then their labels */                       \
   X(LAST, 10, LEADER, 1, UINT32_MAX, WIRE_WANT_CODES)                /* count sequences of ids */                                          \
   X(TOKEN, 11, DEVICE, WIRE_TOKEN_BYTES, WIRE_TOKEN_BYTES, 0)        /* the count-th new token of a PROMPT: its id */                      \
-  X(STOP, 12, LEADER, 0, 0, 0)                                       /* no more tokens of this PROMPT */                                   \
+  X(STOP, 12, LEADER, 0, 0, 0)                                       /* no more tokens of this text */                                     \
   X(WELCOME, 13, DEVICE, WIRE_WELCOME_BYTES, WIRE_WELCOME_BYTES, 0)  /* first: which model it has */                                       \
   X(BUSY, 14, DEVICE, 0, WIRE_TEXT, 0)                   /* another leader is served; count: place in the queue, 0: there is none; text */ \
   X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is at fault, 0: none; text */                \

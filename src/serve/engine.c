@@ -107,7 +107,9 @@ static void note_cluster(Engine *engine) {
     char text[ADDRESS_TEXT];
     snprintf(device->name, sizeof device->name, "%s", address ? address_text(address, text) : "here");
     device->pid = (int)leader_pid(engine->leader, d);
-    device->state = leader_is_here(engine->leader, d) ? ENGINE_DEVICE_HERE : ENGINE_DEVICE_GONE;
+    device->state = leader_is_here(engine->leader, d)      ? ENGINE_DEVICE_HERE
+                    : leader_is_joining(engine->leader, d) ? ENGINE_DEVICE_JOINING
+                                                           : ENGINE_DEVICE_GONE;
     device->failures += before == ENGINE_DEVICE_HERE && device->state == ENGINE_DEVICE_GONE;
     device->share = all > 0 ? (double)sums->tokens[d] / (double)all : 0;
     device->sum = sums->nodes[d];
@@ -394,13 +396,19 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
 }
 
+static void cancel_job(Engine *engine, Job *job) {
+  pthread_mutex_lock(&engine->lock);
+  job->cancelled = true;
+  pthread_mutex_unlock(&engine->lock);
+}
+
 /* A token of the prompt, of those that are not complete; or one that waits for them. */
-static void take_echo(Job *job, const DecodedToken *token) {
+static void take_echo(Engine *engine, Job *job, const DecodedToken *token) {
   if (token->end != SEQUENCE_PROMPT) {
     if (ARRAY_RESERVE(job->held, (size_t)job->held_count, 1, job->held_capacity, "tokens") == STATUS_OK)
       job->held[job->held_count++] = *token;
     else
-      job->cancelled = true;
+      cancel_job(engine, job);
     return;
   }
   job->echo[token->number - 1] = token_of(token);
@@ -430,7 +438,7 @@ static void take_token(void *context, const DecodedToken *token) {
   if (ends_early(engine, job, &end)) {
     end_unwanted(engine);
   } else if (job->echo && token->end != SEQUENCE_NUMERIC) {
-    take_echo(job, token);
+    take_echo(engine, job, token);
     finish_echo(engine, job);
   } else {
     take_new(engine, job, token);

@@ -22,7 +22,8 @@ typedef struct EngineOptions {
   int queue_max;               /* requests waiting for a place; more new ones are refused (STATUS_BUSY) */
   int sequences_max;           /* sequences that decode at the same time, over all devices */
   SpeculationMode speculation; /* of texts */
-  int64_t cache_bytes;         /* of keys and values on each device; 0: a quarter of the memory_available() at the start */
+  int64_t cache_bytes; /* of keys and values on each device, but of one longest sequence at least; 0: a quarter of the memory_available() at
+                        * the start, over the devices of this machine */
 } EngineOptions;
 
 typedef struct EngineCandidate {
@@ -100,7 +101,8 @@ void engine_add_workers(Engine *engine, const Address *found, int count);
 
 /* ---- what operators see */
 
-typedef enum EngineDeviceState { ENGINE_DEVICE_HERE, ENGINE_DEVICE_GONE, ENGINE_DEVICE_JOINING } EngineDeviceState;
+/* GONE also before it has been there. JOINING: it fetches the checkpoint, is being welcomed, or waits for its part in what comes next. */
+typedef enum EngineDeviceState { ENGINE_DEVICE_GONE, ENGINE_DEVICE_HERE, ENGINE_DEVICE_JOINING } EngineDeviceState;
 
 typedef struct EngineDevice {
   EngineDeviceState state;

@@ -4,10 +4,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "nn/json_build.h"
 #include "serve/http_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/tcp.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -262,8 +264,9 @@ static bool check_client(HttpRequest *r) {
   }
   double wait = http_access_take(access, r->client, r->begun);
   if (wait <= 0) return true;
-  http_retry_after(r, (int)(wait + 1));
-  http_reply_error(r, 429, NULL, "rate_limit_exceeded", "more requests than --rate allows; try again in %d s", (int)(wait + 1));
+  const int seconds = (int)fmin(wait + 1, INT_MAX); /* of rates near 0, years */
+  http_retry_after(r, seconds);
+  http_reply_error(r, 429, NULL, "rate_limit_exceeded", "more requests than --rate allows; try again in %d s", seconds);
   return false;
 }
 
@@ -302,7 +305,7 @@ static bool refuse_body(HttpRequest *r, int status) {
 
 static bool take_body(HttpRequest *r, const char *data, size_t bytes) {
   const HttpOptions *o = &r->http->options;
-  if (r->discarding) return (r->sent += bytes) < o->max_body;
+  if (r->discarding) return (r->discarded += bytes) < o->max_body;
   if (bytes > o->max_body - r->body_bytes) return refuse_body(r, 413);
   size_t needed = r->body_bytes + bytes + 1;
   if (needed > r->body_room) {
@@ -373,9 +376,10 @@ static void write_log(const HttpRequest *r, double seconds, bool whole) {
   gmtime_r(&now.tv_sec, &parts);
   size_t length = strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &parts);
   snprintf(time_text + length, sizeof time_text - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
-  json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I, s:b}", "time", time_text, "id", r->id, "client", r->client,
-                           "method", r->method, "path", route_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
-                           "bytes_in", (json_int_t)r->body_bytes, "bytes_out", (json_int_t)r->sent, "complete", whole);
+  json_t *line =
+      json_pack("{s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:I, s:I, s:b}", "time", time_text, "id", r->id, "client", r->client, "method",
+                json_build_string(r->method), "path", route_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
+                "bytes_in", (json_int_t)r->body_bytes, "bytes_out", (json_int_t)r->sent, "complete", whole);
   if (line && r->notes) json_object_update_missing(line, r->notes);
   char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   if (text) fprintf(r->http->options.log, "%s\n", text);

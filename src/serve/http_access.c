@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include <arpa/inet.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,8 +15,10 @@
 enum { BUCKETS = 1024, PROBES = 16, WHO = 64, KEY_FILE_MAX = 1 << 21 };
 
 typedef struct Bucket {
-  char who[WHO]; /* "": free */
-  double left, seen;
+  char who[WHO];   /* "": free */
+  double left;     /* requests that may come at once */
+  double seen;     /* the latest time so far: calls of several threads may come in another order */
+  bool is_counted; /* else nobody has taken of it yet */
 } Bucket;
 
 struct HttpAccess {
@@ -105,7 +108,7 @@ static Bucket *find_bucket(HttpAccess *access, const char *who) {
     bool freer = !best || (best->who[0] && (!bucket->who[0] || bucket->seen < best->seen));
     if (freer) best = bucket;
   }
-  *best = (Bucket){.left = -1};
+  *best = (Bucket){0};
   snprintf(best->who, WHO, "%s", who);
   return best;
 }
@@ -129,9 +132,11 @@ double http_access_take(HttpAccess *access, const char *who, double now) {
   payer_of(who, payer);
   pthread_mutex_lock(&access->lock);
   Bucket *bucket = find_bucket(access, payer);
-  bucket->left = bucket->left < 0 ? room : bucket->left + (now - bucket->seen) * rate;
-  if (bucket->left > room) bucket->left = room;
-  bucket->seen = now;
+  if (!bucket->is_counted) bucket->left = room, bucket->seen = now, bucket->is_counted = true;
+  if (now > bucket->seen) {
+    bucket->left = fmin(room, bucket->left + (now - bucket->seen) * rate);
+    bucket->seen = now;
+  }
   if (bucket->left >= 1)
     bucket->left -= 1;
   else

@@ -57,9 +57,10 @@ struct HttpRequest {
   char *body;
   size_t body_bytes, body_room;
   uint64_t sent;
-  bool answering;  /* the body is there */
-  bool discarding; /* it was too long: an answer has gone out by hand */
-  int replied;     /* status; 0: not yet */
+  uint64_t discarded; /* of a body that was refused */
+  bool answering;     /* the body is there */
+  bool discarding;    /* it was too long: an answer has gone out by hand */
+  int replied;        /* status; 0: not yet */
   char names[HTTP_FIELDS][32], values[HTTP_FIELDS][HTTP_FIELD];
   int fields;
   HttpWork work;

@@ -195,7 +195,7 @@ static void write_requests(const Service *service, FILE *out) {
   X("finished_total", "counter", "of these, finished", (double)s->finished)                                                                \
   X("failed_total", "counter", "of these, failed", (double)s->failed)                                                                      \
   X("cancelled_total", "counter", "of these, cancelled", (double)s->cancelled)                                                             \
-  X("refused_total", "counter", "refused because the queue was full", (double)s->refused)                                                  \
+  X("refused_total", "counter", "refused: the queue was full, or the cluster was gone", (double)s->refused)                                \
   X("prompt_tokens_total", "counter", "tokens of prompts", (double)s->prompt_tokens)                                                       \
   X("shared_tokens_total", "counter", "of these, whose keys and values were there already", (double)s->shared_tokens)                      \
   X("new_tokens_total", "counter", "new tokens", (double)s->new_tokens)                                                                    \

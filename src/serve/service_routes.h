@@ -7,7 +7,8 @@
  *                                                        "devices": [{"device", "name", "state", "share", "sequences", "decode_rate",
  *                                                        "tokens_decoded", "failures", "compute_seconds", "wait_seconds",
  *                                                        "bytes_sent"...}]}], "uptime_seconds"}
- *   /v1/cluster/events                                   the same every half second, as server-sent events
+ *   /v1/cluster/groups                                   {"groups": N or "auto", "model"}: another bit rate
+ *   /v1/cluster/events                                   the same as /v1/cluster every half second, as server-sent events
  *   /health, /ready, /metrics                            for those who operate it
  *   / and its files                                      page.h */
 #ifndef SERVE_SERVICE_ROUTES_H

@@ -1,5 +1,5 @@
 /* Server-sent events (HTML standard, section 9.2) as they come in pieces: the data of each event, whose lines are joined by newlines.
- * Fields other than `data` are passed over. Invariant: at most SSE_EVENT_MAX bytes are held. */
+ * Fields other than `data` are passed over. Invariant: neither an event's data nor a line exceeds SSE_EVENT_MAX bytes. */
 #ifndef SERVE_SSE_H
 #define SERVE_SSE_H
 #include "base/status.h"

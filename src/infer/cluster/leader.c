@@ -463,6 +463,11 @@ bool leader_is_here(const Leader *leader, int device) {
   return leader->membership.devices[device].state == DEVICE_READY && leader->membership.devices[device].node >= 0;
 }
 
+bool leader_is_joining(const Leader *leader, int device) {
+  const DeviceState state = leader->membership.devices[device].state;
+  return state == DEVICE_FETCHES || state == DEVICE_GREETED || (state >= DEVICE_HERE && !leader_is_here(leader, device));
+}
+
 int leader_sequences_held(const Leader *leader) { return leader->sequences.count; }
 
 int leader_sequences_on(const Leader *leader, int device) {
@@ -490,8 +495,8 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SEQUENCE);
   int32_t *text = NULL; /* that another device may draft for */
   if (leader->epoch.nodes > 1 && (options->speculation == SPECULATION_AUTO || options->speculation == SPECULATION_DRAFT)) {
-    if (!(text = malloc((size_t)leader->setup.tokens_max * sizeof *text))) return status_set(STATUS_NO_MEMORY, "no memory for a text");
-    memcpy(text, ids, (size_t)count * sizeof *ids);
+    text = malloc((size_t)leader->setup.tokens_max * sizeof *text); /* NULL: it goes on without drafts */
+    if (text) memcpy(text, ids, (size_t)count * sizeof *ids);
   }
   const int64_t context = leader->setup.tokens_max + 1 - count, max = options->sampling.max;
   *number = leader->queue.submitted + 1 - leader->epoch.base;

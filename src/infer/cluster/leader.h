@@ -140,6 +140,8 @@ int leader_sequences_on(const Leader *leader, int device);
 /* Over all devices; those that have been stopped count until their devices could be told: polls go on until there are none. */
 int leader_sequences_held(const Leader *leader);
 bool leader_is_here(const Leader *leader, int device); /* takes part */
+/* It fetches the checkpoint, is being welcomed, or waits for the next epoch. */
+bool leader_is_joining(const Leader *leader, int device);
 
 /* Whether all sequences are gone, and why: a new epoch has begun. They are to be started again with the tokens that they had. */
 typedef enum SequenceLoss {

@@ -105,6 +105,7 @@ typedef struct LeaderSequences {
   SequenceLoss lost;      /* since the last poll */
   bool waits;             /* something is waited for: */
   IdleTimeout idle;
+  int devices;        /* for which there is memory; the membership's room may shrink */
   uint8_t **messages; /* [devices] WIRE_DECODED */
   uint8_t **drafts;   /* [devices] a DRAFT or DRAFTED; sent while nothing else is queued */
   StopRing *stops;    /* [devices] */

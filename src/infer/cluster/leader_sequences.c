@@ -10,6 +10,7 @@ static size_t message_max(const Leader *leader) { return request_decoded_max(&le
 Status leader_sequences_allocate(Leader *leader) {
   LeaderSequences *q = &leader->sequences;
   const size_t devices = (size_t)leader->membership.room;
+  q->devices = (int)devices;
   bool memory = (q->list = calloc(devices * (size_t)leader->setup.sequences + LEADER_DEPTH, sizeof *q->list)) &&
                 (q->stops = calloc(devices, sizeof *q->stops)) && (q->messages = calloc(devices, sizeof *q->messages)) &&
                 (q->drafts = calloc(devices, sizeof *q->drafts));
@@ -21,8 +22,8 @@ Status leader_sequences_allocate(Leader *leader) {
 
 void leader_sequences_release(Leader *leader) {
   LeaderSequences *q = &leader->sequences;
-  for (int m = 0; q->messages && m < leader->membership.room; m++) free(q->messages[m]);
-  for (int m = 0; q->drafts && m < leader->membership.room; m++) free(q->drafts[m]);
+  for (int m = 0; q->messages && m < q->devices; m++) free(q->messages[m]);
+  for (int m = 0; q->drafts && m < q->devices; m++) free(q->drafts[m]);
   for (int i = 0; i < q->count; i++) free(q->list[i].text);
   free(q->messages);
   free(q->drafts);

@@ -132,7 +132,7 @@ static Status stream_receive(Backend *self, BackendTake *take, void *context) {
   return STATUS_OK;
 }
 
-/* A peer that is held back is polled for a hang-up only (which poll reports always), and not once more when that has been seen. */
+/* A peer that is held back and has nothing to get is not polled: that it hung up shows when there is room for its packets again. */
 static int stream_polls(Backend *self, struct pollfd *polls, int room) {
   Stream *stream = (Stream *)self;
   int count = 0;

@@ -5,7 +5,8 @@
  *   input  -> slots of each peer -> take
  *
  * A thread drives one over sockets (transport_thread.h); the simulation drives one for each device in virtual time (sim/simulate.h).
- * Missing packets are queried, sent again or given up as policy.h decides. Nothing is allocated after transport_new.
+ * Missing packets are queried, sent again or given up as policy.h decides. Nothing is allocated after transport_new, but for
+ * the words of a peer's failure.
  *
  * Messages of the same site and part are numbered by sequence = (request - 1) blocks + block, and are stored at sequence mod ring. The
  * place of an outgoing message is reused once all of it has been sent, that of an incoming one once its owner has called transport_done. */
@@ -123,7 +124,7 @@ bool transport_is_idle(const Transport *transport); /* nothing is left to be sen
 
 /* The peer's connection has ended, or it violated the protocol; why says how. */
 void transport_fail_peer(Transport *transport, int peer, Status status, const char *why);
-void transport_leave(Transport *transport, int peer);     /* for good: it is not waited for, and its packets are dropped */
+void transport_leave(Transport *transport, int peer);     /* for good: it is not waited for, and what is queued for it is dropped */
 Status transport_give_up(Transport *transport, int peer); /* its time is over: TIMEOUT, or it is left out */
 Status transport_check(Transport *transport);             /* the failure of a peer of this request, protocol violations first */
 

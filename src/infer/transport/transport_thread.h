@@ -1,8 +1,8 @@
 /* A thread that drives a transport (transport.h) with a backend (backend.h) while the other threads compute.
  *
  * The functions below may be called by the thread that computes; nothing else is shared between the two. The thread computes nothing, never
- * looks at weights, and allocates nothing after the start. A failure (a peer that breaks the rules, or is gone without leave) is kept and
- * comes back from the next submit or take, with the peer named. */
+ * looks at weights, and allocates nothing after the start, but for the words of a failure. A failure (a peer that breaks the rules, or is
+ * gone without leave) is kept and comes back from the next submit or take, with the peer named. */
 #ifndef INFER_TRANSPORT_THREAD_H
 #define INFER_TRANSPORT_THREAD_H
 #include "infer/transport/backend.h"

@@ -537,6 +537,19 @@ static void rates_add_up_to_a_minute(void **state) {
   http_access_free(access);
 }
 
+/* Threads take in another order than requests came: nobody gets more by it. */
+static void rates_of_requests_out_of_order(void **state) {
+  (void)state;
+  HttpAccess *access;
+  assert_int_equal(http_access_new(&access, NULL, 1), STATUS_OK);
+  assert_true(http_access_take(access, "a", 10) == 0);
+  assert_true(http_access_take(access, "a", 9.9995) > 0);
+  assert_true(http_access_take(access, "a", 10.001) > 0);
+  assert_true(http_access_take(access, "a", 69.9) > 0);
+  assert_true(http_access_take(access, "a", 70.1) == 0);
+  http_access_free(access);
+}
+
 static void fills_rates_again(void **state) {
   (void)state;
   HttpAccess *access;
@@ -706,6 +719,7 @@ int main(void) {
                                      cmocka_unit_test(refuses_key_files),
                                      cmocka_unit_test(rates_add_up_to_a_minute),
                                      cmocka_unit_test(fills_rates_again),
+                                     cmocka_unit_test(rates_of_requests_out_of_order),
                                      cmocka_unit_test(counts_networks),
                                      cmocka_unit_test(answers_other_origins),
                                      cmocka_unit_test(waits_and_wakes),

@@ -168,12 +168,13 @@ static void remember(Tape *tape, const OpKind *op, void *data, Tensor *output) {
   tape->run.last = record;
 }
 
-void tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
-  if (tape->status != STATUS_OK) return;
+Tensor *tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
+  if (tape->status != STATUS_OK) return NULL;
   double begun = tape_clock(tape);
   op->forward(tape, data);
   tape_note(tape, op->name, TAPE_FORWARD, begun);
   if (tape->run.recording && output->needs_grad && tape->status == STATUS_OK) remember(tape, op, data, output);
+  return tape->status == STATUS_OK ? output : NULL;
 }
 
 /* ---------------------------------------------------------------- gradients */
@@ -456,6 +457,8 @@ static void segment_backward(Tape *tape, void *data) {
   for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) copy_grad(tape, record->output[i], output[i]);
   run_records(tape);
   leave(tape);
+  for (int i = 1; i < TAPE_SEGMENT_ENDS; i++) /* that of the first is given back by who runs the segment */
+    if (record->output[i] != NULL && has_grad(record->output[i])) drop_grad(tape, record->output[i]);
   for (int i = 0; i < TAPE_SEGMENT_ENDS; i++) copy_grad(tape, input[i], segment->input[i]);
   arena_release(tape->inner, mark);
 }

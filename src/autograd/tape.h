@@ -63,8 +63,8 @@ Tensor *tape_activation(Tape *tape, int dims, const int64_t *shape);
 /* The same with values as wide as those of `like`. */
 Tensor *tape_tensor_like(Tape *tape, const Tensor *like, int dims, const int64_t *shape);
 
-/* Runs op's forward and, when recording and `output->needs_grad`, remembers it. */
-void tape_apply(Tape *tape, const OpKind *op, void *record, Tensor *output);
+/* Runs op's forward and, when recording and `output->needs_grad`, remembers it. The output, or NULL where the tape has failed. */
+Tensor *tape_apply(Tape *tape, const OpKind *op, void *record, Tensor *output);
 
 /* In a backward function: where to put the gradient of `input`. *add says whether to add to it or to overwrite. NULL when input needs none
  * (or is NULL). After the call the gradient counts as filled. */
@@ -118,7 +118,7 @@ typedef struct TapeFault {
 } TapeFault;
 bool tape_find_not_finite(const Tape *tape, TapeFault *fault); /* false: all are finite */
 
-size_t tape_peak_bytes(const Tape *tape); /* peak arena bytes since tape_new */
+size_t tape_peak_bytes(const Tape *tape); /* peak bytes of the arena, with those of segments, less what it held before tape_new */
 
 /* ---- profiling: how long each operation takes. Costs one branch per operation while no profiler is set. */
 

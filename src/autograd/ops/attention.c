@@ -624,6 +624,5 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
                      .scale = (real)(1 / sqrt((double)head_width))};
   if (!plan_tiles(tape, job)) return NULL;
   y->needs_grad = tape_recording(tape) && (op_wants(q) || op_wants(k) || op_wants(v) || op_wants(remote_k) || op_wants(remote_v));
-  tape_apply(tape, &ATTENTION, job, y);
-  return y;
+  return tape_apply(tape, &ATTENTION, job, y);
 }

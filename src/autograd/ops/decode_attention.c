@@ -503,8 +503,7 @@ Tensor *op_decode_batch(Tape *tape, Tensor *q, const DecodeBatch *options) {
   if (is_projected(job)) job->in = options->key.weight->shape[options->key.part.transposed ? 0 : 1];
   if (remote > 0 && check_remote(tape, job) != STATUS_OK) return NULL;
   if (!divide(tape, job)) return NULL;
-  tape_apply(tape, &DECODE_ATTENTION, job, y);
-  return tape_status(tape) == STATUS_OK ? y : NULL;
+  return tape_apply(tape, &DECODE_ATTENTION, job, y);
 }
 
 static DecodeBook book_of(const DecodeCodes *codes) {

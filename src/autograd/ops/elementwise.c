@@ -36,8 +36,7 @@ Tensor *op_widen(Tape *tape, Tensor *x) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Widen){x, y};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &WIDEN, job, y);
-  return y;
+  return tape_apply(tape, &WIDEN, job, y);
 }
 
 /* ---------------------------------------------------------------- add: y = a + factor b */
@@ -82,8 +81,7 @@ static Tensor *add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Add){a, b, y, (real)factor};
   y->needs_grad = tape_recording(tape) && (op_wants(a) || op_wants(b));
-  tape_apply(tape, &ADD, job, y);
-  return y;
+  return tape_apply(tape, &ADD, job, y);
 }
 
 Tensor *op_add(Tape *tape, Tensor *a, Tensor *b) {
@@ -136,8 +134,7 @@ Tensor *op_scale(Tape *tape, Tensor *x, double factor) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Scale){x, y, (real)factor};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &SCALE, job, y);
-  return y;
+  return tape_apply(tape, &SCALE, job, y);
 }
 
 /* ---------------------------------------------------------------- activations: x is kept for backward */
@@ -181,8 +178,7 @@ Tensor *op_activate(Tape *tape, Tensor *x, Activation activation) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Activate){x, y, activation};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &ACTIVATE, job, y);
-  return y;
+  return tape_apply(tape, &ACTIVATE, job, y);
 }
 
 /* ---------------------------------------------------------------- SwiGLU: silu(gate) up */
@@ -254,8 +250,7 @@ Tensor *op_swiglu(Tape *tape, Tensor *gate, Tensor *up) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Swiglu){.gate = gate, .up = up, .y = y};
   y->needs_grad = tape_recording(tape) && (op_wants(gate) || op_wants(up));
-  tape_apply(tape, &SWIGLU, job, y);
-  return y;
+  return tape_apply(tape, &SWIGLU, job, y);
 }
 
 /* ---------------------------------------------------------------- stochastic depth */
@@ -275,7 +270,10 @@ static void drop_path_body(void *context, int64_t begin, int64_t end, int thread
   for (int64_t b = begin; b < end; b++) {
     const real *residual = job->residual->value + b * job->size, *sum = job->sum->value + b * job->size;
     real *y = job->y->value + b * job->size, scale = job->scale[b];
-    for (int64_t i = 0; i < job->size; i++) y[i] = residual[i] + scale * (sum[i] - residual[i]);
+    if (scale == 0)
+      memcpy(y, residual, (size_t)job->size * sizeof *y); /* also where the sum that is left out is infinite */
+    else
+      for (int64_t i = 0; i < job->size; i++) y[i] = residual[i] + scale * (sum[i] - residual[i]);
   }
 }
 
@@ -322,6 +320,5 @@ Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scal
   if (y == NULL || job == NULL) return NULL;
   *job = (DropPath){.residual = residual, .sum = sum, .y = y, .scale = scale, .size = tensor_count(sum) / sum->shape[0]};
   y->needs_grad = tape_recording(tape) && (op_wants(residual) || op_wants(sum));
-  tape_apply(tape, &DROP_PATH, job, y);
-  return y;
+  return tape_apply(tape, &DROP_PATH, job, y);
 }

@@ -110,8 +110,7 @@ Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias,
   if (y == NULL || job == NULL || !numbers_exist(patches)) return NULL;
   *job = (PatchEmbed){pixels, weight, bias, position, class_token, y, row_token, patches, NULL, batch, rows, width, patch, across, depth};
   y->needs_grad = tape_recording(tape) && (op_wants(weight) || op_wants(bias) || op_wants(position) || op_wants(class_token));
-  tape_apply(tape, &PATCH_EMBED, job, y);
-  return y;
+  return tape_apply(tape, &PATCH_EMBED, job, y);
 }
 
 /* ---------------------------------------------------------------- tokens */
@@ -187,8 +186,7 @@ Tensor *op_token_embed(Tape *tape, Tensor *table, Tensor *position, const int32_
   if (y == NULL || job == NULL) return NULL;
   *job = (TokenEmbed){table, position, y, ids, positions, batch, rows, width};
   y->needs_grad = tape_recording(tape) && (op_wants(table) || op_wants(position));
-  tape_apply(tape, &TOKEN_EMBED, job, y);
-  return y;
+  return tape_apply(tape, &TOKEN_EMBED, job, y);
 }
 
 /* ---------------------------------------------------------------- rotary positions */
@@ -256,6 +254,5 @@ Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *position
   if (y == NULL || job == NULL) return NULL;
   *job = (Turn){x, y, *rope, positions, rows, width / rope->heads / 2};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &ROPE, job, y);
-  return y;
+  return tape_apply(tape, &ROPE, job, y);
 }

@@ -328,8 +328,7 @@ static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, in
   if (y == NULL || job == NULL || !prepare(tape, what, part, first_in, y, job)) return NULL;
   if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = new_numbers(tape, y);
   if (!numbers_exist(job->z)) return NULL;
-  tape_apply(tape, &LINEAR, job, y);
-  return y;
+  return tape_apply(tape, &LINEAR, job, y);
 }
 
 /* What op_linear_part and op_linear_columns require of the outputs. */
@@ -439,7 +438,7 @@ Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation
   const Linear second = {.x = &job->hidden, .weight = down->weight, .bias = down->bias, .residual = residual};
   Tensor *y = new_output(tape, &second, down->part);
   if (y == NULL || !numbers_exist(job->up.z) || !prepare(tape, &second, down->part, 0, y, &job->down)) return NULL;
-  tape_apply(tape, &MLP, job, y);
+  y = tape_apply(tape, &MLP, job, y);
   give_back_hidden(tape, job);
   return y;
 }

@@ -46,6 +46,15 @@ static void loss_rows_body(void *context, int64_t begin, int64_t end, int thread
   }
 }
 
+/* The label's logit is the largest, and the first of those that are. A NaN is larger than any. */
+static bool is_hit(int64_t n, const real *logits, int32_t label) {
+  const real own = logits[label];
+  int beaten = 0;
+  for (int64_t v = 0; v < label; v++) beaten |= !(logits[v] < own);
+  for (int64_t v = label; v < n; v++) beaten |= !(logits[v] <= own);
+  return !beaten;
+}
+
 static void loss_forward(Tape *tape, void *record) {
   Loss *job = record;
   if (tape_planning(tape)) return;
@@ -56,11 +65,8 @@ static void loss_forward(Tape *tape, void *record) {
   if (job->options.correct == NULL) return;
   *job->options.correct = 0;
   for (int64_t row = 0; row < job->rows; row++) {
-    const real *logits = job->logits->value + row * job->classes;
-    int64_t best = 0;
-    for (int64_t v = 1; v < job->classes; v++)
-      if (logits[v] > logits[best]) best = v;
-    *job->options.correct += best == job->options.labels[row];
+    const int32_t label = job->options.labels[row];
+    *job->options.correct += label >= 0 && is_hit(job->classes, job->logits->value + row * job->classes, label);
   }
 }
 
@@ -108,8 +114,10 @@ Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options
   OP_CHECK((options->other == NULL) == (options->mix == NULL), "cross_entropy: mixup needs both labels and shares");
   for (int64_t row = 0; row < rows && !tape_planning(tape); row++) {
     int32_t label = options->labels[row];
-    OP_CHECK(label >= -1 && label < classes && (!options->other || (options->other[row] >= 0 && options->other[row] < classes)),
-             "label %d of row %lld is outside [0, %lld)", (int)label, (long long)row, (long long)classes);
+    OP_CHECK(label >= -1 && label < classes, "label %d of row %lld is neither in [0, %lld) nor -1 (none)", (int)label, (long long)row,
+             (long long)classes);
+    OP_CHECK(!options->other || (options->other[row] >= 0 && options->other[row] < classes),
+             "the second label, %d, of row %lld is outside [0, %lld)", (int)options->other[row], (long long)row, (long long)classes);
     counted += label >= 0;
   }
   Tensor *y = tape_tensor(tape, 1, (int64_t[]){1});
@@ -119,8 +127,7 @@ Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options
   if (y == NULL || job == NULL || probabilities == NULL || row_loss == NULL) return NULL;
   *job = (Loss){logits, y, *options, probabilities, row_loss, rows, classes, counted};
   y->needs_grad = tape_recording(tape) && op_wants(logits);
-  tape_apply(tape, &CROSS_ENTROPY, job, y);
-  return y;
+  return tape_apply(tape, &CROSS_ENTROPY, job, y);
 }
 
 /* ---------------------------------------------------------------- of rows against constant ones */
@@ -205,8 +212,7 @@ Tensor *op_row_error(Tape *tape, Tensor *x, const real *target, int64_t target_r
   if (y == NULL || job == NULL || sums == NULL) return NULL;
   *job = (RowError){x, y, target, rows, x->shape[0], count, target_rows, x->shape[2], sums, sums + x->shape[0] * count, power, 0};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &ROW_ERROR, job, y);
-  return y;
+  return tape_apply(tape, &ROW_ERROR, job, y);
 }
 
 /* ---------------------------------------------------------------- of a vocabulary */
@@ -249,15 +255,6 @@ typedef struct Slice {
 /* Small slices make BLAS pack the whole table again and again (GPT-2's, 512 rows: all products together take 1.6 times as long in slices of
  * 64 as in one, 1.07 times in slices of 256), whether or not the logits fit a cache. Tables of more than 64k entries get smaller slices. */
 enum { SLICE_ROWS = 256, SLICE_BYTES = 64 << 20 };
-
-/* The label's logit is the largest, and the first of those that are. A NaN is larger than any. */
-static bool is_hit(int64_t n, const real *logits, int32_t label) {
-  const real own = logits[label];
-  int beaten = 0;
-  for (int64_t v = 0; v < label; v++) beaten |= !(logits[v] < own);
-  for (int64_t v = label; v < n; v++) beaten |= !(logits[v] <= own);
-  return !beaten;
-}
 
 /* probabilities -> d logits = (p - target) / counted rows, in place; in bf16 a piece at a time, so that none is overwritten unread.
  * taught [V]: the teacher's probabilities, or NULL */
@@ -460,6 +457,5 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(table));
   if (y->needs_grad && op_wants(x)) job->dx = tape_alloc(tape, (size_t)tensor_count(x) * sizeof(real));
   if (y->needs_grad && op_wants(table)) job->dtable = tape_alloc(tape, (size_t)tensor_count(table) * sizeof(real));
-  tape_apply(tape, &VOCAB_LOSS, job, y);
-  return tape_status(tape) == STATUS_OK ? y : NULL;
+  return tape_apply(tape, &VOCAB_LOSS, job, y);
 }

@@ -92,8 +92,7 @@ static Tensor *norm(Tape *tape, const OpKind *kind, Tensor *x, Tensor *weight, T
   if (y == NULL || job == NULL || mean == NULL || rstd == NULL) return NULL;
   *job = (Norm){.x = x, .weight = weight, .bias = bias, .y = y, .mean = mean, .rstd = rstd, .eps = (real)eps, .rows = rows, .width = width};
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(weight) || op_wants(bias));
-  tape_apply(tape, kind, job, y);
-  return y;
+  return tape_apply(tape, kind, job, y);
 }
 
 Tensor *op_layer_norm(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, double eps) {

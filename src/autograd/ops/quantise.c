@@ -221,7 +221,6 @@ Tensor *op_quantise(Tape *tape, Tensor *x, const Quantise *options, Tensor **com
   loss->needs_grad = tape_recording(tape) && op_wants(x);
   y->needs_grad = loss->needs_grad && options->gradient != QUANTISE_NONE;
   tape_apply(tape, &COMMITMENT, job, loss); /* first, so that its gradient is added to what the tokens' backward leaves */
-  tape_apply(tape, &QUANTISE, job, y);
   *commitment = loss;
-  return y;
+  return tape_apply(tape, &QUANTISE, job, y);
 }

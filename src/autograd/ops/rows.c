@@ -60,8 +60,7 @@ static Tensor *gather(Tape *tape, Tensor *x, const int32_t *rows, int64_t count,
   if (y == NULL || job == NULL) return NULL;
   *job = (Gather){x, y, rows, x->shape[1], count, x->shape[2]};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &GATHER_ROWS, job, y);
-  return y;
+  return tape_apply(tape, &GATHER_ROWS, job, y);
 }
 
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) { return gather(tape, x, rows, count, false); }
@@ -122,8 +121,7 @@ Tensor *op_join(Tape *tape, Tensor *a, Tensor *b) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Join){{a, b}, y};
   y->needs_grad = tape_recording(tape) && (op_wants(a) || op_wants(b));
-  tape_apply(tape, &JOIN, job, y);
-  return y;
+  return tape_apply(tape, &JOIN, job, y);
 }
 
 /* ---------------------------------------------------------------- mean over replicas */
@@ -166,8 +164,7 @@ Tensor *op_mean_replicas(Tape *tape, Tensor *x, const real *weights) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Mean){x, y, weights, x->shape[0], x->shape[1], x->shape[2]};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &MEAN_REPLICAS, job, y);
-  return y;
+  return tape_apply(tape, &MEAN_REPLICAS, job, y);
 }
 
 /* ---- Chosen rows ---- */
@@ -208,6 +205,5 @@ Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows) {
   if (y == NULL || job == NULL) return NULL;
   *job = (Select){x, y, rows, x->shape[0], x->shape[1], x->shape[2]};
   y->needs_grad = tape_recording(tape) && op_wants(x);
-  tape_apply(tape, &SELECT_ROWS, job, y);
-  return y;
+  return tape_apply(tape, &SELECT_ROWS, job, y);
 }

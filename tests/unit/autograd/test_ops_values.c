@@ -185,7 +185,21 @@ static void test_drop_path(void **state) {
     check_value("drop_path", i, y->value[i], from + (double)scale[i / 20] * (to - from));
     if (i < 20) assert_true(y->value[i] == residual->value[i]);
   }
+  sum->value[0] = INFINITY; /* left out is left out */
+  assert_true(op_drop_path(fixture.tape, residual, sum, scale)->value[0] == residual->value[0]);
   assert_null(op_drop_path(fixture.tape, residual, other, scale));
+  fixture_close(&fixture);
+}
+
+/* An op that runs out of memory in its forward gives no tensor whose numbers somebody would take for an answer. */
+static void test_no_tensor_after_a_failure(void **state) {
+  (void)state;
+  Fixture fixture;
+  fixture_open(&fixture, 8);
+  Tensor *x = fixture_leaf(&fixture, true, 4, 5, 0, 0);
+  const CrossEntropy wrong = {.labels = (const int32_t[]){9, 0, 0, 0}};
+  assert_null(op_cross_entropy(fixture.tape, x, &wrong));
+  assert_null(tape_apply(fixture.tape, &(OpKind){.name = "never"}, NULL, x));
   fixture_close(&fixture);
 }
 
@@ -245,6 +259,11 @@ static void test_cross_entropy(void **state) {
     check_value("cross_entropy", (int64_t)i, y->value[0], cross_entropy(logits, &cases[i]));
   }
   assert_int_equal(correct, 2);
+  const real kept = logits[1 * CE_CLASSES];
+  logits[1 * CE_CLASSES] = NAN; /* of a label 0 nothing is larger than that, and it is not right */
+  assert_non_null(op_cross_entropy(fixture.tape, LEAF(0), &cases[0]));
+  assert_int_equal(correct, 2);
+  logits[1 * CE_CLASSES] = kept;
   for (int64_t i = 0; i < CE_ROWS * CE_CLASSES; i++) logits[i] = (real)(i % 2 ? 900 : -900); /* nothing overflows */
   assert_true(isfinite(op_cross_entropy(fixture.tape, LEAF(0), &cases[2])->value[0]));
   assert_null(op_cross_entropy(fixture.tape, LEAF(0), &(CrossEntropy){.labels = high}));
@@ -426,11 +445,17 @@ static void test_attention_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_patch_embed),   cmocka_unit_test(test_row_error),
-      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_drop_path),
-      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_quantise),
-      cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_refuses),
+      cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_norms),
+      cmocka_unit_test(test_patch_embed),
+      cmocka_unit_test(test_row_error),
+      cmocka_unit_test(test_rows_and_sums),
+      cmocka_unit_test(test_drop_path),
+      cmocka_unit_test(test_no_tensor_after_a_failure),
+      cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_quantise),
+      cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,8 @@ void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const 
              int *iwork, const int *liwork, int *info, size_t jobz_length, size_t uplo_length);
 
 Status eigen_symmetric(int64_t count, double *a, double *values) {
+  enum { MOST = 32766 }; /* columns: LAPACK's sizes are ints */
+  if (count > MOST) return status_set(STATUS_UNSUPPORTED, "eigenvalues of a matrix of %lld columns: at most %d", (long long)count, MOST);
   const int n = (int)count, work_size = 1 + 6 * n + 2 * n * n, int_size = 3 + 5 * n;
   for (int64_t i = 0; i < count * count; i++)
     if (!isfinite(a[i])) return status_set(STATUS_NUMERIC, "eigenvalues of a matrix whose numbers are not finite");

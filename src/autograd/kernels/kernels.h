@@ -84,7 +84,7 @@ typedef struct Kernels {
   /* Some columns of a softmax over more columns than are held at once: s [rows, n], rows `stride` apart, in place. With
    * M = max(max[r], max_i scale s[r, i]): s[r, i] = exp(scale s[r, i] - M), factor[r] = exp(max[r] - M), by which what was made of earlier
    * columns must be multiplied, sum[r] = factor[r] sum[r] + sum_i s[r, i], max[r] = M. Begins with max -infinity and sum 0; a row's first
-   * columns hold a finite number. Log-sum-exp is max + log(sum). */
+   * columns hold a finite number; scale > 0. Log-sum-exp is max + log(sum). */
   void (*softmax_tile)(int64_t rows, int64_t n, int64_t stride, real scale, real *s, real *max, real *sum, real *factor);
   /* The same columns again, from log-sum-exps, and their gradient: p = exp(scale s[r, i] - lse[r]) in place of s, scale p (dp[r, i] -
    * dot[r]) in place of dp, which is the gradient of unscaled s where dot[r] = sum_i p dp over all columns. */
@@ -92,8 +92,8 @@ typedef struct Kernels {
   /* x[r, i] *= factor[r], rows of n numbers `stride` apart */
   void (*scale_rows)(int64_t rows, int64_t n, int64_t stride, const real *factor, real *x);
 
-  /* C [m, n] = op(A) op(B), added to C or not, of small matrices; m, n, k >= 1. Strides as in matmul. Through matmul_small, which counts
-   * it. */
+  /* C [m, n] = op(A) op(B), added to C or not, of small matrices; m, n, k >= 1. Strides as in matmul. Called through matmul_small, which
+   * counts it, or by who counts it itself. */
   void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
                   int64_t ldb, bool add, real *c, int64_t ldc);
 

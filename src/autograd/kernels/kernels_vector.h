@@ -141,6 +141,15 @@ static void vector_rotate(int64_t half, float direction, const float *cosine, co
 
 /* ---- norms ---- */
 
+/* Of rows whose squares are beyond a float, in double as the portable loops have it: mean (or NULL for 0) and 1 / deviation. */
+static __attribute__((noinline)) void vector_large_moments(int64_t n, const float *x, float eps, float *mean, float *rstd) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; mean && i < n; i++) sum += (double)x[i];
+  for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - sum / (double)n) * ((double)x[i] - sum / (double)n);
+  if (mean) *mean = (float)(sum / (double)n);
+  *rstd = (float)(1 / sqrt(squares / (double)n + (double)eps));
+}
+
 static void vector_layer_norm(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y, float *mean,
                               float *rstd) {
   Vector sum = v_set(0), squares = v_set(0);
@@ -152,9 +161,10 @@ static void vector_layer_norm(int64_t n, const float *x, const float *weight, co
     squares = v_fma(apart, apart, squares);
   });
   *rstd = 1.0f / sqrtf(v_sum(squares) / (float)n + eps);
-  const Vector factor = v_set(*rstd);
+  if (!(*rstd > 0)) vector_large_moments(n, x, eps, mean, rstd);
+  const Vector centre = v_set(*mean), factor = v_set(*rstd);
   EACH_VECTOR(n, {
-    const Vector xhat = (v_load(x + i, left) - average) * factor;
+    const Vector xhat = (v_load(x + i, left) - centre) * factor;
     v_store(y + i, v_fma(xhat, v_load(weight + i, left), v_load(bias + i, left)), left);
   });
 }
@@ -184,6 +194,7 @@ static void vector_layer_norm_backward(int64_t n, const float *x, const float *w
 
 static void vector_rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y, float *rstd) {
   *rstd = 1.0f / sqrtf(vector_dot(n, x, x) / (float)n + eps);
+  if (!(*rstd > 0)) vector_large_moments(n, x, eps, NULL, rstd);
   const Vector factor = v_set(*rstd);
   EACH_VECTOR(n, v_store(y + i, v_load(x + i, left) * factor * v_load(weight + i, left), left););
 }

@@ -256,6 +256,29 @@ static void check_rms_norm(const Kernels *table, int64_t n) {
   check_margin(&y), check_margin(&dx), check_margin(&dweight);
 }
 
+/* Rows whose squares are beyond a float. */
+static void check_large_norms(const Kernels *table, int64_t n) {
+  Buffer x, weight, bias, y;
+  fill(&x, n, 1), fill(&weight, n, 1), fill(&bias, n, 1), fill(&y, n, 0);
+  double sum = 0, squares = 0, apart = 0;
+  for (int64_t i = 0; i < n; i++) x.number[i] = (x.number[i] + 2) * (real)1e20, sum += (double)x.number[i];
+  for (int64_t i = 0; i < n; i++) {
+    squares += (double)x.number[i] * (double)x.number[i];
+    apart += ((double)x.number[i] - sum / (double)n) * ((double)x.number[i] - sum / (double)n);
+  }
+  real mean, rstd;
+  table->rms_norm(n, x.number, weight.number, (real)1e-6, y.number, &rstd);
+  for (int64_t i = 0; i < n; i++)
+    check_close("rms_norm", table, n, i, (double)y.number[i], (double)x.number[i] / sqrt(squares / (double)n) * (double)weight.number[i],
+                20 * TIGHT, 0);
+  if (n < 8) return; /* a row of one number has no deviation, one of few nearly none */
+  table->layer_norm(n, x.number, weight.number, bias.number, (real)1e-5, y.number, &mean, &rstd);
+  for (int64_t i = 0; i < n; i++)
+    check_close("layer_norm", table, n, i, (double)y.number[i],
+                ((double)x.number[i] - sum / (double)n) / sqrt(apart / (double)n) * (double)weight.number[i] + (double)bias.number[i],
+                100 * TIGHT, 0);
+}
+
 /* ---- softmax ---- */
 
 static void check_softmax(const Kernels *table, int64_t n) {
@@ -823,6 +846,7 @@ static void test_swiglu(void **state) { (void)state, for_each(check_swiglu); }
 static void test_rotate(void **state) { (void)state, for_each(check_rotate); }
 static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
+static void test_large_norms(void **state) { (void)state, for_each(check_large_norms); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_softmax_tiles(void **state) {
   (void)state, for_each(check_softmax_tiles), for_each(check_softmax_of_huge_scores), for_each(check_scale_rows);
@@ -934,6 +958,7 @@ int main(void) {
       cmocka_unit_test(test_gelu_tails),
       cmocka_unit_test(test_layer_norm),
       cmocka_unit_test(test_rms_norm),
+      cmocka_unit_test(test_large_norms),
       cmocka_unit_test(test_softmax),
       cmocka_unit_test(test_softmax_tiles),
       cmocka_unit_test(test_products),

@@ -50,8 +50,8 @@ Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the f
 Status param_reserve(ParamSet *set, bool with_grads);
 void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
 void param_initialise_one(Param *param, Rng *rng); /* a single entry: a new head */
-/* Gives every matrix that operations multiply with, and has its numbers in full, a shadow (Tensor.shadow), with the set reserved or not;
- * once, after its numbers have memory. */
+/* Gives every matrix that operations multiply with (but adapters), and has its numbers in full, a shadow (Tensor.shadow), with the set
+ * reserved or not; once, after its numbers have memory. */
 Status param_make_shadows(ParamSet *set);
 /* Recomputes the shadows of the parameters that learn (or, with `frozen`, of all) from the values, over the pool. Does nothing where there
  * are none. */

@@ -18,8 +18,9 @@ typedef struct Tensor {
   int64_t shape[TENSOR_DIMS];
   bool needs_grad;  /* a gradient must flow into it */
   bool grad_filled; /* grad holds a sum already: add to it; otherwise overwrite */
-  /* A frozen parameter may be kept in 16 bits: value is NULL then, and no gradient flows into it (but one flows through it). op_linear,
-   * op_linear_part, op_token_embed's table and op_vocab_loss's table are the only ones that accept such a tensor. */
+  /* A frozen parameter may be kept in 16 bits: value is NULL then, and no gradient flows into it (but one flows through it). Only
+   * products with weights (op_linear and its kin, op_mlp, DecodeProjection) and the tables of op_token_embed and op_vocab_loss accept such
+   * a tensor, and one in 8 or 4 bits. */
   uint16_t *narrow;
   NarrowKind narrow_kind;
   /* Or in 8 or 4 bits, for inference: value and narrow are NULL then, and the shape stays that of the float weight ([in, out] where that is

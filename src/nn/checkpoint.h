@@ -45,9 +45,9 @@ Status checkpoint_check_finite(const char *path, const char *name, const real *v
 
 /* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
  * only the frozen ones (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
- * whose operations take them stay there as they are (Tensor.narrow), as do blocks of GGUF files (Tensor.lowbit); all others are widened
- * once into one fresh shared read-only block.
- * Names and shapes must be exactly those of the configuration. Keep *mapping until the model is freed. */
+ * whose operations take them stay there as they are (Tensor.narrow), as do blocks of GGUF files and what astra-quantize wrote
+ * (Tensor.lowbit); all others are widened once into one fresh shared read-only block. Names and shapes must be exactly those of the
+ * configuration. Keep *mapping until the model is freed. */
 typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);
 void checkpoint_unmap(CheckpointMapping *mapping);

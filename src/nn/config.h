@@ -25,7 +25,7 @@ typedef struct AstraConfig {
   ClassToken class_token;
   double commitment_weight; /* beta */
   double noise;             /* lambda */
-  bool rotation;            /* site x: tokens are mapped to another basis before they are quantised (BlockParams.rotation) */
+  bool rotation;            /* what is quantised is mapped to another basis first (BlockParams.rotation) */
   bool prediction;          /* with a rotation: only what its code of the block before does not tell of a token is quantised */
   bool exact_first;         /* with predictions, of texts: every device computes the first block's tokens from their ids */
   bool position_mean;       /* with predictions, of images: tokens are quantised less their mean at their position */

@@ -1,6 +1,6 @@
 /* The KV cache of a decoder. Keys (after rotation) and values of its own device's tokens and of generated tokens are kept in full; of the
  * other devices' tokens, which all precede these, only the packed codes are kept, and their keys and values are never stored (paper,
- * appendix "Memory Cost Analysis").
+ * appendix "Memory Cost Analysis"); with predictions, or where a full cache is wanted (setup.sites 0), all are stored in full.
  *
  *   position   0 ............ remote | remote ............... remote + rows
  *              codes of each site    | rows in full: own part of the prompt, then new tokens

@@ -34,8 +34,9 @@ int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entrie
 
 enum { KV_TABLES_ROWS = 256 }; /* rows that are timed */
 
-/* Only for site x and without adapters; UNSUPPORTED otherwise. The model and the codewords are read only now. Before any fork, and before
- * threads start: the time of a single thread is measured. */
+/* Only for site x, without adapters and with weights of more than 8 bits, UNSUPPORTED otherwise; BAD_VALUE where groups do not divide the
+ * width. Where there is no memory for the rows, there are no tables, and that is no failure. The model and the codewords are read only now.
+ * Before any fork, and before threads start: the time of a single thread is measured. */
 Status kv_tables_build(KvTables **tables, Model *model, const KvTablesSetup *setup);
 void kv_tables_free(KvTables *tables); /* accepts NULL */
 

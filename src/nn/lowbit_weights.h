@@ -9,7 +9,8 @@ typedef struct LowbitWeights LowbitWeights;
 
 /* kind: LOWBIT_INT8 or LOWBIT_Q4_0. The matrices, finite, in full or in 16 bits, are rounded (lowbit_quantise) into one read-only block,
  * which processes that are forked later share; the model's tensors then point there. Those that have 8 or 4 bits already stay, unless they
- * have more bits than are asked for or fewer: BAD_USAGE. Keep *made until the model is freed. */
+ * have more bits than are asked for or fewer: BAD_USAGE (but for the table of tokens and the head, which stay). Keep *made until the model
+ * is freed. */
 Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made);
 void lowbit_weights_free(LowbitWeights *weights); /* accepts NULL */
 

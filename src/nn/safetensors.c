@@ -628,7 +628,7 @@ static void convert_piece(void *context, const uint8_t *data, size_t bytes) {
 static Status convert(const SafeTensor *tensor, SafeDtype to, void *out) {
   if (!safe_dtype_agree(tensor->dtype, to))
     return status_set(STATUS_BAD_FILE, "tensor %.100s is %s where %s is needed", tensor->name, safe_dtype_name(tensor->dtype),
-                      safe_dtype_is_float(to) ? "F32, F16, BF16 or F64" : "I32, I64 or U8");
+                      safe_dtype_is_float(to) ? "F32, F16, BF16 or F64" : "I32, I64, U16 or U8");
   Conversion job = {tensor->dtype, to, out, 0, -1};
   TRY(safetensors_walk(tensor, convert_piece, &job));
   if (job.bad < 0) return STATUS_OK;

@@ -12,8 +12,11 @@
 Status tensor_parallel_share(const ModelConfig *config, int device, int devices, HeadShare *share) {
   if (devices < 1 || device < 0 || device >= devices) return status_set(STATUS_BAD_VALUE, "device %d of %d", device, devices);
   if (devices > config->kv_heads || devices > config->mlp)
-    return status_set(STATUS_BAD_VALUE, "%d devices for %lld key and value heads: each needs at least one, so up to %lld are accepted",
-                      devices, (long long)config->kv_heads, (long long)config->kv_heads);
+    return status_set(STATUS_BAD_VALUE,
+                      "%d devices for %lld key and value heads and %lld hidden numbers of the MLP: each needs at least one, so up to %lld "
+                      "are accepted",
+                      devices, (long long)config->kv_heads, (long long)config->mlp,
+                      (long long)(config->kv_heads < config->mlp ? config->kv_heads : config->mlp));
   *share = (HeadShare){.first_kv = share_even_begin(config->kv_heads, devices, device),
                        .kv_heads = share_even_count(config->kv_heads, devices, device),
                        .first_mlp = share_even_begin(config->mlp, devices, device),

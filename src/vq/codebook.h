@@ -36,9 +36,10 @@ void codebook_constrain(Codebook *book, const uint16_t *frequencies, double weig
 
 /* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.
  * distortion (may be NULL) receives the sum over rows of |x - q|^2, computed from the differences, so it is never negative. Over the pool;
- * the result does not depend on the thread count. Many rows are searched in 8 bits where the processor supports it, with the same result
- * (nearest_packed.h). Allocates nothing: `scratch` must hold codebook_assign_scratch(book, max_rows) bytes for calls of up to max_rows
- * rows, asked for after threads_start, and be aligned to 8 bytes. */
+ * the result does not depend on the thread count. Many rows are searched in 8 bits where the processor supports it (nearest_packed.h): with
+ * the same result for groups of up to NEAREST_MAX_WIDTH numbers, and but for near ties, within rounding, for wider ones. Allocates nothing:
+ * `scratch` must hold codebook_assign_scratch(book, max_rows) bytes for calls of up to max_rows rows, asked for after threads_start, and be
+ * aligned to 8 bytes. */
 size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows);
 void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch);
 

@@ -386,7 +386,7 @@ static Status run_restarts(Fit *fit, KmeansResult *result) {
 
 static bool is_full_batch(const KmeansOptions *options, int64_t count) { return options->minibatch == 0 || options->minibatch >= count; }
 
-/* The memory of the start (a Drawing for each worker) is freed before that of the iterations is touched. */
+/* The memory of the start (a Drawing for each worker) is freed before that of the iterations is touched, but of a further start not. */
 size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *options) {
   const bool full = is_full_batch(options, count);
   const int64_t tiles = (thinned_count(book, count) + LANES - 1) / LANES, candidates = candidates_of(book, options->start);
@@ -399,7 +399,8 @@ size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *op
                       (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
   if (options->start == KMEANS_RANDOM) start = 0;
   if (options->start == KMEANS_SPLIT) start = kmeans_split_bytes(book, count);
-  return words * sizeof(real) + (start > iterations ? start : iterations);
+  const size_t larger = start > iterations ? start : iterations;
+  return words * sizeof(real) + (options->restarts > 1 ? start + iterations : larger);
 }
 
 /* The loop over distances of k-means++ runs at about a quarter of a product's rate. */

@@ -53,7 +53,7 @@ stop_worker() {
 
 # The parts of a block that the planner chooses for this device and link, and the milliseconds that it predicts, input left out.
 plan_for() { # CHECKPOINT
-  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --table-memory "$tables" --json 2>/dev/null |
+  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --table-memory "$tables" --json |
     tail -n 1 | sed 's/.*"rows"://' | grep -o '"strategy":"astra"[^}]*' | sed -n '1s/.*"parts":\([0-9]*\),.*"predicted_ms":\([0-9.]*\),.*/\1 \2/p'
 }
 
@@ -65,7 +65,7 @@ compare() { # SIDE PATCH GROUPS
   local model=$out/model-$1-g$3
   [ -f "$model/model.safetensors" ] || "$build/tests/infer/make_sample" "$model" vit-base "$3" 1024 2 "$1" "$2" || exit 1
   local parts predicted tag=$1-g$3
-  read -r parts predicted < <(plan_for "$model")
+  read -r parts predicted < <(plan_for "$model") || { echo "astra-infer plan says nothing of $model that this script knows" >&2; exit 1; }
   rm -f "$out/one-$tag" "$out/two-$tag"
   start_worker "$model"
   for ((round = 1; round <= rounds; round++)); do

@@ -52,7 +52,7 @@ for row in "${rows[@]}"; do
   done
   for side in one two; do run "$side" "$steps" 1; done
   difference=$(paste -d' ' <(column loss one) <(column loss two) |
-    awk -v steps="$steps" '{ d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d } END { if (NR != steps) exit 1; printf "%.2g", worst }')
+    awk -v steps="$steps" '{ d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d } END { if (NR != steps) { print NR " lines of loss, and not " steps " of each" >"/dev/stderr"; exit 1 } printf "%.2g", worst }')
   ratios=$(awk '{ print $2 / $1 }' "$scratch/turns")
   ratio=$(median <<<"$ratios")
   met=$(awk -v ratio="$ratio" -v d="$difference" 'BEGIN { print (ratio >= 0.9 ? "yes" : "no") " | " (d <= 1e-3 ? "yes" : "no") }')

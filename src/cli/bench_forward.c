@@ -93,6 +93,9 @@ static Status check_lengths(const Forward *f) {
   const ForwardCommand *c = f->command;
   if (c->decode > 0 && (!f->decoder || f->config->classes > 0))
     return status_set(STATUS_BAD_USAGE, "--decode is for models that predict tokens, and %s does not", c->model.name);
+  if (f->decoder && f->tokens < 1)
+    return status_set(STATUS_BAD_USAGE, "--decode %lld leaves nothing of the model's context of %lld for the prompt; choose fewer",
+                      (long long)c->decode, (long long)f->config->context);
   if (c->decode > 0 && c->batch > 1) return status_set(STATUS_BAD_USAGE, "--decode goes with --batch 1");
   if (f->decoder && f->tokens + c->decode > f->config->context)
     return status_set(STATUS_BAD_USAGE,

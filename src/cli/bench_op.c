@@ -42,6 +42,7 @@ typedef struct OpBench {
   Tensor weight[OP_WEIGHTS];   /* of the operation under way: matrices and biases, or scale and shift; with gradients */
   real *pool;                  /* of their values and gradients; [pool_numbers] */
   int64_t pool_numbers;
+  uint16_t *shadows; /* the pool in bf16, as models that compute in bf16 keep their matrices; NULL: everything is computed in float */
   int32_t *ids, *codes, *zeros; /* [rows] tokens and their labels; [rows, groups]; [rows] labels of the loss behind an operation */
   int32_t *order;               /* [tokens] rows of a sample in another order */
   real *cosine, *sine, *output, *moments; /* [tokens, d/2]; [rows, width]; [2 rows, width] */
@@ -145,12 +146,18 @@ static Status bench_op_open(OpBench *bench, const OpSizes *s, uint64_t seed, Tap
     if (bench->narrow[i] == NULL) return status_no_memory(NULL, "the operations' inputs");
     kernels()->narrow(s->rows * s->width, bench->values[i], bench->narrow[i]);
   }
+  if (bf16) {
+    bench->shadows = malloc((size_t)bench->pool_numbers * sizeof *bench->shadows);
+    if (bench->shadows == NULL) return status_no_memory(NULL, "the operations' weights");
+    kernels()->narrow(bench->pool_numbers, bench->pool, bench->shadows);
+  }
   return open_codebook(bench, &rng);
 }
 
 static void bench_op_close(OpBench *bench) {
   for (int i = 0; i < OP_INPUTS; i++) free(bench->values[i]), free(bench->narrow[i]);
   free(bench->pool);
+  free(bench->shadows);
   free(bench->cosine);
   free(bench->sine);
   free(bench->output);
@@ -175,6 +182,7 @@ static Tensor *weight(OpBench *b, int index, int dims, const int64_t *shape) {
   for (int i = 0; i < index; i++) used += 2 * tensor_count(&b->weight[i]);
   tensor->value = b->pool + used;
   tensor->grad = b->pool + used + count;
+  if (b->shadows != NULL && dims != 1 && dims != 3) tensor->shadow = b->shadows + used; /* what is multiplied with: matrices, patches */
   return tensor;
 }
 

@@ -36,10 +36,11 @@ static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
                          .jitter = fmax(o->jitter, 0),
                          .loss = o->loss,
                          .loss_model = (LossModel)o->loss_model,
-                         .loss_burst = o->loss_burst,
+                         .loss_burst = o->loss_burst > 0 ? o->loss_burst : LOSS_BURST_DEFAULT,
                          .topology = (LinkTopology)o->link_model,
                          .seed = (uint64_t)o->link_seed,
                          .lose_tokens = o->loss_unit == 1};
+  TRY(network_options_check_burst(o->loss_burst, links->loss_model));
   if (link_loss_check(links) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
   if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
@@ -266,7 +267,7 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
     config->astra.groups = config_rate_groups(config, rate);
     plan->table_blocks = table_blocks(s, rate);
     status = planner_split(plan, measured, nodes, given, split);
-    seconds[rate] = split->predicted;
+    seconds[rate] = status == STATUS_OK ? split->predicted : 0;
   }
   free(split);
   TRY(status);

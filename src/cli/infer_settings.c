@@ -50,7 +50,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets or tokens lost, e.g. 5%"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
-       .help = "mean length of a burst, in packets or tokens"},
+       .help = "mean length of a burst, in packets or tokens; auto: 4"},
       {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "unit of loss"},
       {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "bandwidth trace: lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
       {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
@@ -65,7 +65,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
                           .entropy = ENTROPY_AUTO,
                           .table_memory = TABLE_MEMORY_DEFAULT,
                           .link_seed = 42,
-                          .loss_burst = LOSS_BURST_DEFAULT};
+                          .loss_burst = 0};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }
@@ -297,7 +297,7 @@ static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
 
 /* Those that have a page of help to themselves: behind the others. */
 static void add_links(InferSettings *s, InferCommand command, Option *options, int *of) {
-  while (options->kind != OPTION_GROUP || options->help) options++, of += of != NULL;
+  while (options->kind != OPTION_GROUP || options->help) options++, of = of ? of + 1 : NULL;
   int count = command == INFER_SELFTEST ? 0 : strategy_rows(s, options);
   count += infer_link_options_rows(&s->links, options + count);
   for (int i = 0; of && i < count; i++) of[i] = ALL | (options[i].target == &s->links.remote_cache ? OF_LANGUAGE : 0);

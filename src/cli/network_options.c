@@ -56,7 +56,7 @@ const char *network_options_topology(LinkTopology topology) {
 }
 
 int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
-  *o = (NetworkOptions){.bandwidth = 20e6, .loss_burst = LOSS_BURST_DEFAULT, .datagrams = MIN_PACKETS_DEFAULT};
+  *o = (NetworkOptions){.bandwidth = 20e6, .datagrams = MIN_PACKETS_DEFAULT};
   const Option table[NETWORK_OPTIONS_COUNT] = {
       {OPTION_GROUP, .help = "Simulated network"},
       {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
@@ -66,7 +66,8 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets lost: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
-      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX, .help = "mean length of a burst, in packets"},
+      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
+       .help = "mean length of a burst, in packets; auto: 4"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
        .help = "handling of lost packets"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
@@ -79,6 +80,11 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
   return NETWORK_OPTIONS_COUNT;
 }
 
+Status network_options_check_burst(double burst, LossModel model) {
+  if (burst <= 0 || model == LOSS_GILBERT_ELLIOTT) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--loss-burst %g is for --loss-model gilbert-elliott; otherwise packets are lost one by one", burst);
+}
+
 Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
   *links = (LinkOptions){.topology = (LinkTopology)o->topology,
                          .bits_per_second = o->bandwidth,
@@ -86,9 +92,10 @@ Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliabi
                          .jitter = o->jitter,
                          .loss = o->loss,
                          .loss_model = (LossModel)o->loss_model,
-                         .loss_burst = o->loss_burst,
+                         .loss_burst = o->loss_burst > 0 ? o->loss_burst : LOSS_BURST_DEFAULT,
                          .seed = (uint64_t)o->seed};
   *reliability =
       (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .min_packets = (int)o->datagrams, .timeout = 60};
+  TRY(network_options_check_burst(o->loss_burst, links->loss_model));
   return link_loss_check(links) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
 }

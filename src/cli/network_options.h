@@ -45,7 +45,11 @@ enum { NETWORK_OPTIONS_COUNT = 13 };
 /* Appends the rows, with their defaults, which are set in *options; returns how many. */
 int network_options_rows(NetworkOptions *options, Option rows[NETWORK_OPTIONS_COUNT]);
 
-/* links->overhead is whose packets they are to say. BAD_USAGE: a loss that such bursts cannot have. */
+/* BAD_USAGE where a mean burst was given (above 0) and losses do not come in bursts. */
+Status network_options_check_burst(double burst, LossModel model);
+
+/* links->overhead is whose packets they are to say. BAD_USAGE: a loss that such bursts cannot have, or bursts of another model of losses.
+ */
 Status network_options_read(const NetworkOptions *options, LinkOptions *links, Reliability *reliability);
 
 const char *network_options_topology(LinkTopology topology); /* "mesh" */

@@ -592,7 +592,7 @@ static Status run_chunks(Leader *leader, Comparison *c, real *replayed) {
   const char *reason = NULL;
   if (report->wrong)
     reason = "codes differ that are no ties";
-  else if ((double)report->ties > report->ties_allowed * (double)report->codes)
+  else if ((double)report->ties > fmax(1, report->ties_allowed * (double)report->codes)) /* a single one is no sign, however few codes */
     reason = "too many codes differ by ties";
   else if (!(report->worst_same <= 1))
     reason = "logits differ from the file's";

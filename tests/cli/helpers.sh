@@ -7,7 +7,7 @@ root=$PWD
 bin=$(realpath "${BUILD:-build}/bin")
 program=$bin/$1
 called=("$program" "${@:2}")
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export ASTRA_HOME="$work/home" HOME="$work/nobody" ASTRA_PEAK=quick
 cd "$work" || exit 1

@@ -162,7 +162,10 @@ function showRates(state) {
 }
 
 // The rate in use, where the choice above does not show it.
+let rateFailure = { text: "", until: 0 };
+
 function rateText(state) {
+  if (performance.now() < rateFailure.until) return `The bit rate was not changed: ${rateFailure.text} `;
   if (!state.groups) return "";
   const several = (state.rates ?? []).length > 1, changes = several && state.groups_wanted !== state.groups;
   if (changes) return `Bit rate: ${state.groups} code groups per token, changing to ${state.groups_wanted} after the requests under way. `;
@@ -176,6 +179,7 @@ async function chooseRate() {
     await postJson("/v1/cluster/groups", { model: shownModel, groups: value === "auto" ? value : Number(value) });
   } catch (error) {
     chosenUntil = 0;
+    rateFailure = { text: error.message, until: performance.now() + 10000 };
     $("announce").textContent = error.message;
   }
 }

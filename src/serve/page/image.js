@@ -31,7 +31,7 @@ async function classify(file) {
   image.src = URL.createObjectURL(file);
   image.alt = "";
   image.addEventListener("error", () => { image.hidden = true; }); // what a browser cannot show the model may still read
-  image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+  for (const end of ["load", "error"]) image.addEventListener(end, () => URL.revokeObjectURL(image.src), { once: true });
   body.append(element("p", "name quiet", file.name || "Image"), state);
   item.append(image, body);
   item.setAttribute("aria-busy", "true");
@@ -64,7 +64,8 @@ export function startImages() {
   whole.addEventListener("dragleave", over(false));
   whole.addEventListener("drop", (event) => { over(false)(event); take(event.dataTransfer.files); });
   // Dropped beside it an image would be opened in the page's place.
-  for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
+  const stay = (event) => { if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); };
+  for (const name of ["dragover", "drop"]) document.addEventListener(name, stay);
   document.addEventListener("paste", (event) => { if (!whole.hidden) take(event.clipboardData.files); });
 }
 

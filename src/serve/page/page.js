@@ -3,7 +3,7 @@
 import { startChat, useChatModel } from "/chat.js";
 import { showCluster } from "/cluster.js";
 import { startImages, useImageModel } from "/image.js";
-import { events, getJson, request, setKey } from "/server.js";
+import { events, getJson, hasKey, request, setKey } from "/server.js";
 
 const $ = (id) => document.getElementById(id);
 const pause = (ms) => new Promise((done) => { setTimeout(done, ms); wake = done; });
@@ -89,11 +89,15 @@ async function askForKey() {
   setStatus("wait", "API key required");
   $("away").hidden = true;
   $("key-form").hidden = false;
+  $("key-note").textContent = hasKey() ? "The server did not accept this key." : "";
   await new Promise((done) => {
     $("key-form").addEventListener("submit", function take(event) {
       event.preventDefault();
       const key = $("key").value.trim();
-      if (!keyForm.test(key)) return setStatus("wait", "A key has 8 to 256 letters, digits and signs, without spaces");
+      if (!keyForm.test(key)) {
+        $("key-note").textContent = "A key has 8 to 256 letters, digits and signs, without spaces.";
+        return;
+      }
       $("key-form").removeEventListener("submit", take);
       setKey(key);
       $("key").value = "";

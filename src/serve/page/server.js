@@ -2,12 +2,17 @@
 
 const keyName = "astra-key";
 
-function headers(more) {
-  const key = sessionStorage.getItem(keyName);
-  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
-}
+let key = null; // where the browser keeps no data of sites it lasts as long as the page
+try { key = sessionStorage.getItem(keyName); } catch { /* they are blocked */ }
 
-export function setKey(key) { sessionStorage.setItem(keyName, key); }
+function headers(more) { return key ? { ...more, Authorization: `Bearer ${key}` } : more; }
+
+export function hasKey() { return key !== null; }
+
+export function setKey(given) {
+  key = given;
+  try { sessionStorage.setItem(keyName, key); } catch { /* as above */ }
+}
 
 // What went wrong with a request. status 0: no answer came.
 export class Failure extends Error {

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Runs test programs and scripts, each in a process group of its own with a time limit, and counts their cases.
 #   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` and `make check` call it)
-# A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). A crash, a timeout or
-# an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
-# TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure. RUNNER, a
-# command, runs programs (of another processor, for example).
+# A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). Lines that begin with "skipped:" say
+# what was left out, and are shown. A crash, a timeout or an output without a summary is one failure. The limit is 120 s unless the source says
+# "limit: SECONDS" near its top; TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves
+# there is a failure. RUNNER, a command, runs programs (of another processor, for example).
 # JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
 # after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places. A test that failed
 # beside others is run once more at the end, alone, and that run counts: its neighbours may have taken the time that it had. Not so one that
@@ -124,9 +124,9 @@ report() { # PROGRAM
   printf '  %s s, %s s CPU%s\n' "$seconds" "$busy" "${why:+  ($why)}"
   if [ $bad -gt 0 ]; then
     while IFS= read -r line; do echo "    $line"; done < <(tail -c 20000 "$output" | tail -n 200)
-  elif [ $left_out -gt 0 ]; then # why: the lines that say so
+  else # what was left out, a part of a test that passed included, and why: the lines that say so
     while IFS= read -r line; do
-      if [[ ${line,,} == *skip* && $line != "["* && $line != *"TEST(S)"* ]]; then echo "    $line"; fi
+      if [[ $line == "skipped:"* ]]; then echo "    $line"; fi
     done <"$output"
   fi
 }

@@ -103,7 +103,7 @@ if [ -e "$paper" ]; then
     grep -qF "\`$label\`" "$list" || report "lacks the paper's $label"
   done
 else
-  echo "the paper is not at $paper: what it shows is not compared with $list"
+  echo "skipped: the paper is not at $paper: what it shows is not compared with $list"
 fi
 
 # Rows with a baseline of their own, with another figure of an earlier row's evaluation, with the checkpoint of one seed; another evaluation.

@@ -57,7 +57,7 @@ if [ -f "$shared/cifar100/test.bin" ]; then
     holds "$got_number > $full - ${pair#*:}"
   done
 else
-  echo "without $shared/cifar100: accuracy over the test set is not measured"
+  echo "skipped: without $shared/cifar100: accuracy over the test set is not measured"
 fi
 [ $failed = 0 ] && echo "weights of 8 and 4 bits: ok"
 exit $failed

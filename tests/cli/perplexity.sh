@@ -62,7 +62,7 @@ if [ -f "$shared" ]; then
   near "$(number nats)" 24218.2477
   [ "$(number units) $(number bytes)" = "3987 19997" ] || report "other words or bytes"
 else
-  echo "not compared: $shared is not there"
+  echo "skipped: not compared: $shared is not there"
 fi
 [ $failed = 0 ] && echo "perplexity: all conventions as expected"
 exit $failed

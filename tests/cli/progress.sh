@@ -44,7 +44,8 @@ interrupt "Ctrl-C in astra-kmeans" "nothing new is kept, and what lay in --out i
 # ---- a terminal
 
 if ! command -v script >/dev/null; then
-  [ $failed = 0 ] && echo "progress: lines as expected; no terminal: util-linux's script is not there"
+  [ $failed = 0 ] && echo "progress: lines as expected"
+  echo "skipped: no terminal: util-linux's script is not there"
   exit $failed
 fi
 

@@ -166,6 +166,11 @@ json_holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
 
 mkdir -p "$work/pictures"
 for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
+# A picture in each class: the loss is the mean over all classes of what the picture itself is given.
+all_lost() { jq '[.images[0].top[].probability | -log] | add / 7' "$work/out"; }
+lost_as() { json_holds ".samples == 7 and (.loss - $1 | fabs) < 1e-5"; }
+expect "all classes of the picture" 0 -c model -n 4 --json --top 7 red.png; lost=$(all_lost)
+expect "eval, JSON" 0 eval -c model -n 4 -d folder:pictures --json; lost_as "$lost"
 expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 images on 4 nodes"; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token, block and receiver"
 expect "bursts that are too short" 2 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott; err "in bursts of 4 tokens"; err "in bursts of 9 or more"
 expect "such packets" 2 eval -c model -n 2 -d folder:pictures --transport udp --loss 90% --loss-model gilbert-elliott; err "in bursts of 4 packets"
@@ -177,7 +182,10 @@ for command in "eval -d folder:pictures --loss-unit token" plan; do
   expect "all of it lost: $command" 2 $command -c model -n 2 --loss 100%; err "--loss"; err "from 0 to 0.999999"
 done
 expect "bursts that are long enough" 0 eval -c model -n 2 -d folder:pictures --loss 80% --loss-unit token --loss-model gilbert-elliott
-expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; json_holds '.layout == "random:3" and .samples == 7 and .loss > 0 and .bytes_per_image > 0'
+expect "all classes with a layout" 0 -c model -n 4 --layout random:3 --json --top 7 red.png; lost=$(all_lost)
+expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; json_holds '.layout == "random:3" and .bytes_per_image > 0'; lost_as "$lost"
+expect "all classes on two nodes" 0 -c model -n 2 --json --top 7 red.png; lost=$(all_lost)
+expect "eval in batches, JSON" 0 eval -c model -n 2 -d folder:pictures --batch 2 --json; lost_as "$lost"
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"

@@ -87,7 +87,7 @@ expect "few codewords, of other images" 0 eval --codebooks few --model few --dat
 expect "few samples" 0 init "${tiny[@]}" -g 4 -k 2 --prediction --kmeans-samples 64 --out fewer -q; err "64 samples are few for a basis and predictions of 32 numbers"; err "512 or more"
 
 # ---- a training that starts from them
-run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained -q
+run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained
 ! grep -q k-means "$work/err" || report "the training ran K-means"
 expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained --dataset "$data" -q; out "^mean "
 expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
@@ -164,7 +164,7 @@ err "astra.layers.0.x.codebook"
 # ---- frequencies of codes: from the training, counted, used between processes
 [ -s trained/frequencies.safetensors ] || report "the training left no frequencies"
 mkdir counted && cp trained/*.json trained/model.safetensors counted/
-eval=("$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --json --quiet)
+eval=("$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --table-memory 0 --json --quiet)
 run "entropy coding without frequencies" 2 "${eval[@]}" --checkpoint counted --entropy on; err "--entropy on: counted has no frequencies"
 run "packed codes" 0 "${eval[@]}" --checkpoint counted --entropy off; json '"coded_bits_per_token_block_receiver":20\.0,"packed_bits_per_token_block_receiver":20\.0'
 cp "$work/out" packed
@@ -180,8 +180,8 @@ promised=$(sed 's/.*"coded_bits_per_token":\([0-9.]*\).*/\1/' "$work/out")
 run "coded codes" 0 "${eval[@]}" --checkpoint counted --entropy on
 sent=$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out")
 holds "$promised > 20 && $promised < 40 && 2 * $sent > $promised - 1 && 2 * $sent < $promised + 3 && $sent < 20" # bits of two blocks; a packet's ends
-accuracy='s/.*\("top1":[^,]*\).*/\1/'
-[ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "coded codes are other codes"
+as_packed() { holds "($(jq .loss out) - $(jq .loss packed)) ^ 2 < 1e-10"; } # the same codes, or some that differ
+as_packed
 run "as text" 0 "$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --checkpoint counted --entropy on
 out "^entropy coding: 1[0-9.]* bits per token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
 run "those of the training serve as well" 0 "${eval[@]}" --checkpoint trained --entropy on
@@ -192,8 +192,9 @@ fewer=$(sed 's/.*"coded_bits_per_token":\([0-9.]*\).*/\1/' "$work/out")
 run "cheaper codes" 0 "${eval[@]}" --checkpoint counted --entropy on
 cheaper=$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out")
 holds "$fewer < $promised - 1 && 2 * $cheaper > $fewer - 1 && 2 * $cheaper < $fewer + 3 && $cheaper < $sent"
+holds "($(jq .loss out) - $(jq .loss packed)) ^ 2 > 1e-8" # other codes
 run "the nearest codes, packed" 0 "${eval[@]}" --checkpoint counted --entropy off
-[ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "packed codes are chosen by their bits"
+as_packed
 cp trained/selftest.safetensors counted/
 run "self-test with cheaper codes" 0 "$bin/astra-infer" selftest --checkpoint counted
 # A training that is finished, resumed for another type of numbers, keeps them; a step makes codebooks that they are not of.
@@ -210,9 +211,8 @@ cmp -s finished/frequencies.safetensors behind/frequencies.safetensors || report
 expect "no such weight" 2 frequencies --checkpoint counted --dataset "$data" --entropy-weight -1; err "entropy-weight"
 head -c 300 first >counted/frequencies.safetensors
 run "a cut file" 1 "${eval[@]}" --checkpoint counted; err "counted/frequencies.safetensors"
-cp first counted/frequencies.safetensors
-sed -i 's/"codebook_size": *32/"codebook_size": 16/' counted/config.json
-run "of other codebooks" 1 "${eval[@]}" --checkpoint counted
+cp few/frequencies.safetensors counted/
+run "of other codebooks" 1 "${eval[@]}" --checkpoint counted; err "counted/frequencies.safetensors: the configuration asks for tensor astra.layers.0.x.frequencies of shape \[4, 32\]"
 expect "frequencies without a checkpoint" 2 frequencies --dataset "$data"; err "--checkpoint is missing"
 expect "frequencies of nothing" 1 frequencies --checkpoint nowhere --dataset "$data"; err "nowhere"
 expect "frequencies of codebooks alone" 1 frequencies --checkpoint books --dataset "$data"; err "books holds no model.safetensors"

@@ -43,6 +43,8 @@ if command -v script >/dev/null; then
   export prompt
   run "a text to a terminal" 0 script -qec "'$program' generate -c words --prompt \"\$prompt\" --echo --max-new-tokens 1 --quiet 2>err" /dev/null
   sed -i 's/\r$//' "$work/out"; clean; out '^a$'; out '^\\x1b\[31mb'
+else
+  echo "skipped: a text to a terminal: util-linux's script is not there"
 fi
 
 run "train, a type of model" 1 "$bin/astra-train" --model ./type --dataset synthetic:16x16:7 --out "$work/run"; clean

@@ -109,13 +109,9 @@ expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; err "^1 tokens* on 
 expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; err "tokens on 2 of 2 nodes"
 expect "nothing new" 0 -c llama -p "$long" -m 0; err "^0 new tokens"
 
-# ---- a failure in the middle of a text: what this model adds at position 12 overflows
+# ---- a failure in the middle of a text: this model overflows at position 12
 cp -r "$work/gpt2" "$work/broken"
-weights=$work/broken/model.safetensors
-unseal "$weights"
-header=$(od -An -tu8 -N8 "$weights" | tr -d ' ')
-begin=$(head -c $((8 + header)) "$weights" | tail -c "$header" | grep -oE '"[a-z.]*wpe.weight":\{[^}]*\}' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
-printf '\377\377\177\177%.0s' 1 2 3 4 | dd of="$weights" bs=1 seek=$((8 + header + begin + 12 * 32 * 4)) conv=notrunc status=none
+overflow_at "$work/broken/model.safetensors" $((12 * 32)) 2
 expect "failure in the middle of a text" 1 -c broken -n 1 -p "A dog" -m 20; err "^astra-infer: error: .*numbers that are not finite"
 [ "$(wc -c <"$work/out")" -gt 1 ] || report "$name: no text came before"
 [ "$(tail -c 1 "$work/out" | od -An -tx1 | tr -d ' ')" = 0a ] || report "$name: its last line has no end"

@@ -171,3 +171,16 @@ hello_head=$(printf 'STRA\\x%02x\\x01' "$(sed -n 's/.*WIRE_VERSION = \([0-9]*\).
 
 # Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
 unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }
+
+# Makes the weights of a GPT-2 of width 32 overflow in a block, at one position alone: overflow_at FILE NUMBER BLOCK. That number of the positions
+# becomes the largest float there is, to which attention then adds 4e31, more than it rounds to; what follows takes that off other rows again.
+overflow_at() {
+  local header place tensor index bytes begin
+  unseal "$1"
+  header=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+  for place in "wpe.weight $2 0377 0377 0177 0177" "h.$3.attn.c_proj.bias $(($2 % 32)) 0174 0157 0374 0163" "h.$3.mlp.c_proj.bias $(($2 % 32)) 0174 0157 0374 0363"; do
+    read -r tensor index bytes <<<"$place"
+    begin=$(head -c $((8 + header)) "$1" | tail -c "$header" | grep -oE "\"[a-z0-9.]*$tensor\":\{[^}]*\}" | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+    printf %b "\\${bytes// /\\}" | dd of="$1" bs=1 seek=$((8 + header + begin + 4 * index)) conv=notrunc status=none
+  done
+}

@@ -65,11 +65,7 @@ fi
 json_holds '.passed and .nodes == 4 and .wrong == 0 and .codes == 4 * 3 * 16 * 4'
 
 # A model that overflows at a token of the last node, whose codes nobody is sent.
-weights=$work/gpt2/model.safetensors
-unseal "$weights"
-header=$(od -An -tu8 -N8 "$weights" | tr -d ' ')
-begin=$(head -c $((8 + header)) "$weights" | tail -c "$header" | grep -oE '"[a-z.]*wpe.weight":\{[^}]*\}' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
-printf '\377\377\177\177%.0s' 1 2 3 4 | dd of="$weights" bs=1 seek=$((8 + header + begin + 40 * 32 * 4)) conv=notrunc status=none
+overflow_at "$work/gpt2/model.safetensors" $((40 * 32)) 0
 "$program" selftest --checkpoint "$work/gpt2" >"$work/out" 2>"$work/err"
 [ $? -eq 1 ] || report "an overflow: exit code"
 grep -q 'node 3.*: block 0 of 3, counted from 0, gives numbers that are not finite' "$work/err" || report "an overflow: node and block are not named"

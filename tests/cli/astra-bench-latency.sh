@@ -31,6 +31,7 @@ for figure in bandwidth devices tokens breakdown codebook baselines trace llama;
   csv=figures/latency-$figure.csv png=figures/latency-$figure.png
   [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,single_ms,core_share,note,retained,sending_ms,paper_sending" ] \
     || report "$csv has other columns"
+  [ "$(wc -l <"$csv")" -gt 2 ] || report "$csv has no rows"
   awk -F, 'NF != 24 { exit 1 }' "$csv" || report "$csv has a row that is not of 24 columns"
   [ "$(grep -c ",calibrated," "$csv")" = "$(grep -c ",measured," "$csv")" ] || report "$csv has not each row in both forms"
   [ "$(head -c 8 "$png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "$png is no PNG"

@@ -97,6 +97,7 @@ name="page again"; get / -H "If-None-Match: $tag"; is 304
 name="completion"; post /v1/completions '{"model": "stories260K", "prompt": "", "max_tokens": 60, "temperature": 0, "user": "me", "whatever": {}}'; is 200
 that '.choices[0].finish_reason == "length" and .usage.completion_tokens == 60 and .object == "text_completion"'
 jq -rj '.choices[0].text' "$work/out" >"$work/text"
+[ "$(stat -c %s "$work/text")" -gt 100 ] || report "60 tokens of $(stat -c %s "$work/text") bytes"
 cmp -s "$work/text" <(head -c "$(stat -c %s "$work/text")" "$stories/golden_stdout.txt") || report "another text than the model is known to tell"
 name="a longer stream"; post /v1/completions '{"prompt": "", "max_tokens": 400, "temperature": 0, "stream": true}'; is 200
 [ "$(events | wc -l)" -ge 10 ] || report "not as it comes" # a busy machine joins tokens: of 60 some 3 events may be left
@@ -178,9 +179,9 @@ leaves() {
 name="a client that leaves"
 leaves '{"prompt": "a", "n": 256, "max_tokens": 500, "temperature": 1}'
 settles '.models[0] | .queued == 0 and .decoding == 0 and .cancelled > 0'
-name="a stream that is left"
+name="a stream that is left"; get /v1/cluster; cancelled=$(jq '.models[0].cancelled' "$work/out")
 leaves '{"prompt": "a", "n": 256, "max_tokens": 500, "stream": true}'
-settles '.models[0] | .queued == 0 and .decoding == 0'
+settles ".models[0] | .queued == 0 and .decoding == 0 and .cancelled > $cancelled"
 
 # ---- for those who operate it
 name="cluster"; get /v1/cluster; that '.models[0] | .ready and (.devices | length) == 1 and .devices[0].state == "here" and .new_tokens > 100'
@@ -318,6 +319,7 @@ for signal in INT TERM; do
   second=$!
   loads $second heavy
   device=$(pgrep -P $second) since=$EPOCHREALTIME
+  [[ $device =~ ^[0-9]+$ ]] || report "not one device of the first model: $device"
   kill -$signal $second; wait $second; code=$?
   holds "$EPOCHREALTIME - $since < 1"
   [ $code = 0 ] || report "exit code $code"

@@ -88,6 +88,7 @@ echo "/save $work/last.json" >>many
 for partner in "-c $stories -n 1" "-u unix:$work/socket"; do
   name="SIGINT with $partner"
   for try in 1 2 3 4 5 6 7 8 9; do
+    rm -f last.json
     # shellcheck disable=SC2086
     "$program" $partner --temperature 0 --max-new-tokens 400 <many >out 2>err &
     chat=$!
@@ -100,7 +101,6 @@ for partner in "-c $stories -n 1" "-u unix:$work/socket"; do
   [ $code = 0 ] || report "exit code $code"
   [ "$(grep -c 'astra-chat: stopped' err)" = 1 ] || report "no answer was stopped"
   [ -s last.json ] || report "it did not go on to the last line"
-  rm -f last.json
 done
 
 # SIGINT again and again, since the first may come too early, until the chat ends as interrupted.
@@ -200,6 +200,8 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   TERM=xterm timeout 60 script -qec "$program -c $stories -n 1 --history $work/pipe" /dev/null >out 2>err </dev/null && report "it was taken"
   out 'history .*pipe: it is not a regular file'
   [ -p pipe ] || report "it was replaced"
+else
+  echo "skipped: a terminal: util-linux's script is not there, or gets none"
 fi
 [ $failed = 0 ] && echo "astra-chat: ok"
 exit $failed

@@ -152,6 +152,12 @@ out "^accuracy .*% on 4 emulated devices, .*% plain (20 images)$"
 [ ! -e nowhere ] || report "evaluation made a checkpoint"
 expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
 last '"checkpoint":"run","steps":0,"loss":null,'
+able=("${data[@]}" --eval-samples 200) # of weights that tell classes apart, accuracies are no guesses
+expect "a run of a trained model" 0 --model vit-cifar "${able[@]}" --codebook-size 16 --groups 2 --max-steps 1 --out able --json
+learnt=$(tail -n 1 out | grep -o '"accuracy_plain":[0-9.]*,"accuracy":[0-9.]*')
+tail -n 1 out | jq -e '.accuracy > 0.1 and .accuracy_plain > 0.1 and .accuracy != .accuracy_plain' >/dev/null || report "such accuracies tell nothing: $learnt"
+expect "its evaluation alone" 0 --model able "${able[@]}" --eval-only --json; last "$learnt"
+expect "its evaluation when it is finished" 0 --resume able --json; last "$learnt"
 expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 images)$"
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
@@ -242,7 +248,7 @@ expect "a single class token has neither bias nor shares" 0 --model biased "${da
 expect "unless they are given" 1 --model biased "${data[@]}" --class-token single --class-bias -0.5 --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
-run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased
+run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased; out "^FAILED: "
 apart=(--groups 4 --exchange-blocks 1 --devices 3) # of two blocks
 expect "codes of the first block alone" 0 "${tiny[@]}" "${apart[@]}" --max-steps 2 --out apart --json; err "blocks: codes are exchanged in the first 1 of 2; in later ones tokens attend only to tokens of the same device"; err "16 bits per token, 192.0-fold"
 [ "$(jq .astra.exchange_blocks apart/config.json)" = 1 ] || report "config.json does not say 1"
@@ -284,7 +290,7 @@ expect "it is kept" 0 --resume shares --max-steps 3 -q; [ "$(jq .astra.class_mea
 expect "it is inherited" 0 --model shares "${data[@]}" --max-steps 1 --devices 3 --out inherited --overwrite -q; [ "$(jq .astra.class_mean_power inherited/config.json)" = 0.5 ] || report "config.json does not say 0.5"
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c shares; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_mean_power)' shares/config.json >shares/changed.json && mv shares/changed.json shares/config.json
-run "without it they compute something else" 1 "$bin/astra-infer" selftest -c shares
+run "without it they compute something else" 1 "$bin/astra-infer" selftest -c shares; out "^FAILED: "
 expect "the mean of the only class token" 1 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_mean_power is for images, models with one class token a device"
 expect "a bias of the only class token" 1 "${tiny[@]}" --groups 4 --class-bias -0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
 expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors

@@ -107,7 +107,7 @@ static double distance(const real *a, const real *b, int64_t count) {
 static void assert_rounded(const real *got, const real *want, int64_t count, const char *what) {
   const double size = size_of(want, count), off = distance(got, want, count);
   assert_true(size > 0);
-  if (off > size / 100) fail_msg("%s: %g of %g", what, off, size);
+  if (!(off <= size / 100)) fail_msg("%s: %g of %g", what, off, size);
 }
 
 static void check_against_full_width(void) {

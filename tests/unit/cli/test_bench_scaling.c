@@ -28,7 +28,7 @@ static ScalingResult predicted(ScalingLink link, int ranks, Wire wire, bool divi
 }
 
 static void near(double got, double expected) {
-  if (fabs(got - expected) > 1e-12 * (1 + fabs(expected))) fail_msg("%.15g instead of %.15g", got, expected);
+  if (!(fabs(got - expected) <= 1e-12 * (1 + fabs(expected)))) fail_msg("%.15g instead of %.15g", got, expected);
 }
 
 static void one_rank_computes_alone(void **state) {

@@ -61,7 +61,7 @@ static PlanCase case_of(const ModelConfig *config, Strategy strategy, int device
 }
 
 static void within(double value, double expected, double share) {
-  if (fabs(value - expected) > share * expected) fail_msg("%g is not within %g of %g", value, share, expected);
+  if (!(fabs(value - expected) <= share * expected)) fail_msg("%g is not within %g of %g", value, share, expected);
 }
 
 static SimResult predict(const PlanCase *plan) {

@@ -236,7 +236,8 @@ static void filters_follow_their_equations(void **state) {
       p[sampler.order[i]] = (real)(sampler.weight[sampler.order[i]] / from.sum);
     plain_distribution(&how, logits, ids, TEXT, expected);
     for (int j = 0; j < WORDS; j++)
-      if (fabs((double)p[j] - expected[j]) > tolerance) fail_msg("round %d: p of %d is %g, not %g", round, j, (double)p[j], expected[j]);
+      if (!(fabs((double)p[j] - expected[j]) <= tolerance))
+        fail_msg("round %d: p of %d is %g, not %g", round, j, (double)p[j], expected[j]);
     assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
     assert_true(expected[id] > 0);
     Sampling greedy = how;

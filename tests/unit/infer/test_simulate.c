@@ -14,7 +14,7 @@ typedef struct Case {
 } Case;
 
 static void near(double a, double b) {
-  if (fabs(a - b) > 1e-9) fail_msg("%.12g is not %.12g", a, b);
+  if (!(fabs(a - b) <= 1e-9)) fail_msg("%.12g is not %.12g", a, b);
 }
 
 static uint64_t all_but(int self, int count) { return ((1ull << count) - 1) & ~(1ull << self); }

@@ -174,7 +174,7 @@ static void compare_known(const EmulateSite *site, bool first) {
   for (int64_t i = 0; i < count; i++) {
     const float known = (float)site->exact->value[i], word = (float)words[i];
     const float expected = narrow_bfloat_to_float(narrow_bfloat(known - word));
-    if (fabsf(word + expected - known) > 1e-6f * fabsf(word) || (first && known != word))
+    if (!(fabsf(word + expected - known) <= 1e-6f * fabsf(word)) || (first && known != word))
       fail_msg("number %lld: %.9g of %.9g", (long long)i, (double)known, (double)word);
   }
   free(words);

@@ -54,7 +54,7 @@ static real own(int image, int i) { return bench.pixels[image * SIZE + i]; }
 static bool is_blend(const real *mixed, real share) {
   for (int i = 0; i < COUNT * SIZE; i++) {
     real expected = share * own(i / SIZE, i % SIZE) + (1 - share) * own(COUNT - 1 - i / SIZE, i % SIZE);
-    if (fabs((double)(mixed[i] - expected)) > 1e-2) return false;
+    if (!(fabs((double)(mixed[i] - expected)) <= 1e-2)) return false;
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { ROWS = 150, APART = 3, UNTOUCHED = -7 };
@@ -20,7 +21,10 @@ typedef struct Sample {
 } Sample;
 
 static const NearestPacked *packed(void) {
-  if (kernels_native()->nearest_packed == NULL) skip();
+  if (kernels_native()->nearest_packed == NULL) {
+    printf("skipped: this processor, build or table of kernels does not search in 8 bits\n");
+    skip();
+  }
   return kernels_native()->nearest_packed;
 }
 

@@ -110,7 +110,7 @@ static pid_t child_of(pid_t pid) {
   snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
   FILE *file = fopen(path, "r");
   if (!file) return 0;
-  if (fscanf(file, "%d", &child) != 1) child = 0;
+  assert_int_equal(fscanf(file, "%d", &child), 1);
   fclose(file);
   return (pid_t)child;
 }
@@ -251,12 +251,18 @@ static void a_leader_that_has_left_wakes_the_session_alone(void **state) {
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   pid_t child = child_of(listener);
-  if (child > 0) assert_int_equal(kill(child, SIGSTOP), 0);
+  if (child == 0) {
+    connection_free(leader);
+    assert_ends(listener);
+    print_message("skipped: the system does not tell a process's children\n");
+    skip();
+  }
+  assert_int_equal(kill(child, SIGSTOP), 0);
   connection_free(leader);
   double before = computed(listener);
-  if (child > 0) nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
   double more = computed(listener) - before;
-  if (child > 0) kill(child, SIGCONT);
+  kill(child, SIGCONT);
   assert_ends(listener);
   assert_true(more < 0.1);
 }

@@ -19,10 +19,17 @@ evaluate() { # ARGUMENTS...: texts are being classified
   leader=$!
 }
 
-evaluate --nodes 4 --samples 3000
-wait_for_nodes 4
-wait "$leader" || report "undisturbed: exit code"
-whole=$(field .loss)
+# 3,000 texts are the first ten rounds of the same 300, and random weights are far from sure: the loss tells how many devices there were. Answers
+# of one half each would have 0.69.
+declare -A whole
+for nodes in 2 3 4; do
+  evaluate --nodes $nodes --samples 3000
+  wait_for_nodes $nodes
+  wait "$leader" || report "undisturbed on $nodes: exit code"
+  whole[$nodes]=$(field .loss)
+done
+jq -ne '$two > 0.75 and $three > $two + 0.05 and $four > $three + 0.01' --argjson two "${whole[2]}" --argjson three "${whole[3]}" --argjson four "${whole[4]}" >"$work/verdict" ||
+  report "undisturbed: losses ${whole[*]}: they would tell nothing"
 
 for node in 0 3; do
   evaluate --nodes 4
@@ -43,8 +50,12 @@ wait "$leader"
 grep -q "node 1.* did not answer within 2 s" "$work/err" || report "node 1 stopped: it is not named"
 no_orphans
 
-# 3,000 texts are the first ten rounds of the same 300: with three nodes from the kill on the loss is another, but near.
-near() { jq -ne "(\$a - \$b) | fabs < 0.2" --argjson a "$1" --argjson b "$2" >/dev/null; }
+# The loss is that of NODES up to the kill, and that of one less from then on: loss_within WHAT NODES
+loss_within() {
+  local less=${whole[$(($2 - 1))]}
+  jq -ne '$loss > $less - 0.005 and $loss < $all + 0.005' --argjson loss "$(field .loss)" --argjson less "$less" --argjson all "${whole[$2]}" >/dev/null ||
+    report "$1: loss $(field .loss), undisturbed ${whole[$2]} and with one node less $less"
+}
 for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
   read -r policy node <<<"$case"
   evaluate --nodes 4 --samples 30000 --on-failure "$policy"
@@ -54,7 +65,7 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
   wait "$leader" || report "$case: exit code"
   grep -q "node $node (pid ${pids[$node]}).*left behind" "$work/err" || report "$case: who was left behind is not named"
   json_holds '.samples == 30000'
-  near "$(field .loss)" "$whole" || report "$case: loss $(field .loss), undisturbed $whole"
+  loss_within "$case" 4
   [ "$(field .incomplete_answers)" = 0 ] || [ "$case" = "mask 1" ] || report "$case: incomplete answers"
   no_orphans
 done
@@ -74,6 +85,6 @@ wait "${listener[b]}" 2>/dev/null
 wait "$leader" || report "worker killed: exit code"
 grep -q "worker ${address[b]}).*left behind" "$work/err" || report "worker killed: it is not named"
 json_holds '.samples == 30000 and .reruns >= 1 and .nodes[2].tokens == 0'
-near "$(field .loss)" "$whole" || report "worker killed: loss $(field .loss), undisturbed $whole"
+loss_within "worker killed" 3
 stop_worker a
 exit $failed

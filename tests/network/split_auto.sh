@@ -95,7 +95,7 @@ lead "plan: a preset and --peers" 2 plan --peers "${address[a]}" --model vit-bas
 lead "plan: more nodes than there are" 2 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --nodes 3; err "there are 2 devices"
 "$program" keygen "$work/another" 2>/dev/null || report "keygen"
 lead "plan: no key" 2 plan --peers "${address[a]}" -c "$work/model"; err "needs --key-file"
-lead "plan: a key that is another" 1 plan --peers "${address[a]}" --key-file "$work/another" --wait 1 -c "$work/model"; err "${address[a]}"
+lead "plan: a key that is another" 1 plan --peers "${address[a]}" --key-file "$work/another" --wait 1 -c "$work/model"; err "the other device refuses this one's key"
 
 lead "the table" 0 --nodes 2 -c "$work/model" --split auto "$work/1.ppm"
 out '^measured at the start: .*GFLOP/s'; out '^predicted [0-9.]* ms a sample, measured [0-9.]* ms'

@@ -153,7 +153,7 @@ refused "a batch of one" 2 "--batch 1: each of 2 ranks" "${plain[@]}" --batch 1 
 refused "a plan" 2 "--dry-run runs in one process" "${plain[@]}" --dry-run
 refused "no such option" 2 "unknown option --zzz" --zzz
 refused "no such data" 1 "nowhere" "${plain[@]}" --dataset folder:nowhere --out "$work/no"
-refused "a finished run" 1 "two" "${plain[@]}" --out "$work/two"
+refused "a finished run" 1 "two holds finished work already" "${plain[@]}" --out "$work/two"
 refused "numbers that run away" 1 "not a finite number\|not a number\|diverged" "${plain[@]}" --out "$work/far" --learning-rate 90 --clip 0 --warmup 0 \
   --max-steps 300 --beta2 0
 

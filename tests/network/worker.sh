@@ -85,11 +85,11 @@ equal "text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/te
 equal "drawn text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once" -m 9 --temperature 1 --seed 3
 
 # ---- who may call
-lead "another key" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/other-key" "${pictures[0]}"; err "key"
+lead "another key" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/other-key" "${pictures[0]}"; err "the other device refuses this one's key"
 lead "no key" 1 -c "$work/model" --peers "${address[b]}" "${pictures[0]}"; err "it has a key\|has a key and this one has none"
 start_worker open "unix:$work/open" -c "$work/model"
 equal "without keys" 2 --peers "${address[open]}" -- -c "$work/model" "${pictures[@]}"
-lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[@]}" "${pictures[0]}"; err "key"
+lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[@]}" "${pictures[0]}"; err "the other device has no key"
 lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "the loopback without a key" 2 worker -c "$work/model" --listen 127.0.0.1:0; err "listen 127.0.0.1:0 needs --key-file"
 lead "a worker of the loopback without a key" 2 -c "$work/model" --peers "${address[a]}" "${pictures[0]}"; err "needs --key-file"

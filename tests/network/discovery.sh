@@ -107,6 +107,8 @@ if command -v jq >/dev/null && command -v curl >/dev/null; then
   start_worker late 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "later $$"
   states_become "here here here here" "another one in its place"
   classify "with another one in its place"
+else
+  echo "skipped: workers that come and go: jq and curl are needed"
 fi
 kill "$service"
 wait "$service" || report "$name ends with $?"

@@ -174,6 +174,8 @@ if command -v curl >/dev/null; then
   wait "$service"
   stop_worker g
   stop_worker h
+else
+  echo "skipped: a service: curl is needed"
 fi
 [ $failed = 0 ] && echo "fetching: passed"
 exit $failed

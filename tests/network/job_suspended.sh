@@ -27,7 +27,7 @@ grep -q "^$many images on 4 nodes" "$work/out" || report "no result"
 no_orphans
 
 # A service whose devices decode
-command -v curl >/dev/null && command -v jq >/dev/null || exit $failed
+command -v curl >/dev/null && command -v jq >/dev/null || { echo "skipped: a service: jq and curl are needed"; exit $failed; }
 "${program%infer}serve" -c checkpoints/gpt2-mini-g8 --nodes 2 --listen "unix:$work/socket" --timeout 1 >"$work/out" 2>"$work/err" &
 leader=$!
 for ((i = 0; i < 300; i++)); do [ -S "$work/socket" ] && break; sleep 0.1; done

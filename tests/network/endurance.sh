@@ -82,6 +82,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   [ $((kills + stops)) -ge 3 ] || report "$what: only $kills kills: the requests were over too soon"
   local quarter=$((requests / 4)) kb descriptors_then
   kb=$(most 1 $quarter kB) descriptors_then=$(most 1 $quarter descriptors)
+  [ "$kb" -gt 0 ] && [ "$descriptors_then" -gt 0 ] || report "$what: nothing is known of the leader's memory or descriptors"
   [ "$(most $((3 * quarter)) $requests kB)" -le $((kb + grown)) ] || report "$what: the leader grew from $kb kB"
   [ "$(most $((3 * quarter)) $requests descriptors)" -le $((descriptors_then + 4)) ] || report "$what: the leader had $descriptors_then descriptors at first"
 
@@ -92,7 +93,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
     [ "$(descriptors "${listener[$name]}")" -le "$first" ] || report "$what: worker $name has $(descriptors "${listener[$name]}") descriptors, $first at first"
   done
   local late=$(memory "${listener[a]}")
-  [ "$late" -le $((${early:-$late} + grown)) ] || report "$what: worker a takes $late kB, $early after a quarter"
+  [ "$late" -gt 0 ] && [ "$late" -le $((${early:-$late} + grown)) ] || report "$what: worker a takes $late kB, $early after a quarter"
   [ $failed -eq 0 ] || tail -n 20 "$work/requests" "$work/messages"
   echo "$what: $(tail -1 "$work/requests"); $kills kills, $stops stops, $((SECONDS - begin)) s"
   echo "    answers by devices: $(sed -n 's/^request.* \([0-9]*\) of .*/\1/p' "$work/requests" | sort | uniq -c | awk '{ printf "%s%d of %d", sep, $1, $2; sep = ", " }')"

@@ -31,6 +31,6 @@ jq -e '.peers[] | select(.device != "this device") | .link | .latency_ms > 49 an
 timeout 60 "$program" -c "$work/model" --nodes 2 --threads 1 --json "$work/1.ppm" >"$work/one" 2>"$work/err" || report "one machine: exit code $?"
 for carrier in tcp udp; do
   lead -c "$work/model" --transport $carrier "$work/1.ppm" || report "$carrier: exit code $?"
-  [ "$(answer_of "$work/out")" = "$(answer_of "$work/one")" ] || report "$carrier: another answer than --nodes 2"
+  [ -n "$(answer_of "$work/one")" ] && [ "$(answer_of "$work/out")" = "$(answer_of "$work/one")" ] || report "$carrier: another answer than --nodes 2"
 done
 exit $failed

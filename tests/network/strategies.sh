@@ -157,7 +157,7 @@ expect "lost tokens" 2 "--loss" "${vit[@]}" --nodes 2 --strategy tp --loss 5% --
 expect "a split" 2 "--split" "${vit[@]}" --strategy tp --split 3,1
 expect "retained" 2 "--retained is for --strategy bp-ag and bp-sp" "${vit[@]}" --nodes 2 --strategy tp --retained 2
 expect "too many retained" 2 "--retained 7: the model has 6 blocks" "${vit[@]}" --nodes 2 --strategy bp-sp --retained 7
-expect "too many devices" 2 "--nodes 4: strategy tp: 4 devices for 3 key and value heads: each needs at least one, so up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
+expect "too many devices" 2 "--nodes 4: strategy tp: 4 devices for 3 key and value heads and 768 hidden numbers of the MLP: each needs at least one, so up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
 expect "an unknown one" 2 "bp-ag" "${vit[@]}" --nodes 2 --strategy ring
 expect "no codebooks" 2 "--strategy sp, tp" "${vit[@]}" --nodes 2
 expect "a prompt" 2 "astra and single can" -c "$llama" --prompt Once --nodes 2 --strategy tp

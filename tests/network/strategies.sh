@@ -111,7 +111,7 @@ name="links as they are asked to be" # slower, and the same
 run "$name" "${arguments[@]}" --nodes 2 --strategy tp --latency 5ms
 cp "$work/out" "$work/slow"
 run "$name" "${arguments[@]}" --nodes 2 --strategy tp
-cmp -s <(answer_of "$work/slow") <(answer_of "$work/out") || report "$name: another answer"
+[ -n "$(answer_of "$work/out")" ] && cmp -s <(answer_of "$work/slow") <(answer_of "$work/out") || report "$name: another answer"
 jq -e '[.nodes[].wait_ms] | min >= 96' "$work/slow" >"$work/verdict" || report "$name: it took no time" # of 2 x 12 sums of 5 ms 4 fifths
 stop_worker b
 
@@ -133,7 +133,7 @@ for strategy in tp sp; do
   wait $leader || report "$name: exit code $?"
   grep -q "node 2 (worker ${address[c]}).*left behind" "$work/err" || report "$name: nobody was left behind"
   jq -n -e --slurpfile one "$work/single" --slurpfile run "$work/out" \
-    '$run[0] | .samples == 1000 and .incomplete_answers == 0 and .top1 == $one[0].top1 and .top5 == $one[0].top5' \
+    '$run[0] | .samples == 1000 and .incomplete_answers == 0 and .top1 == $one[0].top1 and .top5 == $one[0].top5 and (.loss - $one[0].loss | fabs) < 1e-5' \
     >"$work/verdict" 2>"$work/err" || report "$name: another answer than that of one device"
 done
 stop_worker a

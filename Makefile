@@ -200,7 +200,6 @@ TEST_FLAGS := -Itests -include stdarg.h -include stddef.h -include setjmp.h -inc
 compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o $@
 TEST_OBJECTS := $(BUILD)/test-objects
 $(TEST_OBJECTS)/float/fuzz/%.o: FILE_FLAGS := -Wno-missing-prototypes
-$(TEST_OBJECTS)/float/unit/%.o $(TEST_OBJECTS)/double/unit/%.o: FILE_FLAGS := -include unit/float_equal.h
 
 $(TEST_OBJECTS)/float/%.o: tests/%.c | $(DEPS)
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 /* cmocka's assert_float_equal compares floats, takes what lies within a float's precision of each other for equal whatever the tolerance,
- * and a number that is none for equal to everything. This one compares doubles with the tolerance that is given. Included by the Makefile
- * before each unit test. */
+ * and a number that is none for equal to everything. This one compares doubles with the tolerance that is given; every test that
+ * has an assert_float_equal includes it. */
 #ifndef UNIT_FLOAT_EQUAL_H
 #define UNIT_FLOAT_EQUAL_H
 #include <cmocka.h>

@@ -1,5 +1,6 @@
 /* op_select_rows and op_activate: values, gradients, refusals. */
 #include "unit/autograd/gradcheck.h"
+#include "unit/float_equal.h"
 
 static Tensor *build_select(Fixture *fixture, const void *context, Tensor **second) {
   *second = op_add(fixture->tape, &fixture->leaf[0], &fixture->leaf[0]); /* a gradient is there already when the selected one arrives */

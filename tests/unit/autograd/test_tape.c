@@ -1,6 +1,7 @@
 /* The tape itself, apart from the operations on it: its three modes, recycled gradients, sticky errors, reuse of memory. */
 #include "autograd/kernels/matmul.h"
 #include "unit/autograd/tape_fixture.h"
+#include "unit/float_equal.h"
 #include <stdio.h>
 #include <sys/mman.h>
 

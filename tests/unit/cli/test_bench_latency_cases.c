@@ -1,5 +1,6 @@
 /* Measured cases of a small model: what is said about how much runs differed is about all of them. */
 #include "cli/bench_latency_internal.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 
 enum { TOKENS = 16 };

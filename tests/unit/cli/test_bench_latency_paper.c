@@ -1,5 +1,6 @@
 /* Numbers of the paper stand beside runs of what the paper ran, and of nothing else. */
 #include "cli/bench_latency_internal.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 
 static const LinkOptions mesh = {.topology = LINK_MESH};

@@ -4,6 +4,7 @@
 #include "cli/bench_step.c" /* its steps are inside of it */
 #undef bench_step_command
 #include "train/plan.c"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
 
 enum { STEPS = 3 };

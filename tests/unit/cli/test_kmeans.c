@@ -3,6 +3,7 @@ int astra_kmeans_main(int argc, char **argv);
 #define main astra_kmeans_main
 #include "cli/astra-kmeans.c" /* they are inside of it */
 #undef main
+#include "unit/float_equal.h"
 #include <cmocka.h>
 
 static void test_facts(void **state) {

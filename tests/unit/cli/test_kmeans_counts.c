@@ -4,6 +4,7 @@ int astra_kmeans_main(int argc, char **argv);
 #define main astra_kmeans_main
 #include "cli/astra-kmeans.c" /* counting is inside of it */
 #undef main
+#include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
 #include "vq/pack.h"
 #include <math.h>

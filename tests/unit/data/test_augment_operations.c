@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "data/augment.c" /* they are inside of it */
 #include "data_testing.h"
+#include "unit/float_equal.h"
 #include <math.h>
 
 static Image image, spare;

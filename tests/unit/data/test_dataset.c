@@ -1,6 +1,7 @@
 /* CIFAR's binary files through the front of the data sets: every byte of a record, names, and hostile files. */
 #include "data/dataset.h"
 #include "data_testing.h"
+#include "unit/float_equal.h"
 
 enum { RECORD100 = 3074, RECORD10 = 3073 };
 

@@ -2,6 +2,7 @@
 #include "data/augment.h"
 #include "data/loader.h"
 #include "data_testing.h"
+#include "unit/float_equal.h"
 #include <math.h>
 
 enum { COUNT = 37, BATCH = 8, STEPS = 5, PIXELS = 3 * 32 * 32 };

@@ -1,6 +1,7 @@
 /* Random crops within their bounds, shifts, mirroring and normalisation, pixel by pixel. */
 #include "data/loader.c" /* they are inside of it */
 #include "data_testing.h"
+#include "unit/float_equal.h"
 #include <math.h>
 
 static const double mean[3] = {0.1, 0.2, 0.3}, deviation[3] = {0.5, 0.25, 0.125};

@@ -2,6 +2,7 @@
  * rows are those that were added, and nothing, one class and logits that are no numbers do no harm. */
 #include "base/rng.h"
 #include "infer/class_scores.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "infer/evaluate.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+#include "unit/float_equal.h"
 
 enum { CLASSES = 2, CONTEXT = 48, TEXTS = 23, VOCABULARY = 512 };
 static const double CLOSE = 1e-5;

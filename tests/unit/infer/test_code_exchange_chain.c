@@ -4,6 +4,7 @@
 #include "autograd/ops/ops.h"
 #include "base/arena.h"
 #include "infer/code_exchange.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "infer/evaluate.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+#include "unit/float_equal.h"
 #include "unit/token_cache_of.h"
 
 enum { CONTEXT = 16, TOKENS = 100 };

@@ -1,6 +1,7 @@
 /* The work of packets: plausible where it is measured, and put where it belongs. */
 #include "infer/sim/packet_work.h"
 #include "infer/sim/schedule.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"
+#include "unit/float_equal.h"
 
 enum { BATCH = 3, CONTEXT = 48, ENTRIES = 50, BLOCKS = 3, WIDTH = 32, TOKENS = 16 /* of an image */, NODES = 4 };
 static const double CLOSE = 1e-4;

@@ -2,6 +2,7 @@
 #ifndef TESTS_NN_SMALL_DECODER_H
 #define TESTS_NN_SMALL_DECODER_H
 #include "nn/model.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* Low-rank adapters: that a fresh one changes nothing, that nothing else learns, that gradients are right, and that merging on the way into
  * a file computes the same. */
 #include "nn/checkpoint.h"
+#include "unit/float_equal.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
 #include "unit/param_named.h"

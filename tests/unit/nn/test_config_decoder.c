@@ -1,5 +1,6 @@
 /* config.json of GPT-2 and Llama: presets, there and back, Hugging Face's defaults, and what is refused. */
 #include "nn/config_json.c" /* texts are parsed where no file is */
+#include "unit/float_equal.h"
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include <cmocka.h>

@@ -1,5 +1,6 @@
 /* GPT-2 and Llama without golden files: what many devices compute when quantisation changes nothing, the last row alone, heads, causality,
  * and inputs that do not fit. */
+#include "unit/float_equal.h"
 #include "unit/nn/small_decoder.h"
 #include "unit/param_named.h"
 #include <math.h>

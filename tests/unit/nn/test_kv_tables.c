@@ -2,6 +2,7 @@
  * refused. */
 #include "nn/kv_tables.h"
 #include "nn/model_internal.h"
+#include "unit/float_equal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Frequencies of rotary positions against values worked out by hand, and the tables made of them. */
 #include "nn/model_internal.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <math.h>
 

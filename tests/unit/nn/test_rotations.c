@@ -1,5 +1,6 @@
 /* A model whose tokens are exchanged in another basis: as long as nothing is quantised it computes what the plain one does. */
 #include "nn/checkpoint.h"
+#include "unit/float_equal.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>

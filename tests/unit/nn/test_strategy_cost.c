@@ -1,6 +1,7 @@
 /* Costs by formula against what the blocks really multiply, against the paper's table of traffic and the figures of ViT-Base. */
 #include "autograd/kernels/matmul.h"
 #include "nn/strategy.h"
+#include "unit/float_equal.h"
 #include "unit/nn/loop_exchange.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>

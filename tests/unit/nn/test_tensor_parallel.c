@@ -2,6 +2,7 @@
  * others gave in the round before, until nothing changes: a pass of s sums and joins is right after s + 1 rounds. */
 #include "nn/strategy.h"
 #include "nn/tensor_parallel.h"
+#include "unit/float_equal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* The K-means start: which embeddings it is made from, that it repeats itself, how codebooks are read back, and what is said of them. */
 #include "train/codebooks.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* The emulated devices: the order of things in a step, what the losses and averages come to, when there is noise, and the whole forward
  * pass against a plain dense computation in double, for both kinds of class token. */
 #include "autograd/ops/ops.h"
+#include "unit/float_equal.h"
 #include "unit/train/dense_reference.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>

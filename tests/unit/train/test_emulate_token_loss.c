@@ -2,6 +2,7 @@
  * that a run without losses is what it was. Going on after an interruption is test_resume.c's. */
 #include "train/emulate.c"
 #include "train/validate.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>
 

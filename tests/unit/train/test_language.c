@@ -4,6 +4,7 @@
 #include "nn/safetensors.h"
 #include "train/task_source.h"
 #include "train/validate.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 #include <unistd.h>

@@ -2,6 +2,7 @@
  * images with means of positions, and without either, at both sites; what has no codebook; that as long as nothing is quantised the
  * basis and the means change nothing; what is known of tokens in bf16; that K-means leaves less to quantise. */
 #include "autograd/narrow.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 

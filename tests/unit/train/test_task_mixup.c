@@ -2,6 +2,7 @@
 #include "autograd/tape.h"
 #include "base/arena.h"
 #include "train/task.c"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>

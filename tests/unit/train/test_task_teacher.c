@@ -1,6 +1,7 @@
 /* Distillation: a student that is its teacher has nothing to learn; what the loss is; a teacher that does not fit is refused; a run with a
  * teacher goes on bit for bit. */
 #include "train/task.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* Texts and their classes as a task: padding says nothing, batches are as wide as they need to be, what is learnt is measured by accuracy
  * and Matthews' correlation, a run goes on bit for bit and leaves a checkpoint that classifies. */
 #include "train/codebooks.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
 

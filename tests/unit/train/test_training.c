@@ -3,6 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "train/plan.c"
 #include "train/state.h"
+#include "unit/float_equal.h"
 #include "unit/param_named.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>

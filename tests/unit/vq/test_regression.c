@@ -1,4 +1,5 @@
 /* Least squares: an exact linear relation is found; of a noisy one the rest is uncorrelated with what it is told from. */
+#include "unit/float_equal.h"
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/basis.h"

@@ -272,7 +272,11 @@ async function keyIsAskedFor(port) {
   check(await browser.value("document.getElementById('status').textContent") === "API key required", "and says so");
   await set("key", "open\u2013sesame"); // which fits into no header
   await browser.key("Enter", 13, "\r");
-  await browser.until("document.getElementById('status').textContent.startsWith('A key has 8 to 256')", "a key that is none is refused", 20 * slow);
+  await browser.until("document.getElementById('key-note').textContent.startsWith('A key has 8 to 256')", "a key that is none is refused", 20 * slow);
+  await set("key", "open-another");
+  await browser.key("Enter", 13, "\r");
+  await browser.until("document.getElementById('key-note').textContent === 'The server did not accept this key.'", "another key is refused", 20 * slow);
+  await browser.value("document.getElementById('key').focus()");
   await set("key", "");
   await browser.type("open-sesame");
   await browser.key("Enter", 13, "\r");

@@ -73,13 +73,32 @@ $(DEPS): tools/deps.sh
 	@CC='$(CC)' tools/deps.sh install
 	@touch $@
 
+# Make compares times alone. What it cannot see change stands in files that are written only where their content is another: how everything is
+# compiled; which sources there are, as a library would keep what was removed; and the commit that results of experiments name, none outside of
+# a git checkout, and also where another user runs make than owns the checkout (su -c 'make install').
+SOURCES := $(sort $(shell find src/ -name '*.c'))
+PAGE_FILES := $(sort $(wildcard src/serve/page/*))
+COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
+now_flags = $(CC) $(ALL_CFLAGS) $(LDFLAGS)
+now_sources = $(SOURCES) $(PAGE_FILES)
+now_commit = $(COMMIT)
+differ = $(subst $(1),,$(2))$(subst $(2),,$(1))
+define noted
+$(BUILD)/$(1): $(if $(call differ,$(now_$(1)),$(file <$(BUILD)/$(1))),.FORCE)
+	@mkdir -p $$(@D)
+	@echo '$$(subst ','\'',$$(now_$(1)))' >$$@
+endef
+$(foreach name,flags sources commit,$(eval $(call noted,$(name))))
+.PHONY: .FORCE
+.FORCE:
+
 # ---- Objects and one library for each folder, in two builds: real = float and real = double --------------------------------------
 
-$(BUILD)/float/%.o: src/%.c | $(DEPS)
+$(BUILD)/float/%.o: src/%.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
 	$(Q)$(CC) $(ALL_CFLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o $@
-$(BUILD)/double/%.o: src/%.c | $(DEPS)
+$(BUILD)/double/%.o: src/%.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $< (double))
 	$(Q)$(CC) $(ALL_CFLAGS) $(FILE_FLAGS) -DASTRA_DOUBLE -MMD -MP -c $< -o $@
@@ -98,14 +117,6 @@ else ifneq (,$(filter aarch64% arm64%,$(MACHINE)))
 %/lowbit_neon.o: FILE_FLAGS := -march=armv8.2-a+dotprod
 endif
 
-# The commit that results of experiments name, also where another user runs make than owns the checkout (su -c 'make install'); none outside
-# of a git checkout. The file is written only where it has changed.
-COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
-$(BUILD)/commit: .FORCE
-	@mkdir -p $(@D)
-	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
-.PHONY: .FORCE
-.FORCE:
 %/cli/bench_accuracy.o: FILE_FLAGS := -DASTRA_COMMIT='"$(COMMIT)"'
 $(BUILD)/float/cli/bench_accuracy.o $(BUILD)/double/cli/bench_accuracy.o: $(BUILD)/commit
 
@@ -156,24 +167,23 @@ uses_infer := infer nn vq data autograd base
 uses_serve := serve infer nn vq data autograd base
 uses_cli := serve infer train nn vq data autograd base
 
-objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(shell find src/$(1) -name '*.c' 2>/dev/null))
+objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(filter src/$(1)/%,$(SOURCES)))
 libraries = $(foreach folder,$(1),$(BUILD)/$(2)/lib$(folder).a)
 
 define folder_library
-$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2))
+$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2)) $(BUILD)/sources
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	$$(Q)ar rcs $$@ $$^
+	$$(Q)ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach real,float double,$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),$(real)))))
 
 # The files of the service's page become arrays in its library.
-PAGE_FILES := $(sort $(wildcard src/serve/page/*))
-$(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES)
+$(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES) $(BUILD)/sources
 	@mkdir -p $(@D)
 	$(call say,EMBED src/serve/page)
 	$(Q)tools/embed-page.sh $(PAGE_FILES) >$@
-$(BUILD)/float/page_data.o $(BUILD)/double/page_data.o: $(BUILD)/page_data.c | $(DEPS)
+$(BUILD)/float/page_data.o $(BUILD)/double/page_data.o: $(BUILD)/page_data.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
@@ -201,11 +211,11 @@ compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o
 TEST_OBJECTS := $(BUILD)/test-objects
 $(TEST_OBJECTS)/float/fuzz/%.o: FILE_FLAGS := -Wno-missing-prototypes
 
-$(TEST_OBJECTS)/float/%.o: tests/%.c | $(DEPS)
+$(TEST_OBJECTS)/float/%.o: tests/%.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
 	$(Q)$(compile_test)
-$(TEST_OBJECTS)/double/%.o: tests/%.c | $(DEPS)
+$(TEST_OBJECTS)/double/%.o: tests/%.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $< (double))
 	$(Q)$(compile_test) -DASTRA_DOUBLE
@@ -239,7 +249,7 @@ $(BUILD)/tests/bench/%: $(TEST_OBJECTS)/float/bench/%.o $(call libraries,$(uses_
 
 # Preloaded by tests/cli/no_memory.sh, which is skipped where there is none: sanitizers have an allocator of their own.
 FAILING_ALLOCATOR := $(BUILD)/tests/cli/fail_allocations.so
-$(FAILING_ALLOCATOR): tests/cli/fail_allocations.c | $(DEPS)
+$(FAILING_ALLOCATOR): tests/cli/fail_allocations.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
 	$(Q)$(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -fPIC -shared $< -o $@

@@ -228,6 +228,11 @@ def schedule(a, step, steps):
     return a.rate * (a.floor + (1 - a.floor) * 0.5 * (1 + math.cos(math.pi * (step - a.warmup) / (steps - a.warmup))))
 
 
+def need(a, count, what, options):
+    """Ends the run where the data makes not one of them."""
+    if count < 1: raise SystemExit(f"pretrain-reference.py: error: {a.data}: too little data for {what}; give more of it, or a smaller {options}")
+
+
 # ---------------------------------------------------------------- images
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
@@ -338,6 +343,8 @@ def images(a):
     mean, std = (torch.tensor(t, device=DEVICE)[:, None, None] for t in (MEAN, STD))
     X, Y, XV, YV = (t.to(DEVICE) for t in (pixels[~held], labels[~held], pixels[held], labels[held]))
     XV = (XV.float() / 255 - mean) / std
+    batches = min(len(X) // a.batch, a.batches or 1 << 30)
+    need(a, batches, f"a batch of {a.batch} images besides the 5000 that are held out", "--batch")
     P = initial(a)
     opt, ema = Optimizer(P, a), Average(P, a.average)
 
@@ -354,7 +361,6 @@ def images(a):
         with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
             return sum((look(P, XV[i:i + 1000]).argmax(-1) == YV[i:i + 1000]).sum().item() for i in range(0, 5000, 1000)) / 50
 
-    batches = min(len(X) // a.batch, a.batches or 1 << 30)
     steps, step, start, total = a.epochs * batches, 0, time.time(), torch.zeros((), device=DEVICE)
     for epoch in range(a.epochs):
         order = torch.randperm(len(X), device=DEVICE)[:batches * a.batch]
@@ -379,13 +385,16 @@ def texts(a):
     with open(a.data) as f: ids = torch.tensor([int(line) for line in f], device=DEVICE)
     cut = int(len(ids) * 0.95)
     train, valid = ids[:cut], ids[cut:]
+    T = a.context
+    batches = min(len(train) // T // a.batch - 1, a.batches or 1 << 30)   # each epoch begins at another one of the first T ids
+    need(a, batches, f"a batch of {a.batch} times {T} ids and as many to spare", "--batch or --context")
+    need(a, (len(valid) - 1) // T, f"{T} ids in the 5% that are held out", "--context")
     nets = dict(gpt2=gpt2, llama=llama)
     P, net, teacher = initial(a), nets[a.model], []
     for folder in a.teacher:
         with open(os.path.join(folder, "model.json")) as f: spec = argparse.Namespace(**json.load(f))
         teacher.append((nets[spec.model], spec, load(os.path.join(folder, "model.safetensors"))))
     opt, ema = Optimizer(P, a), Average(P, a.average)
-    T = a.context
 
     def loss_of(P, x, y, soft):
         with torch.autocast(DEVICE, torch.bfloat16): logits = net(P, a, x, True)
@@ -408,7 +417,6 @@ def texts(a):
         with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
             return sum(F.cross_entropy(look(P, x[i:i + 64]).float().flatten(0, 1), y[i:i + 64].flatten(), reduction="sum").item() for i in range(0, n, 64)) / (n * T)
 
-    batches = min(len(train) // T // a.batch - 1, a.batches or 1 << 30)
     steps, step, start, total = a.epochs * batches, 0, time.time(), torch.zeros((), device=DEVICE)
     for epoch in range(a.epochs):
         first = torch.randint(T, (1,)).item()

@@ -77,8 +77,8 @@ Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer);
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
  * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
  * written: the directory holds another file that tokenizer_open would prefer. UNSUPPORTED likewise: a scored vocabulary that came with
- * special tokens besides the first ids, which tokN.bin has no place for, a begin and end that the files cannot tell, or special tokens that
- * are not UTF-8 or have a NUL, which JSON cannot hold. */
+ * special tokens besides the first ids, which tokN.bin has no place for, a begin and end that the files cannot tell, special tokens that
+ * are not UTF-8 or have a NUL, which JSON cannot hold, or several tokens of one text. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
 

@@ -648,6 +648,27 @@ static Status check_specials(const Tokenizer *tokenizer, const char *directory) 
   return STATUS_OK;
 }
 
+/* JSON names a piece by its text alone: of two that share a text one would be kept, and the ids would have a gap. */
+static Status check_texts(const Tokenizer *tokenizer, const char *directory) {
+  Status status = STATUS_OK;
+  json_t *vocab = vocab_object(tokenizer); /* of several ids the last */
+  if (!vocab) return status_no_memory(NULL, "a tokenizer");
+  for (int32_t id = 0; id < tokenizer->pieces.count && status == STATUS_OK; id++) {
+    char *text = spell_piece(tokenizer, id);
+    const int64_t last = text ? json_integer_value(json_object_get(vocab, text)) : id;
+    if (!text)
+      status = status_no_memory(NULL, "a tokenizer");
+    else if (last != id)
+      status = status_set(STATUS_UNSUPPORTED,
+                          "%s: the tokens of ids %d and %lld have the same text, '%.60s', and no file that is written here tells them "
+                          "apart; use the tokenizer from its GGUF file",
+                          directory, (int)id, (long long)last, text);
+    free(text);
+  }
+  json_decref(vocab);
+  return status;
+}
+
 /* What is kept in tokenizer.json is found before everything else. */
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
   char name[NAME];
@@ -661,7 +682,10 @@ Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
                       "%s: no file that is written here can say that ids %d and %d begin and end a text (-1: none does) with this "
                       "tokenizer; use it from its GGUF file",
                       directory, (int)tokenizer->begin, (int)tokenizer->end);
-  if (tokenizer->kind == TOKENIZER_MERGES) return check_specials(tokenizer, directory);
+  if (tokenizer->kind == TOKENIZER_MERGES) {
+    TRY(check_specials(tokenizer, directory));
+    return check_texts(tokenizer, directory);
+  }
   if (!files_is_dir(directory)) return STATUS_OK;
   name_of(outputs_of(tokenizer), tokenizer, name);
   return files_each(directory, check_name, &(Place){directory, name});

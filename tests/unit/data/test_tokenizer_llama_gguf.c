@@ -223,6 +223,22 @@ static void special_tokens_that_are_not_text_are_not_saved(void **state) {
   tokenizer_close(gguf);
 }
 
+/* Of two special tokens, or of one and a piece of the text, a file would keep one, and its ids would have a gap. */
+static void tokens_of_one_text_are_not_saved(void **state) {
+  (void)state;
+  static const struct {
+    const char *begin, *message;
+  } cases[] = {{"<two>", "twins: the tokens of ids 256 and 257 have the same text, '<two>'"},
+               {"b", "twins: the tokens of ids 65 and 256 have the same text, 'b'"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tokenizer *gguf = bytes_and_two("gpt-2", cases[i].begin, "<two>", true);
+    assert_fails(tokenizer_save_check(gguf, testing_path("twins")), STATUS_UNSUPPORTED, cases[i].message);
+    assert_fails(tokenizer_save(gguf, testing_path("twins")), STATUS_UNSUPPORTED, cases[i].message);
+    assert_false(files_exists(testing_path("twins/vocab.json")));
+    tokenizer_close(gguf);
+  }
+}
+
 /* tokN.bin has no place for other ends than ids 1 and 2. */
 static void a_scored_vocabulary_without_a_begin_is_not_saved(void **state) {
   (void)state;
@@ -332,6 +348,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_of_the_user_are_no_text),
                                      cmocka_unit_test(begin_and_end_are_saved),
                                      cmocka_unit_test(special_tokens_that_are_not_text_are_not_saved),
+                                     cmocka_unit_test(tokens_of_one_text_are_not_saved),
                                      cmocka_unit_test(a_scored_vocabulary_without_a_begin_is_not_saved),
                                      cmocka_unit_test(files_are_opened_by_path),
                                      cmocka_unit_test(what_is_not_understood_is_refused),

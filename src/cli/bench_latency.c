@@ -12,6 +12,7 @@
 #include "infer/plan/probe.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
+#include "nn/config.h"
 #include "nn/json_build.h"
 #include "nn/strategy.h"
 #include "train/plot.h"
@@ -887,9 +888,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   double target = command->calibrate, single, begun = clock_now();
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   TRY(retained_check(command->retained, command->blocks));
-  if (command->exchange_blocks > command->blocks)
-    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 means all of them",
-                      (long long)command->exchange_blocks, (long long)command->blocks);
+  TRY(config_check_exchange(command->exchange_blocks, command->blocks));
   TRY(network_options_read(&command->network, &links, &reliability));
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &links, &reliability));

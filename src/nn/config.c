@@ -424,6 +424,12 @@ int config_end_coded(const ModelConfig *config) {
   return (int)(config->astra.exchange_blocks > 0 ? config->astra.exchange_blocks : config->blocks);
 }
 
+Status config_check_exchange(int64_t exchange_blocks, int64_t blocks) {
+  if (exchange_blocks <= blocks) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld block%s; 0 means all of them", (long long)exchange_blocks,
+                    (long long)blocks, blocks == 1 ? "" : "s");
+}
+
 int64_t config_codebooks(const ModelConfig *config) {
   return config->astra.groups > 0 ? (int64_t)(config_end_coded(config) - config_first_coded(config)) * config_sites(config) : 0;
 }

@@ -120,6 +120,7 @@ int64_t config_whole_width(const ModelConfig *config);
 int config_first_coded(const ModelConfig *config);
 int config_end_coded(const ModelConfig *config);
 int64_t config_codebooks(const ModelConfig *config);
+Status config_check_exchange(int64_t exchange_blocks, int64_t blocks);      /* --exchange-blocks: BAD_USAGE where the model has fewer */
 int64_t config_prediction_inputs(const ModelConfig *config, int64_t block); /* numbers that a token of the block is predicted from */
 bool config_plain_prediction(const AstraConfig *astra); /* as earlier versions made them: with neither exact_first nor position_mean */
 int64_t config_known_width(const ModelConfig *config);  /* the most of them; 0 without predictions */

@@ -74,9 +74,7 @@ static Status configure_images(Session *session, ModelConfig *config) {
   if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(set, config->image_mean, config->image_std);
   config->astra.class_token = (ClassToken)options->class_token;
   config->astra.class_bias = options->class_bias;
-  if (options->exchange_blocks > config->blocks)
-    return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld blocks; 0 means all of them",
-                      (long long)options->exchange_blocks, (long long)config->blocks);
+  TRY(config_check_exchange(options->exchange_blocks, config->blocks));
   if (options->exchange_blocks >= 0)
     config->astra.exchange_blocks = options->exchange_blocks < config->blocks ? options->exchange_blocks : 0;
   if (options->groups == 0) config->astra.exchange_blocks = 0;

@@ -20,7 +20,8 @@ expect "heads that do not divide" 2 --width 64 --heads 5; err "--heads 5 does no
 expect "bursts that are too short" 2 --loss 80% --loss-model gilbert-elliott --loss-burst 2 --out none
 err "--loss-model gilbert-elliott: .*in bursts of 4 or more"; ! grep -q measuring err && [ ! -e none ] || report "it begins all the same"
 expect "more retained blocks than there are" 2 --blocks 2 --retained 3; err "--retained 3: the model has 2 blocks"
-expect "more blocks that exchange codes than there are" 2 --blocks 2 --exchange-blocks 3; err "--exchange-blocks 3: the model has 2 blocks"
+expect "more blocks that exchange codes than there are" 2 --blocks 2 --exchange-blocks 3; err "--exchange-blocks 3: the model has 2 blocks; 0 means all of them$"
+expect "more than the one there is" 2 --blocks 1 --exchange-blocks 2; err "--exchange-blocks 2: the model has 1 block; 0 means all of them$"
 expect "an argument" 2 "${small[@]}" here; err "here"
 expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
 

@@ -280,7 +280,7 @@ expect "codebooks of fewer blocks, with predictions" 2 --model predicted "${data
 mkdir three && jq '.num_hidden_layers = 3' tiny/config.json >three/config.json
 expect "a model of three blocks" 0 --model three --init random "${data[@]}" --codebook-size 16 --groups 4 --devices 3 --max-steps 1 --out third -q
 expect "its codebooks" 2 "${tiny[@]}" --groups 4 --codebooks third --max-steps 1 --devices 3 --out nowhere; err "are of a model of 3 blocks, and this one has 2: give codebooks that were made for this model"
-expect "more blocks than there are" 2 "${tiny[@]}" --groups 4 --exchange-blocks 3 --out nowhere; err "--exchange-blocks 3: the model has 2 blocks"
+expect "more blocks than there are" 2 "${tiny[@]}" --groups 4 --exchange-blocks 3 --out nowhere; err "--exchange-blocks 3: the model has 2 blocks; 0 means all of them$"
 expect "blocks of a plain model" 2 "${tiny[@]}" --groups 0 --exchange-blocks 1 --out nowhere; err "--exchange-blocks is for tokens that are quantised"
 expect "the plain model of such a one" 0 --model apart "${data[@]}" --groups 0 --max-steps 1 --out inherited --overwrite -q; [ "$(jq .astra.exchange_blocks inherited/config.json)" = null ] || report "config.json says $(jq -c .astra inherited/config.json)"
 jq 'del(.astra.exchange_blocks)' apart/config.json >apart/changed.json && mv apart/changed.json apart/config.json

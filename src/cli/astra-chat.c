@@ -125,7 +125,7 @@ static void tell(const Session *session, const ChatAnswer *answer) {
   if (strcmp(answer->end, "cancelled") == 0) log_info("stopped");
   if (session->quiet || !session->terminal || answer->new_tokens < 1) return;
   double rest = answer->seconds - answer->first;
-  fprintf(stderr, "(%lld tokens", (long long)answer->new_tokens);
+  fprintf(stderr, "(%lld token%s", (long long)answer->new_tokens, answer->new_tokens == 1 ? "" : "s");
   if (answer->new_tokens > 1 && rest > 0) fprintf(stderr, ", %.1f per second", (double)(answer->new_tokens - 1) / rest);
   fprintf(stderr, ", first after %.2f s)\n", answer->first);
 }

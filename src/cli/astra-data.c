@@ -343,7 +343,8 @@ static Status write_sheet(const Show *show) {
   Status status = loader_new(&loader, show->set, &options);
   if (status == STATUS_OK) status = loader_next(loader, &batch);
   if (status == STATUS_OK) status = loader_sheet(&batch, &options, target);
-  if (status == STATUS_OK && !show->json) printf("sheet of %d images: %s\n", batch.count, printable(show->sheet));
+  if (status == STATUS_OK && !show->json)
+    printf("sheet of %d image%s: %s\n", batch.count, batch.count == 1 ? "" : "s", printable(show->sheet));
   loader_free(loader);
   free(target);
   return status;

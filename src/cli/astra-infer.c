@@ -439,8 +439,8 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
                      bytes_per_image, "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver",
                      sent.coded_bits, "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
                      report_nodes_json(leader));
-  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)scores->samples, leader_nodes(leader),
-          leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second(images, e->seconds));
+  fprintf(out, "%lld image%s on %d node%s in %.1f s, %.1f images/s\n", (long long)scores->samples, scores->samples == 1 ? "" : "s",
+          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second(images, e->seconds));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%   mean loss %.4f, %.4f at temperature %.2f\n", 100 * share(scores->correct1, scores->samples),
           100 * share(scores->correct5, scores->samples), scores->loss, scores->tempered_loss, scores->temperature);
   if (sent.codes)

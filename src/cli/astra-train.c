@@ -165,8 +165,8 @@ static void describe(const Session *session) {
   char devices[32], compression[CONFIG_COMPRESSION];
   log_info("%s", session->data.about[TASK_TRAIN]);
   const ParamSet *params = model_params(session->model);
-  log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, %s%s%s%s", (long long)config->blocks,
-           (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
+  log_info("model: %lld block%s of width %lld, %lld tokens, %.2f M parameters, %s%s%s%s", (long long)config->blocks,
+           config->blocks == 1 ? "" : "s", (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
            session->origin ? "weights from " : "no weights found (dry run)", session->origin ? session->origin : "",
            session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
@@ -176,8 +176,9 @@ static void describe(const Session *session) {
   if (session_astra(session)) {
     int at = config->astra.devices_min < config->astra.devices ? snprintf(devices, sizeof devices, "%d-", config->astra.devices_min) : 0;
     snprintf(devices + at, sizeof devices - (size_t)at, "%d", config->astra.devices); /* "4", or "2-8" */
-    log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
-             devices, config_bits_per_token(config), config_compression_text(config, compression));
+    log_info("astra: %d group%s of %d codewords, %s device%s, %.0f bits per token, %s", config->astra.groups,
+             config->astra.groups == 1 ? "" : "s", config->astra.codebook_size, devices, config->astra.devices == 1 ? "" : "s",
+             config_bits_per_token(config), config_compression_text(config, compression));
     if (config_end_coded(config) < config->blocks)
       log_info("blocks: codes are exchanged in the first %d of %lld; in later ones tokens attend only to tokens of the same device",
                config_end_coded(config), (long long)config->blocks);

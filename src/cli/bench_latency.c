@@ -756,8 +756,8 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
 /* ---- the run */
 
 static void show_progress(const LatencyCase *wanted) {
-  log_info("measuring %s, %d groups, %d devices, %lld tokens, %d parts", strategy_facts(wanted->strategy)->name, wanted->groups,
-           wanted->devices, (long long)wanted->tokens, wanted->parts);
+  log_info("measuring %s, %d group%s, %d device%s, %lld tokens, %d parts", strategy_facts(wanted->strategy)->name, wanted->groups,
+           wanted->groups == 1 ? "" : "s", wanted->devices, wanted->devices == 1 ? "" : "s", (long long)wanted->tokens, wanted->parts);
 }
 
 static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {

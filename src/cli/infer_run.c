@@ -109,22 +109,23 @@ static double milliseconds(const KvTables *tables, bool product) { return 1e3 * 
 static void tell_tables(const Weights *weights) {
   const KvTables *tables = weights->keys;
   const int groups = weights->config->astra.groups;
+  const char *plural = groups == 1 ? "" : "s";
   if (weights->config->astra.prediction) return; /* there never are any */
   if (kv_tables_seconds(tables, true, ROWS) <= 0) {
-    log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
+    log_info("keys and values of other nodes' tokens by products: a table of %d group%s has no room in --table-memory", groups, plural);
     return;
   }
   if (kv_tables_blocks(tables) == 0) {
     log_info(
-        "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
+        "keys and values of other nodes' tokens by products: tables of %d group%s would save too little (%d tokens in a block: %.2f ms, by "
         "products %.2f ms)",
-        groups, ROWS, milliseconds(tables, false), milliseconds(tables, true));
+        groups, plural, ROWS, milliseconds(tables, false), milliseconds(tables, true));
     return;
   }
   log_info(
-      "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
+      "keys and values of other nodes' tokens from tables of %d group%s: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
       "%lld of %lld blocks",
-      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
+      groups, plural, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
       (long long)kv_tables_blocks(tables), (long long)config_end_coded(weights->config));
 }
 
@@ -274,8 +275,9 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   config->astra.groups = rate_choice_predicted(config, seconds);
   const int rate = config_rate(config), last = config_rates(config) - 1;
   plan->table_blocks = table_blocks(s, rate);
-  log_info("%d groups to begin with: %.1f ms predicted, with %d groups %.1f ms, with %d groups %.1f ms", config->astra.groups,
-           1e3 * seconds[rate], config_rate_groups(config, 0), 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
+  log_info("%d group%s to begin with: %.1f ms predicted, with %d group%s %.1f ms, with %d groups %.1f ms", config->astra.groups,
+           config->astra.groups == 1 ? "" : "s", 1e3 * seconds[rate], config_rate_groups(config, 0),
+           config_rate_groups(config, 0) == 1 ? "" : "s", 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
   return STATUS_OK;
 }
 

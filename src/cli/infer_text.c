@@ -362,9 +362,10 @@ static json_t *report_generation(FILE *out, const Leader *leader, const char *pr
   } rows[] = {{"weights (shared by all nodes)", m->weights},        {"codebooks (shared)", m->codebooks},
               {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
               {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
-  fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
-          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
-  fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, rate, ends[g->end]);
+  fprintf(out, "\n%lld token%s on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens,
+          g->prompt_tokens == 1 ? "" : "s", g->nodes, leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
+  fprintf(out, "%zu new token%s on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->ids.count == 1 ? "" : "s", g->decoder, rate,
+          ends[g->end]);
   if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
   fprintf(out, "memory of node %d:\n", g->decoder);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);

@@ -120,9 +120,9 @@ static Status check_depth(const CheckpointFiles *files, const ModelConfig *confi
   snprintf(name, sizeof name, "%s%lld%s", first_norm[config->kind][0], (long long)config->blocks, first_norm[config->kind][1]);
   if (checkpoint_files_find(files, name) == NULL) return STATUS_OK;
   return status_set(STATUS_BAD_FILE,
-                    "%s: there are more than the model's %lld blocks (tensor %s); use the model (config.json or --model) "
+                    "%s: there are more than the model's %lld block%s (tensor %s); use the model (config.json or --model) "
                     "that the checkpoint was made for",
-                    files->path, (long long)config->blocks, name);
+                    files->path, (long long)config->blocks, config->blocks == 1 ? "" : "s", name);
 }
 
 /* For a tensor that is in none of the shards that the files' index names. */

@@ -397,7 +397,8 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   progress_wipe(&progress);
   if (status != STATUS_OK) return status_wrap(status, "block %d", block_of(session, index));
   char duration[16], place[EMULATE_PLACE], with[32] = "";
-  if (session->emulation.rates > 1) snprintf(with, sizeof with, " with %d groups", session->config->astra.groups);
+  if (session->emulation.rates > 1)
+    snprintf(with, sizeof with, " with %d group%s", session->config->astra.groups, session->config->astra.groups == 1 ? "" : "s");
   if (!options->quiet)
     log_info("k-means of %s%s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
              emulate_place(&session->emulation, index, place), with, result.distortion / (double)watcher->limit,
@@ -620,14 +621,15 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
   if (there->groups == 0) return STATUS_OK; /* a plain model: it has no codebooks, which reading them says */
   if (theirs->blocks != mine->blocks)
     return status_set(STATUS_BAD_USAGE,
-                      "the codebooks of %s are of a model of %lld blocks, and this one has %lld: give codebooks that were made for this "
+                      "the codebooks of %s are of a model of %lld block%s, and this one has %lld: give codebooks that were made for this "
                       "model, or --groups without --codebooks to make new ones",
-                      path, (long long)theirs->blocks, (long long)mine->blocks);
+                      path, (long long)theirs->blocks, theirs->blocks == 1 ? "" : "s", (long long)mine->blocks);
   if (config_end_coded(theirs) != config_end_coded(mine))
     return status_set(STATUS_BAD_USAGE,
-                      "the codebooks of %s are of the first %d blocks, and this run exchanges codes in the first %d: give "
+                      "the codebooks of %s are of the first %d block%s, and this run exchanges codes in the first %d: give "
                       "--exchange-blocks %d, or --groups without --codebooks to make new ones",
-                      path, config_end_coded(theirs), config_end_coded(mine), config_end_coded(theirs));
+                      path, config_end_coded(theirs), config_end_coded(theirs) == 1 ? "" : "s", config_end_coded(mine),
+                      config_end_coded(theirs));
   tell_difference(difference, sizeof difference, "rotation", there->rotation, here->rotation);
   tell_difference(difference, sizeof difference, "prediction", there->prediction, here->prediction);
   tell_difference(difference, sizeof difference, "exact_first", there->exact_first, here->exact_first);

@@ -399,7 +399,8 @@ static Status draw_curves(const Run *run) {
   const TrainOptions *options = &run->session->options;
   char title[512], astra[64] = "plain";
   if (session_astra(run->session))
-    snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
+    snprintf(astra, sizeof astra, "%lld group%s of %lld codewords", (long long)options->groups, options->groups == 1 ? "" : "s",
+             (long long)options->entries);
   snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
   trim_arenas(run->session); /* charts take some megabytes: in place of what an evaluation holds, not beside it */
   return ranks_follow(ranks_self() == 0 ? metrics_draw(run->metrics, title) : STATUS_OK);

@@ -12,7 +12,7 @@ expect "no iterations" 2 "${small[@]}" --iterations 0; err "--iterations"
 expect "unknown option" 2 --model vit-base; err "--model"
 
 expect "a table" 0 "${small[@]}"; silent err
-out "^machine: 2 threads"; out "^memory:  read"; out "600 samples of width 8, 1 groups of 16 codewords, 3 iterations"
+out "^machine: 2 threads"; out "^memory:  read"; out "600 samples of width 8, 1 group of 16 codewords, 3 iterations"
 out "^  iteration  *[0-9]"; out "^  search alone  *[0-9]"
 expect "JSON" 0 "${small[@]}" --groups 2 --json; silent err
 field '.schema == 1 and .groups == 2 and .iterations == 3 and .distortion > 0 and .iteration.milliseconds > 0 and .search.milliseconds > 0'

@@ -308,8 +308,8 @@ static void note_rate(Leader *leader, const LeaderRequest *slot) {
   }
   const int groups = share < 0 ? leader->groups : rate_choice_note(&leader->rate, compute, wait);
   if (groups == leader->groups) return;
-  log_info("%d groups from the next request on: devices waited %.0f%% of the time that they computed with %d", groups, 100 * share,
-           leader->groups);
+  log_info("%d group%s from the next request on: devices waited %.0f%% of the time that they computed with %d", groups,
+           groups == 1 ? "" : "s", 100 * share, leader->groups);
   leader->groups = groups;
 }
 

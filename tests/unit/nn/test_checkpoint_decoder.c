@@ -468,7 +468,7 @@ static void misfits(void **state) {
     config.blocks--;
     other = empty_model(&config);
     assert_int_equal(checkpoint_load_params(other, scratch_path("base"), NULL, NULL), STATUS_BAD_FILE);
-    assert_message("more than the model's 1 blocks");
+    assert_message("more than the model's 1 block (");
     model_free(other);
     assert_int_equal(model_new(&other, &config), STATUS_OK);
     assert_int_equal(checkpoint_map_params(other, scratch_path("base"), &mapping), STATUS_BAD_FILE);

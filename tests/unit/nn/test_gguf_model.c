@@ -579,7 +579,7 @@ static void what_is_not_llama_is_refused(void **state) {
   } list[] = {{nothing, STATUS_OK, ""},
               {add_bias, STATUS_UNSUPPORTED, "tensor blk.0.attn_q.bias is none of a Llama model's"},
               {add_again, STATUS_BAD_FILE, "are the same parameter"},
-              {add_block, STATUS_BAD_FILE, "there are more than the model's 1 blocks (tensor model.layers.1."},
+              {add_block, STATUS_BAD_FILE, "there are more than the model's 1 block (tensor model.layers.1."},
               {infinite_scale, STATUS_BAD_FILE, "tensor lm_head.weight holds a NaN or an infinity"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     assert_int_equal(open_changed(wide, saved.path, list[i].change), list[i].status);

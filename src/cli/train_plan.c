@@ -132,6 +132,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"forward_flops", plan->forward_flops},
               {"step_flops", plan->step_flops},
               {"kmeans_flops", plan->kmeans_flops},
+              {"exchange_blocks", astra ? config_end_coded(session->config) : 0},
               {"bits_per_token", astra ? config_bits_per_token(session->config) : 0},
               {"compression", astra ? config_compression(session->config, 32) : 1},
               {"compression_16bit", astra ? config_compression(session->config, 16) : 1},

@@ -108,7 +108,7 @@ for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimi
 is_png dry/first_batch.png
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
-last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"compression_16bit":38\.4,"paper_number_bits":32\.0,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'
+last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"exchange_blocks":6\.0,"bits_per_token":480\.0,"compression":76\.8,"compression_16bit":38\.4,"paper_number_bits":32\.0,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'
 is_png dry2/first_batch.png
 
 # ---- defaults that follow from the data
@@ -254,6 +254,9 @@ expect "codes of the first block alone" 0 "${tiny[@]}" "${apart[@]}" --max-steps
 [ "$(jq .astra.exchange_blocks apart/config.json)" = 1 ] || report "config.json does not say 1"
 run "nodes compute what was emulated so" 0 "$bin/astra-infer" selftest -c apart; out "^passed"
 expect "blocks computed twice" 0 "${tiny[@]}" "${apart[@]}" --recompute all --max-steps 2 --out recomputed --overwrite -q; same recomputed/model.safetensors apart/model.safetensors
+for case in 1:4 0:0; do
+  expect "what is foreseen with ${case#*:} groups" 0 "${tiny[@]}" "${apart[@]}" --exchange-blocks "${case%:*}" --groups "${case#*:}" --dry-run --out foreseen --json; json "\"exchange_blocks\":${case%:*}\.0,"
+done
 cp -r apart further
 expect "it is kept" 0 --resume further --max-steps 3 -q; [ "$(jq .astra.exchange_blocks further/config.json)" = 1 ] || report "config.json does not say 1 any more"
 expect "it is inherited" 0 --model apart "${data[@]}" --max-steps 1 --devices 3 --out inherited --overwrite -q; [ "$(jq .astra.exchange_blocks inherited/config.json)" = 1 ] || report "config.json does not say 1"

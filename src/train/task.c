@@ -376,7 +376,9 @@ static void measure_perplexity(const TaskScore *score, double values[TASK_MEASUR
 static void tell_perplexity(const TaskScore *score, char text[TASK_TEXT]) {
   double values[TASK_MEASURES];
   measure_perplexity(score, values);
-  snprintf(text, TASK_TEXT, "perplexity %.2f per token (%.3f bits per byte)", values[0], values[1]);
+  char value[32]; /* a model that has diverged has one of hundreds of digits */
+  snprintf(value, sizeof value, values[0] < 1e9 ? "%.2f" : "%.3g", values[0]);
+  snprintf(text, TASK_TEXT, "perplexity %s per token (%.3f bits per byte)", value, values[1]);
 }
 
 /* ---- The tasks ---- */

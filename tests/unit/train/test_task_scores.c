@@ -23,7 +23,24 @@ static void labels_below_zero_count_nowhere(void **state) {
   arena_free(arena);
 }
 
+/* However large it is: of a model that has diverged it has hundreds of digits, or is none that a double holds. */
+static void any_perplexity_is_told_whole(void **state) {
+  (void)state;
+  static const struct {
+    double loss; /* of ten tokens, of ten bytes */
+    const char *text;
+  } cases[] = {{30, "perplexity 20.09 per token (4.328 bits per byte)"},
+               {2000, "perplexity 7.23e+86 per token (288.539 bits per byte)"},
+               {8000, "perplexity inf per token (1154.156 bits per byte)"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[TASK_TEXT];
+    task_find(NULL)->report->tell(&(TaskScore){.items = 10, .bytes = 10, .loss = cases[i].loss}, text);
+    assert_string_equal(text, cases[i].text);
+    assert_string_equal(task_value(text), cases[i].text + strlen("perplexity "));
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(labels_below_zero_count_nowhere)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(labels_below_zero_count_nowhere), cmocka_unit_test(any_perplexity_is_told_whole)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

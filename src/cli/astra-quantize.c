@@ -117,7 +117,8 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   Directories directories = {directory, q->out};
   if (status == STATUS_OK) status = files_each(directory, carry, &directories);
   /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
-  return status == STATUS_OK ? files_prune(q->out, directory, out_directory_companion) : status;
+  if (status == STATUS_OK) status = files_prune(q->out, directory, out_directory_companion);
+  return status == STATUS_OK ? out_directory_forget(q->out, &directory, 1) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

@@ -252,6 +252,36 @@ bool out_directory_companion(const char *name) {
   return is_one_of(name, names) || (strncmp(name, "tok", 3) == 0 && strlen(name) > 4 && ends_with(name, ".bin"));
 }
 
+/* Whether a path that may be none is the directory, or names a file in it. */
+static bool lies_in(const char *directory, const char *path) {
+  char *folder = path != NULL && files_exists(path) ? files_folder(path) : NULL;
+  const bool found = folder != NULL && files_same(folder, directory);
+  free(folder);
+  return found;
+}
+
+bool out_directory_is_source(const char *directory, const char *const *sources, size_t count) {
+  bool found = false;
+  for (size_t i = 0; i < count && !found; i++) found = lies_in(directory, sources[i]);
+  return found;
+}
+
+static bool is_codebooks(const char *name) { return strcmp(name, "codebooks.safetensors") == 0; }
+
+Status out_directory_forget(const char *out, const char *const *sources, size_t count) {
+  static const char *const folders[] = {"adapter", "best/adapter", "best"};
+  if (!out_directory_is_source(out, sources, count)) TRY(files_prune(out, NULL, is_codebooks));
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    char *folder = files_join(out, folders[i]);
+    const Status status = folder == NULL                                    ? status_no_memory(NULL, "a path")
+                          : out_directory_is_source(folder, sources, count) ? STATUS_OK
+                                                                            : files_remove_dir(folder);
+    free(folder);
+    TRY(status);
+  }
+  return STATUS_OK;
+}
+
 void out_directory_leave(const char *out, const char *folder) {
   char *place = inside(out, folder);
   if (place != NULL && rmdir(place) == 0 && folder != NULL) rmdir(out);

@@ -91,6 +91,13 @@ Status out_directory_apart(const char *out, const char *base, const char *why);
  * earlier checkpoint has left of them would be taken for the next one's. */
 bool out_directory_companion(const char *name);
 
+/* Whether the directory is one of the `sources`, `count` paths of which some may be NULL, or holds the file that one of them names. */
+bool out_directory_is_source(const char *directory, const char *const *sources, size_t count);
+
+/* Removes from OUT what belongs to the checkpoint before beside its weights and companions, and would be taken for the new one's: codebooks
+ * alone, adapter/, best/. What holds a source stays. */
+Status out_directory_forget(const char *out, const char *const *sources, size_t count);
+
 /* Takes back what out_directory_try made, where nothing came into it. */
 void out_directory_leave(const char *out, const char *folder);
 

@@ -2,9 +2,6 @@
 #include "cli/train_out.h"
 #include "base/files.h"
 #include "cli/cli.h"
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static Status check_other(const Session *session) {
@@ -29,54 +26,23 @@ Status train_out_check_tokenizer(const Session *session, bool overwrite) {
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--out");
 }
 
-/* Whether a path that may be none is the directory, or names a file in it. */
-static bool lies_in(const char *directory, const char *path) {
-  char *folder = path != NULL && files_exists(path) ? files_folder(path) : NULL;
-  const bool found = folder != NULL && files_same(folder, directory);
-  free(folder);
-  return found;
-}
+/* What the run starts or learns from, and reads again, for its exports and when it is resumed; then its codebooks, read once. */
+enum { SOURCES = 5, SOURCES_AGAIN = 4 };
 
-/* Whether a directory holds what the run starts or learns from, and reads again: for its exports, and when it is resumed. */
-static bool is_source(const Session *session, const char *directory) {
+static void list_sources(const Session *session, const char *sources[SOURCES]) {
   const TrainOptions *options = &session->options;
-  const char *const from[] = {options->model, session->origin, options->teacher, session->tokenizer_place};
-  bool found = false;
-  for (size_t i = 0; i < sizeof from / sizeof *from && !found; i++) found = lies_in(directory, from[i]);
-  return found;
-}
-
-static Status forget_folder(const Session *session, const char *name) {
-  char *folder = files_join(session->options.out, name);
-  const Status status = folder == NULL               ? status_no_memory(NULL, "a path")
-                        : is_source(session, folder) ? STATUS_OK
-                                                     : files_remove_dir(folder);
-  free(folder);
-  return status;
-}
-
-/* Of codebooks alone, which the new checkpoint has in its weights, if it has any. */
-static Status forget_codebooks(const Session *session) {
-  const char *out = session->options.out;
-  if (lies_in(out, session->options.codebooks)) return STATUS_OK; /* those of the run, of which there is no checkpoint yet */
-  char *path = files_join(out, "codebooks.safetensors");
-  const Status status = path == NULL                           ? status_no_memory(NULL, "a path")
-                        : remove(path) == 0 || errno == ENOENT ? STATUS_OK
-                                                               : status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
-  free(path);
-  return status;
+  const char *const list[SOURCES] = {options->model, session->origin, options->teacher, session->tokenizer_place, options->codebooks};
+  memcpy(sources, list, sizeof list);
 }
 
 /* What TensorBoard would show with the curves of the run, and a table of answers that this run may not make. */
 static bool is_measure(const char *name) { return strncmp(name, "events.out.tfevents.", 20) == 0 || strncmp(name, "confusion.", 10) == 0; }
 
 Status train_out_forget(const Session *session) {
-  const char *out = session->options.out;
+  const char *out = session->options.out, *sources[SOURCES];
+  list_sources(session, sources);
   TRY(files_prune(out, NULL, is_measure));
-  if (is_source(session, out)) return STATUS_OK;
+  if (out_directory_is_source(out, sources, SOURCES_AGAIN)) return STATUS_OK;
   TRY(files_prune(out, NULL, out_directory_companion));
-  TRY(forget_codebooks(session));
-  TRY(forget_folder(session, "adapter"));
-  TRY(forget_folder(session, "best/adapter"));
-  return forget_folder(session, "best");
+  return out_directory_forget(out, sources, SOURCES);
 }

@@ -42,7 +42,16 @@ done
 mkdir -p run/training && touch run/training/state.safetensors
 expect "where a training goes on" 1 -c "$mini" -o run --overwrite; err "run holds a training that can be resumed"
 [ "$(ls run)" = training ] || report "it left $(ls run)"
+# What the checkpoint before has in other files and the new one has not; what is of no checkpoint stays.
+mkdir -p int8/adapter int8/best/adapter
+for file in codebooks.safetensors chat_template.jinja adapter/adapter_model.safetensors best/model.safetensors best/adapter/adapter_config.json notes.txt; do echo before >"int8/$file"; done
 expect "in its place" 0 -c "$mini" -o int8 --overwrite -q; silent out
+for file in codebooks.safetensors chat_template.jinja adapter best; do [ ! -e "int8/$file" ] || report "int8/$file is left of the checkpoint before"; done
+[ "$(cat int8/notes.txt)" = before ] || report "a file of no checkpoint is gone"
+mkdir -p kept/adapter && cp -r "$mini" kept/best && echo before >kept/codebooks.safetensors
+expect "of the best checkpoint of the place" 0 -c kept/best -o kept --overwrite -q
+cmp -s kept/best/model.safetensors "$mini/model.safetensors" || report "the checkpoint that was read is gone"
+[ ! -e kept/codebooks.safetensors ] && [ ! -e kept/adapter ] || report "it left $(ls kept)"
 expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
 expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"
 run "other bits" 2 "$infer" -c ./int8 --weights int4 -p "The" -m 1; err "8 bits in the file already"

@@ -4,28 +4,6 @@
 #include "cli/cli.h"
 #include <string.h>
 
-static Status check_other(const Session *session) {
-  const char *out = session->options.out;
-  Tokenizer *there = NULL;
-  if (!files_is_dir(out)) return STATUS_OK;
-  Status status = tokenizer_open(&there, out);
-  if (status == STATUS_NOT_FOUND) return STATUS_OK;
-  if (status == STATUS_OK && strcmp(tokenizer_fingerprint(there), tokenizer_fingerprint(session->tokenizer)) != 0)
-    status = status_set(STATUS_BAD_VALUE,
-                        "%s holds another tokenizer than the run's, which would be replaced: give another --out, or --overwrite to "
-                        "replace it",
-                        out);
-  tokenizer_close(there);
-  return status;
-}
-
-Status train_out_check_tokenizer(const Session *session, bool overwrite) {
-  if (session->tokenizer == NULL) return STATUS_OK;
-  Status status = tokenizer_save_check(session->tokenizer, session->options.out);
-  if (status == STATUS_OK && !overwrite) status = check_other(session);
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--out");
-}
-
 /* What the run starts or learns from, and reads again, for its exports and when it is resumed; then its codebooks, read once. */
 enum { SOURCES = 5, SOURCES_AGAIN = 4 };
 
@@ -33,6 +11,30 @@ static void list_sources(const Session *session, const char *sources[SOURCES]) {
   const TrainOptions *options = &session->options;
   const char *const list[SOURCES] = {options->model, session->origin, options->teacher, session->tokenizer_place, options->codebooks};
   memcpy(sources, list, sizeof list);
+}
+
+/* Without a tokenizer in OUT there is nothing that what may lie there of one, a chat template say, belongs to. */
+static Status check_other(const Session *session) {
+  const char *out = session->options.out, *sources[SOURCES];
+  Tokenizer *there = NULL;
+  list_sources(session, sources);
+  if (!files_is_dir(out)) return STATUS_OK;
+  Status status = session->tokenizer != NULL ? tokenizer_open(&there, out) : STATUS_NOT_FOUND;
+  if (status == STATUS_NOT_FOUND)
+    return out_directory_is_source(out, sources, SOURCES_AGAIN) ? STATUS_OK : out_directory_free(out, OUT_TOKENIZER, NULL);
+  if (status == STATUS_OK && strcmp(tokenizer_fingerprint(there), tokenizer_fingerprint(session->tokenizer)) != 0)
+    status = status_set(STATUS_BAD_VALUE,
+                        "%s holds another tokenizer than the run's, which would be replaced: give another --out, or --overwrite to "
+                        "replace it",
+                        out);
+  tokenizer_close(there);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--out");
+}
+
+Status train_out_check_tokenizer(const Session *session, bool overwrite) {
+  const Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, session->options.out) : STATUS_OK;
+  if (status != STATUS_OK) return status_wrap(status, "--out");
+  return overwrite ? STATUS_OK : check_other(session);
 }
 
 /* What TensorBoard would show with the curves of the run, and a table of answers that this run may not make. */

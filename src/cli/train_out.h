@@ -4,8 +4,9 @@
 #include "base/status.h"
 #include "train/session.h"
 
-/* Asked before the work. BAD_VALUE: OUT holds another tokenizer than the session's, which the first checkpoint would replace; `overwrite`
- * allows that. UNSUPPORTED or BAD_VALUE as tokenizer_save_check. Errors begin with "--out". Of images there is nothing to ask. */
+/* Asked before the work. BAD_VALUE: OUT holds another tokenizer than the session's, which the first checkpoint would replace, or, beside
+ * none, what would be taken for a part of the new one (out_directory_companion); `overwrite` allows that, and so does an OUT that the
+ * session starts or learns from. UNSUPPORTED or BAD_VALUE as tokenizer_save_check. Errors begin with "--out". */
 Status train_out_check_tokenizer(const Session *session, bool overwrite);
 
 /* Removes what belongs to the checkpoint before and would be taken for the new one's: companions (out_directory_companion), codebooks

@@ -576,13 +576,21 @@ for set in text:text tsv:table.tsv; do
   ! grep -q k-means err || report "it clustered before it looked"
   [ "$(ls taken)" = tokenizer.json ] || report "it left $(ls taken)"
 done
-mkdir merged && cp "$root"/checkpoints/gpt2-mini/{vocab.json,merges.txt,tokenizer.json} merged && cp merged/tokenizer.json theirs.json
+mkdir merged && cp "$root"/checkpoints/gpt2-mini/{vocab.json,merges.txt,tokenizer.json} merged && cp merged/tokenizer.json theirs.json && cp -r merged merged-only
 run "a tokenizer of one's own" 0 "$bin/astra-data" tokenizer -q -v 300 -o own "$root/datasets/enwiki-sample/train.txt"
 from_own=(--model gpt2-mini --init random --tokenizer own --dataset text:text --context 32 --batch 4 --threads 1 --groups 0 --max-steps 1)
 expect "over a tokenizer of merges" 1 "${from_own[@]}" --out merged; err "^astra-train: error: --out: merged holds another tokenizer than the run's"; err "overwrite"
 same merged/tokenizer.json theirs.json; [ "$(ls merged | xargs)" = "merges.txt tokenizer.json vocab.json" ] || report "it left $(ls merged)"
 expect "over it, as told" 0 "${from_own[@]}" --out merged --overwrite -q; same merged/tokenizer.json own/tokenizer.json
 expect "beside its own tokenizer" 0 "${from_own[@]}" --out own -q; there own/model.safetensors
+for one in chat_template.jinja generation_config.json; do # of no tokenizer that is there
+  mkdir stale && echo theirs >stale/$one
+  expect "over a former model's $one" 1 "${from_own[@]}" --out stale; err "^astra-train: error: --out stale holds finished work already ($one)"; err "overwrite"
+  [ "$(cat stale/$one)" = theirs ] && [ "$(ls stale)" = $one ] || report "it left $(ls stale)"
+  expect "over it, as told" 0 "${from_own[@]}" --out stale --overwrite -q; there stale/model.safetensors; [ ! -e stale/$one ] || report "$one is left"
+  rm -r stale
+done
+expect "images over a tokenizer" 1 "${tiny[@]}" --groups 0 --max-steps 1 --out merged-only; err "merged-only holds finished work already (merges.txt)"
 expect "no such convention" 2 "${story[@]}" --eval-only --perplexity line; err "gpt2-paper"
 printf 'a\0b' >nul.txt
 expect "a NUL byte" 1 "${story[@]}" --dataset text:nul.txt --eval-only; err "nul.txt, line 1: a NUL byte"

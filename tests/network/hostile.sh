@@ -73,7 +73,7 @@ awk -v a="$processes" -v b="$(mean_loss "$work/alone")" 'BEGIN { exit !(a > 0 &&
   report "workers have a loss of $(mean_loss "$work/alone"), processes $processes"
 
 # What strangers begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
-head -c 300 /dev/urandom >"$work/noise"
+noise 300 7 >"$work/noise"
 words=('' "$hello_head"'\x01\x01\x00\x00\x00\x00\x00\x00' "$hello_head"'\x02\x01\x00\x00\x00\x00\x00\x00' 'STRA\x03\x01\x00\x00sixteen letters.' "$hello_head")
 annoy() { # PID: while it runs
   local calls=0 fds=() one word fd

@@ -106,7 +106,7 @@ lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is 
 
 # ---- strangers keep nobody waiting
 for ((i = 0; i < 10; i++)); do exec {junk[$i]}<>"/dev/tcp/127.0.0.1/${address[a]##*:}"; done
-head -c 100 /dev/urandom >&"${junk[0]}"
+noise 100 >&"${junk[0]}"
 printf "$hello_head"'\1\1\0\0\0\0\0\0sixteen bytes...' >&"${junk[1]}" # and no more of it
 lead "among strangers" 0 -c "$work/model" --peers "${address[a]}" "${key[@]}" "${pictures[0]}"
 for ((i = 0; i < 10; i++)); do exec {junk[$i]}>&-; done

@@ -529,7 +529,8 @@ static Status save_frequencies(const Session *session, bool averaged, const char
   return status;
 }
 
-Status trainer_export(Session *session, bool averaged) {
+/* counted: the frequencies of codes in OUT stay as they are. */
+static Status export_all(Session *session, bool averaged, bool counted) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
@@ -546,24 +547,29 @@ Status trainer_export(Session *session, bool averaged) {
     TRY(tokenizer_save(session->tokenizer, out));
     TRY(keep_chat_template(session, out));
   }
-  if (codewords != NULL) TRY(save_frequencies(session, averaged, out));
+  if (codewords != NULL && !counted) TRY(save_frequencies(session, averaged, out));
   trim_arenas(session);     /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   param_trim_grads(params); /* the next step writes them anew */
   return selftest_writer_run(session, out);
 }
 
-/* The state comes first: when the disk is full, it is what the run goes on from. Where it does not fit, the weights, a third of it, may. */
-static Status write_checkpoint(Session *session) {
+Status trainer_export(Session *session, bool averaged) { return export_all(session, averaged, false); }
+
+/* The state comes first: when the disk is full, it is what the run goes on from. Where it does not fit, the weights, a third of it, may.
+ * counted: as of export_all. */
+static Status write_all(Session *session, bool counted) {
   TRY(validate_weights(session));
   char fault[1024];
   const Status state = state_save(session, session->options.out);
   snprintf(fault, sizeof fault, "%s", state == STATUS_OK ? "" : status_message());
-  const Status exported = trainer_export(session, true);
+  const Status exported = export_all(session, true, counted);
   if (state != STATUS_OK) return status_set(state, "%s", fault);
   if (exported == STATUS_OK) return STATUS_OK;
   return status_wrap(exported, "the state after step %lld is saved, and `astra-train --resume %s` writes the rest",
                      (long long)session->step, session->options.out);
 }
+
+static Status write_checkpoint(Session *session) { return write_all(session, false); }
 
 /* Told before the work and not after it. A new file lies beside the old one until it is whole. */
 static void warn_of_room(const Session *session) {
@@ -603,21 +609,19 @@ static Status has_codebooks(const Session *session, bool *same) {
   return status == STATUS_NO_MEMORY ? status : STATUS_OK;
 }
 
-/* Where no step was taken: frequencies of these codebooks stay, which somebody may have counted, with a weight perhaps. */
+/* Where no step was taken: frequencies of these codebooks, which somebody may have counted, with a weight perhaps, are not touched, so that
+ * a kill or a full disk cannot lose them; those that cannot be read, or are of others, are replaced. */
 static Status write_again(Session *session) {
   const ModelConfig *config = session->config;
-  const char *out = session->options.out;
-  real weight = 0;
-  bool kept = false;
+  real weight;
+  bool counted = false;
   if (!session_astra(session) || !code_frequencies_possible(config->astra.codebook_size)) return write_checkpoint(session);
   uint16_t *frequencies = malloc((size_t)checkpoint_frequencies(config) * sizeof *frequencies);
   if (frequencies == NULL) return status_no_memory(NULL, "frequencies of codes");
-  Status status = checkpoint_load_frequencies(config, out, frequencies, &weight);
-  if (status == STATUS_OK) status = has_codebooks(session, &kept);
-  if (status != STATUS_NO_MEMORY) status = write_checkpoint(session); /* in place of what cannot be read */
-  if (status == STATUS_OK && kept) status = checkpoint_save_frequencies(config, out, frequencies, weight);
+  Status status = checkpoint_load_frequencies(config, session->options.out, frequencies, &weight);
   free(frequencies);
-  return status;
+  if (status == STATUS_OK) status = has_codebooks(session, &counted);
+  return status == STATUS_NO_MEMORY ? status : write_all(session, counted);
 }
 
 static Status save_checkpoint(const Run *run) {

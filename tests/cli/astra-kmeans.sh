@@ -203,6 +203,10 @@ run "resumed at its end" 0 "$bin/astra-train" --resume finished --dtype bf16 -q
 cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
 run "resumed at its end again" 0 "$bin/astra-train" --resume finished -q
 cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
+rm finished/selftest.safetensors; mkdir finished/selftest.safetensors # as a kill or a full disk, behind the weights
+run "resumed at its end, not written whole" 1 "$bin/astra-train" --resume finished -q; err "finished/selftest.safetensors"
+cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
+rmdir finished/selftest.safetensors
 run "resumed for a step" 0 "$bin/astra-train" --resume finished --max-steps 2 -q
 ! grep -q astra.entropy_weight finished/frequencies.safetensors || report "frequencies are those of earlier codebooks"
 cp -r finished behind; cp trained/model.safetensors behind; cp counted/frequencies.safetensors behind

@@ -125,11 +125,20 @@ static Status check_depth(const CheckpointFiles *files, const ModelConfig *confi
                     files->path, (long long)config->blocks, config->blocks == 1 ? "" : "s", name);
 }
 
-/* For a tensor that is in none of the shards that the files' index names. */
-static Status incomplete(const CheckpointFiles *files, const Param *param) {
+/* For a tensor that a model cannot do without. */
+static Status missing(const CheckpointFiles *files, const Param *param) {
   char want[SHAPE_TEXT];
-  return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
-                    files->index, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
+  checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape);
+  if (strcmp(param->name, "lm_head.weight") == 0)
+    return status_set(STATUS_BAD_FILE,
+                      "%s: there is no tensor lm_head.weight of shape %s, with which the model predicts tokens; if its table of tokens is "
+                      "meant, set tie_word_embeddings to true in the config.json beside it, otherwise get the whole checkpoint",
+                      files->index ? files->index : files->list[0].path, want);
+  if (files->index)
+    return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
+                      files->index, param->name, want);
+  return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; is this a checkpoint of the same kind and depth as the model?",
+                    files->path, param->name, want);
 }
 
 /* ---- Mapped tensors ---- */
@@ -180,11 +189,12 @@ static Status find_fitting(const CheckpointFiles *files, const Param *param, con
   TRY(lowbit_checkpoint_find(files, param, *tensor, &matrix));
   if (matrix.kind != LOWBIT_NONE) return STATUS_OK;
   if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
-  if (!*tensor && files->index) return incomplete(files, param);
   if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
   if (gguf_is_file(files->path))
     return status_set(STATUS_BAD_FILE, "%s: its metadata ask for tensor %s of shape %s, the file has %s; is it a whole model's file?",
                       files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), have);
+  const bool made = param->optional || param->fitted; /* by training, where there is none */
+  if (!*tensor && (!made || files->index)) return missing(files, param);
   return status_set(STATUS_BAD_FILE,
                     "%s: config.json asks for tensor %s of shape %s, the file has %s; run astra-train with --init on this checkpoint first",
                     files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), have);
@@ -443,14 +453,7 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
 
 static Status load_one(const CheckpointFiles *files, Param *param, CheckpointReport *report, size_t *used) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
-  const bool head = strcmp(param->name, "lm_head.weight") == 0;
-  char want[SHAPE_TEXT];
-  if (!tensor && !head && files->index) return incomplete(files, param);
-  if (!tensor)
-    return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
-                      checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape),
-                      head ? "is tie_word_embeddings true in its own config.json?"
-                           : "is this a checkpoint of the same kind and depth as the model?");
+  if (!tensor) return missing(files, param);
   LowbitMatrix matrix;
   ++*used;
   TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));

@@ -110,6 +110,10 @@ expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; err "tokens on 2 of 2 nod
 expect "nothing new" 0 -c llama -p "$long" -m 0; err "^0 new tokens"
 
 # ---- a failure in the middle of a text: this model overflows at position 12
+cp -r "$work/gpt2" "$work/headless"; sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' "$work/headless/config.json"
+expect "no head, and no tied one" 1 -c headless -p "$long"; err "headless/model.safetensors: there is no tensor lm_head.weight of shape"; err "set tie_word_embeddings to true in the config.json"
+(cd "$work" && "$trainer" --model headless --dataset "text:$stories/golden_stdout.txt" --max-steps 1 --out never) >"$work/out" 2>"$work/err" && report "it trains without a head"
+err "headless/model.safetensors: there is no tensor lm_head.weight of shape"; err "set tie_word_embeddings to true in the config.json"
 cp -r "$work/gpt2" "$work/broken"
 overflow_at "$work/broken/model.safetensors" $((12 * 32)) 2
 expect "failure in the middle of a text" 1 -c broken -n 1 -p "A dog" -m 20; err "^astra-infer: error: .*numbers that are not finite"

@@ -442,6 +442,13 @@ static void heads_tied_and_not(void **state) {
     assert_int_equal(checkpoint_load_params(back, scratch_path("tied"), NULL, NULL), STATUS_BAD_FILE);
     assert_message("lm_head.weight");
     assert_message("tie_word_embeddings");
+    Model *mapped;
+    CheckpointMapping *mapping;
+    assert_int_equal(model_new(&mapped, &untied), STATUS_OK);
+    assert_int_equal(checkpoint_map_params(mapped, scratch_path("tied"), &mapping), STATUS_BAD_FILE);
+    assert_message("model.safetensors: there is no tensor lm_head.weight");
+    assert_message("tie_word_embeddings");
+    model_free(mapped);
     ModelConfig read;
     assert_int_equal(config_load(&read, scratch_path("untied")), STATUS_OK);
     assert_false(read.tied);

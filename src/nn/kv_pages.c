@@ -436,6 +436,7 @@ void kv_pages_lost(KvPages *p, int sequence, int block, const uint8_t *lost, int
   memcpy(lost_of(p, marks_of(p, s), block), lost, (size_t)count);
   any_lost_of(p, marks_of(p, s))[block] = true;
   s->marks = count;
+  s->shares = false; /* what is computed without those tokens is of no use to others */
 }
 
 /* Where the keys (side 0) or values (1) of a block's row and kv head are. */
@@ -482,7 +483,7 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
       memcpy(codes_of(p, s->head, block, site), kv_cache_codes((KvCache *)(uintptr_t)cache, block, site, 0),
              (size_t)s->remote * setup->token_bytes);
     if (held.lost && begins) kv_pages_lost(p, sequence, block, held.lost, held.marks);
-    if (held.lost) s->shares = false; /* what was computed without those tokens is of no use to others */
+    if (held.lost) s->shares = false; /* also where the marks are those of others, who lost nothing */
     for (int64_t i = there * p->setup.heads; i < cache->rows * p->setup.heads; i++) {
       const size_t bytes = p->row_bytes / (size_t)p->setup.heads, from = (size_t)i * bytes;
       memcpy(place_of(p, s, block, 0, i / p->setup.heads, i % p->setup.heads), (const uint8_t *)held.keys + from, bytes);
@@ -493,10 +494,9 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
   return STATUS_OK;
 }
 
-/* The head of a sequence that has its first rows can be found from now on; not one that has lost tokens, or that is there already. */
+/* The head of a sequence that has its first rows, and has lost nothing, can be found from now on, unless it is there already. */
 static void show_head(KvPages *p, Sequence *s) {
   const Head *own = head_of(p, s->head);
-  for (int64_t block = 0; block < p->setup.cache.blocks; block++) s->shares &= !any_lost_of(p, marks_of(p, s))[block];
   for (int node = (int)p->pages; s->shares && node < p->pages + p->heads; node++)
     s->shares = !(p->node[node].findable && same_spans(&head_of(p, node)->spans, &own->spans) &&
                   memcmp(ids_of_head(p, node), ids_of_head(p, s->head), (size_t)own->remote * sizeof(int32_t)) == 0);

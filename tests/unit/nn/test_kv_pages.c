@@ -320,6 +320,30 @@ static void lost_tokens_are_not_shared(void **state) {
   kv_pages_free(pages);
 }
 
+/* As above where the others' rows are in full: the marks alone keep others from them, also behind pages that are shared. */
+static void nor_are_rows_behind_lost_ones(void **state) {
+  (void)state;
+  const KvPagesSetup setup = setup_of(false, NARROW_NONE, PAGES);
+  const KvSpans whole = {.count = 0};
+  const uint8_t marks[6] = {0, 0, 1, 0, 1, 0};
+  KvPages *pages;
+  KvSpans spans;
+  int64_t shared;
+  assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+  Text first = numbered(17, 20), begins = numbered(8, 8), second = first;
+  assert_int_equal(open_text(pages, &begins, &whole), 0);
+  assert_int_equal(kv_pages_join(pages, first.ids, first.count, &whole, first.room, &first.number, &shared), STATUS_OK);
+  assert_int_equal(shared, 8);
+  kv_pages_lost(pages, first.number, 1, marks, 6);
+  first.lost = true;
+  store(pages, &first, 8, 9, 9);
+  check(pages, &first);
+  assert_int_equal(kv_pages_find(pages, second.ids, second.count, &spans), 8);
+  assert_int_equal(open_text(pages, &second, &whole), 8);
+  check(pages, &second);
+  kv_pages_free(pages);
+}
+
 /* Two that compute the same text at the same time: what is found later was computed by one of them from the first token on. */
 static void equal_pages_are_not_joined(void **state) {
   (void)state;
@@ -567,6 +591,7 @@ int main(void) {
                                      cmocka_unit_test(whole_pages_of_a_beginning_are_shared),
                                      cmocka_unit_test(codes_are_shared_under_the_same_division),
                                      cmocka_unit_test(lost_tokens_are_not_shared),
+                                     cmocka_unit_test(nor_are_rows_behind_lost_ones),
                                      cmocka_unit_test(marks_of_rows_in_full),
                                      cmocka_unit_test(equal_pages_are_not_joined),
                                      cmocka_unit_test(the_least_recently_used_goes_first),

@@ -260,6 +260,18 @@ async function pictureIsClassified(server, file) {
   writeFileSync(broken, "no picture");
   await browser.choose("#files", [broken]);
   await browser.until("document.querySelector('#results .failed')", "a file that is no picture is refused", 20 * slow);
+  const others = ["notes.txt", "list.csv", "page.html", "more.txt"].map((name) => join(work, name));
+  for (const other of others) writeFileSync(other, "no picture");
+  const told = async () => browser.value("document.getElementById('left-out').textContent");
+  check(await told() === "", "nothing has been left out yet");
+  await browser.choose("#files", [others[0], file]);
+  await browser.until("document.querySelectorAll('.class').length === 10", "the picture beside a text is classified", 30 * slow);
+  check(await told() === "notes.txt was left out: it is not an image (PNG, JPEG, ...).", `of the text the page says "${await told()}"`);
+  await browser.choose("#files", others);
+  await browser.until("document.getElementById('left-out').textContent.startsWith('notes.txt, list.csv, page.html and 1 more were left out')", "several files are left out", 20 * slow);
+  check(await browser.value("document.querySelectorAll('#results li').length") === 3, "and nothing is sent of them");
+  await browser.choose("#files", [file]);
+  await browser.until("document.getElementById('left-out').textContent === ''", "what was left out before is no longer said", 20 * slow);
 }
 
 async function keyIsAskedFor(port) {

@@ -51,9 +51,19 @@ async function classify(file) {
   item.removeAttribute("aria-busy");
 }
 
+// Of a file without a type the server finds out what it is.
+const mayBeImage = (file) => file.type === "" || file.type.startsWith("image/");
+
+function leftOut(files) {
+  const names = files.slice(0, 3).map((file) => file.name || "A file"), more = files.length - names.length, last = more > 0 ? `${more} more` : names.pop();
+  if (names.length === 0) return `${last} was left out: it is not an image (PNG, JPEG, ...).`;
+  return `${names.join(", ")} and ${last} were left out: they are not images (PNG, JPEG, ...).`;
+}
+
 async function take(files) {
-  const images = [...files].filter((file) => file.type === "" || file.type.startsWith("image/"));
-  for (const file of images) await classify(file);
+  const others = [...files].filter((file) => !mayBeImage(file));
+  $("left-out").textContent = others.length > 0 ? leftOut(others) : "";
+  for (const file of [...files].filter(mayBeImage)) await classify(file);
 }
 
 export function startImages() {

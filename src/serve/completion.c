@@ -206,7 +206,8 @@ typedef struct Job {
   size_t count, room;
   EngineCandidate *tops;
   size_t top_count, top_room;
-  bool ended, lost; /* lost: tokens were dropped */
+  bool ended;
+  Status lost; /* why tokens were dropped: BUSY, the client reads too slowly; NO_MEMORY. OK: none were */
   EngineResult result;
   char *message;
 } Job;
@@ -228,9 +229,8 @@ struct Completion {
   Job *jobs; /* [count] */
   int count, next, with_engine, done;
   int64_t prompt_tokens, shared_tokens, new_tokens;
-  Status status; /* the first failure, which ends the answer */
+  int status_code; /* of the first failure, which ends the answer; 0: there is none */
   char message[256];
-  int status_code;
   char id[80];
   time_t created;
   bool over;
@@ -263,22 +263,22 @@ static void release(Completion *c) {
 
 static size_t waiting_bytes(const Job *job) { return job->count * sizeof *job->tokens + job->top_count * sizeof *job->tops; }
 
-static bool keep(Job *job, const EngineToken *token) {
+static Status keep(Job *job, const EngineToken *token) {
   size_t top = token->top_count > 0 ? (size_t)token->top_count : 0;
-  if (waiting_bytes(job) > COMPLETION_WAITING) return false;
-  if (ARRAY_RESERVE(job->tokens, job->count, 1, job->room, "tokens") != STATUS_OK) return false;
-  if (top > 0 && ARRAY_RESERVE(job->tops, job->top_count, top, job->top_room, "tokens") != STATUS_OK) return false;
+  if (waiting_bytes(job) > COMPLETION_WAITING) return STATUS_BUSY;
+  TRY(ARRAY_RESERVE(job->tokens, job->count, 1, job->room, "tokens"));
+  if (top > 0) TRY(ARRAY_RESERVE(job->tops, job->top_count, top, job->top_room, "tokens"));
   job->tokens[job->count++] = (WaitingToken){token->id, token->logprob, token->prompt, token->end, (int)top, job->top_count};
   if (top > 0) memcpy(job->tops + job->top_count, token->top, top * sizeof *token->top);
   job->top_count += top;
-  return true;
+  return STATUS_OK;
 }
 
 static void on_token(void *context, const EngineToken *token) {
   Job *job = context;
   Completion *c = job->completion;
   pthread_mutex_lock(&c->lock);
-  if (c->request && !job->lost && !keep(job, token)) job->lost = true;
+  if (c->request && job->lost == STATUS_OK) job->lost = keep(job, token);
   if (c->request && (c->wakes || waiting_bytes(job) > COMPLETION_WAITING / 2)) http_wake(c->request);
   pthread_mutex_unlock(&c->lock);
 }
@@ -303,6 +303,11 @@ static void fail(Completion *c, int code, const char *message) {
   if (c->status_code) return;
   c->status_code = code;
   snprintf(c->message, sizeof c->message, "%s", message);
+}
+
+static void fail_as(Completion *c, Status status) {
+  const int code = service_status_code(status);
+  fail(c, code, status_message());
 }
 
 /* A request that has been let in always has a text with the engine, however full the queue: what it has made so far is not thrown away.
@@ -334,8 +339,7 @@ static void submit_more(Completion *c) {
     Status status = submit(c, &c->jobs[c->next]);
     if (status == STATUS_BUSY && c->with_engine > 0) return; /* one of its own ends, and makes room */
     if (status != STATUS_OK) {
-      c->status = status;
-      fail(c, status == STATUS_BUSY ? 503 : status == STATUS_BAD_VALUE ? 400 : 500, status_message());
+      fail_as(c, status);
       return;
     }
     c->next++;
@@ -349,13 +353,15 @@ static void look_at(Completion *c, Job *job) {
   WaitingToken *tokens = job->tokens;
   EngineCandidate *tops = job->tops;
   size_t count = job->count;
-  bool ended = job->ended, lost = job->lost;
+  bool ended = job->ended;
+  Status lost = job->lost;
   job->tokens = NULL;
   job->tops = NULL;
   job->count = job->room = job->top_count = job->top_room = 0;
   pthread_mutex_unlock(&c->lock);
   bool stopped = job->choice.finish != NULL;
-  if (lost) fail(c, 500, "the client reads too slowly");
+  if (lost == STATUS_BUSY) fail(c, 500, "the client reads too slowly");
+  if (lost == STATUS_NO_MEMORY) fail_as(c, status_no_memory(NULL, "an answer"));
   for (size_t i = 0; i < count && !c->status_code; i++) {
     EngineToken token = {.id = tokens[i].id,
                          .prompt = tokens[i].prompt,
@@ -363,7 +369,12 @@ static void look_at(Completion *c, Job *job) {
                          .logprob = tokens[i].logprob,
                          .top_count = tokens[i].top_count};
     memcpy(token.top, tops ? tops + tokens[i].top : token.top, (size_t)token.top_count * sizeof *token.top);
-    if (choice_add(&job->choice, &token) != STATUS_OK || job->choice.failed) fail(c, 500, status_message());
+    Status status = choice_add(&job->choice, &token);
+    if (job->choice.failed) status = status_no_memory(NULL, "an answer");
+    if (status == STATUS_NO_MEMORY)
+      fail_as(c, status);
+    else if (status != STATUS_OK)
+      fail(c, 500, status_message());
   }
   free(tokens);
   free(tops);
@@ -607,7 +618,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   Completion *c = calloc(1, sizeof *c);
   if (!c) {
     json_decref(root);
-    http_reply_error(request, 500, NULL, NULL, "out of memory");
+    service_refuse(service, request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
     return;
   }
   pthread_mutex_init(&c->lock, NULL);

@@ -59,15 +59,22 @@ json_t *service_text(const char *text, size_t bytes) {
   return value;
 }
 
+int service_status_code(Status status) {
+  if (status == STATUS_NO_MEMORY) status_wrap(status, "the service is short of memory: try again later, or ask for less at once");
+  if (status == STATUS_BUSY || status == STATUS_NO_MEMORY) return 503;
+  return status == STATUS_BAD_VALUE || status == STATUS_BAD_USAGE ? 400 : 500;
+}
+
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {
   (void)service;
-  if (status == STATUS_BUSY && model) http_retry_after(request, engine_retry_seconds(model->engine));
+  const int status_code = service_status_code(status);
+  if (status_code == 503 && model) http_retry_after(request, engine_retry_seconds(model->engine));
   if (status == STATUS_BUSY)
     http_reply_error(request, 503, NULL, model && engine_is_deserted(model->engine) ? "no_device" : "queue_full", "%s", status_message());
-  else if (status == STATUS_BAD_VALUE || status == STATUS_BAD_USAGE)
+  else if (status_code == 400)
     http_reply_error(request, 400, param && param[0] ? param : NULL, code ? code : "invalid_value", "%s", status_message());
   else
-    http_reply_error(request, 500, NULL, NULL, "%s", status_message());
+    http_reply_error(request, status_code, NULL, NULL, "%s", status_message());
 }
 
 /* More than a token of any vocabulary stands for, and than JSON makes of a byte. */

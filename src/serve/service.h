@@ -80,8 +80,11 @@ json_t *service_body(HttpRequest *request);
  * NULL: no memory. */
 json_t *service_text(const char *text, size_t bytes);
 
-/* Replies what a failed call came to: BUSY 503 with Retry-After, BAD_VALUE 400 with `param` and `code` (NULL: "invalid_value"), else 500.
- */
+/* The HTTP status of a failed call: BUSY and NO_MEMORY 503, BAD_VALUE and BAD_USAGE 400, else 500. Before the message of NO_MEMORY it puts
+ * what a client can do. */
+int service_status_code(Status status);
+
+/* Replies what a failed call came to, as above: 503 with Retry-After, 400 with `param` and `code` (NULL: "invalid_value"). */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
 
 /* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes, or messages

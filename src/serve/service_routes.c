@@ -295,7 +295,7 @@ static void close_events(void *context, HttpRequest *request) {
 static void answer_events(void *service, HttpRequest *request) {
   Watcher *w = calloc(1, sizeof *w);
   if (!w) {
-    http_reply_error(request, 500, NULL, NULL, "out of memory");
+    service_refuse(service, request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
     return;
   }
   w->service = service;

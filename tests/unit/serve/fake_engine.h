@@ -26,6 +26,7 @@ struct Engine {
   pthread_t thread;
   FakeJob jobs[FAKE_JOBS];
   atomic_int count, queue_max, ended, cancelled, enough, max_queued;
+  atomic_bool no_memory; /* for another job */
   atomic_bool hold;      /* tokens wait until it is cleared */
   atomic_int hold_after; /* tokens of a job that come in spite of it */
   atomic_int hold_echo;  /* tokens of a prompt that come before it holds; 0: all */
@@ -162,6 +163,11 @@ static inline Status fake_add(Engine *e, FakeJob job, uint64_t *ticket) {
   pthread_mutex_lock(&e->lock);
   int open = e->count - e->ended;
   const bool more = job.is_text ? job.text.more : job.images.more;
+  if (e->no_memory) {
+    pthread_mutex_unlock(&e->lock);
+    free(job.ids);
+    return status_no_memory(NULL, "another job");
+  }
   if ((open >= e->queue_max && !more) || e->count == FAKE_JOBS) {
     pthread_mutex_unlock(&e->lock);
     free(job.ids);

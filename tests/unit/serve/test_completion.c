@@ -582,6 +582,34 @@ static void failures_are_told(void **state) {
   finish(f);
 }
 
+static size_t make_image(uint8_t level, char *bytes, size_t room) {
+  int used = snprintf(bytes, room, "P6 4 4 255\n");
+  memset(bytes + used, level, 48);
+  return (size_t)used + 48;
+}
+
+/* It may pass: the client is told to come back, or to ask for less. */
+static void lack_of_memory_may_pass(void **state) {
+  (void)state;
+  static const char wanted[] = "\"the service is short of memory: try again later, or ask for less at once: no memory for another job\"";
+  Fixture *f = start(letters, 4);
+  char bytes[128];
+  const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
+  f->engine.no_memory = f->images.no_memory = true;
+  for (int i = 0; i < 3; i++) {
+    static const char *const body[] = {"{\"prompt\": \"H\"}", "{\"prompt\": \"H\", \"stream\": true}"};
+    Answer answer = i < 2 ? client_post(f->port, "/v1/completions", body[i])
+                          : client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, make_image(10, bytes, sizeof bytes));
+    assert_non_null(strstr(answer.head, "Retry-After: 7"));
+    json_t *v = parse(&answer, 503);
+    check_part(v, "error.message", wanted);
+    json_decref(v);
+  }
+  f->engine.no_memory = false;
+  json_decref(post(f, "/v1/completions", "{\"prompt\": \"H\"}", 200));
+  finish(f);
+}
+
 static void clients_that_leave_cancel(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -694,12 +722,6 @@ static void expires(void **state) {
 }
 
 /* ---- images */
-
-static size_t make_image(uint8_t level, char *bytes, size_t room) {
-  int used = snprintf(bytes, room, "P6 4 4 255\n");
-  memset(bytes + used, level, 48);
-  return (size_t)used + 48;
-}
 
 static Answer send_form(Fixture *f, const char *path, const uint8_t *levels, int count) {
   static char body[8192];
@@ -928,6 +950,7 @@ int main(void) {
                                      cmocka_unit_test(large_requests_take_turns),
                                      cmocka_unit_test(what_was_let_in_goes_on),
                                      cmocka_unit_test(failures_are_told),
+                                     cmocka_unit_test(lack_of_memory_may_pass),
                                      cmocka_unit_test(clients_that_leave_cancel),
                                      cmocka_unit_test(late_answers_end),
                                      cmocka_unit_test(slow_readers_get_it_in_one),

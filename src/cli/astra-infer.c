@@ -381,8 +381,9 @@ static Status print_texts(const Job *job, double seconds) {
   const Leader *leader = job->run->leader;
   if (s->json) {
     json_t *list = report_texts(NULL, &job->run->weights, job->samples, &job->texts, job->results);
-    return infer_run_print_json(
-        json_pack("{s:o, s:o, s:f}", "texts", list, "nodes", report_nodes_json(leader), "milliseconds", 1e3 * seconds), job->run);
+    json_t *value = json_pack("{s:o, s:o, s:f}", "texts", list, "nodes", report_nodes_json(leader), "milliseconds", 1e3 * seconds);
+    report_rates_json(value, leader);
+    return infer_run_print_json(value, job->run);
   }
   report_texts(stdout, &job->run->weights, job->samples, &job->texts, job->results);
   if (s->quiet) return STATUS_OK;
@@ -543,10 +544,12 @@ static Status evaluate_job(Job *job) {
     json_t *value = report_label_evaluation(NULL, leader, &job->texts, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
+    report_rates_json(value, leader);
     return infer_run_print_json(value, job->run);
   }
   printf("%s\n", printable(text_labels_describe(job->set)));
   report_label_evaluation(stdout, leader, &job->texts, &evaluation);
+  report_rates(stdout, leader);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, leader);

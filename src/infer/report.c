@@ -222,3 +222,28 @@ void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, b
                                           "bytes_per_token_formula", rates[r].bytes));
   json_object_set_new(value, "rates", list);
 }
+
+void report_rates(FILE *out, const Leader *leader) {
+  const ModelConfig *config = leader_weights(leader)->config;
+  const int64_t *samples = leader_sums(leader)->rate_samples;
+  int used = 0, told = 0;
+  for (int r = 0; r < config_rates(config); r++) used += samples[r] > 0;
+  for (int r = 0; r < config_rates(config) && used > 1; r++) {
+    if (samples[r] == 0) continue;
+    const int groups = config_rate_groups(config, r);
+    fprintf(out, "%s%lld with %d group%s", told++ ? ", " : "samples by bit rate: ", (long long)samples[r], groups, groups == 1 ? "" : "s");
+  }
+  if (told > 0) fputc('\n', out);
+}
+
+void report_rates_json(json_t *value, const Leader *leader) {
+  const ModelConfig *config = leader_weights(leader)->config;
+  const int64_t *samples = leader_sums(leader)->rate_samples;
+  if (!value || config_rates(config) < 2) return;
+  json_t *list = json_array();
+  for (int r = 0; r < config_rates(config); r++) {
+    if (samples[r] == 0) continue;
+    json_array_append_new(list, json_pack("{s:i, s:I}", "groups", config_rate_groups(config, r), "samples", (json_int_t)samples[r]));
+  }
+  json_object_set_new(value, "rates", list);
+}

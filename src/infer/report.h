@@ -33,4 +33,9 @@ double report_fpar(const Leader *leader);
 void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows);
 void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows);
 
+/* Of texts of several lengths, for which the formula gives no one number: how many were computed with each bit rate. One line where several
+ * were used; "rates", of a model with several. */
+void report_rates(FILE *out, const Leader *leader);
+void report_rates_json(json_t *value, const Leader *leader);
+
 #endif

@@ -73,6 +73,12 @@ out "^accuracy [0-9.]*% (Matthews correlation -*[0-9.]*)   mean loss [0-9.]*, [0
 expect "eval of pairs" 0 eval -c pairs -d qqp:QQP -q
 out "^QQP test, 60 pairs of texts, 2 classes, from QQP/dev.tsv (1 incomplete rows left out)$"; silent err
 expect "eval of some" 0 eval -c model -d tsv:table.tsv --samples 7 --batch 2 --split 3,1,1 --json; json_holds '.samples == 7 and (.nodes | length) == 3'
+expect "eval of one bit rate" 0 eval -c model -d tsv:table.tsv --json; json_holds 'has("rates") | not'
+learn rates --dataset tsv:table.tsv --groups 1,4
+expect "eval of a rate of several" 0 eval -c rates -d tsv:table.tsv --groups 1 --nodes 2 --json; json_holds '.groups == 1 and .rates == [{"groups": 1, "samples": 24}]'
+expect "eval of whichever rates" 0 eval -c rates -d tsv:table.tsv --groups auto --nodes 2 --batch 4 --json
+json_holds '([.rates[].samples] | add) == 24 and ([.rates[].groups] - [1, 4]) == []'
+expect "a text at a rate of several" 0 -c rates --groups 4 --nodes 2 --text "Lily sees a cat" --json; json_holds '.rates == [{"groups": 4, "samples": 1}]'
 expect "eval by single" 0 eval -c plain -d tsv:table.tsv -n 2 --strategy single --json
 loss=$(field .loss)
 for strategy in sp tp; do

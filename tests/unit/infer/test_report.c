@@ -1,4 +1,5 @@
-/* What the table of nodes derives from what a node counted. */
+/* What the table of nodes derives from what a node counted, and lines below it. */
+#include "infer/cluster/leader_internal.h"
 #include "infer/report.c"
 #include <cmocka.h>
 
@@ -29,8 +30,37 @@ static void prediction_and_measurement_stand_side_by_side(void **state) {
   check_plan_line(1.23456, 0, "predicted 1234.6 ms a sample\n");
 }
 
+static void bit_rates_that_were_used_are_told(void **state) {
+  (void)state;
+  ModelConfig config = {.astra = {.groups = 4, .rates = {1, 2, 4}, .rate_count = 3}};
+  const Weights weights = {.config = &config};
+  static Leader leader;
+  leader = (Leader){.setup = {.weights = &weights}, .sums = {.rate_samples = {5, 0, 7}}};
+  for (int several = 1; several >= 0; several--) {
+    char text[128] = "";
+    json_t *value = json_object();
+    FILE *stream = fmemopen(text, sizeof text, "w");
+    leader.sums.rate_samples[0] *= several;
+    report_rates(stream, &leader);
+    report_rates_json(value, &leader);
+    fclose(stream);
+    char *json = json_dumps(value, JSON_COMPACT);
+    assert_string_equal(text, several ? "samples by bit rate: 5 with 1 group, 7 with 4 groups\n" : "");
+    assert_string_equal(json, several ? "{\"rates\":[{\"groups\":1,\"samples\":5},{\"groups\":4,\"samples\":7}]}"
+                                      : "{\"rates\":[{\"groups\":4,\"samples\":7}]}");
+    free(json);
+    json_decref(value);
+  }
+  json_t *none = json_object();
+  config.astra.rate_count = 0;
+  report_rates_json(none, &leader);
+  assert_int_equal(json_object_size(none), 0);
+  json_decref(none);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_is_what_computing_did_not_hide),
-                                     cmocka_unit_test(prediction_and_measurement_stand_side_by_side)};
+                                     cmocka_unit_test(prediction_and_measurement_stand_side_by_side),
+                                     cmocka_unit_test(bit_rates_that_were_used_are_told)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

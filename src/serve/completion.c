@@ -27,7 +27,8 @@ typedef struct ChoiceOptions {
 typedef struct Choice {
   const ChoiceOptions *options;
   int index;
-  bool first;         /* nothing but a begin of text stands before the next token */
+  int32_t begin;      /* what a prompt may begin with that is no text of the client's; -1: nothing */
+  bool first;         /* nothing but that stands before the next token */
   const char *finish; /* "stop", "length"; NULL: it goes on */
   int64_t new_tokens; /* whose text counts */
   TextStream stream;
@@ -48,9 +49,9 @@ static void take_text(void *context, const char *text, size_t bytes) {
   c->bytes += bytes;
 }
 
-/* first: the prompt holds nothing but a begin of text, or its tokens are reported too. */
-static void choice_init(Choice *c, const ChoiceOptions *options, int index, bool first) {
-  *c = (Choice){.options = options, .index = index, .first = first};
+/* first: the prompt holds nothing but `begin`, or its tokens are reported too. */
+static void choice_init(Choice *c, const ChoiceOptions *options, int index, int32_t begin, bool first) {
+  *c = (Choice){.options = options, .index = index, .begin = begin, .first = first};
   text_stream_init(&c->stream, options->stops, options->stop_count, take_text, c);
 }
 
@@ -139,7 +140,7 @@ static Status choice_add(Choice *c, const EngineToken *token) {
   size_t bytes;
   if (c->finish) return STATUS_OK;
   if (token->end) return add_end(c, token), STATUS_OK;
-  bool begin = token->prompt && c->first && token->id == v->begin;
+  bool begin = token->prompt && c->first && token->id == c->begin;
   TRY(vocabulary_piece(v, token->id, c->first && !begin, &owned, &text, &bytes));
   if (begin) bytes = 0; /* it was put there, and is no text of the client's */
   Status status = STATUS_OK;
@@ -604,9 +605,12 @@ static Status make_jobs(Completion *c) {
   c->count = c->prompt_count * c->asked.n;
   for (int i = 0; i < c->count; i++) {
     const TokenList *ids = &c->prompts[i / c->asked.n];
-    bool empty = ids->count == 1 && ids->ids[0] == v->begin;
+    const CompletionPrompt *prompt = c->asked.chat ? NULL : &c->asked.prompts[i / c->asked.n];
+    const bool empty = ids->count == 1 && ids->ids[0] == v->begin;
+    /* For an empty text GPT-2 has its end of text, which is no beginning where a client sends it as an id. */
+    const int32_t begin = prompt && prompt->text && prompt->bytes == 0 ? ids->ids[0] : v->begin;
     c->jobs[i].completion = c;
-    choice_init(&c->jobs[i].choice, &c->options, i, c->asked.echo || empty);
+    choice_init(&c->jobs[i].choice, &c->options, i, begin, c->asked.echo || empty);
   }
   return STATUS_OK;
 }

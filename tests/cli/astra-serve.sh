@@ -288,6 +288,15 @@ for n in 1 2 3 4 5 6; do
   cp "$work/image.$n" "$work/out"; that '.results[0].classes | length == 5'
   [ "$(jq -c '.results[0].classes' "$work/image.$n")" = "$(jq -c '.results[0].classes' "$work/image.1")" ] || report "client $n got other classes"
 done
+# GPT-2's end of text stands for an empty prompt: it is no text of the client's, but where they send it themselves.
+name="the echo of nothing"
+for asked in '""' '[4095]'; do
+  ask /v1/completions -H 'Content-Type: application/json' -d "{\"prompt\": $asked, \"echo\": true, \"logprobs\": 0, \"max_tokens\": 4, \"temperature\": 0}" >"$work/out"
+  that '.choices[0] | (.text == (.logprobs.tokens | join(""))) and .logprobs.text_offset[0] == 0 and (.logprobs.tokens | length) == 5'
+  jq '.choices[0].logprobs.tokens[0]' "$work/out"
+done >"$work/first"
+[ "$(cat "$work/first")" = '""
+"<|endoftext|>"' ] || report "it begins with $(cat "$work/first")"
 name="a socket that goes"; kill "$server"; wait "$server"; server=; [ ! -e "$work/socket" ] || report "the socket is still there"
 
 # ---- a signal while the start waits for a worker that serves another leader

@@ -11,6 +11,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
 #include "data/text/text_labels.h"
+#include "data/text/text_loader.h"
 #include "data/text/text_source.h"
 #include "infer/evaluate.h"
 #include "infer/report.h"
@@ -483,15 +484,19 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
 static Status add_texts(Job *job, const int32_t *class_of) {
   const InferSettings *s = job->settings;
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
-  if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return status_no_memory(NULL, "texts to classify");
-  for (int64_t i = 0; i < count; i++) {
+  int32_t *chosen = malloc((size_t)all * sizeof *chosen);
+  job->labels = malloc((size_t)count * sizeof *job->labels);
+  Status status = chosen && job->labels ? STATUS_OK : status_no_memory(NULL, "texts to classify");
+  if (status == STATUS_OK) text_loader_choose(job->set, count, chosen);
+  for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
     int32_t label;
-    const char *text = text_labels_text(job->set, i, &label);
+    const char *text = text_labels_text(job->set, chosen[i], &label);
     job->labels[i] = class_of[label];
-    Status status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, i), job->max_tokens);
-    if (status != STATUS_OK) return status_wrap(status, "text %lld of %s", (long long)i + 1, s->dataset);
+    status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, chosen[i]), job->max_tokens);
+    if (status != STATUS_OK) status = status_wrap(status, "text %lld of %s", (long long)chosen[i] + 1, s->dataset);
   }
-  return STATUS_OK;
+  free(chosen);
+  return status;
 }
 
 static Status open_set(Job *job) {

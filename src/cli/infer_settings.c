@@ -172,7 +172,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "directory searched first for the data set"}},
       {INFER_EVAL,
        {OPTION_INT, "samples", 's', &s->samples, "N", .min = 0, .max = 1e12,
-        .help = "first N images, texts or windows of the test part; 0: all"}},
+        .help = "N images, texts or windows of the test part; 0: all"}},
       {INFER_EVAL,
        {OPTION_INT, "validation-part", 0, &s->validation_part, "N", .min = 0, .max = INT32_MAX,
         .help = "the N samples held out by astra-train --validation-part N; 0: the test part"}},

@@ -88,6 +88,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   weights_loader_options(weights, &options);
   options.batch = (int)batch;
   options.mark_broken = true;
+  options.shuffle = sheet.samples < count && dataset_is_grouped(set); /* the first images of a folder are those of its first classes */
   class_scores_init(&sheet.scores, weights->config->classes, rows);
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;

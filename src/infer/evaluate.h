@@ -27,8 +27,9 @@ typedef struct Evaluation {
   double seconds;
 } Evaluation;
 
-/* The first `samples` (0: all) images of the set in batches, but for broken ones; BAD_FILE where none is left. The next batch is decoded
- * and sent while the last one is computed. Labels are matched as above. */
+/* `samples` (0: all) images of the set in batches, but for broken ones: the first or, where dataset_is_grouped, a random choice that is
+ * always the same, that of astra-train --eval-samples. BAD_FILE where none is left. The next batch is decoded and sent while the last one
+ * is computed. Labels are matched as above. */
 Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch, bool quiet, FILE *rows, Evaluation *evaluation);
 
 /* ---- texts with classes ---- */

@@ -21,7 +21,7 @@ learn() { # NAME ARGUMENTS...: a checkpoint of that name
   (cd "$work" && "$trainer" --model "$stories" --batch 8 --max-steps 6 --warmup 2 --codebook-size 16 --kmeans-samples 512 --kmeans-iterations 3 -q --out "$@") \
     >"$work/out" 2>"$work/err" || report "$name"
 }
-emulated() { (cd "$work" && "$trainer" --eval-only --model "$1" --dataset "$2" --json) 2>>"$work/err" | tail -n 1 | jq -c "$3"; } # CHECKPOINT DATA-SET FIELD
+emulated() { (cd "$work" && "$trainer" --eval-only --model "$1" --dataset "$2" --json "${@:4}") 2>>"$work/err" | tail -n 1 | jq -c "$3"; } # CHECKPOINT DATA-SET FIELD [OPTION...]
 
 # ---- data: a word or two more or less, so that lengths differ; of a pair whether the second begins as the first
 words=(Lily Tom the cat dog sees finds an old red cake ball and sun very happy big friend)
@@ -73,6 +73,9 @@ out "^accuracy [0-9.]*% (Matthews correlation -*[0-9.]*)   mean loss [0-9.]*, [0
 expect "eval of pairs" 0 eval -c pairs -d qqp:QQP -q
 out "^QQP test, 60 pairs of texts, 2 classes, from QQP/dev.tsv (1 incomplete rows left out)$"; silent err
 expect "eval of some" 0 eval -c model -d tsv:table.tsv --samples 7 --batch 2 --split 3,1,1 --json; json_holds '.samples == 7 and (.nodes | length) == 3'
+{ head -n 1 "$work/table.tsv"; tail -n +2 "$work/table.tsv" | sort -t $'\t' -k 2; } >"$work/sorted.tsv"
+expect "eval of some of a sorted table" 0 eval -c model -d tsv:sorted.tsv --samples 9 --per-sample some.csv --json
+some=$(emulated model tsv:sorted.tsv .accuracy --eval-samples 9); json_holds ".samples == 9 and (.accuracy - ${some:-9} | fabs) < 1e-6"
 expect "eval of one bit rate" 0 eval -c model -d tsv:table.tsv --json; json_holds 'has("rates") | not'
 learn rates --dataset tsv:table.tsv --groups 1,4
 expect "eval of a rate of several" 0 eval -c rates -d tsv:table.tsv --groups 1 --nodes 2 --json; json_holds '.groups == 1 and .rates == [{"groups": 1, "samples": 24}]'

@@ -189,6 +189,13 @@ expect "eval in batches, JSON" 0 eval -c model -n 2 -d folder:pictures --batch 2
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"
+# The first of a folder would be of its first classes: they are chosen from all of them, and are the same ones each time.
+expect "rows of all" 0 eval -c model -n 2 -d folder:pictures -q --per-sample all.csv
+for batch in 2 3; do expect "rows of some" 0 eval -c model -n 2 -d folder:pictures -q --samples 3 --batch $batch --per-sample some.$batch.csv; done
+losses() { awk -F, 'NR > 1 { printf "%.4f\n", $4 }' "$1" | sort; }
+[ "$(losses "$work/some.2.csv")" = "$(losses "$work/some.3.csv")" ] || report "$name: others in other batches"
+[ -z "$(comm -13 <(losses "$work/all.csv") <(losses "$work/some.2.csv"))" ] || report "$name: losses that no class has: $(cat "$work/some.2.csv")"
+[ "$(losses "$work/some.2.csv")" != "$(losses <(head -n 4 "$work/all.csv"))" ] || report "$name: they are the first classes"
 cp -r "$work/model" "$work/named"
 names() { jq ".id2label = ($1 | with_entries(.key |= tostring))" "$work/model/config.json" >"$work/named/config.json"; }
 names '["c0", "c1", "c2", "c3", "c4", "c5", "c6"]'
@@ -207,8 +214,8 @@ expect "eval with a broken image" 0 eval -c model -n 2 -d folder:damaged --batch
 err "test/c2/a.png.*left out"
 rows() { awk -F, 'NR > 1 { printf "%s %s %.3f\n", $1, $3, $4 }' "$work/$1"; }
 [ "$(rows rows.csv | grep -v "^2 ")" = "$(rows left.csv)" ] || report "other rows than those of the other six: $(cat "$work/left.csv")"
-for class in 0 1 2; do cp "$work/broken.png" "$work/damaged/test/c$class/a.png"; done
-expect "eval of broken images alone" 1 eval -c model -n 2 -d folder:damaged --samples 3; err "not one of 3 images can be read"
+for class in 0 1 2 3 4 5 6; do cp "$work/broken.png" "$work/damaged/test/c$class/a.png"; done
+expect "eval of broken images alone" 1 eval -c model -n 2 -d folder:damaged --batch 3 --samples 3; err "not one of 3 images can be read"
 rm -r "$work/pictures"/t*/c6
 expect "eval of other classes" 1 eval -c model -n 4 -d folder:pictures; err "7 classes"; err "has 6"
 exit $failed

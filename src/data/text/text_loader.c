@@ -220,10 +220,8 @@ static Status encode_text(TextLoader *loader, const LabelledText *set, const Tex
   return STATUS_OK;
 }
 
-/* The texts that `max` leaves, in the order of the file: the first ones or, where those of a class may stand together, a fixed random
- * choice. */
-static void choose_texts(TextLoader *loader, const LabelledText *set, int32_t *chosen /* [all] */) {
-  const int64_t all = text_labels_count(set), count = loader->facts.samples;
+void text_loader_choose(const LabelledText *set, int64_t count, int32_t *chosen) {
+  const int64_t all = text_labels_count(set);
   Rng rng;
   for (int64_t i = 0; i < all; i++) chosen[i] = (int32_t)i;
   if (count == all || !text_labels_are_grouped(set)) return;
@@ -240,7 +238,7 @@ static Status encode_all(TextLoader *loader, const LabelledText *set, const Text
   loader->order = malloc(count * sizeof *loader->order);
   Status status =
       loader->begin && loader->labels && loader->order && chosen ? STATUS_OK : status_no_memory(NULL, "the tokens of labelled texts");
-  if (status == STATUS_OK) choose_texts(loader, set, chosen);
+  if (status == STATUS_OK) text_loader_choose(set, loader->facts.samples, chosen);
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = encode_text(loader, set, encoder, (int64_t)i, chosen[i]);
   if (status == STATUS_OK) loader->begin[count] = loader->tokens.count;
   free(chosen);

@@ -14,7 +14,7 @@ typedef struct TextLoaderOptions {
   uint64_t seed;
   /* Of labelled texts alone: */
   int pool;        /* with shuffle: texts of so many batches are sorted by length among each other, so that less is padded; 0: none are */
-  int64_t max;     /* as many alone, in the order of the file: the first ones or, where text_labels_are_grouped, a fixed choice; 0: all */
+  int64_t max;     /* as many alone, as text_loader_choose says; 0: all */
   bool one_length; /* without shuffle and drop_last: texts in the order of their lengths, and in a batch those of one length alone */
 } TextLoaderOptions;
 
@@ -50,6 +50,10 @@ typedef struct TextLoader TextLoader;
  * windows but the first and the last begin up to T - 1 tokens earlier, so that their borders differ from epoch to epoch.
  * The cache stays the caller's and must outlive the loader. BAD_VALUE: fewer than T + 1 tokens, or options out of range. */
 Status text_loader_windows(TextLoader **loader, const TokenCache *cache, const TextLoaderOptions *options);
+
+/* Which `count` texts stand for a whole set, in the order of the file: the first ones or, where text_labels_are_grouped, a random choice
+ * that is always the same. They are the first of chosen [text_labels_count]. */
+void text_loader_choose(const LabelledText *set, int64_t count, int32_t *chosen);
 
 /* Labelled texts as tokens: encoded once when opened, padded on the right.
  *

@@ -111,6 +111,18 @@ async function chatAnswers(server) {
   await settingsAreSent();
 }
 
+// A device that joins, which no server here shows for long: the cluster's state as it would be, drawn before the next event.
+async function joiningIsShown() {
+  const shown = JSON.parse(await browser.value(`(async () => {
+    const { showCluster } = await import("/cluster.js"), state = (await (await fetch("/v1/cluster")).json()).models[0];
+    state.devices[1].state = "joining";
+    showCluster(state);
+    const card = document.querySelectorAll(".device")[1];
+    return JSON.stringify([card.dataset.state, card.querySelector(".state").textContent, document.getElementById("announce").textContent]);
+  })()`));
+  check(shown[0] === "joining" && shown[1] === "joining" && shown[2] === "Device 2, this machine, is joining.", `a device that joins is shown as ${shown}`);
+}
+
 // Whatever is accepted as a number, and nothing that is not.
 async function settingsAreSent() {
   await browser.value("window.sent = []; window.send = window.fetch; window.fetch = (path, options) => { if (options?.body) sent.push(options.body); return send(path, options); }; 0");
@@ -326,6 +338,7 @@ async function run() {
   const port = await freePort(), options = ["-c", texts, "--nodes", "3"];
   let server = await Server.start(port, ...options);
   await chatAnswers(server);
+  await joiningIsShown();
   await shots("chat");
   await answersAreStopped(server);
   await modeChangesMeanwhile(server);

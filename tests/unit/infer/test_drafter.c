@@ -1,8 +1,26 @@
 /* What a drafter keeps of its drafts when ids are confirmed: those that were right, and nothing behind the first wrong one; its drafts are
- * then those of a drafter that is told the whole text at once. */
-#include "infer/drafter.h"
+ * then those of a drafter that is told the whole text at once. And that there is none without memory. */
+#include "base/arena.h"
+#include "nn/kv_pages.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+
+/* Of what a drafter asks for, this comes before the first that it does not get; -1: it gets all. */
+static int granted = -1;
+static bool lacks(void) { return granted >= 0 && granted-- == 0; }
+static void *scripted_calloc(size_t count, size_t size) { return lacks() ? NULL : calloc(count, size); }
+static Arena *scripted_arena(size_t bytes) { return lacks() ? NULL : arena_new(bytes); }
+static Tape *scripted_tape(Arena *arena) { return lacks() ? NULL : tape_new(arena); }
+static Status scripted_pages(KvPages **pages, const KvPagesSetup *setup) {
+  *pages = NULL;
+  return lacks() ? status_set(STATUS_NO_MEMORY, "no memory for pages") : kv_pages_new(pages, setup);
+}
+#define calloc       scripted_calloc
+#define arena_new    scripted_arena
+#define tape_new     scripted_tape
+#define kv_pages_new scripted_pages
+#include "infer/drafter.c"
+#undef calloc
 
 enum { CONTEXT = 48, WANTED = 3, AHEAD = 2 * WANTED + 1 };
 
@@ -123,7 +141,26 @@ static void what_does_not_follow_is_refused(void **state) {
   sample_fixture_close(&f.base);
 }
 
+static void without_memory_there_is_none(void **state) {
+  static const char *const lacking[] = {"no memory to draft", "no memory to draft", "no memory to draft", "no memory to draft",
+                                        "no memory for pages"};
+  Fixture f;
+  (void)state;
+  open_fixture(&f, "tiny-gpt2");
+  for (int i = 0; i < 5; i++) {
+    Drafter *d = (Drafter *)&f;
+    granted = i;
+    assert_int_equal(drafter_new(&d, &f.setup), STATUS_NO_MEMORY);
+    assert_int_equal(granted, -1); /* it has not gone on */
+    assert_null(d);
+    assert_string_equal(status_message(), lacking[i]);
+  }
+  drafter_free(open_drafter(&f)); /* nothing else is asked for */
+  sample_fixture_close(&f.base);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_wrong_is_forgotten), cmocka_unit_test(what_does_not_follow_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_wrong_is_forgotten), cmocka_unit_test(what_does_not_follow_is_refused),
+                                     cmocka_unit_test(without_memory_there_is_none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -339,6 +339,26 @@ static void the_end_hides_no_failure(void **state) {
   close_fixture(&f);
 }
 
+/* As operators see it: what has come to the door and has no part yet joins. */
+static void what_is_under_way_to_a_part_joins(void **state) {
+  static const struct {
+    DeviceState state;
+    int node;
+    bool here, joins;
+  } cases[] = {{DEVICE_LOST, -1, false, false},   {DEVICE_CALLED, -1, false, false}, {DEVICE_FETCHES, -1, false, true},
+               {DEVICE_GREETED, -1, false, true}, {DEVICE_HERE, -1, false, true},    {DEVICE_HERE, 0, false, true},
+               {DEVICE_READY, -1, false, true},   {DEVICE_READY, 0, true, false}};
+  static LeaderDevice device;
+  static Leader leader = {.membership = {.devices = &device}};
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    device.state = cases[i].state;
+    device.node = cases[i].node;
+    assert_int_equal(leader_is_here(&leader, 0), cases[i].here);
+    assert_int_equal(leader_is_joining(&leader, 0), cases[i].joins);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
                                      cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
@@ -354,6 +374,7 @@ int main(void) {
                                      cmocka_unit_test(workers_hear_of_a_leader_that_is_busy_elsewhere),
                                      cmocka_unit_test(nobody_left_to_mask_is_an_error),
                                      cmocka_unit_test(epochs_begin_anew_after_the_last_number),
-                                     cmocka_unit_test(the_end_hides_no_failure)};
+                                     cmocka_unit_test(the_end_hides_no_failure),
+                                     cmocka_unit_test(what_is_under_way_to_a_part_joins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -904,6 +904,7 @@ static void late_images_end(void **state) {
 static void counts_and_tells(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
+  f->engine.state.devices[0].state = ENGINE_DEVICE_JOINING;
   json_decref(post(f, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 3}", 200));
   json_decref(post(f, "/v1/completions", "{\"prompt\": 5}", 400));
   Answer answer = {0};
@@ -919,12 +920,15 @@ static void counts_and_tells(void **state) {
   assert_non_null(strstr(answer.body, "\nastra_time_to_first_token_seconds_bucket{le=\"0.0025\"} 1\n"));
   assert_non_null(strstr(answer.body, "\nastra_time_to_first_token_seconds_bucket{le=\"0.001\"} 0\n"));
   assert_non_null(strstr(answer.body, "\nastra_time_per_output_token_seconds_sum 0.004\n"));
+  assert_non_null(strstr(answer.body, "\nastra_device_up{model=\"m\",device=\"0\",address=\"here\"} 0.5\n"));
+  assert_non_null(strstr(answer.body, "\nastra_device_up{model=\"m\",device=\"1\",address=\"a\\\"b\\\\c\"} 0\n"));
   assert_non_null(strstr(answer.body, "\nastra_device_bytes_sent_total{model=\"m\",device=\"1\",address=\"a\\\"b\\\\c\"} 12345\n"));
   answer_release(&answer);
   answer = client_get(f->port, "/v1/cluster");
   json_t *v = parse(&answer, 200);
   check_part(v, "models.0.devices.1.state", "\"gone\"");
   check_part(v, "models.0.devices.1.bytes_sent", "12345");
+  check_part(v, "models.0.devices.0.state", "\"joining\"");
   json_decref(v);
   f->engine.state.ready = false;
   answer = client_get(f->port, "/ready");

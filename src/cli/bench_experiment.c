@@ -23,14 +23,15 @@ static Status bad_file(const char *path, const char *what) {
   return status_set(STATUS_BAD_FILE, "%s: %s; see docs/FORMATS.md, \"Experiments\"", path, what);
 }
 
-bool experiment_is_name(const char *name, size_t length) {
+/* Whether the first `length` characters are a name: of letters, digits and ._=-+, not too long. Names are folders, too. */
+static bool is_name_of_length(const char *name, size_t length) {
   if (length == 0 || name[0] == '.' || length > NAME_MAX_LENGTH) return false;
   for (size_t i = 0; i < length; i++)
     if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("._=-+", name[i]) == NULL)) return false;
   return true;
 }
 
-static bool is_name(const char *name) { return experiment_is_name(name, strlen(name)); }
+static bool is_name(const char *name) { return is_name_of_length(name, strlen(name)); }
 
 /* Of an experiment that is looked for in folders; anything else is a file's path. */
 static bool is_looked_for(const char *name) { return is_name(name) && strchr(name, '.') == NULL; }
@@ -283,7 +284,7 @@ bool experiment_read_reference(const char *text, int64_t seed, RunReference *to)
     to->seed = strtoll(end + 1, &behind, 10);
     end = behind;
   }
-  return *end == '}' && experiment_is_name(name, (size_t)to->experiment_length) && experiment_is_name(row, (size_t)to->row_length);
+  return *end == '}' && is_name_of_length(name, (size_t)to->experiment_length) && is_name_of_length(row, (size_t)to->row_length);
 }
 
 static Status visit_text(const char *text, int64_t seed, ReferenceVisit *visit, void *context) {

@@ -115,7 +115,4 @@ int experiment_find_row(const Experiment *e, const char *name);
 /* Whether both rows are there (not -1) and have one figure: what can be subtracted. */
 bool experiment_same_figure(const Experiment *e, int row, int other);
 
-/* Whether the first `length` characters are a name: of letters, digits and ._=-+, not too long. Names are folders, too. */
-bool experiment_is_name(const char *name, size_t length);
-
 #endif

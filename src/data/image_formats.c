@@ -460,7 +460,7 @@ typedef struct Block {
 static const uint8_t prefix[PREFIX] = "Exif\0"; /* before the block in a JPEG, at times elsewhere */
 
 static Block find_in_jpeg(const uint8_t *bytes, size_t size) {
-  enum { FIRST_APPLICATION = 0xe0, APPLICATION_1 = 0xe1, LAST_APPLICATION = 0xef, COMMENT = 0xfe };
+  enum { APPLICATION_1 = 0xe1 };
   for (size_t at = 2; at + 4 <= size && bytes[at] == MARK;) {
     uint8_t marker = bytes[at + 1];
     size_t length = (size_t)bytes[at + 2] << 8 | bytes[at + 3];

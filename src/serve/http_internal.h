@@ -70,10 +70,7 @@ struct HttpRequest {
   bool suspended, woken;
 };
 
-/* Suspends the connection until http_wake, unless there was news meanwhile: false then. */
-bool http_rest(HttpRequest *request);
-
-/* The same, but after news only for as long as other connections of this thread have their turn. */
+/* Suspends the connection until http_wake; after news only for as long as other connections of this thread have their turn. */
 void http_pause(HttpRequest *request);
 
 #endif

@@ -89,7 +89,8 @@ void http_reply_error(HttpRequest *r, int status, const char *param, const char 
 
 /* ---- answers that take time */
 
-bool http_rest(HttpRequest *r) {
+/* Suspends the connection until http_wake, unless there was news meanwhile: false then. */
+static bool suspend(HttpRequest *r) {
   pthread_mutex_lock(&r->lock);
   bool news = r->woken;
   r->woken = false;
@@ -103,7 +104,7 @@ bool http_rest(HttpRequest *r) {
 
 /* r->suspended stays false meanwhile, so that nobody else resumes the connection. */
 void http_pause(HttpRequest *r) {
-  if (http_rest(r)) return;
+  if (suspend(r)) return;
   MHD_suspend_connection(r->connection);
   MHD_resume_connection(r->connection);
 }
@@ -130,7 +131,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     if (bytes > 0) return bytes;
     if (bytes == HTTP_END) return MHD_CONTENT_READER_END_OF_STREAM;
     if (bytes < 0) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (http_rest(r)) return 0;
+    if (suspend(r)) return 0;
   }
 }
 

@@ -234,24 +234,30 @@ static Status check_event(const Event *event, int device, int count) {
                     device, event->packets, event->bytes, MAX_PACKETS);
 }
 
-/* Indexes messages by sender, and checks that everything waited for is sent. */
-static Status index_messages(Simulation *sim) {
+static Status index_sent(Simulation *sim) {
   sim->sent = calloc((size_t)(sim->count * sim->blocks) * (size_t)(sim->sites * sim->parts) + 1, sizeof *sim->sent);
   if (!sim->sent) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
-  for (int pass = 0; pass < 2; pass++) {
-    for (int d = 0; d < sim->count; d++) {
-      for (int i = 0; i < sim->timelines[d].count; i++) {
-        const Event *e = &sim->timelines[d].list[i];
-        if (pass == 0 && e->kind == EVENT_SEND) {
-          const Event **sent = sent_at(sim, d, sim->rank[e->block], e->site, e->part);
-          if (*sent) return status_set(STATUS_BAD_VALUE, "device %d sends block %d, site %d, part %d twice", d, e->block, e->site, e->part);
-          *sent = e;
-        }
-        for (int peer = 0; pass == 1 && e->kind == EVENT_WAIT && peer < sim->count; peer++) {
-          if (!(e->peers >> peer & 1) || heard(sim, peer, d, sim->rank[e->block], e->site, e->part)) continue;
-          return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", d,
-                            e->block, e->site, e->part, peer);
-        }
+  for (int d = 0; d < sim->count; d++) {
+    for (int i = 0; i < sim->timelines[d].count; i++) {
+      const Event *e = &sim->timelines[d].list[i];
+      if (e->kind != EVENT_SEND) continue;
+      const Event **sent = sent_at(sim, d, sim->rank[e->block], e->site, e->part);
+      if (*sent) return status_set(STATUS_BAD_VALUE, "device %d sends block %d, site %d, part %d twice", d, e->block, e->site, e->part);
+      *sent = e;
+    }
+  }
+  return STATUS_OK;
+}
+
+/* That everything waited for is sent. */
+static Status check_waited(const Simulation *sim) {
+  for (int d = 0; d < sim->count; d++) {
+    for (int i = 0; i < sim->timelines[d].count; i++) {
+      const Event *e = &sim->timelines[d].list[i];
+      for (int peer = 0; e->kind == EVENT_WAIT && peer < sim->count; peer++) {
+        if (!(e->peers >> peer & 1) || heard(sim, peer, d, sim->rank[e->block], e->site, e->part)) continue;
+        return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", d,
+                          e->block, e->site, e->part, peer);
       }
     }
   }
@@ -326,7 +332,8 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;
   sim->sites = sim->parts = 1;
   TRY(measure(sim, &setup, packets, receivers));
-  TRY(index_messages(sim));
+  TRY(index_sent(sim));
+  TRY(check_waited(sim));
   setup.blocks = sim->blocks, setup.sites = sim->sites, setup.parts = sim->parts;
   setup.reliable = setup.ordered = rules->mode == RELIABILITY_STREAM;
   setup.mask = rules->mode == RELIABILITY_DEADLINE;

@@ -30,6 +30,7 @@ typedef struct Request {
  * does not. */
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header);
 
+/* Bytes that follow the header: of the request to this node, and of the node's answer. */
 size_t request_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 

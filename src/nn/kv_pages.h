@@ -100,7 +100,7 @@ typedef struct KvPagesBlock {
 } KvPagesBlock;
 KvPagesBlock kv_pages_block(const KvPages *pages, int sequence, int block);
 
-/* The codes of a block's site -> codes [remote, G]. */
+/* The codes of a block's site -> codes [remote, G]. BAD_VALUE: a code is not one of the codebook's, or padding is not zero. */
 Status kv_pages_unpack(const KvPages *pages, int sequence, int block, int site, int32_t *codes);
 
 int64_t kv_pages_tokens(const KvPages *pages, int sequence); /* remote + rows: where the next token stands */

@@ -54,7 +54,8 @@ typedef struct HttpCounts {
   int connections; /* that are open */
 } HttpCounts;
 
-/* sockets [count] listen already and become this one's; it closes them. Strings of *options are the caller's and stay. */
+/* sockets [count] listen already and become this one's; it closes them, also after a failure. Strings of *options are the caller's and
+ * stay. BAD_VALUE: certificate and secret are not a pair; IO: the server does not start; NO_MEMORY. */
 Status http_start(Http **http, const HttpOptions *options, const int *sockets, int count);
 void http_drain(Http *http); /* no new connections; HTTP_WORK is refused from here on */
 bool http_draining(const Http *http);

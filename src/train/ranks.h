@@ -20,7 +20,7 @@ void ranks_abort(int exit_code) __attribute__((noreturn)); /* ends the other ran
 int ranks_self(void);         /* 0 to ranks_count() - 1; 0 writes files and speaks */
 int ranks_count(void);        /* 1 for a process by itself */
 const char *ranks_host(void); /* the name of this rank's machine; "" for a process by itself */
-int ranks_machines(void);
+int ranks_machines(void);     /* how many different machines the ranks run on; 1 for a process by itself */
 
 /* ---- agreeing: what one rank alone finds is known to all before any goes on */
 

@@ -41,7 +41,7 @@ uint16_t address_port(int socket); /* of a listening socket; 0 for a UNIX socket
  * a name server. */
 Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
 
-/* The same on a thread of its own, for those who must not wait. */
+/* The same on a thread of its own, for those who must not wait. NO_MEMORY; IO: the thread does not start. After either *search is NULL. */
 typedef struct AddressSearch AddressSearch;
 Status address_search(AddressSearch **search, const Address *address);
 /* Whether it has ended. Then *status is what address_numbers says, with its message, and *search is freed and NULL. */
@@ -50,7 +50,8 @@ void address_search_leave(AddressSearch **search); /* it ends by itself; *search
 
 /* Starts a non-blocking connect to a number or a path. PEER: connection refused; IO. */
 Status address_call(const Address *address, int *socket);
-Status address_called(const Address *address, int socket, bool *done); /* *done: it is connected; the socket stays the caller's */
+/* *done: it is over, connected or not; the socket stays the caller's. Fails as address_call does. */
+Status address_called(const Address *address, int socket, bool *done);
 
 /* The other end of a connection to `address`: a number in place of a name, an absolute path in place of a relative one. */
 Status address_of_peer(int socket, const Address *address, Address *reached);

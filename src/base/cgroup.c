@@ -42,8 +42,8 @@ static double read_stat(const char *folder, const char *key) {
 
 /* Pages of files that were not used lately count as used, but give way to anything else. */
 static double memory_left(const char *folder, const char *limit, const char *used, const char *cache) {
-  const double most = read_number(folder, limit), now = read_number(folder, used);
-  return most < 0 || now < 0 ? INFINITY : fmax(most - now + read_stat(folder, cache), 0);
+  const double max = read_number(folder, limit), now = read_number(folder, used);
+  return max < 0 || now < 0 ? INFINITY : fmax(max - now + read_stat(folder, cache), 0);
 }
 
 static double memory_v2(const char *folder) { return memory_left(folder, "memory.max", "memory.current", "inactive_file "); }

@@ -151,18 +151,18 @@ Status node_sequences_compute(NodeSequences *q, Tape *tape, const int32_t *ids, 
 /* ---- the rows of a step ---- */
 
 /* Drafts end where the text does in any case: there is nothing to pick after its last token. */
-static int most_drafts(const NodeSequences *q, const NodeSequence *s) {
-  const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, least = wanted < room ? wanted : room;
-  return least < 0 ? 0 : least < SPECULATION_MAX ? (int)least : SPECULATION_MAX;
+static int max_drafts(const NodeSequences *q, const NodeSequence *s) {
+  const int64_t wanted = s->enough - s->made - 1, room = kv_pages_room(q->pages, s->place) - 1, min = wanted < room ? wanted : room;
+  return min < 0 ? 0 : min < SPECULATION_MAX ? (int)min : SPECULATION_MAX;
 }
 
 /* Drafts of another device where they are there, unless look-up has more, of which as many are right. */
 static DecodeRows rows_of(const NodeSequences *q, NodeSequence *s) {
-  const int most = most_drafts(q, s), asked = s->asked < most ? s->asked : most;
+  const int max = max_drafts(q, s), asked = s->asked < max ? s->asked : max;
   const bool looks_up = s->mode == SPECULATION_AUTO || s->mode == SPECULATION_LOOKUP;
   const int here = speculation_follow(s->text, s->count, s->base, s->chain, s->chained), foreign = here < asked ? here : asked;
   s->next[0] = s->text[s->count - 1];
-  s->drafts = looks_up ? speculation_look_up(s->text, s->count, most, s->next + 1, &s->length) : 0;
+  s->drafts = looks_up ? speculation_look_up(s->text, s->count, max, s->next + 1, &s->length) : 0;
   if (s->mode == SPECULATION_AUTO) s->drafts = speculation_worth(&q->costs, &s->record, s->length, s->drafts);
   s->foreign = foreign > 0 && (foreign >= s->drafts || speculation_prefers(&q->drafter, &s->record, s->length));
   if (s->foreign) {
@@ -212,9 +212,9 @@ void node_sequences_drafts(NodeSequences *q, uint32_t number, int64_t base, cons
 double node_sequences_wait(NodeSequences *q) {
   NodeSequence *s = only_one(q);
   if (!s || !s->hears || s->asked == 0) return 0;
-  const double most = fmin(wait_replies * q->reply, longest_wait), left = s->told + most - clock_now();
-  const int enough = most_drafts(q, s);
-  s->waited = most - fmax(left, 0);
+  const double max = fmin(wait_replies * q->reply, longest_wait), left = s->told + max - clock_now();
+  const int enough = max_drafts(q, s);
+  s->waited = max - fmax(left, 0);
   rows_of(q, s);
   if (s->drafts >= (s->asked < enough ? s->asked : enough) && (s->foreign || !speculation_prefers(&q->drafter, &s->record, s->length)))
     return 0;

@@ -15,16 +15,16 @@ static const double drafter_kept = 0.95;
 static const double costs_kept = 0.98, record_kept = 0.9;                                /* of moving sums, from a step to the next */
 static const double first_right[SPECULATION_LENGTHS] = {1, 1.5, 1.8}, first_checked = 2; /* what is assumed of a new text */
 
-int speculation_look_up(const int32_t *ids, int64_t count, int most, int32_t *drafts, int *length) {
+int speculation_look_up(const int32_t *ids, int64_t count, int max, int32_t *drafts, int *length) {
   int64_t best = LEAST - 1, from = 0;
   for (int64_t end = count - 1; end >= LEAST && best < LONGEST; end--) { /* ids[end - 1] is the last one of an occurrence */
     int64_t same = 0;
     while (same < end && same < LONGEST && ids[end - 1 - same] == ids[count - 1 - same]) same++;
     if (same > best) best = same, from = end;
   }
-  for (int i = 0; from > 0 && i < most; i++) drafts[i] = from + i < count ? ids[from + i] : drafts[from + i - count];
+  for (int i = 0; from > 0 && i < max; i++) drafts[i] = from + i < count ? ids[from + i] : drafts[from + i - count];
   *length = (int)best;
-  return from > 0 ? most : 0;
+  return from > 0 ? max : 0;
 }
 
 void speculation_measure(SpeculationCosts *c, int rows, int tokens, double seconds) {
@@ -93,29 +93,29 @@ void speculation_drafted(SpeculationDrafter *d, int asked, int drafts, int right
 }
 
 /* A trial ends early where not even drafts that are all right would pay. */
-int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int least) {
+int speculation_ask(const SpeculationCosts *c, SpeculationDrafter *d, int min) {
   double step, row, tokens = 1, kept = 1, best;
   int asks = 0;
-  if (least == 0 && d->rest > 0) {
+  if (min == 0 && d->rest > 0) {
     d->rest--;
     return 0;
   }
   if (d->steps < TRIAL_LEAST || !find_costs(c, &step, &row)) return TRIAL_ASKS;
   const bool trial = d->steps < TRIAL;
   const double p = trial ? 1 : d->checked > 0 ? d->right / d->checked : 0, wait = d->waited / d->asked;
-  best = least == 0 ? 1 / (step + row) : 0;
+  best = min == 0 ? 1 / (step + row) : 0;
   for (int k = 1; k <= SPECULATION_MAX; k++) {
     tokens += kept *= p;
     const double rate = tokens / (step + (1 + k) * row + k * wait);
     if (rate > best) best = rate, asks = k;
   }
-  if (asks == 0 && least == 0)
+  if (asks == 0 && min == 0)
     *d = (SpeculationDrafter){.rest = REST << d->failures, .failures = d->failures < REST_DOUBLED ? d->failures + 1 : REST_DOUBLED};
   else if (trial)
     return TRIAL_ASKS;
   else
     d->failures = 0;
-  return asks > least ? asks : least;
+  return asks > min ? asks : min;
 }
 
 bool speculation_prefers(const SpeculationDrafter *d, const SpeculationRecord *r, int length) {

@@ -30,9 +30,9 @@ typedef enum SpeculationMode {
       SPECULATION_MODE_COUNT
 } SpeculationMode;
 
-/* Of a text ids [count] at most `most` drafts of what follows -> their number. They follow the latest of the longest earlier occurrences of
+/* Of a text ids [count] at most `max` drafts of what follows -> their number. They follow the latest of the longest earlier occurrences of
  * the text's end, of *length tokens, at least two; one that reaches the end goes on periodically. */
-int speculation_look_up(const int32_t *ids, int64_t count, int most, int32_t *drafts, int *length);
+int speculation_look_up(const int32_t *ids, int64_t count, int max, int32_t *drafts, int *length);
 
 /* What a device's steps take: moving sums, zeroed at the beginning. */
 typedef struct SpeculationCosts {
@@ -80,8 +80,8 @@ typedef struct SpeculationDrafter {
 /* Of a step for which `asked` drafts were waited for, for `waited` seconds, and `drafts` were checked. */
 void speculation_drafted(SpeculationDrafter *drafter, int asked, int drafts, int right, double waited);
 
-/* How many drafts to ask for before the next step; at least `least`, 0 or 1. With 0 they are tried again at times where they do not pay. */
-int speculation_ask(const SpeculationCosts *costs, SpeculationDrafter *drafter, int least);
+/* How many drafts to ask for before the next step; at least `min`, 0 or 1. With 0 they are tried again at times where they do not pay. */
+int speculation_ask(const SpeculationCosts *costs, SpeculationDrafter *drafter, int min);
 
 /* More of that device's drafts are right than of those that follow occurrences of this length. */
 bool speculation_prefers(const SpeculationDrafter *drafter, const SpeculationRecord *record, int length);

@@ -217,11 +217,11 @@ static void describe_files(const CheckpointFiles *files, FILE *out) {
 
 /* Nothing of a file that is not there or cannot be read. */
 static Status describe_file(const char *directory, const char *name, FILE *out) {
-  static const size_t most = (size_t)8 << 20;
+  static const size_t max_bytes = (size_t)8 << 20;
   char *path = files_join(directory, name), *text = NULL;
   size_t size = 0;
   if (path == NULL) return status_no_memory(directory, "its files");
-  Status status = files_exists(path) ? files_read(path, most, &text, &size) : STATUS_OK;
+  Status status = files_exists(path) ? files_read(path, max_bytes, &text, &size) : STATUS_OK;
   if (text) fwrite(text, 1, size, out);
   free(path), free(text);
   return status == STATUS_NO_MEMORY ? status : STATUS_OK;

@@ -245,12 +245,12 @@ static Status read_one(const SafeFile *file, const char *name, const int64_t *sh
   if (status != STATUS_OK) return status_wrap(status, "%s", file->path);
   for (int64_t g = 0; g < shape[0]; g++) {
     int64_t sum = 0;
-    int32_t least = INT32_MAX; /* with it at 1 or more, the sum keeps all below 65,536 */
-    for (int64_t k = g * shape[1]; k < (g + 1) * shape[1]; k++) sum += wide[k], least = wide[k] < least ? wide[k] : least;
-    if (sum != TOTAL || least < 1)
+    int32_t min = INT32_MAX; /* with it at 1 or more, the sum keeps all below 65,536 */
+    for (int64_t k = g * shape[1]; k < (g + 1) * shape[1]; k++) sum += wide[k], min = wide[k] < min ? wide[k] : min;
+    if (sum != TOTAL || min < 1)
       return status_set(STATUS_BAD_FILE,
                         "%s: tensor %s: the numbers of group %lld sum to %lld, the least is %d; a sum of %d and none below 1 is accepted",
-                        file->path, name, (long long)g, (long long)sum, (int)least, TOTAL);
+                        file->path, name, (long long)g, (long long)sum, (int)min, TOTAL);
   }
   for (int64_t i = 0; i < tensor->count; i++) out[i] = (uint16_t)wide[i];
   return STATUS_OK;

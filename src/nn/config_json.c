@@ -494,8 +494,8 @@ static Status read_rates(const Fields *fields, AstraConfig *astra) {
   if (!json_is_array(value) || count < 2 || count > CONFIG_RATES) return fields_bad(fields, "rates", accepted);
   for (size_t i = 0; i < count; i++) {
     const json_t *groups = json_array_get(value, i);
-    const json_int_t least = i > 0 ? astra->rates[i - 1] + 1 : 1;
-    if (!json_is_integer(groups) || json_integer_value(groups) < least || json_integer_value(groups) > astra->groups)
+    const json_int_t min = i > 0 ? astra->rates[i - 1] + 1 : 1;
+    if (!json_is_integer(groups) || json_integer_value(groups) < min || json_integer_value(groups) > astra->groups)
       return fields_bad(fields, "rates", accepted);
     astra->rates[i] = (int)json_integer_value(groups);
   }

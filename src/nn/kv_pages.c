@@ -119,10 +119,10 @@ Status kv_pages_new(KvPages **out, const KvPagesSetup *setup) {
   p->pages = setup->bytes / (int64_t)p->page_bytes;
   p->heads = cache->sites > 0 ? 2 * setup->sequences : 0; /* as many unused ones as used ones */
   if (p->pages < p->list_max) {
-    const double least = (double)p->list_max * (double)p->page_bytes / 1e6, given = (double)setup->bytes / 1e6;
+    const double needed = (double)p->list_max * (double)p->page_bytes / 1e6, given = (double)setup->bytes / 1e6;
     free(p);
     return status_set(STATUS_BAD_VALUE, "%.1f MB for keys and values: a sequence of %lld tokens takes %.1f MB", given,
-                      (long long)cache->max, least);
+                      (long long)cache->max, needed);
   }
   if (!allocate(p)) {
     kv_pages_free(p);

@@ -769,7 +769,7 @@ void engine_add_workers(Engine *engine, const Address *found, int count) {
 
 /* ---- beginning and end */
 
-static const double MOST_CACHE = 0x1p60; /* bytes, as of --cache-memory: where the system does not say what is available */
+static const double MAX_CACHE = 0x1p60; /* bytes, as of --cache-memory: where the system does not say what is available */
 
 /* Sequences that a device has memory for, each as long as the longest. */
 static int sequences_each(const EngineOptions *options) {
@@ -778,9 +778,9 @@ static int sequences_each(const EngineOptions *options) {
   const ClusterOptions *cluster = options->leader->cluster;
   const int here = cluster ? cluster->local : options->split->nodes; /* that share this machine's memory */
   int64_t bytes = options->cache_bytes;
-  if (bytes <= 0) bytes = (int64_t)fmin(memory_available() / 4 / (here > 0 ? here : 1), MOST_CACHE);
-  const int64_t most = bytes / each, wanted = options->sequences_max < SETUP_SEQUENCES ? options->sequences_max : SETUP_SEQUENCES;
-  return most < 1 || wanted < 1 ? 1 : (int)(most < wanted ? most : wanted);
+  if (bytes <= 0) bytes = (int64_t)fmin(memory_available() / 4 / (here > 0 ? here : 1), MAX_CACHE);
+  const int64_t max = bytes / each, wanted = options->sequences_max < SETUP_SEQUENCES ? options->sequences_max : SETUP_SEQUENCES;
+  return max < 1 || wanted < 1 ? 1 : (int)(max < wanted ? max : wanted);
 }
 
 Status engine_new(Engine **out, const EngineOptions *options) {

@@ -181,26 +181,26 @@ static bool cut_piece(JinjaText *rest, JinjaText separator, JinjaText *piece) {
 
 static Status split_text(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   JinjaText separator = {"", 0}, rest, piece;
-  int64_t most = -1;
+  int64_t max = -1;
   TRY(want_text(run, &call->self, &rest));
   if (given(call, 0) && call->given[0].kind != JINJA_NONE) {
     TRY(want_text(run, &call->given[0], &separator));
     if (separator.size == 0) return jinja_fail(run, STATUS_BAD_VALUE, "the separator of split is empty");
   }
-  if (given(call, 1)) TRY(want_whole(run, &call->given[1], &most));
+  if (given(call, 1)) TRY(want_whole(run, &call->given[1], &max));
   if (separator.size == 0) { /* white space at the ends separates nothing */
     JinjaValue stripped;
-    TRY(strip(run, &(JinjaCall){.self = call->self}, true, most < 0, &stripped));
+    TRY(strip(run, &(JinjaCall){.self = call->self}, true, max < 0, &stripped));
     rest = stripped.text;
   }
   size_t count = 1;
   JinjaText left = rest;
-  for (int64_t i = 0; (most < 0 || i < most) && cut_piece(&left, separator, &piece); i++) count++;
-  if (separator.size == 0 && left.size == 0 && count > 1 && most >= 0) count--;
+  for (int64_t i = 0; (max < 0 || i < max) && cut_piece(&left, separator, &piece); i++) count++;
+  if (separator.size == 0 && left.size == 0 && count > 1 && max >= 0) count--;
   if (separator.size == 0 && rest.size == 0) count = 0;
   TRY(jinja_list_new(run, count, result));
   for (size_t i = 0; i < count; i++) {
-    if (i + 1 < count || most < 0)
+    if (i + 1 < count || max < 0)
       cut_piece(&rest, separator, &piece);
     else
       piece = rest;
@@ -226,15 +226,15 @@ static Status split_lines(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
 
 static Status replace_text(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   JinjaText rest, old, new, piece = {"", 0};
-  int64_t most = -1;
+  int64_t max = -1;
   TRY(jinja_to_text(run, &call->self, &rest));
   TRY(jinja_to_text(run, &call->given[0], &old));
   TRY(jinja_to_text(run, &call->given[1], &new));
-  if (given(call, 2)) TRY(want_whole(run, &call->given[2], &most));
+  if (given(call, 2)) TRY(want_whole(run, &call->given[2], &max));
   if (old.size == 0) return jinja_fail(run, STATUS_UNSUPPORTED, "an empty string is not replaced");
   TRY(jinja_charge(run, rest.size / 64));
   size_t start = run->size;
-  for (int64_t i = 0; (most < 0 || i < most) && cut_piece(&rest, old, &piece); i++) {
+  for (int64_t i = 0; (max < 0 || i < max) && cut_piece(&rest, old, &piece); i++) {
     TRY(jinja_charge(run, 1));
     TRY(jinja_write(run, piece));
     TRY(jinja_write(run, new));

@@ -503,12 +503,12 @@ static int64_t rows_of_part(const Session *session, TaskPart part) {
  * a prediction matches each of them exactly, and K-means has residuals of about zero to cluster. */
 static int64_t fitted_inputs(const Session *session) {
   const ModelConfig *config = session->config;
-  int64_t most = config->astra.rotation ? config_site_width(config) : 0;
+  int64_t max = config->astra.rotation ? config_site_width(config) : 0;
   for (int64_t block = 0; config->astra.prediction && block < config_end_coded(config); block++) {
     const int64_t inputs = config_prediction_inputs(config, block);
-    if (inputs > most) most = inputs;
+    if (inputs > max) max = inputs;
   }
-  return most;
+  return max;
 }
 
 static int64_t sample_count(const Session *session) {

@@ -328,11 +328,11 @@ void emulate_share(Emulation *emulation, int64_t first, int64_t samples) {
 
 int emulate_draw_rate(const Emulation *emulation) {
   static const uint64_t key = 0x6269742072617465; /* apart from other users of the seed */
-  const int most = emulation->rates - 1;
+  const int last = emulation->rates - 1;
   Rng rng;
   rng_init(&rng, emulation->options.seed ^ key, emulation->step);
-  const bool finest = most < 1 || rng_below(&rng, 2) == 0;
-  return finest ? most : (int)rng_below(&rng, (uint64_t)most);
+  const bool finest = last < 1 || rng_below(&rng, 2) == 0;
+  return finest ? last : (int)rng_below(&rng, (uint64_t)last);
 }
 
 void emulate_begin_step(Emulation *emulation, bool training) {

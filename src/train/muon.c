@@ -14,14 +14,14 @@ enum { ROUNDS = 5 };
 bool muon_moves(const Param *param) { return param->hidden && !param->fitted && !param->frozen; }
 
 size_t muon_scratch_bytes(const ParamSet *set) {
-  int64_t most = 0;
+  int64_t max = 0;
   for (size_t p = 0; p < set->count; p++) {
     const int64_t *shape = set->list[p].tensor.shape;
     if (!muon_moves(&set->list[p])) continue;
     const int64_t side = shape[0] < shape[1] ? shape[0] : shape[1], numbers = 2 * side * side + shape[0] * shape[1];
-    if (numbers > most) most = numbers;
+    if (numbers > max) max = numbers;
   }
-  return (size_t)most * sizeof(real);
+  return (size_t)max * sizeof(real);
 }
 
 /* x [rows, columns] in place; scratch holds two squares of the smaller side and a copy of x. */

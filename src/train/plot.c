@@ -347,7 +347,7 @@ static const double MARGIN = 0.04; /* of the range, beyond the data on either si
 
 static double magnitude(double number) { return pow(10, floor(log10(number) + 1e-9)); }
 
-/* The smallest of 1, 2, 5 times a power of ten that is not below `least`. */
+/* The smallest of 1, 2, 5 times a power of ten that is not below `min`. */
 static double round_up(double min) {
   const double power = magnitude(min);
   for (int i = 0; i < 3; i++)
@@ -355,7 +355,7 @@ static double round_up(double min) {
   return 10 * power;
 }
 
-/* `most` is the largest size on the axis and `step` the distance of ticks: they decide on the unit and the decimals for all. */
+/* `max` is the largest size on the axis and `step` the distance of ticks: they decide on the unit and the decimals for all. */
 static void print_label(char *label, double value, double max, double step) {
   if (value == 0) {
     strcpy(label, "0");
@@ -404,7 +404,7 @@ static void log_ticks(PlotAxis *axis, int wanted) {
 
 static double clamp(double value) { return fmin(fmax(value, -1e300), 1e300); }
 
-/* A range a little wider than [least, most] with about `wanted` ticks, at 1, 2 or 5 times a power of ten; any finite numbers, positive
+/* A range a little wider than [min, max] with about `wanted` ticks, at 1, 2 or 5 times a power of ten; any finite numbers, positive
  * ones for log. min_step: ticks are no nearer to each other, but for log (1 where there are only whole numbers; 0: any). */
 static void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted, double min_step) {
   memset(axis, 0, sizeof *axis);

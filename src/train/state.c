@@ -97,7 +97,7 @@ static Status read_back(Selftest *test, const char *directory) {
   return status;
 }
 
-static bool most_groups(const Selftest *test) {
+static bool is_largest_rate(const Selftest *test) {
   const ModelConfig *config = model_config(test->model);
   return config_rates(config) <= 1 || config_rate(config) == config_rates(config) - 1;
 }
@@ -105,7 +105,7 @@ static bool most_groups(const Selftest *test) {
 /* Of the bit rate with the most groups, and of what all share, the name alone; of the others groupsR.NAME. */
 static void selftest_add(Selftest *test, SafeDtype source, const void *data, int dims, const int64_t *shape, const char *name) {
   SafeItem *item = &test->items[test->count];
-  if (!most_groups(test))
+  if (!is_largest_rate(test))
     snprintf(test->names[test->count], NAME, "groups%d.%s", model_config(test->model)->astra.groups, name);
   else
     snprintf(test->names[test->count], NAME, "%s", name);
@@ -169,7 +169,7 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
         session->task->head->answer(test->model, tape, batch, &test->layout, exchange ? &test->emulation.exchange : NULL, &loss);
     if (logits == NULL) return tape_status(tape);
     selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
-    if (loss != NULL && most_groups(test)) selftest_add(test, SAFE_I32, batch->labels, 2, tokens, "labels"); /* the same at all rates */
+    if (loss != NULL && is_largest_rate(test)) selftest_add(test, SAFE_I32, batch->labels, 2, tokens, "labels"); /* the same at all rates */
     if (loss != NULL) selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
     TRY(add_codes(test, batch->count));
   }

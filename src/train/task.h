@@ -52,8 +52,8 @@ typedef struct TaskSource {
   Status (*seek)(Session *session, TaskPart part, int64_t epoch, int64_t step);
   Status (*next)(Session *session, TaskPart part, TaskBatch *batch); /* epoch after epoch, without end */
 
-  /* Rows of blocks that the part's samples hold, if each gives `most` at most; NULL: all samples have session->tokens. */
-  int64_t (*rows)(const Session *session, TaskPart part, int64_t most);
+  /* Rows of blocks that the part's samples hold, if each gives at most `max`; NULL: all samples have session->tokens. */
+  int64_t (*rows)(const Session *session, TaskPart part, int64_t max);
 
   /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL. */
   Status (*show)(Session *session, bool json, char **shown);

@@ -700,8 +700,8 @@ static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
   return STATUS_OK;
 }
 
-static int64_t rows_of_labels(const Session *session, TaskPart part, int64_t most) {
-  return text_loader_tokens(((const Texts *)session->source)->loader[part], most);
+static int64_t rows_of_labels(const Session *session, TaskPart part, int64_t max) {
+  return text_loader_tokens(((const Texts *)session->source)->loader[part], max);
 }
 
 static Status show_text(Session *session, bool json, char **shown) {

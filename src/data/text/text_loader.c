@@ -110,11 +110,11 @@ static void in_file_order(TextLoader *loader) {
 
 static size_t length_of(const TextLoader *loader, int32_t text) { return loader->begin[text + 1] - loader->begin[text]; }
 
-int64_t text_loader_tokens(const TextLoader *loader, int64_t most) {
+int64_t text_loader_tokens(const TextLoader *loader, int64_t max) {
   int64_t tokens = 0;
   for (int64_t i = 0; i < loader->facts.samples; i++) {
     const int64_t length = (int64_t)length_of(loader, (int32_t)i);
-    tokens += length < most ? length : most;
+    tokens += length < max ? length : max;
   }
   return tokens;
 }

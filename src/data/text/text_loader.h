@@ -67,8 +67,8 @@ Status text_loader_labelled(TextLoader **loader, const LabelledText *set, const 
 void text_loader_free(TextLoader *loader); /* accepts NULL */
 
 const TextLoaderFacts *text_loader_facts(const TextLoader *loader);
-/* Of labelled texts: tokens of all of them, before drop_last, if each gives `most` at most. */
-int64_t text_loader_tokens(const TextLoader *loader, int64_t most);
+/* Of labelled texts: tokens of all of them, before drop_last, if each gives at most `max`. */
+int64_t text_loader_tokens(const TextLoader *loader, int64_t max);
 void text_loader_share(TextLoader *loader, Share share); /* of every batch from now on the windows or texts of this share alone */
 /* The next batch is this one; step == steps: the next epoch's first. */
 Status text_loader_seek(TextLoader *loader, int64_t epoch, int64_t step);

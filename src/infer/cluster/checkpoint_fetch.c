@@ -116,8 +116,8 @@ static Status take_part(Fetch *f, const OfferFile *file) {
   f->at = 0;
   if (!EVP_DigestInit_ex(f->digest, EVP_sha256(), NULL)) return digest_failed();
   for (ssize_t n = 1; f->at < file->size;) {
-    size_t most = file->size - f->at < CHUNK ? (size_t)(file->size - f->at) : CHUNK;
-    n = pread(f->fd, chunk, most, (off_t)f->at);
+    size_t size = file->size - f->at < CHUNK ? (size_t)(file->size - f->at) : CHUNK;
+    n = pread(f->fd, chunk, size, (off_t)f->at);
     if (n < 0) return status_set(STATUS_IO, "%s in %s: %s", file->name, f->partial, strerror(errno));
     if (n == 0) break;
     if (!EVP_DigestUpdate(f->digest, chunk, (size_t)n)) return digest_failed();

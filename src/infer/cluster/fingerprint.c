@@ -55,7 +55,7 @@ static Status end(Digest *digest, uint64_t *number) {
 /* Everything that affects the computation from pixels or ids to the last row, and that parameters do not show. The mean of the class
  * tokens is the leader's alone. */
 static void add_config(Digest *digest, const ModelConfig *c) {
-  const int most_groups = c->astra.groups > 0 ? config_rate_groups(c, config_rates(c) - 1) : 0; /* whichever rate is in use */
+  const int max_groups = c->astra.groups > 0 ? config_rate_groups(c, config_rates(c) - 1) : 0; /* whichever rate is in use */
   const int64_t facts[] = {c->kind,
                            c->width,
                            c->blocks,
@@ -72,7 +72,7 @@ static void add_config(Digest *digest, const ModelConfig *c) {
                            c->context,
                            c->rope.llama3,
                            c->rope.original,
-                           most_groups,
+                           max_groups,
                            c->astra.codebook_size,
                            c->astra.site,
                            c->astra.class_token,

@@ -176,7 +176,7 @@ static Status connect_devices(Leader *leader) {
 }
 
 /* Tokens of the largest request: devices are measured with as many. */
-static int64_t most_tokens(const Leader *leader) {
+static int64_t max_tokens(const Leader *leader) {
   return leader->setup.split ? leader->setup.tokens_max : config_tokens(leader->weights.config);
 }
 
@@ -184,7 +184,7 @@ static int64_t most_tokens(const Leader *leader) {
 static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
-  Status status = leader_probe_run(&leader->membership, most_tokens(leader), measured);
+  Status status = leader_probe_run(&leader->membership, max_tokens(leader), measured);
   if (status == STATUS_OK)
     status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count, &leader->options.groups);
   free(measured);
@@ -280,7 +280,7 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
   Leader *leader;
   TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
   Status status = connect_devices(leader);
-  if (status == STATUS_OK) status = leader_probe_run(&leader->membership, most_tokens(leader), measured);
+  if (status == STATUS_OK) status = leader_probe_run(&leader->membership, max_tokens(leader), measured);
   leader_stop(leader);
   return status;
 }
@@ -504,7 +504,7 @@ Status leader_sequence_start(Leader *leader, const int32_t *ids, int64_t count, 
                                          .node = node,
                                          .prompt = (uint32_t)count,
                                          .made = (uint32_t)options->sampling.made,
-                                         .most = (uint32_t)(options->sampling.made + (max < context ? max : context)),
+                                         .max = (uint32_t)(options->sampling.made + (max < context ? max : context)),
                                          .text = text,
                                          .count = count,
                                          .wanted = q->wishes[node],
@@ -609,13 +609,13 @@ Status leader_watch(Leader *leader) {
 
 /* Seconds from when the node that had its input last had it. Those with tokens of an image end together; a text ends with its last span. */
 static double elapsed_of(const Leader *leader, const LeaderRequest *slot) {
-  double least = 0;
+  double min = 0;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     const double elapsed = slot->nodes[d].elapsed;
     const bool counts = leader->setup.split ? slot->shares[d].last : slot->counts[d] > 0;
-    if (counts && !(slot->missing >> leader->epoch.device_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
+    if (counts && !(slot->missing >> leader->epoch.device_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
   }
-  return least;
+  return min;
 }
 
 /* Statistics by device, and times per sample, from the input and from submission. Devices that have taken part are cleared of faults. */

@@ -73,7 +73,7 @@ typedef struct LeaderSequence {
   int node;
   uint32_t prompt; /* its tokens */
   uint32_t made;   /* new tokens that have come, those of before it came here included */
-  uint32_t most;   /* as many as it can make, as `made` counts them */
+  uint32_t max;    /* as many as it can make, as `made` counts them */
   uint32_t echoed; /* tokens of the prompt that have come */
   bool here;       /* its prompt is computed */
   bool over;       /* its last token has come; it stays until its prompt is computed: tokens of the prompt may still come */

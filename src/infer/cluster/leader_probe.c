@@ -112,10 +112,10 @@ static Status trip(Probe *p, int m, uint32_t there, uint32_t back, double *secon
 
 /* Each burst opens the connection's window for the next one, of twice its bytes; of the last ones, which are alike, the fastest counts. */
 static Status measure_rate(Probe *p, int m, bool back, double round_trip, double *rate) {
-  const double least = fmax(long_enough, round_trips * round_trip);
+  const double min = fmax(long_enough, round_trips * round_trip);
   double best = 0, seconds;
   uint32_t bytes = FIRST_BURST / 2;
-  for (int last = 0; last < LAST_BURSTS && best < least; last += bytes == PROBE_MAX) {
+  for (int last = 0; last < LAST_BURSTS && best < min; last += bytes == PROBE_MAX) {
     const bool longer = bytes < PROBE_MAX;
     if (longer) bytes *= 2;
     TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));

@@ -87,7 +87,7 @@ static Status take_token(Leader *leader, int node, const DecodedToken *token) {
   const bool prompt = sequence && token->end == SEQUENCE_PROMPT && !sequence->here && token->number >= 2 &&
                       token->number <= sequence->prompt && sequence->echoed + 1 < sequence->prompt;
   const bool next =
-      sequence && sequence->node == node && !sequence->over && token->number == sequence->made + 1 && sequence->made < sequence->most;
+      sequence && sequence->node == node && !sequence->over && token->number == sequence->made + 1 && sequence->made < sequence->max;
   if (!prompt && (!next || token->end == SEQUENCE_PROMPT || token->shared > (int64_t)sequence->prompt))
     return status_set(STATUS_BAD_VALUE, "sent token %u of sequence %u, which was not expected", token->number, token->sequence);
   sequence->made += !prompt;

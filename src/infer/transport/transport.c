@@ -10,8 +10,8 @@
 static void choose_sizes(Transport *t) {
   const TransportSetup *s = &t->setup;
   bool holds = s->reliable && s->ordered, asks = t->reliability.mode != RELIABILITY_STREAM;
-  size_t least = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
-  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + least + 1;
+  size_t min = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
+  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + min + 1;
   if (usual > (size_t)s->max_packets) usual = (size_t)s->max_packets;
   t->state.ring = holds || !s->ahead ? 2 : 2 * s->blocks;
   t->lanes = s->sites * s->parts;

@@ -361,7 +361,7 @@ static void no_more_tokens_come_than_there_can_be(void **state) {
   (void)state;
   open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
   for (int echo = 0; echo < 2; echo++) {
-    LeaderSequence sequence = {.number = 1, .prompt = PROMPT, .made = MADE, .most = MADE + MAX, .drafter = -1};
+    LeaderSequence sequence = {.number = 1, .prompt = PROMPT, .made = MADE, .max = MADE + MAX, .drafter = -1};
     Leader leader = {.setup = {.weights = &f.base.weights, .tokens_max = CONTEXT, .sequences = EACH},
                      .queue.submitted = 1,
                      .sequences = {.list = &sequence, .count = 1}};

@@ -466,15 +466,15 @@ typedef struct Lines {
 
 /* named: with the rate, where rows of several are together. */
 static const char *name_of(LatencyFigure figure, const LatencyRow *row, bool named, const char *suffix, char name[NAME_ROOM]) {
-  char way[20], rate[24] = "";
+  char label[20], rate[24] = "";
   if (row->of.groups)
-    snprintf(way, sizeof way, "G = %d", row->of.groups);
+    snprintf(label, sizeof label, "G = %d", row->of.groups);
   else if (row->of.retained)
-    snprintf(way, sizeof way, "%s, %d", strategy_facts(row->of.strategy)->name, row->of.retained);
+    snprintf(label, sizeof label, "%s, %d", strategy_facts(row->of.strategy)->name, row->of.retained);
   else
-    snprintf(way, sizeof way, "%s", strategy_facts(row->of.strategy)->name);
+    snprintf(label, sizeof label, "%s", strategy_facts(row->of.strategy)->name);
   if (named && by_rate(figure)) snprintf(rate, sizeof rate, ", %g Mbit/s", row->mbit);
-  snprintf(name, NAME_ROOM, "%s%s%s", way, rate, suffix);
+  snprintf(name, NAME_ROOM, "%s%s%s", label, rate, suffix);
   return name;
 }
 

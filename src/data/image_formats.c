@@ -183,7 +183,7 @@ static TIFF *open_source(TiffSource *source, int64_t limit) {
   TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)limit);
   TIFFOpenOptionsSetErrorHandlerExtR(options, keep_error, source);
   TIFFOpenOptionsSetWarningHandlerExtR(options, tiff_ignore_warning, source);
-  TIFF *tiff = TIFFClientOpenExt("picture", "rm", source, tiff_read, tiff_write, tiff_seek, tiff_close, tiff_size, NULL, NULL, options);
+  TIFF *tiff = TIFFClientOpenExt("image", "rm", source, tiff_read, tiff_write, tiff_seek, tiff_close, tiff_size, NULL, NULL, options);
   TIFFOpenOptionsFree(options);
   return tiff;
 }
@@ -440,8 +440,8 @@ static Status image_guard_check(const uint8_t *bytes, size_t size, const char *o
 
 /* How an image was held: the EXIF orientation, which cameras store instead of turning the pixels. libexif reads the EXIF block, in builds
  * that found it (ASTRA_EXIF; others show images as stored); where the block lies in a JPEG, PNG or WebP is found here. Leaves out: TIFF,
- * whose orientation is a tag of its own. Invariant: an EXIF block that is broken, too large or of no sense never fails a
- * image; it is shown as it is stored. */
+ * whose orientation is a tag of its own. Invariant: an EXIF block that is broken, too large or of no sense never makes
+ * an image fail; it is shown as it is stored. */
 
 #ifdef ASTRA_EXIF
 #include <libexif/exif-data.h>

@@ -472,7 +472,7 @@ void profile_table_print(BenchProfile *profile, const char *title, int64_t repet
   double each = 1e3 / (double)repetitions, all = 0, products = 0;
   step *= 1e3;
   qsort(profile->part, (size_t)profile->parts, sizeof *profile->part, by_time);
-  printf("\n%-36s %10s %10s %10s %8s %8s\n", title, "ms a step", "products", "the rest", "% rest", "calls");
+  printf("\n%-36s%11s %10s %10s %8s %8s\n", title, "ms per step", "products", "the rest", "% rest", "calls");
   for (const BenchPart *part = profile->part; part < profile->part + profile->parts; part++) {
     double whole = each * part->seconds, inside = each * part->product_seconds;
     printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.1f %8.0f\n", part->name, phase_names[part->phase], whole, inside, whole - inside,

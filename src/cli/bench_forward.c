@@ -302,7 +302,7 @@ static Status print_text(Forward *f) {
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
   print_row("milliseconds, min", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);
   print_row("  middle half of runs, +-%", 100 * a.timing.spread, 100 * b.timing.spread, decodes);
-  print_row("tokens a second", a.tokens_per_second, b.tokens_per_second, decodes);
+  print_row("tokens per second", a.tokens_per_second, b.tokens_per_second, decodes);
   print_row("time inside matrix products, %", a.product_percent, b.product_percent, decodes);
   print_row("GFLOP of matrix products", a.gflop, b.gflop, decodes);
   print_row("GFLOP/s inside them", a.gflop_per_second, b.gflop_per_second, decodes);

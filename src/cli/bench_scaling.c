@@ -396,7 +396,7 @@ static Status print_rows(const ScalingCommand *command, const Row *rows) {
   printf("link %s, %s on the wire%s, batch %lld %s\n", command->link, command->shared.train.wire == WIRE_BF16 ? "bf16" : "fp32",
          command->shared.train.shard_optimizer ? ", divided optimizer states" : "", (long long)command->shared.train.batch,
          command->strong ? "of all ranks" : "per rank");
-  printf("%6s %8s %12s %12s %12s %12s %12s %11s\n", "ranks", "batch", "ms a step", "ms exposed", "ms of link", "MiB sent", "units/s",
+  printf("%6s %8s %12s %12s %12s %12s %12s %11s\n", "ranks", "batch", "ms per step", "ms exposed", "ms of link", "MiB sent", "units/s",
          "efficiency");
   for (int i = 0; i < command->count; i++)
     printf("%6d %8lld %12.1f %12.1f %12.1f %12.1f %12.1f %10.1f%%\n", rows[i].ranks, (long long)rows[i].batch, 1e3 * rows[i].predicted.step,

@@ -217,7 +217,7 @@ static const struct {
     [MIN] = {"milliseconds, min", "milliseconds_min"},
     [SPREAD] = {"  middle half of steps, +-%", "spread_percent"},
     [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
-    [SPEED] = {"%s a second", "%s_per_second"},
+    [SPEED] = {"%s per second", "%s_per_second"},
     [SHARE] = {"time inside matrix products, %", "product_percent"},
     [FAULTS] = {"page faults", "page_faults"},
     [GFLOP] = {"GFLOP of matrix products", "gflop"},

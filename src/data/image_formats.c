@@ -17,8 +17,8 @@
 /* Decoders ask before they allocate anything that depends on the size. */
 static Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const char *origin) {
   if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE || width * height > IMAGE_MAX_PIXELS) {
-    return status_set(STATUS_BAD_FILE, "%s: %lld x %lld pixels; 1 to %d a side and up to %d in all are accepted", origin, (long long)width,
-                      (long long)height, IMAGE_MAX_SIDE, IMAGE_MAX_PIXELS);
+    return status_set(STATUS_BAD_FILE, "%s: %lld x %lld pixels; 1 to %d per side and up to %d in all are accepted", origin,
+                      (long long)width, (long long)height, IMAGE_MAX_SIDE, IMAGE_MAX_PIXELS);
   }
   if (width * height > IMAGE_FREE_PIXELS && width * height / IMAGE_MAX_PIXELS_PER_BYTE > (int64_t)file_bytes) {
     return status_set(STATUS_BAD_FILE,

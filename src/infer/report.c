@@ -45,7 +45,7 @@ static double hidden_share(const NodeStatistics *node) {
 }
 
 void report_plan_line(FILE *out, double predicted, double measured) {
-  fprintf(out, "predicted %.1f ms a sample", 1e3 * predicted);
+  fprintf(out, "predicted %.1f ms per sample", 1e3 * predicted);
   if (measured > 0) fprintf(out, ", measured %.1f ms (%+.0f%%)", 1e3 * measured, 100 * (measured / predicted - 1));
   fputc('\n', out);
 }

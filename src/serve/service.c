@@ -220,7 +220,7 @@ static void write_requests(const Service *service, FILE *out) {
                                         : 0)                                                                                               \
   X("device_share", "gauge", "share of a request's tokens", d->share)                                                                      \
   X("device_sequences", "gauge", "texts that decode on it", d->sequences)                                                                  \
-  X("device_decode_rate", "gauge", "tokens a second, measured", d->decode_rate)                                                            \
+  X("device_decode_rate", "gauge", "tokens per second, measured", d->decode_rate)                                                          \
   X("device_tokens_decoded_total", "counter", "tokens that it decoded", (double)d->tokens_decoded)                                         \
   X("device_failures_total", "counter", "how often it was lost", (double)d->failures)                                                      \
   X("device_compute_seconds_total", "counter", "computing", d->sum.compute)                                                                \

@@ -726,7 +726,7 @@ Status plot_save(const char *path, const char *title, const PlotPanel *panels, s
   if (count < 1 || count > MAX_PANELS)
     return status_set(STATUS_BAD_VALUE, "%s: 1 to %d panels are accepted, not %zu", path, MAX_PANELS, count);
   if (panel_width < MIN_SIDE || panel_width > MAX_SIDE || panel_height < MIN_SIDE || panel_height > MAX_SIDE)
-    return status_set(STATUS_BAD_VALUE, "%s: panels of %d to %d pixels a side are accepted, not %d x %d", path, MIN_SIDE, MAX_SIDE,
+    return status_set(STATUS_BAD_VALUE, "%s: panels of %d to %d pixels per side are accepted, not %d x %d", path, MIN_SIDE, MAX_SIDE,
                       panel_width, panel_height);
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;

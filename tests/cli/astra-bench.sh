@@ -38,7 +38,7 @@ awk '/^plain / { on = 1; next } /^  mean step/ { seen = 1; bad = !(sum > 0 && su
   on && NF > 5 { sum += /between operations/ ? $NF : $(NF - 1) } END { exit bad || !seen }' "$work/out" || report "rows that do not add up to a step"
 expect "forward as JSON" 0 "${tiny[@]}" --forward --json
 json '^\{"schema":1,"model":"model","image_size":16,"batch":4,"forward":true,"precision":"fp32","parameters":[0-9]+,"threads":2,.*"plain":\{"milliseconds":[0-9.]+,.*"training_mib":0\.0,.*\}\}$'
-expect "a language model" 0 step --model gpt2-mini --context 32 --batch 2 --steps 1 --threads 1 -g 8 -k 16; out "gpt2-mini, 32 tokens, batch 2"; out "tokens a second"
+expect "a language model" 0 step --model gpt2-mini --context 32 --batch 2 --steps 1 --threads 1 -g 8 -k 16; out "gpt2-mini, 32 tokens, batch 2"; out "tokens per second"
 expect "in bf16" 0 "${tiny[@]}" -g 4 -k 16 --precision bf16 --json; json '"precision":"bf16",.*"astra":\{'
 expect "its length" 0 step --model gpt2-mini --length 32 --batch 1 --steps 1 --forward --threads 1; out "gpt2-mini, 32 tokens, batch 1"
 expect "the same as JSON" 0 step --model llama-mini --context 16 --batch 1 --steps 1 --forward --json; json '"context":16,.*"tokens_per_second":[0-9.]+'

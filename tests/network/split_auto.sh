@@ -98,7 +98,7 @@ lead "plan: no key" 2 plan --peers "${address[a]}" -c "$work/model"; err "needs 
 lead "plan: a key that is another" 1 plan --peers "${address[a]}" --key-file "$work/another" --wait 1 -c "$work/model"; err "the other device refuses this one's key"
 
 lead "the table" 0 --nodes 2 -c "$work/model" --split auto "$work/1.ppm"
-out '^measured at the start: .*GFLOP/s'; out '^predicted [0-9.]* ms a sample, measured [0-9.]* ms'
+out '^measured at the start: .*GFLOP/s'; out '^predicted [0-9.]* ms per sample, measured [0-9.]* ms'
 lead "links as they are told" 0 --nodes 2 -c "$work/model" --split auto --bandwidth 50mbit --transport udp "$work/1.ppm"; out 'links of 50 Mbit/s'
 # Where computing and link take about as long, blocks are cut: on some of these links, whatever the speed of this machine.
 for rate in 2mbit 4mbit 8mbit 1mbit 16mbit 3mbit 6mbit 32mbit; do

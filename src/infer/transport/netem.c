@@ -201,7 +201,8 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
   *netem = (Netem){.active = options != NULL, .start = start, .medium = medium};
   if (!options) return STATUS_OK;
   if (!(options->bits_per_second >= 0) || !isfinite(options->bits_per_second))
-    return status_set(STATUS_BAD_VALUE, "a link of %g bits a second: it needs a finite rate, or 0 for no limit", options->bits_per_second);
+    return status_set(STATUS_BAD_VALUE, "a link of %g bits per second: it needs a finite rate, or 0 for no limit",
+                      options->bits_per_second);
   if (!(options->latency >= 0 && options->jitter >= 0 && isfinite(options->latency + options->jitter)))
     return status_set(STATUS_BAD_VALUE, "latency %g s and jitter %g s: both must be finite and not negative", options->latency,
                       options->jitter);

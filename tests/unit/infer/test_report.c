@@ -25,9 +25,9 @@ static void check_plan_line(double predicted, double measured, const char *expec
 
 static void prediction_and_measurement_stand_side_by_side(void **state) {
   (void)state;
-  check_plan_line(0.1, 0.125, "predicted 100.0 ms a sample, measured 125.0 ms (+25%)\n");
-  check_plan_line(0.1, 0.09, "predicted 100.0 ms a sample, measured 90.0 ms (-10%)\n");
-  check_plan_line(1.23456, 0, "predicted 1234.6 ms a sample\n");
+  check_plan_line(0.1, 0.125, "predicted 100.0 ms per sample, measured 125.0 ms (+25%)\n");
+  check_plan_line(0.1, 0.09, "predicted 100.0 ms per sample, measured 90.0 ms (-10%)\n");
+  check_plan_line(1.23456, 0, "predicted 1234.6 ms per sample\n");
 }
 
 static void bit_rates_that_were_used_are_told(void **state) {

@@ -35,7 +35,7 @@ static const char usage[] = "astra-chat --checkpoint DIR | --url URL [OPTION...]
 static int own_options(Chat *c, Option rows[OWN_ROWS]) {
   *c = (Chat){.max_tokens = 512, .temperature = 0.7, .top_p = 0.95, .seed = 42, .answer_timeout = 300};
   const Option table[] = {
-      {OPTION_GROUP, .help = "With whom:"},
+      {OPTION_GROUP, .help = "Model or service:"},
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory or GGUF file of a model, or the name of an installed one"},
       {OPTION_TEXT, "url", 'u', &c->url, "URL", .help = "address of a service, e.g. http://127.0.0.1:8080, or unix:PATH"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "model of the service (default: its first language model)"},
@@ -406,8 +406,7 @@ static Status check_partner(const Chat *c, const Option *own, int count, const I
   const char *of_service = options_first_given(own, count, names); /* that only means something to a service */
   if (!c->checkpoint == !c->url)
     return status_set(STATUS_BAD_USAGE, "%s",
-                      c->url ? "--checkpoint and --url cannot be combined: give one of them"
-                             : "--checkpoint DIR or --url URL is missing: with whom to chat");
+                      c->url ? "--checkpoint and --url cannot be combined: give one of them" : "give --checkpoint DIR or --url URL");
   if (c->checkpoint && of_service) return status_set(STATUS_BAD_USAGE, "--%s is for --url", of_service);
   if (c->url && c->template) return status_set(STATUS_BAD_USAGE, "--chat-template is for --checkpoint: a service has chosen its own");
   if (c->url && settings->device_option)

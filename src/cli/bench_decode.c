@@ -263,10 +263,10 @@ static Status run_decode(int argc, char **argv) {
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "model", 'm', &c.model.name, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
-      {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "most sequences of a step"},
+      {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "maximum number of sequences per step"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 1, .max = 1 << 20, .help = "tokens before the step"},
       {OPTION_INT, "codes", 0, &c.codes, "N", .min = 0, .max = 1 << 20,
-       .help = "of the tokens before the step: kept as another device's codes"},
+       .help = "how many of the preceding tokens are cached as another device's codes"},
       {OPTION_INT, "rows", 0, &c.rows, "N", .min = 1, .max = MAX_ROWS, .help = "tokens of each sequence in a step, drafts included"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = BENCH_REPEATS_MAX, .help = "measured steps of each number of sequences"},

@@ -310,7 +310,7 @@ static Status print_text(Forward *f) {
   if (decodes) print_row("GB/s of weights that are read", 0, b.read / 1e9, true);
   if (decodes) print_row("  of the memory's rate, %", 0, b.read_percent, true);
   print_row("MiB of weights", (double)lowbit_weights_all_bytes(f->model) / 1048576, 0, false);
-  print_row("MiB most resident", f->resident / 1048576, 0, false);
+  print_row("peak resident MiB", f->resident / 1048576, 0, false);
   for (int p = 0; p < (decodes ? PHASES : 1) && f->command->model.profile; p++)
     profile_table_print(&f->phase[p].profile, phase_name(f, (Phase)p), f->phase[p].units,
                         f->phase[p].all_seconds / (double)f->phase[p].units, (p == PHASE_DECODE ? b : a).peak_percent / 100);

@@ -161,7 +161,7 @@ static Status print_text(const KmeansBench *bench) {
   printf("%-26s %12s %12s %8s %14s %10s %8s\n", "", "ms, median", "ms, min", "+-%", "M vectors/s", "GFLOP/s", "% best");
   print_row("iteration", bench, &bench->iteration);
   print_row("search alone", bench, &bench->search);
-  printf("  MiB most resident        %12.1f\n", bench->resident / 1048576);
+  printf("  peak resident MiB        %12.1f\n", bench->resident / 1048576);
   return STATUS_OK;
 }
 

@@ -225,7 +225,7 @@ static Status run_quantize(int argc, char **argv) {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXTS, "checkpoint", 'c', &bench.checkpoints, "DIR",
        .help = "directory of a model, or the name of an installed one; several: the original, and ASTRA (required)"},
-      {OPTION_TEXT, "dataset", 'd', &bench.dataset, "NAME", .help = "images or a text, as of astra-infer eval (required)"},
+      {OPTION_TEXT, "dataset", 'd', &bench.dataset, "NAME", .help = "data set, as for astra-infer eval (required)"},
       {OPTION_TEXT, "data-dir", 0, &bench.data_dir, "DIR", .help = "directory searched first for the data set"},
       {OPTION_INT, "samples", 's', &bench.samples, "N", .min = 0, .max = 1e12,
        .help = "number of images or windows to evaluate; 0: 1,000 or 32"},

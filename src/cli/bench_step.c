@@ -227,7 +227,7 @@ static const struct {
     [WEIGHTS] = {"MiB of weights", "weight_mib"},
     [TRAINING] = {"MiB of gradients and moments", "training_mib"},
     [TOGETHER] = {"MiB together", "together_mib"},
-    [RESIDENT] = {"MiB most resident until then", "resident_mib"},
+    [RESIDENT] = {"peak resident MiB until then", "resident_mib"},
 };
 
 enum { FIGURE_NAME = 48 };

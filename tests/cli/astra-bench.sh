@@ -26,7 +26,7 @@ out "^memory:  read [1-9][0-9.]* GB/s on one thread, [1-9][0-9.]* on all; copy [
 holds "$(figure '  middle half of steps, +-%') >= 0"
 holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, min') && $(figure 'milliseconds, min') > 0"
 holds "$(figure 'time inside matrix products, %') > 0 && $(figure 'time inside matrix products, %') <= 100"
-holds "$(figure 'MiB of activations') > 0 && $(figure 'MiB most resident until then') > 1"
+holds "$(figure 'MiB of activations') > 0 && $(figure 'peak resident MiB until then') > 1"
 ! grep -q astra "$work/out" || report "ASTRA without --groups"
 expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   4 groups of 16 codewords, 2-2 devices"
 out " ratio$"; out "linear  *backward"; out "nearest codewords  *forward"; out "noise moments  *around"; out "optimizer  *around"

@@ -9,7 +9,7 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; wait; rm -rf "$work"' EXIT
 greedy=(--temperature 0 --max-new-tokens 24)
 
-expect "nobody to chat with" 2; err "with whom to chat"
+expect "neither model nor service" 2; err "give --checkpoint DIR or --url URL"
 expect "two to chat with" 2 -c "$stories" -u http://127.0.0.1:1; err "cannot be combined"
 expect "an option of the other kind" 2 -c "$stories" --model x; err "is for --url"
 expect "a time limit of the other kind" 2 -c "$stories" --answer-timeout 5s; err "--answer-timeout is for --url"

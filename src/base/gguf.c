@@ -206,8 +206,8 @@ static Status place_tensors(const Cursor *cursor, const uint8_t *begin, GgufFile
   for (size_t i = 0; i < file->tensor_count; i++) {
     GgufTensor *tensor = &file->tensors[i];
     if (offset > size || tensor->bytes > size - offset)
-      return status_set(STATUS_BAD_FILE, "%s: the data of tensor %s end behind the file of %zu bytes; is it complete?", file->path,
-                        tensor->name, size);
+      return status_set(STATUS_BAD_FILE, "%s: the data of tensor %s extends past the end of the file of %zu bytes; is it complete?",
+                        file->path, tensor->name, size);
     tensor->data = begin + offset;
     offset = (offset + tensor->bytes + alignment - 1) / alignment * alignment;
   }
@@ -261,7 +261,7 @@ static Status parse(GgufFile *file, const uint8_t *data, size_t size) {
   uint32_t version = 0;
   uint64_t tensors = 0, entries = 0;
   if (size < MAGIC_BYTES || memcmp(data, magic, MAGIC_BYTES) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: is no GGUF file: it does not begin with \"GGUF\"", file->path);
+    return status_set(STATUS_BAD_FILE, "%s: not a GGUF file: it does not begin with \"GGUF\"", file->path);
   cursor.at += MAGIC_BYTES;
   TRY(take(&cursor, &version, sizeof version, "its head"));
   TRY(check_version(file->path, version));

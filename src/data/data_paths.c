@@ -85,7 +85,7 @@ static Status find_in(const DataRoots *roots, const char *relative, FILE *tried,
 /* An absolute path is where it says, and nowhere else. */
 static Status find_absolute(const char *path, char **found) {
   if (!files_exists(path))
-    return status_set(STATUS_NOT_FOUND, "%s not found; give a path that exists, or the name of what is installed", path);
+    return status_set(STATUS_NOT_FOUND, "%s not found; give a path that exists, or the name of an installed one", path);
   *found = strdup(path);
   return *found ? STATUS_OK : status_no_memory(NULL, "a list of folders");
 }

@@ -431,7 +431,7 @@ static void on_row(int end, void *data) {
 
 static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
   if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "the manifest");
-  return status_set(STATUS_BAD_FILE, "%s, line %ld: malformed CSV (a quote is missing or stands in the middle of a field)", reader->file,
+  return status_set(STATUS_BAD_FILE, "%s, line %ld: malformed CSV (a quote is missing or is in the middle of a field)", reader->file,
                     reader->line);
 }
 

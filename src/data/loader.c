@@ -467,7 +467,7 @@ static Status check_options(const LoaderOptions *options, int64_t count) {
   TRY(check_range("batches ahead", options->ahead, 0, MAX_AHEAD));
   TRY(check_range("images in the data set", count, 1, INT32_MAX));
   if (!(options->crop_min >= 0 && options->crop_min <= 1)) {
-    return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_min);
+    return status_set(STATUS_BAD_VALUE, "--crop-min %g: 0 to 1 are accepted", options->crop_min);
   }
   if (!(options->erase >= 0 && options->erase <= 1))
     return status_set(STATUS_BAD_VALUE, "probability of erasing %g: 0 to 1 are accepted", options->erase);

@@ -237,7 +237,7 @@ Status request_decoded(ByteCursor *c, const uint8_t *end, int64_t vocabulary, De
     t->top[i].logprob = (float)candidate;
     sound = !c->parses || (t->top[i].id >= 0 && t->top[i].id < vocabulary);
   }
-  return sound ? STATUS_OK : status_set(STATUS_BAD_VALUE, "sent a token that is none");
+  return sound ? STATUS_OK : status_set(STATUS_BAD_VALUE, "sent an invalid token");
 }
 
 _Static_assert(WIRE_DRAFTS_BYTES == 4 + 4 * SPECULATION_CHAIN, "a chain of drafts");
@@ -281,7 +281,7 @@ Status request_statistics(ByteCursor c, NodeStatistics *s) {
 #define REQUEST_FIELD(name) byte_cursor_u64(&c, &s->name);
   WIRE_COUNTS(REQUEST_FIELD)
 #undef REQUEST_FIELD
-  return times || !c.parses ? STATUS_OK : status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
+  return times || !c.parses ? STATUS_OK : status_set(STATUS_BAD_VALUE, "statistics with an invalid time");
 }
 
 Status request_decoding(ByteCursor c, RequestDecoding *d) {
@@ -291,7 +291,7 @@ Status request_decoding(ByteCursor c, RequestDecoding *d) {
   byte_cursor_u64(&c, &d->code_bytes);
   byte_cursor_u64(&c, &d->buffer_bytes);
   if (!c.parses) return STATUS_OK;
-  if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+  if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with an invalid time");
   const uint64_t max = (uint64_t)1 << 60;
   if (d->row_bytes <= max && d->code_bytes <= max && d->buffer_bytes <= max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "answered with more bytes of memory than there can be");

@@ -249,7 +249,7 @@ static Status read_one(const SafeFile *file, const char *name, const int64_t *sh
     for (int64_t k = g * shape[1]; k < (g + 1) * shape[1]; k++) sum += wide[k], min = wide[k] < min ? wide[k] : min;
     if (sum != TOTAL || min < 1)
       return status_set(STATUS_BAD_FILE,
-                        "%s: tensor %s: the numbers of group %lld sum to %lld, the least is %d; a sum of %d and none below 1 is accepted",
+                        "%s: tensor %s: the numbers of group %lld sum to %lld, the minimum is %d; a sum of %d and none below 1 is accepted",
                         file->path, name, (long long)g, (long long)sum, (int)min, TOTAL);
   }
   for (int64_t i = 0; i < tensor->count; i++) out[i] = (uint16_t)wide[i];

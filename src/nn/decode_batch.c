@@ -34,7 +34,7 @@ static bool begin_rows(Step *step) {
     const DecodeRows *rows = &step->list[i];
     const int64_t before = kv_pages_tokens(step->pages, rows->sequence);
     if (rows->count < 1 || rows->logits < 0 || rows->logits > rows->count || before + rows->count > step->model->config.context)
-      return tape_fail(tape, STATUS_BAD_VALUE, "%lld tokens, %lld of them to be predicted from, behind %lld: the model's context is %lld",
+      return tape_fail(tape, STATUS_BAD_VALUE, "%lld tokens, %lld of them to be predicted from, after %lld: the model's context is %lld",
                        (long long)rows->count, (long long)rows->logits, (long long)before,
                        (long long)step->model->config.context) == STATUS_OK;
     if (!block_status(tape, kv_pages_extend(step->pages, rows->sequence, rows->count))) return false;

@@ -80,7 +80,7 @@ Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void 
 
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost, int64_t marks) {
   if (count > kv_cache_room(cache))
-    return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
+    return status_set(STATUS_BAD_VALUE, "%lld tokens after %lld: the cache has room for %lld in all", (long long)count,
                       (long long)(cache->remote + cache->rows), (long long)cache->setup.max);
   size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * number_bytes(&cache->setup);
   TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, k, (uint8_t *)cache->keys + at));

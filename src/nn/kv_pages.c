@@ -449,7 +449,7 @@ static uint8_t *place_of(const KvPages *p, const Sequence *s, int block, int sid
 Status kv_pages_extend(KvPages *p, int sequence, int64_t count) {
   Sequence *s = &p->sequence[sequence];
   if (count > kv_pages_room(p, sequence))
-    return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the sequence has room for %lld in all", (long long)count,
+    return status_set(STATUS_BAD_VALUE, "%lld tokens after %lld: the sequence has room for %lld in all", (long long)count,
                       (long long)(s->remote + s->rows), (long long)s->room);
   while (s->listed < pages_for(p, s->rows + count)) {
     s->promised--, p->promised--;

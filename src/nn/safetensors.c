@@ -350,10 +350,10 @@ static Status place_tensor(SafeTensor *tensor, const Entry *entry, const DataPar
   tensor->data = part->begin + entry->begin;
   tensor->bytes = (size_t)(entry->end - entry->begin);
   int64_t needed;
-  if (__builtin_mul_overflow(tensor->count, (int64_t)safe_dtype_bytes(tensor->dtype), &needed) || needed != entry->end - entry->begin)
-    return status_set(STATUS_BAD_FILE, "%s: tensor %.100s has %lld bytes, which is not what its shape and dtype need", part->origin,
-                      tensor->name, (long long)(entry->end - entry->begin));
-  return STATUS_OK;
+  const bool huge = __builtin_mul_overflow(tensor->count, (int64_t)safe_dtype_bytes(tensor->dtype), &needed);
+  if (!huge && needed == entry->end - entry->begin) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s has %lld bytes, but its shape and dtype need %s%lld", part->origin, tensor->name,
+                    (long long)(entry->end - entry->begin), huge ? "more than " : "", huge ? (long long)INT64_MAX : (long long)needed);
 }
 
 static Status read_tensor(HeaderParser *parser, SafeTensor *tensor) {

@@ -28,7 +28,7 @@ Status strategy_find(Strategy *strategy, const char *name) {
     if (strcmp(facts[i].name, name) == 0) return STATUS_OK;
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", facts[i].name);
   }
-  return status_set(STATUS_BAD_VALUE, "\"%s\" is no strategy; accepted are %s", name, names);
+  return status_set(STATUS_BAD_VALUE, "unknown strategy \"%s\"; accepted are %s", name, names);
 }
 
 /* ---- Cost on a device ---- */

@@ -56,10 +56,10 @@ err "Q5_1.gguf: tensor output.weight is stored as Q5_1; supported are F32, F16, 
 head -c 5000 F32.gguf >cut.gguf
 expect "a cut file" 1 -c cut.gguf -p a; err "cut.gguf: the file ends within"
 head -c 500000 F32.gguf >cut.gguf
-expect "a file without its end" 1 -c cut.gguf -p a; err "cut.gguf: the data of tensor .* end behind the file of 500000 bytes; is it complete?"
+expect "a file without its end" 1 -c cut.gguf -p a; err "cut.gguf: the data of tensor .* extends past the end of the file of 500000 bytes; is it complete?"
 echo "no model" >wrong.gguf
 expect_program "verify a cut file" 1 astra-data verify cut.gguf; out "^cut.gguf: damaged"
-expect "something else" 1 -c wrong.gguf -p a; err "wrong.gguf: is no GGUF file"
+expect "something else" 1 -c wrong.gguf -p a; err "wrong.gguf: not a GGUF file"
 expect "nothing there" 1 -c ./absent.gguf -p a; err "there is no such directory or GGUF file"
 expect "no self-test" 1 selftest -c F32.gguf; err "selftest.safetensors: not found"
 exit $failed

@@ -21,9 +21,9 @@ err "--loss-model gilbert-elliott: .*in bursts of 2 packets.*in bursts of 4 or m
 expect "more retained blocks than there are" 2 --checkpoint model --retained 5; err "--retained 5: the model has 4 blocks"
 expect "a rate without a unit" 2 --checkpoint model --bandwidth 20; err "--bandwidth"; err "20mbit"
 expect "a negative time" 2 --checkpoint model --latency=-2ms; err "--latency"
-expect "an unknown strategy" 2 --checkpoint model --strategies astra,pp; err "--strategies"; err '"pp" is no strategy'; err "bp-ag"
+expect "an unknown strategy" 2 --checkpoint model --strategies astra,pp; err "--strategies"; err 'unknown strategy "pp"'; err "bp-ag"
 for list in ,astra astra, astra,,sp; do
-  expect "strategies '$list'" 2 --checkpoint model --strategies "$list"; err "--strategies"; err '"" is no strategy'
+  expect "strategies '$list'" 2 --checkpoint model --strategies "$list"; err "--strategies"; err 'unknown strategy ""'
 done
 expect "more nodes than speeds" 2 --checkpoint model --speeds 1,1 --nodes 3; err "there are 2 devices in --speeds"
 expect "more speeds than links" 2 --checkpoint model --speeds 1,1,1 --links 1mbit,2mbit; err "--speeds names 3 devices, --links 2"

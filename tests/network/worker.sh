@@ -102,7 +102,7 @@ lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failu
 lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" "${key[@]}" --no-local "${pictures[0]}"; err "no device is left"
 lead "the same worker twice" 1 -c "$work/model" --peers "${address[a]},localhost:${address[a]##*:}" "${key[@]}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
-lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is no address"
+lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is not an address"
 
 # ---- strangers keep nobody waiting
 for ((i = 0; i < 10; i++)); do exec {junk[$i]}<>"/dev/tcp/127.0.0.1/${address[a]##*:}"; done

@@ -208,7 +208,7 @@ static Status token_cache_check(TokenCacheFacts *facts, const uint8_t *data, siz
   TRY(read_header(facts, data, size, origin));
   uint64_t expected = (uint64_t)facts->tokens * (uint64_t)facts->width;
   if (facts->tokens < 1 || size - TOKEN_CACHE_HEADER != expected)
-    return status_set(STATUS_BAD_FILE, "%s: %zu bytes behind the header; %lld tokens of %d bytes are announced", origin,
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes after the header; %lld tokens of %d bytes are announced", origin,
                       size - TOKEN_CACHE_HEADER, (long long)facts->tokens, facts->width);
   if (facts->vocabulary < 1 || facts->vocabulary > INT32_MAX)
     return status_set(STATUS_BAD_FILE, "%s: a vocabulary of %lld; 1 to %d is possible", origin, (long long)facts->vocabulary, INT32_MAX);

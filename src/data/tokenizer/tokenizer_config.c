@@ -34,7 +34,7 @@ static bool names_template(GgufText key, GgufText *name) {
 }
 
 static Status append_template(json_t *templates, const GgufFile *file, const GgufEntry *entry, GgufText name) {
-  if (entry->type != GGUF_STRING) return status_set(STATUS_BAD_FILE, "%s: a chat template is no text", file->path);
+  if (entry->type != GGUF_STRING) return status_set(STATUS_BAD_FILE, "%s: a chat template is not a string", file->path);
   const uint8_t *at = entry->data;
   const GgufText text = gguf_next_text(&at);
   if (!utf8_is_whole(name.bytes, name.size) || !utf8_is_whole(text.bytes, text.size))

@@ -194,7 +194,8 @@ static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, 
   entry->in_text = false;
   entry->size = read_number(data + *at + 4);
   entry->bytes = data + *at + HEAD;
-  if (entry->size > size - *at - HEAD) return status_set(STATUS_BAD_FILE, "the piece of id %lld ends behind the file", (long long)id);
+  if (entry->size > size - *at - HEAD)
+    return status_set(STATUS_BAD_FILE, "the piece of id %lld extends past the end of the file", (long long)id);
   if (!isfinite(entry->score)) return status_set(STATUS_BAD_FILE, "the score of id %lld is not a finite number", (long long)id);
   *at += HEAD + entry->size;
   return STATUS_OK;

@@ -22,7 +22,8 @@ enum { BACKLOG = 4096 }; /* the system's maximum: a flood of calls must not fill
 
 static Status refuse(const char *text, const char *why) {
   return status_set(STATUS_BAD_USAGE,
-                    "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and, for workers, local", text, why);
+                    "\"%s\" is not an address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and, for workers, local", text,
+                    why);
 }
 
 static Status parse_path(const char *text, const char *path, Address *address) {
@@ -51,7 +52,7 @@ Status address_parse(const char *text, Address *address) {
   bool brackets = *text == '[';
   if (brackets && (length < 3 || text[length - 1] != ']')) return refuse(text, "a ] and a port must follow the [");
   if (brackets) host++, length -= 2;
-  if (!brackets && memchr(host, ':', length)) return refuse(text, "an IPv6 address stands in brackets");
+  if (!brackets && memchr(host, ':', length)) return refuse(text, "an IPv6 address must be in brackets");
   if (colon && length == 0) return refuse(text, "the host is missing");
   if (length >= ADDRESS_NAME) return refuse(text, "the name is too long");
   const char *port = colon ? colon + 1 : text;

@@ -35,7 +35,7 @@ static void fields(ByteCursor c, Hello *hello, uint8_t nonce[HELLO_NONCE]) {
 Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]) {
   Hello packed = *hello;
   uint8_t nonce[HELLO_NONCE];
-  if (RAND_bytes(nonce, sizeof nonce) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
+  if (RAND_bytes(nonce, sizeof nonce) != 1) return status_set(STATUS_IO, "no random numbers from the system");
   wire_pack(&(WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_PAYLOAD}, bytes);
   packed.keyed = has_key(key);
   fields(byte_cursor_to(bytes + WIRE_HEADER), &packed, nonce);
@@ -88,7 +88,7 @@ Status hello_welcome(ByteCursor c, Welcome *welcome) {
   /* Printable text, then zeroes. */
   length = strnlen(w.name, WELCOME_NAME);
   bool text = length < WELCOME_NAME && printable_is(w.name, length) && byte_cursor_is_zero(c.at - WELCOME_NAME + length, c.at);
-  if (!text) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
+  if (!text) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is not printable text");
   *welcome = w;
   return STATUS_OK;
 }

@@ -217,7 +217,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   LeaderRequest *slot = find_request(leader, header->request);
   if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which was not expected", header->request);
   size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
-  if (header->block > leader->epoch.nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
+  if (header->block > leader->epoch.nodes) return status_set(STATUS_BAD_VALUE, "has given up unknown node %d", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
     return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
                       request_unit(&leader->setup), expected, (long long)slot->request.batch);

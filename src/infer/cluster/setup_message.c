@@ -230,7 +230,7 @@ static Status parse_address(const uint8_t *record, uint16_t port, SetupDevice *d
   bool known = length < SETUP_PATH && (!device->reachable || used || family == FAMILY_DISK);
   bool clean = record[1] == 0 && byte_cursor_is_zero(number + used, path) && (known && byte_cursor_is_zero(path + length, end)) &&
                (used ? port > 0 : port == 0);
-  if (!known || !clean) return refuse("with an address that is none");
+  if (!known || !clean) return refuse("with an invalid address");
   address->on_disk = family == FAMILY_DISK;
   address->port = port;
   if (address->on_disk) memcpy(address->name, path, length);

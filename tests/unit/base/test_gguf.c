@@ -172,7 +172,7 @@ typedef struct Damage {
 static void damage_is_named(void **state) {
   (void)state;
   static const Damage list[] = {
-      {"", "GGML", 4, STATUS_BAD_FILE, "is no GGUF file"},
+      {"", "GGML", 4, STATUS_BAD_FILE, "not a GGUF file"},
       {"GGUF", "\1\0\0\0", 4, STATUS_UNSUPPORTED, "GGUF version 1; versions 2 and 3"},
       {"GGUF", "\0\0\0\3", 4, STATUS_UNSUPPORTED, "big-endian"},
       {"GGUF\3\0\0\0", "\xff\xff\xff\xff\xff\xff\xff\x7f", 8, STATUS_BAD_FILE, "claims 9223372036854775807 tensors"},
@@ -189,7 +189,8 @@ static void damage_is_named(void **state) {
       {"norm\1\0\0\0", "\0\0\0\0\0\1\0\0", 8, STATUS_BAD_FILE, "tensor matrix begin at 32, expected"},
       {"norm\1\0\0\0\4\0\0\0\0\0\0\0", "\4\0\0\0", 4, STATUS_UNSUPPORTED, "tensor norm is stored as type 4"},
       {"matrix\2\0\0\0", "\x21\0\0\0\0\0\0\0", 8, STATUS_BAD_FILE, "rows of 33 numbers, no multiple of a Q8_0 block's 32"},
-      {"matrix\2\0\0\0\x20\0\0\0\0\0\0\0", "\3\0\0\0\0\0\0\0", 8, STATUS_BAD_FILE, "data of tensor matrix end behind the file"},
+      {"matrix\2\0\0\0\x20\0\0\0\0\0\0\0", "\3\0\0\0\0\0\0\0", 8, STATUS_BAD_FILE,
+       "data of tensor matrix extends past the end of the file"},
       {"matrix\2\0\0\0\x20\0\0\0\0\0\0\0", "\0\0\0\0\0\0\0\1", 8, STATUS_BAD_FILE, "tensor matrix"},
   };
   /* No text of C has a 0 within: these are the lengths of `after`. */
@@ -285,7 +286,7 @@ static void files_are_told_by_name_or_beginning(void **state) {
   fclose(fopen(path, "wb"));
   assert_true(gguf_is_file(path));
   assert_int_equal(gguf_open(&file, path), STATUS_BAD_FILE);
-  assert_non_null(strstr(status_message(), "empty.gguf: is no GGUF file"));
+  assert_non_null(strstr(status_message(), "empty.gguf: not a GGUF file"));
   assert_false(gguf_is_file(folder));
   assert_false(gguf_is_file("/nonexistent.gguf"));
   gguf_writer_release(&writer);

@@ -239,7 +239,7 @@ static void test_options_refused(void **state) {
   assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "deviation 0");
   options = plain_options();
   options.crop_min = 1.5;
-  assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "crop area 1.5");
+  assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "--crop-min 1.5: 0 to 1");
   for (int side = 0; side < 2; side++) {
     options = plain_options();
     options.erase = side ? 1.01 : -0.01;

@@ -412,8 +412,8 @@ static void test_scores(void **state) {
   assert_bad_scores(0, "longest piece");
   assert_bad_scores(4, "0 pieces");
   assert_bad_scores(9, "within the entry of id 0");
-  assert_bad_scores(14, "id 0 ends behind the file");
-  assert_bad_scores(size - 1, "id 511 ends behind the file");
+  assert_bad_scores(14, "id 0 extends past the end of the file");
+  assert_bad_scores(size - 1, "id 511 extends past the end of the file");
   memcpy(data + 4, "\0\0\xc0\x7f", 4); /* not a number */
   assert_bad_scores(size, "score of id 0");
   memset(data + 4, 0, 4);
@@ -422,7 +422,7 @@ static void test_scores(void **state) {
   assert_bad_scores(size, "id 68 is not <0x41>");
   byte[4] = '1';
   memcpy(data + 8, "\xff\xff\xff\xff", 4);
-  assert_bad_scores(size, "id 0 ends behind the file");
+  assert_bad_scores(size, "id 0 extends past the end of the file");
   free(data);
 }
 

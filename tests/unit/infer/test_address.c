@@ -88,7 +88,7 @@ static void other_texts_are_refused(void **state) {
   }
   Address address;
   assert_int_equal(address_parse("localhost", &address), STATUS_BAD_USAGE);
-  assert_non_null(strstr(status_message(), "\"localhost\" is no address: the port is missing"));
+  assert_non_null(strstr(status_message(), "\"localhost\" is not an address: the port is missing"));
   assert_int_equal(address_parse("70000", &address), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "a port is a number from 0 to 65535"));
   snprintf(longest, sizeof longest, "unix:/%0120d", 1);

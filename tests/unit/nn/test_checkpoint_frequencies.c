@@ -56,7 +56,7 @@ static void wrong_numbers(void **state) {
   check_refused(&config, "sum to 65537");
   numbers[7] = 0, numbers[5] = (uint16_t)(numbers[5] + 100);
   assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers, 0), STATUS_OK);
-  check_refused(&config, "the least is 0");
+  check_refused(&config, "the minimum is 0");
   config_release(&config);
 }
 
@@ -81,7 +81,7 @@ static void negative_numbers(void **state) {
   assert_int_equal(fwrite(head, 1, (size_t)length + 8, file), length + 8);
   assert_int_equal(fwrite(numbers, 1, sizeof numbers, file), sizeof numbers);
   assert_int_equal(fclose(file), 0);
-  check_refused(&config, "sum to 65536, the least is -65543");
+  check_refused(&config, "sum to 65536, the minimum is -65543");
   config_release(&config);
 }
 

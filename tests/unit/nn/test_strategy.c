@@ -16,7 +16,7 @@ static void others_are_refused_with_a_list(void **state) {
   (void)state;
   Strategy found;
   assert_int_equal(strategy_find(&found, "bp"), STATUS_BAD_VALUE);
-  assert_string_equal(status_message(), "\"bp\" is no strategy; accepted are astra, single, tp, sp, bp-ag, bp-sp");
+  assert_string_equal(status_message(), "unknown strategy \"bp\"; accepted are astra, single, tp, sp, bp-ag, bp-sp");
 }
 
 static void codes_alone_need_codebooks(void **state) {

@@ -93,9 +93,11 @@ static Status read_strategy(const InferSettings *s, ClusterSetup *setup) {
     return status_set(STATUS_BAD_USAGE, "--entropy on: --strategy %s sends no codes, astra does", facts->name);
   if (setup->parts > 1) return status_set(STATUS_BAD_USAGE, "--parts: --strategy %s knows no parts of blocks, astra does", facts->name);
   if (setup->reliability.deadline > 0)
-    return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s cannot go on without what has not come, astra can", facts->name);
+    return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s needs every message: leave out --deadline, or use --strategy astra",
+                      facts->name);
   if (setup->links.lose_tokens && setup->links.loss > 0)
-    return status_set(STATUS_BAD_USAGE, "--loss: --strategy %s cannot go on without what was lost, astra can", facts->name);
+    return status_set(STATUS_BAD_USAGE, "--loss: --strategy %s needs every message: leave out --loss, or use --strategy astra",
+                      facts->name);
   setup->links.lose_tokens = false;
   return STATUS_OK;
 }

@@ -81,7 +81,7 @@ Status infer_settings_check_decodes(const InferSettings *s) {
   const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
   if (facts->decodes) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE,
-                    "--strategy %s keeps nothing from token to token, so that it cannot go on from a prompt: astra and single can; "
+                    "--strategy %s has no key-value cache and cannot continue a prompt: astra and single can; "
                     "`astra-infer eval` takes every strategy",
                     facts->name);
 }

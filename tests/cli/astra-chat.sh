@@ -19,7 +19,7 @@ expect "no address" 2 -u 127.0.0.1:1; err "give http://HOST:PORT"; err "for exam
 expect "nobody there" 1 -u http://127.0.0.1:1; err "is astra-serve running there"
 expect "no checkpoint there" 1 -c nowhere; err nowhere
 for option in layout batch; do expect "--$option, which is for images" 2 -c "$stories" -n 1 --$option 3; err "unknown option --$option"; done
-expect "a strategy that cannot decode" 2 -c "$stories" -n 2 --strategy tp; err "strategy tp .*cannot go on from a prompt"
+expect "a strategy that cannot decode" 2 -c "$stories" -n 2 --strategy tp; err "strategy tp .*cannot continue a prompt"
 expect "parts of a prompt" 2 -c "$stories" -n 1 --parts 4; err "parts 4: the blocks of a prompt are not computed in parts"
 expect "a context that the model does not have" 2 -c "$stories" -n 1 --max-context 9999; err "takes at most"
 

@@ -66,7 +66,7 @@ for option in "chat-template x" "sequences 4" "cache-memory 1G" "speculate looku
   err "--${option% *} is for a language model; .*vit-cifar-g8 is a model that classifies images"
 done
 expect "parts of a prompt" 2 -c "$stories" --nodes 1 --listen "unix:$work/none/socket" --parts 4; err "parts 4: the blocks of a prompt are not computed in parts"
-expect "a strategy that cannot decode" 2 -c "$stories" --nodes 2 --strategy sp; err "strategy sp .*cannot go on from a prompt"
+expect "a strategy that cannot decode" 2 -c "$stories" --nodes 2 --strategy sp; err "strategy sp .*cannot continue a prompt"
 expect "two of a name" 2 -c a/x -c b/x; err "two models are called x"
 expect "half of TLS" 2 -c "$stories" --tls-key x; err "give both"
 expect "peers and two models" 2 -c a/x -c b/y --peers unix:x; err "one --checkpoint"

@@ -56,7 +56,7 @@ for policy in rerun mask; do
     start --samples $many --on-failure $policy $carrier
     kill -KILL "${listener[b]}"
     finish "$policy $carrier, killed" 0 60
-    says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*left behind"
+    says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*continuing without it"
     gives "$policy $carrier, killed" "\"samples\":$many,"
     shares "$policy $carrier, killed" "32 32 0"
     [ $policy = mask ] || gives "$policy $carrier, killed" '"incomplete_answers":0'
@@ -76,7 +76,7 @@ for policy in rerun mask; do
     start --samples $many --on-failure $policy --timeout 2 --transport $carrier
     kill -STOP $(sessions_of a) "${listener[a]}"
     finish "$policy over $carrier, stopped" 0 60
-    says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*left behind"
+    says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*continuing without it"
     gives "$policy over $carrier, stopped" "\"samples\":$many,"
     shares "$policy over $carrier, stopped" "32 0 32"
     kill -CONT "${listener[a]}"
@@ -91,7 +91,7 @@ kill -STOP $stopped
 sleep 2.6
 kill -CONT $stopped
 finish "mask, stopped for a while" 0 60
-says "mask, stopped for a while" "node 1 (worker ${address[a]}).*\(went on without\|left behind\)"
+says "mask, stopped for a while" "node 1 (worker ${address[a]}).*\(went on without\|continuing without it\)"
 json_holds '.incomplete_answers > 0 and .incomplete_answers < 5'
 shares "mask, stopped for a while" "22 21 21"
 
@@ -110,12 +110,12 @@ for how in killed stopped; do
     restart b
   else
     kill -STOP $(sessions_of b) "${listener[b]}"
-    for ((i = 0; i < 200 * scale; i++)); do ! grep -q "left behind" "$work/err" || break; sleep 0.1; done
+    for ((i = 0; i < 200 * scale; i++)); do ! grep -q "continuing without it" "$work/err" || break; sleep 0.1; done
     kill -CONT $(sessions_of b) "${listener[b]}"
   fi
   for ((i = 0; i < 300 * scale; i++)); do ! grep -q "3 of 3 devices" "$work/err" || break; sleep 0.1; done
-  says "$how, back again" "node 2 (worker ${address[b]}).*left behind"
-  says "$how, back again" "3 of 3 devices from here on"
+  says "$how, back again" "node 2 (worker ${address[b]}).*continuing without it"
+  says "$how, back again" "now using 3 of 3 devices"
   computes "$(session_of b)" 10 || report "$how, back again: it does nothing"
   kill -INT $leader
   finish "$how, back again" 1 20
@@ -152,7 +152,7 @@ for policy in rerun mask; do
   computes "${pids[1]}" 10
   kill -KILL "${pids[1]}"
   finish "--nodes, $policy" 0 60
-  says "--nodes, $policy" "node 1 (pid ${pids[1]}).*left behind"
+  says "--nodes, $policy" "node 1 (pid ${pids[1]}).*continuing without it"
   gives "--nodes, $policy" "\"samples\":$many,"
   shares "--nodes, $policy" "32 0 32"
   no_orphans

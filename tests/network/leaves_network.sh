@@ -57,13 +57,13 @@ for policy in rerun mask; do
     start --on-failure $policy --transport $carrier
     there ip link set astra1 down
     begin=$SECONDS
-    until_said "left behind"
+    until_said "continuing without it"
     # Two seconds of silence, and five in which each may give up what it computes; the rest is for a machine that does other things.
     [ $((SECONDS - begin)) -le $((25 * scale)) ] || report "$what: noticed after $((SECONDS - begin)) s"
-    says "$what" "node 2 (worker ${address[b]}).*left behind"
+    says "$what" "node 2 (worker ${address[b]}).*continuing without it"
     there ip link set astra1 up
-    until_said "3 of 3 devices from here on"
-    says "$what" "3 of 3 devices from here on"
+    until_said "now using 3 of 3 devices"
+    says "$what" "now using 3 of 3 devices"
     computes "$(session_of b)" 10 || report "$what: worker b is back and does nothing"
     kill -INT $leader
     finish "$what" 1
@@ -81,7 +81,7 @@ left=$(session_of b)
 [ -n "$left" ] || report "down for good: worker b does not take part"
 there ip link set astra1 down
 finish "down for good" 0
-says "down for good" "node 2 (worker ${address[b]}).*left behind"
+says "down for good" "node 2 (worker ${address[b]}).*continuing without it"
 shares "down for good" "32 32 0"
 for ((i = 0; i < 600 * scale; i++)); do running "$left" || break; sleep 0.1; done
 ! running "$left" || report "down for good: worker b still serves a leader that it has not heard of for a minute"

@@ -63,7 +63,7 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
   computes "${pids[$node]}" 10
   kill -KILL "${pids[$node]}"
   wait "$leader" || report "$case: exit code"
-  grep -q "node $node (pid ${pids[$node]}).*left behind" "$work/err" || report "$case: who was left behind is not named"
+  grep -q "node $node (pid ${pids[$node]}).*continuing without it" "$work/err" || report "$case: the device that was lost is not named"
   json_holds '.samples == 30000'
   loss_within "$case" 4
   [ "$(field .incomplete_answers)" = 0 ] || [ "$case" = "mask 1" ] || report "$case: incomplete answers"
@@ -83,7 +83,7 @@ computes "${pids[0]}" 20
 kill -KILL "${pids[0]}" "${listener[b]}"
 wait "${listener[b]}" 2>/dev/null
 wait "$leader" || report "worker killed: exit code"
-grep -q "worker ${address[b]}).*left behind" "$work/err" || report "worker killed: it is not named"
+grep -q "worker ${address[b]}).*continuing without it" "$work/err" || report "worker killed: it is not named"
 json_holds '.samples == 30000 and .reruns >= 1 and .nodes[2].tokens == 0'
 loss_within "worker killed" 3
 stop_worker a

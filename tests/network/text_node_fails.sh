@@ -78,7 +78,7 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 1" "mask 1 suspended" "mask 3"; d
   fi
   kill -KILL "${pids[$node]}"
   wait "$leader" || report "$case: exit code"
-  grep -q "node $node (pid ${pids[$node]}).*left behind" "$work/err" || report "$case: who was left behind is not named"
+  grep -q "node $node (pid ${pids[$node]}).*continuing without it" "$work/err" || report "$case: the device that was lost is not named"
   if [ "$(field incomplete_answers)" = 0 ]; then
     [ -z "$suspended" ] || report "$case: nothing was masked"
     [ "$(field tokens)" = "$whole" ] || report "$case: $(field tokens) tokens of $whole, and no answer is incomplete"

@@ -207,7 +207,7 @@ no_orphans
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "a leader whose worker was stopped does not go on by itself"
-grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
+grep -q "node 1 (worker ${address[t]}): disconnected; continuing without it" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
 start_worker o "unix:$work/o" -c "$work/model" --once
 lead "once" 0 -c "$work/model" --peers "${address[o]}" "${pictures[0]}"
 wait "${listener[o]}" || report "--once: exit code"

@@ -81,7 +81,7 @@ Status key_file_read(KeyFile *key, const char *path) {
 
 Status key_file_make(const char *path, char text[KEY_FILE_LINE + 1]) {
   uint8_t key[KEY_FILE_BYTES];
-  if (RAND_priv_bytes(key, sizeof key) != 1) return status_set(STATUS_IO, "the system gives no random numbers for a key");
+  if (RAND_priv_bytes(key, sizeof key) != 1) return status_set(STATUS_IO, "no random numbers from the system for a key");
   for (int i = 0; i < KEY_FILE_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", key[i]);
   OPENSSL_cleanse(key, sizeof key);
   memcpy(text + KEY_FILE_LINE - 1, "\n", 2);

@@ -379,8 +379,7 @@ static Status open_text(Leader *leader, const Request *request, const int32_t *i
 static Status check_decodes(const Leader *leader) {
   const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
   if (!strategy->decodes)
-    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
-                      strategy->name);
+    return status_set(STATUS_UNSUPPORTED, "strategy %s has no key-value cache: astra and single continue from prompts", strategy->name);
   return STATUS_OK;
 }
 

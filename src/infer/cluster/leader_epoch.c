@@ -358,7 +358,7 @@ static Status open_epoch(Leader *leader) {
 static void drop(Leader *leader, int m, const char *why, bool useless) {
   const int node = leader->membership.devices[m].node;
   char name[MEMBERSHIP_NAME];
-  log_warning("%s%s%s: left behind", membership_name(&leader->membership, m, name), *why ? ": " : "", why);
+  log_warning("%s: %s%scontinuing without it", membership_name(&leader->membership, m, name), why, *why ? "; " : "");
   membership_drop(&leader->membership, m, useless);
   if (node < 0) return;
   connection_init(&leader->epoch.left);
@@ -405,7 +405,7 @@ static void give_up_epoch(Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderDevice *device = leader_device(leader, d);
     if (device->state >= DEVICE_HERE && !connection_is_open(&device->connection))
-      drop(leader, leader->epoch.device_of[d], "it is gone", false);
+      drop(leader, leader->epoch.device_of[d], "disconnected", false);
   }
   drop_dead(leader);
   if (time_left(leader) <= 0 || interrupted(leader)) return;
@@ -484,7 +484,7 @@ static Status recover(Leader *leader, Status cause) {
   count_fault(leader);
   Status status = begin_again(leader);
   if (status != STATUS_OK && leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
-  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->epoch.nodes, leader->membership.count);
+  if (status == STATUS_OK) log_info("continuing with %d of %d devices", leader->epoch.nodes, leader->membership.count);
   return status;
 }
 
@@ -505,7 +505,7 @@ static bool drop_answered(Leader *leader) {
     if (device->state < DEVICE_HERE || connection_is_open(&device->connection)) continue;
     bool answered = true;
     for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) answered &= leader->queue.requests[i & 1].arrived[d];
-    if (answered) drop(leader, leader->epoch.device_of[d], "it is gone", false);
+    if (answered) drop(leader, leader->epoch.device_of[d], "disconnected", false);
     all = all && answered;
     any = true;
   }
@@ -659,7 +659,7 @@ Status leader_epoch_rejoin(Leader *leader) {
   leader_epoch_drop_sequences(leader);
   give_up_epoch(leader);
   TRY(begin_again(leader));
-  if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);
+  if (back > 0) log_info("now using %d of %d devices", leader->epoch.nodes, leader->membership.count);
   return STATUS_OK;
 }
 

@@ -121,7 +121,7 @@ static Status slots_init(FairSlots *slots, int capacity, int share) {
   for (int i = 0; i < capacity; i++) slots->slots[i] = (FairSlot){.bucket = -1, .newer = i + 1 < capacity ? i + 1 : -1};
   for (int b = 0; b < FAIR_BUCKETS; b++) slots->bucket[b].oldest = slots->bucket[b].newest = -1;
   if (RAND_bytes((unsigned char *)&slots->seed, sizeof slots->seed) == 1) return STATUS_OK;
-  return status_set(STATUS_IO, "the system gives no random numbers");
+  return status_set(STATUS_IO, "no random numbers from the system");
 }
 
 /* Hash of an address; equal for addresses that share slots. */

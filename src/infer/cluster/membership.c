@@ -480,7 +480,7 @@ Status membership_open(Membership *membership) {
     if (!device->forked) device->address = membership->cluster->peers[m - membership->cluster->local];
     connection_init(&device->connection);
   }
-  if (RAND_bytes(membership->session, sizeof membership->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
+  if (RAND_bytes(membership->session, sizeof membership->session) != 1) return status_set(STATUS_IO, "no random numbers from the system");
   TRY(fork_local(membership));
   for (int m = membership->cluster->local; m < membership->count; m++) {
     Status status = call(membership, &membership->devices[m]);

@@ -200,7 +200,7 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   expect_refusal(&f, "strategy tp knows no parts");
   other = setup, other.strategy = STRATEGY_SP, other.mask = true;
   ask(&f, &other);
-  expect_refusal(&f, "strategy sp knows no parts of blocks, and cannot do without");
+  expect_refusal(&f, "strategy sp knows no parts of blocks, and needs every message");
   other = setup, other.shaped = true, other.links.topology = LINK_SHARED;
   ask(&f, &other);
   expect_refusal(&f, "virtual time");

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The whole path in about a minute and a half: runs the bundled checkpoints that need no training, vit-cifar-g8 and gpt2-mini-g8, on four processes; then
-# fine-tunes the bundled vit-cifar for four devices on the bundled pictures, classifies eight pictures on four processes, and proves that the
+# fine-tunes the bundled vit-cifar for four devices on the bundled images, classifies eight images on four processes, and proves that the
 # processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on from the beginning of a sentence. `make demo` builds first and calls this.
 #   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar and checkpoints/gpt2-mini
 # BUILD names the build folder (build). The results lie in runs/demo and runs/demo-text; what an earlier demo left there is replaced. Needs
@@ -67,11 +67,11 @@ done
 [ -f "$pictures_from/model.safetensors" ] || fail "$pictures_from holds no model.safetensors: give a vit-cifar checkpoint as the argument"
 [ -f "$text_from/model.safetensors" ] || fail "$text_from holds no model.safetensors: give a gpt2-mini checkpoint as the second argument"
 pictures=(datasets/pictures/*.png)
-[ -f "${pictures[0]}" ] || fail "there are no pictures in datasets/pictures"
+[ -f "${pictures[0]}" ] || fail "there are no images in datasets/pictures"
 
 began=$SECONDS
 rm -rf "$out" "$text_out"
-run "1. Ready to run: classify ${#pictures[@]} pictures on $nodes processes" astra-infer --nodes "$nodes" --checkpoint vit-cifar-g8 --top 1 "${pictures[@]}"
+run "1. Ready to run: classify ${#pictures[@]} images on $nodes processes" astra-infer --nodes "$nodes" --checkpoint vit-cifar-g8 --top 1 "${pictures[@]}"
 run "2. Ready to run: go on from \"$prompt\"" astra-infer --nodes "$nodes" --checkpoint gpt2-mini-g8 \
   --prompt "$prompt" --max-new-tokens 40 --echo --temperature 0.8 --top-k 40 --seed 1
 train "3. Fine-tune for $nodes devices that exchange codes of 10 bits x 8 groups a token and block" "$out" "${picture_training[@]}"

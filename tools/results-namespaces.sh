@@ -3,7 +3,7 @@
 # reports under "Two devices and a real link".
 #   tools/results-namespaces.sh [OUT_DIR]
 # Needs the right to make network namespaces, two cores, and `make`. The link is the kernel's: a pair of veth with a token bucket (tbf) of RATE
-# on either side. Worker and leader live in a namespace and on a core of their own; the leader's device computes too. A request is a picture
+# on either side. Worker and leader live in a namespace and on a core of their own; the leader's device computes too. A request is an image
 # of 1,024 patches (512 x 512 pixels in patches of 16, and 128 x 128 in patches of 4), its patches travel to the worker over the link as
 # 8-bit levels, encrypted like all else; its time ends with the answer. Starting programs is left out, and so is the first request of each.
 # The two ways take turns, ROUNDS times, of REQUESTS requests; OUT_DIR (default: a temporary one) gets the JSON of each run and the logs.
@@ -85,7 +85,7 @@ compare() { # SIDE PATCH GROUPS
 
 make_network
 [ -f "$out/key" ] || "$program" keygen "$out/key" 2>/dev/null
-echo "| picture | G | parts | one core, ms (range) | two devices, ms (range) | speedup | planned, without input |"
+echo "| image | G | parts | one core, ms (range) | two devices, ms (range) | speedup | planned, without input |"
 echo "|---|---|---|---|---|---|---|"
 for picture in "512 16" "128 4"; do
   read -r side patch <<<"$picture"

@@ -229,7 +229,7 @@ first_tokens() {
     --quiet --json "${prompts[@]}" | jq '.prompts[].first_token_ms / 1e3' | median)"
 }
 
-# images TURN: the same of the pictures that are bundled, on two processes
+# images TURN: the same of the images that are bundled, on two processes
 images() {
   local file files=(datasets/pictures/*.png)
   for file in "${files[@]}"; do

@@ -7,7 +7,7 @@ few=(--model gpt2-mini --length 12 --repeats 2 --threads 2)
 
 expect "help" 0 --help; out "^usage: astra-bench decode"; out "--sequences"; silent err
 expect "no model" 2; err "--model is missing"
-expect "a model of pictures" 2 --model vit-cifar; err "for models that predict tokens"
+expect "a model of images" 2 --model vit-cifar; err "for models that predict tokens"
 expect "more than the context" 2 --model gpt2-mini --length 510 --rows 4; err "context of 512"
 expect "no sequences" 2 --model gpt2-mini --sequences 0; err "--sequences"
 

@@ -17,15 +17,15 @@ expect "no model" 2; err "--model is missing"
 expect "unknown model" 1 --model vit-huge; err "vit-huge"; err "vit-base"
 expect "unknown option" 2 --model model --groups 4; err "--groups"
 expect "no repeats" 2 --model model --repeats 0; err "--repeats"
-expect "decoding pictures" 2 --model model --decode 4; err "--decode is for models that predict tokens"
+expect "decoding images" 2 --model model --decode 4; err "--decode is for models that predict tokens"
 expect "no room for a prompt" 2 --model gpt2-mini --decode 2000; err "--decode 2000 leaves nothing of the model's context of 512 for the prompt"
 expect "decoding a batch" 2 --model gpt2-mini --length 8 --decode 4 --batch 2; err "--batch 1"
 expect "more than the context" 2 --model gpt2-mini --length 510 --decode 4; err "context of 512"; err "--length"
 expect "a class token alone" 2 --model model --length 1; err "--length 1"
 
-expect "pictures" 0 --model model --batch 3 "${few[@]}" --profile; silent err
+expect "images" 0 --model model --batch 3 "${few[@]}" --profile; silent err
 out "^machine: 2 threads"; out "^memory:  read"; out "^model:   model, 17 tokens, batch 3"; out "patch_embed  *forward"; out "inside products"
-! grep -q "decode\|backward" "$work/out" || report "decoding or a backward pass of pictures"
+! grep -q "decode\|backward" "$work/out" || report "decoding or a backward pass of images"
 expect "an encoder of any length" 0 --model model --length 40 --output all "${few[@]}" --json
 field '.tokens == 40 and .output == "all" and .forward.milliseconds >= .forward.milliseconds_min and .forward.milliseconds_min > 0'
 all=$(jq .forward.gflop <"$work/out")
@@ -47,7 +47,7 @@ expect "weights in 4 bits" 0 --model gpt2-mini --length 32 --decode 4 --weights 
 holds "$(jq .weight_mib <"$work/out") < 0.25 * $full"
 expect "weights in 2 bits" 2 --model gpt2-mini --weights int2; err "--weights"; err "int4"
 expect "in bf16" 0 --model gpt2-mini --length 32 --decode 4 --precision bf16 "${few[@]}" --json; field '.precision == "bf16" and .decode.milliseconds > 0'
-expect "pictures in bf16" 0 --model model --precision bf16 "${few[@]}"; out "products in bf16$"
+expect "images in bf16" 0 --model model --precision bf16 "${few[@]}"; out "products in bf16$"
 expect "activations in bf16, weights in 8 bits" 0 --model gpt2-mini --length 32 --weights int8 --precision bf16 "${few[@]}" --json; field '.weights == "int8"'
 expect "a decoder with rotary positions" 0 --model llama-mini --length 16 --decode 2 "${few[@]}" --json; field '.decode.milliseconds > 0'
 expect "a batch of texts, all logits" 0 --model gpt2-mini --length 16 --batch 2 --output all "${few[@]}" --json

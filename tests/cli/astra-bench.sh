@@ -42,7 +42,7 @@ expect "a language model" 0 step --model gpt2-mini --context 32 --batch 2 --step
 expect "in bf16" 0 "${tiny[@]}" -g 4 -k 16 --precision bf16 --json; json '"precision":"bf16",.*"astra":\{'
 expect "its length" 0 step --model gpt2-mini --length 32 --batch 1 --steps 1 --forward --threads 1; out "gpt2-mini, 32 tokens, batch 1"
 expect "the same as JSON" 0 step --model llama-mini --context 16 --batch 1 --steps 1 --forward --json; json '"context":16,.*"tokens_per_second":[0-9.]+'
-expect "pictures of a language model" 2 step --model gpt2-mini --image-size 32; err "--image-size is for images"
+expect "images of a language model" 2 step --model gpt2-mini --image-size 32; err "--image-size is for images"
 expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --profile --json; json '"image_size":32'; json '"astra":\{'; json '"ratio":[0-9.]+\}$'
 ! grep -q backward "$work/out" || report "a forward pass ran backward"
 

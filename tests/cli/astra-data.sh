@@ -52,12 +52,12 @@ expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test -
 head -c 3000 /dev/zero >"$work/set/test.bin"
 expect "cut file" 1 show cifar100 --data-dir "$work/set" --part test; err "test.bin"; err "3000"
 
-# A folder of pictures, one of them broken: named, counted, not fatal.
+# A folder of images, one of them broken: named, counted, not fatal.
 mkdir -p "$work/pictures/"{train,test}/{black,bad}
 for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.png"; done
 cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
-echo "no picture" >"$work/pictures/test/bad/b.png"
-expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 images cannot be read"
+echo "no image" >"$work/pictures/test/bad/b.png"
+expect "broken image" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 images cannot be read"
 # Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
 seq -f "line number %g" 1 100 >"$work/numbers.txt"
 expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"
@@ -73,7 +73,7 @@ expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"
 expect "no corpus of that name" 1 show "text:wikitext-none"; err "$ASTRA_HOME/datasets/wikitext-none"
 printf 'a\0b' >"$work/nul.txt"
 expect "no text" 1 show "text:$work/nul.txt"; err "nul.txt, line 1: a NUL byte"
-expect "no pictures" 2 show "text:$work/numbers.txt" --sheet x.png; err "--sheet"
+expect "no images" 2 show "text:$work/numbers.txt" --sheet x.png; err "--sheet"
 printf 'body,kind\n"one, two",good\nthree,bad\n' >"$work/rows.csv"
 expect "labelled rows" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv"; out "CSV train, 2 texts, 2 classes"; out '^       1  good  *"one, two"$'
 expect "labelled rows as JSON" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv" --json

@@ -123,14 +123,14 @@ expect "eval of a shorter context" 0 eval -c model -d tsv:table.tsv --context 4 
 # ---- what is refused
 expect "prompt for a classifier" 2 -c model -p A; err "is a model that classifies texts: give astra-infer --text TEXT"; silent out
 expect "text for a language model" 2 -c "$stories" --text A; err "is a language model: give astra-infer --prompt TEXT"; silent out
-expect "pictures for a classifier" 2 -c model x.png; err "classifies texts: give astra-infer --text"
+expect "images for a classifier" 2 -c model x.png; err "classifies texts: give astra-infer --text"
 expect "perplexity of a classifier" 2 eval -c model -d text:table.tsv; err "classifies texts"
 expect "classes for a language model" 2 eval -c "$stories" -d tsv:table.tsv; err "is a language model"
 expect "an option of prompts" 2 -c model --text A --max-new-tokens 3; err "--max-new-tokens is for a language model; model is a model that classifies texts"
 expect "an option of classes" 2 -c "$stories" -p A --top 3; err "--top is for a model that classifies images or a model that classifies texts"
 expect "a pair too few" 2 -c pairs --text A --text B --text-pair C; err "--text-pair: 1 for 2 --text"
 expect "text and prompt" 2 -c model --text A -p B; err "give one of them"
-expect "text and picture" 2 -c model --text A x.png; err "not several"
+expect "text and image" 2 -c model --text A x.png; err "not several"
 expect "empty text" 2 -c model --text ""; err "--text: an empty text"
 printf 'a\tb\tc\n' >"$work/tabs.txt"
 expect "two tabs" 1 -c model --text-file tabs.txt; err "tabs.txt, line 1: more than one tab"

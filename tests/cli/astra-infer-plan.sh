@@ -1,5 +1,5 @@
 #!/bin/bash
-# astra-infer plan from outside: options, the table, JSON whose rows are sorted, a chart that is a picture, and the choice that a network forces.
+# astra-infer plan from outside: options, the table, JSON whose rows are sorted, a chart that is an image, and the choice that a network forces.
 # Usage: tests/cli/astra-infer-plan.sh; programs in $BUILD/bin (build/bin). limit: 120
 . tests/cli/helpers.sh astra-infer plan
 
@@ -28,7 +28,7 @@ done
 expect "more nodes than speeds" 2 --checkpoint model --speeds 1,1 --nodes 3; err "there are 2 devices in --speeds"
 expect "more speeds than links" 2 --checkpoint model --speeds 1,1,1 --links 1mbit,2mbit; err "--speeds names 3 devices, --links 2"
 expect "links and a rate for all" 2 --checkpoint model --links 1mbit,2mbit --bandwidth 1mbit; err "leave out --bandwidth"
-expect "links in the air" 2 --checkpoint model --links 1mbit,2mbit --link-model shared-air; err "one rate for all, --bandwidth"
+expect "links over a shared medium" 2 --checkpoint model --links 1mbit,2mbit --link-model shared-air; err "one rate for all, --bandwidth"
 expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--links"; err "20mbit"
 expect "a link with more behind it" 2 --checkpoint model --links 00000000000000000000000020mbit/s,1mbit; err "20mbit/s"
 expect "groups named twice" 2 --checkpoint model --groups 4,1,4 --chart twice.png; err '^astra-infer: error: --groups "4,1,4": .*different'

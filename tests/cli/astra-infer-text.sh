@@ -176,8 +176,8 @@ tail -1 "$work/out" | grep -q '"windows":5,"context":32,"stride":32,"tokens":160
 expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
 expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
 expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
-expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies images"
-expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give astra-infer --prompt TEXT, or astra-infer eval --dataset text:PATH"
+expect "text for a model of images" 2 eval -c pictures -d text:texts/a.txt; err "classifies images"
+expect "images for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give astra-infer --prompt TEXT, or astra-infer eval --dataset text:PATH"
 expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "is a language model: give astra-infer"
 
 # ---- a byte-level tokenizer, which has an end of text and no begin
@@ -215,8 +215,8 @@ done
 expect "memory of tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json; out '"tables_shared":153600,'
 expect "memory without tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json --table-memory 0; out '"tables_shared":0,'
 expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err "^  tables of keys and values (shared)  *0 bytes$"
-expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies images or"; silent out
-expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies images or"
+expect "options of images" 2 -c llama -p A --top 2; err "--top is for a model that classifies images or"; silent out
+expect "options of images" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies images or"
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
 expect "a prompt in parts" 2 -c llama -n 2 -p A --parts 2; err "--parts 2: the blocks of a prompt are not computed in parts"; silent out
 expect "another cache of images" 2 -c pictures -n 1 --remote-cache full red.png; err "--remote-cache is for a language model; pictures is"; silent out
@@ -224,15 +224,15 @@ expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperat
 expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for a language model"
 expect "escape in a stop string" 2 -c llama -p A --stop '\q'; err "--stop: '.q' is not accepted"
 expect "no prompt" 2 generate -c llama; err "--prompt TEXT is missing"; silent out
-expect "picture and prompt" 2 -c llama -p A x.png; err "not several"
+expect "image and prompt" 2 -c llama -p A x.png; err "not several"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
 expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
 expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"
 for bias in 3 3= =1 x=1 3=1x 3=nan 3=101 -1=1 99999999=1; do
   expect "logit bias $bias" 2 -c llama -p A --logit-bias="$bias"; err "--logit-bias: .*give ID=BIAS"; silent out
 done
-expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies images"; silent out
-expect "pictures for a language model" 2 -c llama x.png; err "is a language model"; silent out
+expect "prompt for a model of images" 2 -c pictures -p A; err "classifies images"; silent out
+expect "images for a language model" 2 -c llama x.png; err "is a language model"; silent out
 expect "plain on four" 2 -c "$stories" -n 4 -p A; err "--nodes 4: .*--nodes 1"; silent out
 expect "no tokenizer" 1 -c plain -p A; err "a language model needs its tokenizer beside it"; err "plain"; silent out
 expect "prompt longer than the context" 1 -c llama -p "$(printf 'word %.0s' {1..100})"; err "the prompt has [0-9]* tokens, but the context has room for 48"; silent out

@@ -46,8 +46,8 @@ expect "nothing" 2; err "--checkpoint"; silent out
 expect "nodes of nothing" 2 --nodes 3; err "For example: astra-infer --nodes 3 .*--checkpoint .*/checkpoints/vit-cifar.* .*/datasets/pictures$"
 # shellcheck disable=SC2046
 expect "the example" 0 $(sed -n "s/.*For example: astra-infer //p" "$work/err"); out "apple"
-expect "no picture" 2 -c model; err "no image"; silent out
-expect "a picture without a name" 2 -c model red.png ""; err "argument 2 is empty"; silent out
+expect "no image" 2 -c model; err "no image"; silent out
+expect "an image without a name" 2 -c model red.png ""; err "argument 2 is empty"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
 expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"; err "from 0 to 64"
 expect "the limit in the help" 0 --help; out "at most 64"
@@ -141,7 +141,7 @@ for i in 1 2 3 4; do
   [ "$(grep -vcE 'warning: (the environment forces slower kernels|OpenBLAS does not know this processor)' "$work/err")" = 1 ] || report "$name: more than one line"
 done
 
-expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
+expect "missing and broken images" 1 -c model -n 2 red.png missing.png broken.png red.png
 [ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"
 err "missing.png"; err "broken.png"; err "2 of 4 images"
 expect "only broken" 1 -c model -n 2 broken.png; err "broken.png"
@@ -150,26 +150,26 @@ mkdir -p "$work/folder/deeper" "$work/empty"
 cp "$work/red.png" "$work/folder/b.PNG"; cp "$work/red.png" "$work/folder/a.png"; cp "$work/red.png" "$work/folder/.hidden.png"
 cp "$work/red.png" "$work/folder/deeper/c.png"; echo words >"$work/folder/readme.txt"; echo words >"$work/folder/notes"
 expect "a directory" 0 -c model -n 2 folder red.png --top 1; err "2 files skipped: no image by the name"
-[ "$(grep 'png$\|PNG$' "$work/out" | xargs)" = "folder/a.png folder/b.PNG red.png" ] || report "$name: not its pictures, sorted"
+[ "$(grep 'png$\|PNG$' "$work/out" | xargs)" = "folder/a.png folder/b.PNG red.png" ] || report "$name: not its images, sorted"
 expect "a directory, quiet" 0 -c model -n 2 folder -q; silent err
-expect "a directory without pictures" 1 -c model -n 2 empty; err "empty: a directory without images (jpg, .*tiff)"
+expect "a directory without images" 1 -c model -n 2 empty; err "empty: a directory without images (jpg, .*tiff)"
 cp "$work/folder/readme.txt" "$work/words.png"
-expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
+expect "not an image" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
 
 expect "json" 0 -c model -n 4 --json red.png red.png --top 3
 json_holds '[.images[].top | length] == [3, 3] and .images[0].file == "red.png" and (.image_milliseconds | length == 2)'
 json_holds '.images[0].top[0].probability | 0 < . and . <= 1'
 json_holds '[.images[].top | map([.class, (.probability * 10000 | round)])] | .[0] == .[1]'
 json_holds '[.nodes[].tokens] == [4, 4, 4, 4]'
-# 3 blocks, 3 receivers; a packet holds 2 pictures of 4 tokens of 4 * 6 bits, behind 4 bytes of length and 12 of header
+# 3 blocks, 3 receivers; a packet holds 2 images of 4 tokens of 4 * 6 bits, behind 4 bytes of length and 12 of header
 json_holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
 
 mkdir -p "$work/pictures"
 for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
-# A picture in each class: the loss is the mean over all classes of what the picture itself is given.
+# An image in each class: the loss is the mean over all classes of what the image itself is given.
 all_lost() { jq '[.images[0].top[].probability | -log] | add / 7' "$work/out"; }
 lost_as() { json_holds ".samples == 7 and (.loss - $1 | fabs) < 1e-5"; }
-expect "all classes of the picture" 0 -c model -n 4 --json --top 7 red.png; lost=$(all_lost)
+expect "all classes of the image" 0 -c model -n 4 --json --top 7 red.png; lost=$(all_lost)
 expect "eval, JSON" 0 eval -c model -n 4 -d folder:pictures --json; lost_as "$lost"
 expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 images on 4 nodes"; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token, block and receiver"
 expect "bursts that are too short" 2 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott; err "in bursts of 4 tokens"; err "in bursts of 9 or more"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them, counts codes;
+# astra-kmeans from outside: makes codebooks of a tiny model on drawn images, evaluates and shows them, starts a training from them, counts codes;
 # makes a checkpoint without training.
 # Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
 . tests/cli/helpers.sh astra-kmeans
@@ -242,7 +242,7 @@ expect "cheaper codes of text" 0 eval --codebooks cheap "${text[@]}"; holds "$(c
 run "on devices" 0 "$bin/astra-infer" eval --checkpoint cheap --dataset text:text.txt --context 16 --nodes 4 --entropy on --json -q; devices=$(jq .perplexity "$work/out")
 run "on emulated ones" 0 "$bin/astra-train" --model cheap "${text[@]}" --eval-only --eval-part whole --json; err "entropy weight 0.2 of cheap's frequencies"
 holds "($(jq .perplexity "$work/out") / $devices - 1) ^ 2 < 1e-8"
-expect "init of a language model on pictures" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
+expect "init of a language model on images" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
 
 [ $failed = 0 ] && echo "astra-kmeans: command line, codebooks and reports as expected"
 exit $failed

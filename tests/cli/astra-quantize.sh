@@ -26,9 +26,9 @@ for bits in int8 int4; do
   [ "$(jq .perplexity "$work/out")" = "$(jq .perplexity "$work/first")" ] || report "another perplexity"
 done
 holds "$(size int4) < $(size int8) && $(size int8) < 0.65 * $(size "$mini")"
-expect "pictures" 0 -c vit-cifar-g8 -o pictures --json
+expect "images" 0 -c vit-cifar-g8 -o pictures --json
 jq -e '.matrices == 59 and .weights == "int8" and .bytes_after < 0.55 * .bytes_before' "$work/out" >/dev/null || report "not 59 matrices"
-run "a picture" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
+run "an image" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
 
 expect "what is there" 1 -c "$mini" -o int8; err "int8"
 mkdir pieces && cp "$mini"/{vocab.json,merges.txt,tokenizer.json} pieces

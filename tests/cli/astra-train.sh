@@ -343,7 +343,7 @@ for field in layer_norm_eps num_attention_heads; do
   [ "$(grep -o "\"$field\": *[0-9.e-]*" adopted/config.json)" = "$(grep -o "\"$field\": *[0-9.e-]*" normal/config.json)" ] || report "$field is the preset's"
 done
 tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
-expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
+expect "other images" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
 expect "another depth" 0 "${tiny[@]}" --groups 0 --blocks 3 --max-steps 1 --out deep; err "model: 3 blocks"
 expect "of weights that are there" 2 --model deep "${data[@]}" --blocks 2 --out nowhere; err "--blocks 2 is for models trained from scratch"
@@ -356,7 +356,7 @@ err "stopped early at step 12 of 36: 2 evaluations in a row without a better acc
 err "the best accuracy, 0.[0-9]*, was that of step 4: its checkpoint is in stopped/best"
 [ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
 grep -q "^12,[^,]*,[0-9]" stopped/metrics.csv || report "metrics.csv has no losses up to step 12: $(cat stopped/metrics.csv)"
-same stopped/model.safetensors stopped/best/model.safetensors; there stopped/best/config.json; [ ! -e stopped/best/curves.png ] || report "pictures were kept"
+same stopped/model.safetensors stopped/best/model.safetensors; there stopped/best/config.json; [ ! -e stopped/best/curves.png ] || report "images were kept"
 expect "and is over" 0 --resume stopped; err "the run was stopped early at step 12 of 36: --early-stopping 0 would go on"
 sed -i '$d' stopped/training/evaluations.txt # as if the last evaluation had been interrupted
 expect "its last evaluation is made up for" 0 --resume stopped --max-steps 12; err "evaluation at step 12: accuracy"; err "that of step 4: its checkpoint is in stopped/best"
@@ -391,7 +391,7 @@ expect "notes of an earlier version" 0 --resume stopped --epochs 10; err "the be
 expect "the best is a checkpoint" 0 --model better/best --dataset synthetic:32x32:4:64 --threads 1 --eval-only --json
 holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -k2,2gr better/training/evaluations.txt | head -n 1 | cut -d" " -f2)"
 is_png better/confusion.png
-[ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
+[ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 images: $(cat better/confusion.csv)"
 
 expect "other conditions" 0 --resume late --eval-samples 8 --epochs 4
 err "under other conditions (samples:8,loss:0,layout:checkerboard) than before (samples:0,loss:0,layout:checkerboard)"
@@ -552,9 +552,9 @@ expect "no tokenizer" 1 --model gpt2 --init random --dataset text:text; err "no 
 expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
 expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
 expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"
-expect "pictures for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
+expect "images for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
 expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from images"
-expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"
+expect "an image's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"
 expect "another one" 2 "${story[@]}" --cutmix 1; err "--cutmix is for images"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"

@@ -14,11 +14,11 @@ for model in vit-cifar-g8 gpt2-mini-g8; do
   run "$model, digests" 0 "$bin/astra-data" verify $model; out "model.safetensors: ok"
 done
 
-expect "pictures" 0 -c vit-cifar-g8 --json datasets/pictures/*.png
-jq -e '(.nodes | length) == 4 and (.images | length) == 8 and .layout != null' "$work/out" >/dev/null || report "not four nodes and eight pictures"
-# apple_0614.png is an apple: of eight pictures of the test set most are what their names say.
+expect "images" 0 -c vit-cifar-g8 --json datasets/pictures/*.png
+jq -e '(.nodes | length) == 4 and (.images | length) == 8 and .layout != null' "$work/out" >/dev/null || report "not four nodes and eight images"
+# apple_0614.png is an apple: of eight images of the test set most are what their names say.
 right=$(jq '[.images[] | (.file | split("/")[-1] | sub("_[0-9]*.png$"; "")) == .top[0].label | select(.)] | length' "$work/out")
-[ "$right" -ge 5 ] || report "$right of 8 pictures are recognised"
+[ "$right" -ge 5 ] || report "$right of 8 images are recognised"
 
 # Its own number of groups, named, changes nothing: the codebooks keep their basis and predictions.
 emulated() { run "evaluated${*:+ with $*}" 0 "$bin/astra-train" -m checkpoints/vit-cifar-g8 -d cifar100-sample --eval-only --eval-samples 100 -t 1 -q --json "$@"; }

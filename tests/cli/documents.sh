@@ -9,8 +9,9 @@ report() { echo "FAILED: $1"; failed=1; }
 index=$(mktemp -d) || exit 1
 trap 'rm -rf "$index"' EXIT
 
-# English: words that have a plainer or more precise one (CONTRIBUTING.md).
-words='courier|carrier|porter|preamble|greeting|patience|hearers|nobody|somebody|likewise|so many|accused|verdict|picture|norm_least|norm_most|milliseconds_least'
+# English: words that have a plainer or more precise one (CONTRIBUTING.md); of tests and tools those that are no ordinary words.
+coined='courier|carriers?|strangers?|shapers?|porters?|hearers|accused|verdict|norm_least|norm_most|milliseconds_least'
+words="$coined|preamble|greeting|patience|nobody|somebody|likewise|so many|picture"
 
 # What there is: identifiers (and names of JSON fields and tensors, which are strings), files, options.
 grep -rhowE --include='*.[ch]' --include='*.py' --include='*.sh' '[a-z][a-z0-9]*(_[a-z0-9]+)+' src tests tools >"$index/words"
@@ -102,5 +103,6 @@ for page in README.md CONTRIBUTING.md docs/*.md docs/results/*.md docs/images/*.
   ! grep -nwiE "$words" "$page" || report "$page: words to replace"
 done
 links_lead CHANGELOG.md
+! grep -rnwiIE --exclude=documents.sh "$coined" tests tools || report "tests and tools: words to replace"
 [ $failed = 0 ] && echo "documents: what they name is there"
 exit $failed

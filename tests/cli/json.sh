@@ -35,15 +35,15 @@ one "their quality" astra-kmeans eval --codebooks run "${data[@]}" --eval-sample
 one "their shapes" astra-kmeans show --codebooks run
 one "their frequencies" astra-kmeans frequencies --checkpoint run "${data[@]}" --eval-samples 20
 one "a catalogue" astra-data list
-one "pictures" astra-data show cifar100-sample --data-dir "$root/datasets" --part test --sheet sheet.png
-one "broken pictures" astra-data show folder:pictures
+one "images" astra-data show cifar100-sample --data-dir "$root/datasets" --part test --sheet sheet.png
+one "broken images" astra-data show folder:pictures
 one "a text" astra-data show text:text.txt
 one "texts with classes" astra-data show tsv:labels.tsv
 one "a tokenizer" astra-data tokenizer text.txt --vocab 270 --out pieces
 one "digests" astra-data verify run
 one "ids of a text" astra-data encode --tokenizer "$root/checkpoints/gpt2-mini" "The history"
 one "a text of ids" astra-data decode --tokenizer "$root/checkpoints/gpt2-mini" 40 41
-one "a picture" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
+one "an image" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
 one "accuracy" astra-infer eval -c run "${data[@]:0:4}" -n 2 --samples 20
 one "the self-test" astra-infer selftest -c run
 one "8 bits" astra-quantize --checkpoint run --out run8
@@ -70,7 +70,7 @@ one "training on several ranks" astra-bench scaling --model tiny --batch 2 --ste
 odd=$(printf 'caf\351')
 fits() { jq -e "$1" "$work/out" >"$work/jq" 2>&1 || report "stdout does not fit $1"; }
 cp red.png "$odd.png" && cp -r run "$odd" && mkdir "$odd-set" && cp -r pictures/a "$odd-set/$odd" && cp -r pictures/a "$odd-set/b"
-run "pictures of such a name" 1 "$bin/astra-infer" -c run -n 1 "$odd.png" red.png "no-$odd.png" --json
+run "images of such a name" 1 "$bin/astra-infer" -c run -n 1 "$odd.png" red.png "no-$odd.png" --json
 fits '[.images[] | [.file, .error != null, (.top | length)]] == [["caf\ufffd.png", false, 5], ["red.png", false, 5], ["no-caf\ufffd.png", true, 0]]'
 one "a checkpoint" astra-infer -c "./$odd" -n 1 red.png; fits '.checkpoint == "./caf\ufffd"'
 one "its plan" astra-infer plan -c "./$odd"; fits '.model == "./caf\ufffd"'

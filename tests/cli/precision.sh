@@ -9,9 +9,9 @@ for model in vit-cifar-g8 gpt2-mini-g8; do
   expect "$model, nodes in bf16" 0 selftest -c $model --precision bf16; out "wrong  *0$"; out "^passed"
   expect "$model, openblas" 0 selftest -c $model --precision bf16 --backend openblas; out "wrong  *0$"; out "^passed"
 done
-expect "one picture" 0 -c vit-cifar-g8 --json datasets/pictures/apple_0614.png
+expect "one image" 0 -c vit-cifar-g8 --json datasets/pictures/apple_0614.png
 cp "$work/out" "$work/fp32.json"
-expect "one picture in bf16" 0 -c vit-cifar-g8 --json --precision bf16 datasets/pictures/apple_0614.png
+expect "one image in bf16" 0 -c vit-cifar-g8 --json --precision bf16 datasets/pictures/apple_0614.png
 jq -es '(.[0].images[0].top[0].label == .[1].images[0].top[0].label) and (.[0].images[0].top[0] != .[1].images[0].top[0])' \
   "$work/fp32.json" "$work/out" >/dev/null || report "not the same class with another probability"
 expect "another precision" 2 -c vit-cifar-g8 --precision fp16 datasets/pictures/apple_0614.png; err "fp32|bf16|auto"
@@ -19,7 +19,7 @@ expect "another library" 2 -c vit-cifar-g8 --backend mkl datasets/pictures/apple
 
 # int8 weights through oneDNN, on nodes that pack them: the same bits as through our own kernels.
 int8=(-c vit-cifar-g8 --json --weights int8 --precision bf16 datasets/pictures/apple_0614.png)
-expect "one picture with weights in int8" 0 "${int8[@]}"
+expect "one image with weights in int8" 0 "${int8[@]}"
 jq -c .images "$work/out" >"$work/int8.json"
 name="the same through oneDNN"
 if "$program" "${int8[@]}" --backend onednn-int8 >"$work/out" 2>"$work/err"; then

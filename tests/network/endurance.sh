@@ -15,7 +15,7 @@ leads=$build/tests/infer/make_requests
 make_checkpoint "$work/model" vit-cifar 8 256 4
 names=(a b c)
 # A sanitizer keeps what was freed for a while, and looks for leaks itself.
-[ $scale -eq 1 ] && grown=4096 || grown=262144 # kB that a process may vary by; a picture of each request would be four times as much in the long form
+[ $scale -eq 1 ] && grown=4096 || grown=262144 # kB that a process may vary by; an image of each request would be four times as much in the long form
 
 declare -A port
 descriptors() { ls "/proc/$1/fd" 2>/dev/null | wc -l; }
@@ -86,7 +86,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   [ "$(most $((3 * quarter)) $requests kB)" -le $((kb + grown)) ] || report "$what: the leader grew from $kb kB"
   [ "$(most $((3 * quarter)) $requests descriptors)" -le $((descriptors_then + 4)) ] || report "$what: the leader had $descriptors_then descriptors at first"
 
-  # What remains: porters, no sessions, no more descriptors or memory than before.
+  # What remains: listeners, no sessions, no more descriptors or memory than before.
   for name in "${names[@]}"; do
     for ((i = 0; i < 100 * scale; i++)); do [ -n "$(sessions_of $name)" ] || break; sleep 0.1; done
     [ -z "$(sessions_of $name)" ] || report "$what: worker $name still has sessions"

@@ -51,15 +51,15 @@ both_anew() { for name in a b; do restart $name; done; }
 shares() { [ "$(tail -1 "$work/out" | grep -o '"tokens":[0-9]*' | sed 's/.*://' | xargs)" = "$2" ] || report "$1: not the tokens $2"; } # WHAT COUNTS
 
 for policy in rerun mask; do
-  for carrier in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit"; do
+  for transport in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit"; do
     # shellcheck disable=SC2086
-    start --samples $many --on-failure $policy $carrier
+    start --samples $many --on-failure $policy $transport
     kill -KILL "${listener[b]}"
-    finish "$policy $carrier, killed" 0 60
-    says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*continuing without it"
-    gives "$policy $carrier, killed" "\"samples\":$many,"
-    shares "$policy $carrier, killed" "32 32 0"
-    [ $policy = mask ] || gives "$policy $carrier, killed" '"incomplete_answers":0'
+    finish "$policy $transport, killed" 0 60
+    says "$policy $transport, killed" "node 2 (worker ${address[b]}).*continuing without it"
+    gives "$policy $transport, killed" "\"samples\":$many,"
+    shares "$policy $transport, killed" "32 32 0"
+    [ $policy = mask ] || gives "$policy $transport, killed" '"incomplete_answers":0'
     restart b
   done
 done
@@ -72,13 +72,13 @@ both_anew
 
 # One that is stopped says nothing: others wait for --timeout.
 for policy in rerun mask; do
-  for carrier in tcp udp; do
-    start --samples $many --on-failure $policy --timeout 2 --transport $carrier
+  for transport in tcp udp; do
+    start --samples $many --on-failure $policy --timeout 2 --transport $transport
     kill -STOP $(sessions_of a) "${listener[a]}"
-    finish "$policy over $carrier, stopped" 0 60
-    says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*continuing without it"
-    gives "$policy over $carrier, stopped" "\"samples\":$many,"
-    shares "$policy over $carrier, stopped" "32 0 32"
+    finish "$policy over $transport, stopped" 0 60
+    says "$policy over $transport, stopped" "node 1 (worker ${address[a]}).*continuing without it"
+    gives "$policy over $transport, stopped" "\"samples\":$many,"
+    shares "$policy over $transport, stopped" "32 0 32"
     kill -CONT "${listener[a]}"
     both_anew
   done

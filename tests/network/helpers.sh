@@ -32,7 +32,7 @@ make_checkpoint() {
 # Bytes of 1 to 255 that look random and are the same in every run: noise COUNT [SEED: 1]
 noise() { LC_ALL=C awk -v count="$1" -v seed="${2:-1}" 'BEGIN { srand(seed); while (count-- > 0) printf "%c", 1 + int(255 * rand()) }'; }
 
-# A CIFAR-100 test file of random pictures, for eval to be busy with: make_cifar DIR [HUNDREDS: 20]
+# A CIFAR-100 test file of random images, for eval to be busy with: make_cifar DIR [HUNDREDS: 20]
 make_cifar() {
   mkdir -p "$1/cifar100"
   noise $((100 * 3072)) >"$work/pixels"
@@ -116,7 +116,7 @@ until_free() {
 
 session_of() { sessions_of "$1" | xargs -n 1 2>/dev/null | tail -1; } # NAME: the last one
 
-# A picture of noise, another one for each name: make_picture FILE SIDE
+# An image of noise, another one for each name: make_picture FILE SIDE
 make_picture() {
   { printf 'P6\n%d %d\n255\n' "$2" "$2"; noise $(($2 * $2 * 3)) $(($(basename "$1" | cksum | cut -d ' ' -f 1) % 1000000)); } >"$1"
 }

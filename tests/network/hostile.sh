@@ -72,7 +72,7 @@ processes=$(mean_loss "$work/alone")
 awk -v a="$processes" -v b="$(mean_loss "$work/alone")" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-6) }' ||
   report "workers have a loss of $(mean_loss "$work/alone"), processes $processes"
 
-# What strangers begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
+# What callers without a key begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
 noise 300 7 >"$work/noise"
 words=('' "$hello_head"'\x01\x01\x00\x00\x00\x00\x00\x00' "$hello_head"'\x02\x01\x00\x00\x00\x00\x00\x00' 'STRA\x03\x01\x00\x00sixteen letters.' "$hello_head")
 annoy() { # PID: while it runs
@@ -104,11 +104,11 @@ for transport in tcp udp; do
   intruder=$!
   annoy $run 2>/dev/null
   wait $intruder
-  wait $run || report "strangers at the door, $transport: exit code $?"
-  as_alone "strangers at the door, $transport"
-  [ "$(cat "$work/calls")" -ge 50 ] || report "strangers at the door, $transport: only $(cat "$work/calls") calls"
+  wait $run || report "callers without a key, $transport: exit code $?"
+  as_alone "callers without a key, $transport"
+  [ "$(cat "$work/calls")" -ge 50 ] || report "callers without a key, $transport: only $(cat "$work/calls") calls"
 done
-for one in a b; do grep -q "a caller .* was turned away: it has another key" "$work/$one.log" || report "worker $one did not look at the key of a stranger"; done
+for one in a b; do grep -q "a caller .* was turned away: it has another key" "$work/$one.log" || report "worker $one did not look at the key of a caller"; done
 [ "$(grep -c '^calls 1 ' "$work/intruder")" -ge 5 ] || report "nobody broke a rule: $(cat "$work/intruder")"
 
 # Now it is the intruder's turn each time. Afterwards the workers are as they were.

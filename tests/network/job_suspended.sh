@@ -45,7 +45,7 @@ kill -CONT -- -$leader
 wait $client || report "the client has no answer"
 kill $leader
 wait $leader || report "service: exit code"
-jq -e '.usage.completion_tokens > 1000' "$work/answer" >"$work/verdict" || report "service: no answer"
+jq -e '.usage.completion_tokens > 1000' "$work/answer" >"$work/checked" || report "service: no answer"
 ! grep -q 'sent no token' "$work/err" || report "service: its own absence is a device's silence"
 no_orphans
 exit $failed

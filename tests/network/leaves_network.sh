@@ -52,9 +52,9 @@ shares() { [ "$(tail -1 "$work/out" | grep -o '"tokens":[0-9]*' | sed 's/.*://' 
 until_said() { for ((i = 0; i < 400 * scale; i++)); do ! grep -q "$1" "$work/err" || break; sleep 0.1; done; } # PATTERN
 
 for policy in rerun mask; do
-  for carrier in tcp udp; do
-    what="$policy over $carrier"
-    start --on-failure $policy --transport $carrier
+  for transport in tcp udp; do
+    what="$policy over $transport"
+    start --on-failure $policy --transport $transport
     there ip link set astra1 down
     begin=$SECONDS
     until_said "continuing without it"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # runs alone: measures time
 # limit: 400
-# The three ways to a slow link agree within 10% on two nodes, one core each: virtual time (astra-infer plan --measure), real processes with the
-# shaper in user space, and real processes in network namespaces with the kernel's token bucket; with 12 blocks of width 768 the plan's
+# The three ways to a slow link agree within 10% on two nodes, one core each: virtual time (astra-infer plan --measure), real processes with
+# netem in user space, and real processes in network namespaces with the kernel's token bucket; with 12 blocks of width 768 the plan's
 # prediction as well. Compared is the time from the moment when the last node has its input to the answer.
 # One measurement decides: ROUNDS rounds in which the ways take turns, of each way the least (what else runs only makes it slower); where they
 # still differ then, up to three times as many. The machine is unfit, and nothing is known, where other programs had a twentieth of it
@@ -72,9 +72,9 @@ processes_cost() {
     run "${plan[@]}" --bandwidth 10gbit --parts "$parts"
     note virtual virtual_ms
     run "${request[@]}" --peers "${address[near]}" --key-file "$work/key" --bandwidth 10gbit --parts "$parts" "${pictures[@]}"
-    note shaper fastest_ms
+    note netem fastest_ms
   done
-  cost=$(awk "BEGIN {print ${least[shaper]} - ${least[virtual]}}")
+  cost=$(awk "BEGIN {print ${least[netem]} - ${least[virtual]}}")
   for way in "${!slow[@]}"; do least[$way]=${slow[$way]}; done
   for way in virtual predicted; do least[$way]=$(awk "BEGIN {print ${slow[$way]} + $cost}"); done
   [ "$(differ "$@")" = 0 ]
@@ -100,7 +100,7 @@ agree() {
     note virtual virtual_ms
     note predicted predicted_ms
     run "${request[@]}" --peers "${address[near]}" --key-file "$work/key" --bandwidth "$rate" --parts "$parts" "${pictures[@]}"
-    note shaper fastest_ms
+    note netem fastest_ms
     run ip netns exec "$space_a" "${request[@]}" --peers "$worker_address" --key-file "$work/key" --parts "$parts" "${pictures[@]}"
     note tbf fastest_ms
   done
@@ -146,8 +146,8 @@ dismiss() {
 make_picture "$work/1.ppm" 128
 make_checkpoint "$work/model" vit-cifar 32 1024 2 128 4
 serve "$work/model"
-agree "6 x 192" "$work/model" 10mbit 5 virtual shaper tbf
-agree "6 x 192" "$work/model" 25mbit 5 virtual shaper tbf
+agree "6 x 192" "$work/model" 10mbit 5 virtual netem tbf
+agree "6 x 192" "$work/model" 25mbit 5 virtual netem tbf
 dismiss
 rm -r "$work/model"
 
@@ -155,7 +155,7 @@ rm -r "$work/model"
 make_checkpoint "$work/model" vit-base 32 1024 2 128 4
 serve "$work/model"
 rounds=$((rounds > 2 ? 2 : rounds))
-agree "12 x 768" "$work/model" 10mbit 3 predicted virtual shaper tbf
+agree "12 x 768" "$work/model" 10mbit 3 predicted virtual netem tbf
 dismiss
 
 [ $failed = 0 ] || exit 1

@@ -27,10 +27,10 @@ lead() { timeout 60 ip netns exec "$space_a" "$program" "$@" --key-file "$work/k
 
 lead plan -c "$work/model" || report "plan: exit code $?"
 jq -e '.peers[] | select(.device != "this device") | .link | .latency_ms > 49 and .latency_ms < 60 and ([.to_bits_per_second, .from_bits_per_second] | min > 7e6 and max < 1.2e7)' "$work/out" \
-  >"$work/verdict" || report "the link is not what it is: $(jq -c .peers "$work/out")"
+  >"$work/checked" || report "the link is not what it is: $(jq -c .peers "$work/out")"
 timeout 60 "$program" -c "$work/model" --nodes 2 --threads 1 --json "$work/1.ppm" >"$work/one" 2>"$work/err" || report "one machine: exit code $?"
-for carrier in tcp udp; do
-  lead -c "$work/model" --transport $carrier "$work/1.ppm" || report "$carrier: exit code $?"
-  [ -n "$(answer_of "$work/one")" ] && [ "$(answer_of "$work/out")" = "$(answer_of "$work/one")" ] || report "$carrier: another answer than --nodes 2"
+for transport in tcp udp; do
+  lead -c "$work/model" --transport $transport "$work/1.ppm" || report "$transport: exit code $?"
+  [ -n "$(answer_of "$work/one")" ] && [ "$(answer_of "$work/out")" = "$(answer_of "$work/one")" ] || report "$transport: another answer than --nodes 2"
 done
 exit $failed

@@ -6,7 +6,7 @@
 
 fail_on() { report "$name: $1"; }
 
-run() { # NAME ARGUMENTS...: JSON of a run over the picture; leaves it in out
+run() { # NAME ARGUMENTS...: JSON of a run over the image; leaves it in out
   name=$1
   shift
   "$program" "$@" --json >"$work/out" 2>"$work/err" || report "$name: exit code $?"
@@ -22,7 +22,7 @@ pictures=("$picture" "$picture" "$picture" "$picture")
 common=(--checkpoint "$work/model" --nodes 4 --batch 1 "${pictures[@]}")
 udp=("${common[@]}" --transport udp)
 
-# ---- the same numbers over every carrier
+# ---- the same numbers over every transport
 for kind in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit --loss 10%" "--transport udp --mtu 576 --datagrams 4"; do
   # shellcheck disable=SC2086
   "$program" selftest --checkpoint "$work/model" $kind >"$work/out" 2>"$work/err" || report "selftest $kind"
@@ -31,7 +31,7 @@ done
 run "streams" "${common[@]}"; json_holds "sum_of(.masked) == 0"; whole=$(answer)
 run "datagrams" "${udp[@]}"; json_holds "sum_of(.lost) + sum_of(.late) + sum_of(.masked) == 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
-# 4 pictures, 12 nodes' pairs, each block in two packets at least, of 24 bytes around 12 of header and the codes
+# 4 images, 12 nodes' pairs, each block in two packets at least, of 24 bytes around 12 of header and the codes
 json_holds "all(.nodes[]; .messages_sent >= 4 * 3 * 2)"
 
 # ---- losses

@@ -22,18 +22,18 @@ number() { grep -o "\"$1\":[0-9.]*" "$work/out" | sed -n "${2:-1}s/.*://p"; } # 
 lead "one machine" 0 -c "$work/model" --nodes 2 --batch 1 "${pictures[@]}"
 answer_of "$work/out" >"$work/expected"
 start_worker_in_b "$work/model" "$work/key"
-for carrier in "--transport tcp" "--transport udp --reliability retransmit"; do
+for transport in "--transport tcp" "--transport udp --reliability retransmit"; do
   before=$(bucket_bytes)
   # shellcheck disable=SC2086
-  lead "$carrier" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 $carrier "${pictures[@]}"
+  lead "$transport" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 $transport "${pictures[@]}"
   answer_of "$work/out" >"$work/answer"
-  [ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "$carrier: another answer than --nodes 2"
+  [ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "$transport: another answer than --nodes 2"
   sent=$(number bytes_sent 1) through=$(($(bucket_bytes) - before))
-  [ "$through" -ge "$sent" ] || report "$carrier: $through bytes went through the bucket, $sent were sent"
-  # Four pictures: no faster than the bucket lets their codes through. Its first 3,000 bytes are free.
+  [ "$through" -ge "$sent" ] || report "$transport: $through bytes went through the bucket, $sent were sent"
+  # Four images: no faster than the bucket lets their codes through. Its first 3,000 bytes are free.
   least=$(((sent - 3000) * 8 * 1000 / 4000000))
   took=$(number milliseconds 1)
-  [ "${took%.*}" -ge "$least" ] || report "$carrier: $took ms for $sent bytes, at least $least at 4 Mbit/s"
+  [ "${took%.*}" -ge "$least" ] || report "$transport: $took ms for $sent bytes, at least $least at 4 Mbit/s"
 done
 
 # The worker is not to be reached: the run goes on without it, and says so.

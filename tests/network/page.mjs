@@ -260,24 +260,24 @@ async function phoneFits() {
   await browser.size(1280, 800, false);
 }
 
-async function pictureIsClassified(server, file) {
+async function imageIsClassified(server, file) {
   await browser.open(server.address);
-  await browser.until("!document.getElementById('image').hidden", "a place for pictures", 20 * slow);
+  await browser.until("!document.getElementById('image').hidden", "a place for images", 20 * slow);
   await browser.choose("#files", [file]);
   await browser.until("document.querySelectorAll('.class').length === 5", "five classes", 30 * slow);
   const best = (await server.post("/v1/images/classify", readFileSync(file), "image/png")).results[0].classes[0];
   check(await browser.value("document.querySelector('.class .label').textContent") === best.label.replaceAll("_", " "), `the likeliest class is ${best.label}`);
   check(await browser.value("document.querySelector('.class .part').textContent") === `${(100 * best.probability).toFixed(1)}%`, "with its probability");
   const broken = join(work, "broken.png");
-  writeFileSync(broken, "no picture");
+  writeFileSync(broken, "no image");
   await browser.choose("#files", [broken]);
-  await browser.until("document.querySelector('#results .failed')", "a file that is no picture is refused", 20 * slow);
+  await browser.until("document.querySelector('#results .failed')", "a file that is not an image is refused", 20 * slow);
   const others = ["notes.txt", "list.csv", "page.html", "more.txt"].map((name) => join(work, name));
-  for (const other of others) writeFileSync(other, "no picture");
+  for (const other of others) writeFileSync(other, "no image");
   const told = async () => browser.value("document.getElementById('left-out').textContent");
   check(await told() === "", "nothing has been left out yet");
   await browser.choose("#files", [others[0], file]);
-  await browser.until("document.querySelectorAll('.class').length === 10", "the picture beside a text is classified", 30 * slow);
+  await browser.until("document.querySelectorAll('.class').length === 10", "the image beside a text is classified", 30 * slow);
   check(await told() === "notes.txt was left out: it is not an image (PNG, JPEG, ...).", `of the text the page says "${await told()}"`);
   await browser.choose("#files", others);
   await browser.until("document.getElementById('left-out').textContent.startsWith('notes.txt, list.csv, page.html and 1 more were left out')", "several files are left out", 20 * slow);
@@ -323,7 +323,7 @@ async function eventsEndInTime(port) {
   await browser.until("!document.getElementById('away').hidden", "a server that has ended is", 20 * slow);
 }
 
-// A picture of 32 x 32 that the browser draws.
+// An image of 32 x 32 that the browser draws.
 async function drawPicture() {
   const data = await browser.value(`(() => { const canvas = document.createElement("canvas"); canvas.width = canvas.height = 32; const pen = canvas.getContext("2d");
     pen.fillStyle = "#79b"; pen.fillRect(0, 0, 32, 32); pen.fillStyle = "#e84"; pen.arc(16, 16, 9, 0, 7); pen.fill(); return canvas.toDataURL("image/png"); })()`);
@@ -348,8 +348,8 @@ async function run() {
   server = await serverComesBack(server, port, options);
   check(await server.stop() === 0, "the server ends well");
   const images = await Server.start(await freePort(), "-c", pictures, "--nodes", "2");
-  await pictureIsClassified(images, await drawPicture());
-  await shots("picture");
+  await imageIsClassified(images, await drawPicture());
+  await shots("image");
   await images.stop();
   await keyIsAskedFor(await freePort());
   await eventsEndInTime(await freePort());

@@ -94,7 +94,7 @@ case_of --arg url "$texts/v1/completions" '{kind: "bad", url: $url, status: 400,
 case_of --arg url "$texts/v1/chat/completions" '{kind: "no JSON", url: $url, status: 400, body: "{\"messages\": [{"}'
 case_of --arg url "$texts/v1/nothing" '{kind: "nothing", url: $url, status: 404, body: {}}'
 case_of --arg url "$texts/metrics" '{kind: "metrics", url: $url, status: 200}'
-case_of --arg url "$picture_base/v1/images/classify" '{kind: "no picture", url: $url, status: 422, type: "image/png", body: "no picture"}'
+case_of --arg url "$picture_base/v1/images/classify" '{kind: "no image", url: $url, status: 422, type: "image/png", body: "no image"}'
 for n in 1 2 3; do "$program" -c $images --nodes $n --json $pictures/*.png 2>/dev/null | jq -c '[.images[].top[0].label]'; done >"$work/labels"
 i=0
 for picture in $pictures/*.png; do

@@ -61,7 +61,7 @@ out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links of their 
 lead "computation is scaled, not the input's way" 0 plan --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --strategies single --bandwidth 1mbit --with-input \
   --calibrate 100ms --json
 json_holds '[.rows[] | select(.strategy == "single")][0].input_ms as $input | $input > 10 and (.single_ms - $input - 100 | fabs) < 1'
-lead "plan for the air" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --link-model shared-air --json
+lead "plan for a shared medium" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --link-model shared-air --json
 json_holds '.link_model == "shared-medium" and .links == null and .bits_per_second > 1e6'
 kill "$loop"
 wait "$loop" 2>/dev/null

@@ -56,7 +56,7 @@ formula() { # KIND STRATEGY NODES RETAINED
   }'
 }
 
-# Log probabilities of all classes of both pictures, or nats a token.
+# Log probabilities of all classes of both images, or nats a token.
 numbers='if .nats then [.nats / .tokens] else [.images[].top | sort_by(.class)[].probability | log] end'
 check() { # KIND STRATEGY NODES RETAINED RIGHT
   local expected
@@ -69,7 +69,7 @@ check() { # KIND STRATEGY NODES RETAINED RIGHT
       and ([\$run[0].bytes_per_token, \$run[0].bytes_per_token_formula] | all((. - \$bytes | fabs) <= 1e-6 * \$bytes))
       and (if \$strategy == \"sp\" then \$run[0].fpar < 0.6 else \$run[0].fpar == 1 end)
       and (\$run[0].fastest_ms // 1) >= 0.01 # of a device that had something to do
-      and (if \$right then \$worst <= 1e-4 else (\$run[0].notice | contains(\"latency baseline\")) end)" >"$work/verdict" 2>"$work/err" ||
+      and (if \$right then \$worst <= 1e-4 else (\$run[0].notice | contains(\"latency baseline\")) end)" >"$work/checked" 2>"$work/err" ||
     report "$name: not the single device's numbers, or not $expected bytes a token"
 }
 
@@ -112,13 +112,13 @@ run "$name" "${arguments[@]}" --nodes 2 --strategy tp --latency 5ms
 cp "$work/out" "$work/slow"
 run "$name" "${arguments[@]}" --nodes 2 --strategy tp
 [ -n "$(answer_of "$work/out")" ] && cmp -s <(answer_of "$work/slow") <(answer_of "$work/out") || report "$name: another answer"
-jq -e '[.nodes[].wait_ms] | min >= 96' "$work/slow" >"$work/verdict" || report "$name: it took no time" # of 2 x 12 sums of 5 ms 4 fifths
+jq -e '[.nodes[].wait_ms] | min >= 96' "$work/slow" >"$work/checked" || report "$name: it took no time" # of 2 x 12 sums of 5 ms 4 fifths
 stop_worker b
 
 # ---- a worker that dies: nothing can take the place of its rows, so that the others compute anew, also where codes would be masked
 make_cifar "$work/data"
 evaluation=(eval -c "$work/vit" -d cifar100 --data-dir "$work/data" --samples 1000 --batch 8)
-run "1000 pictures on one device" "${evaluation[@]}" --nodes 1
+run "1000 images on one device" "${evaluation[@]}" --nodes 1
 cp "$work/out" "$work/single"
 for strategy in tp sp; do
   name="$strategy without a worker that died"
@@ -134,7 +134,7 @@ for strategy in tp sp; do
   grep -q "node 2 (worker ${address[c]}).*continuing without it" "$work/err" || report "$name: it is not said that a device was lost"
   jq -n -e --slurpfile one "$work/single" --slurpfile run "$work/out" \
     '$run[0] | .samples == 1000 and .incomplete_answers == 0 and .top1 == $one[0].top1 and .top5 == $one[0].top5 and (.loss - $one[0].loss | fabs) < 1e-5' \
-    >"$work/verdict" 2>"$work/err" || report "$name: another answer than that of one device"
+    >"$work/checked" 2>"$work/err" || report "$name: another answer than that of one device"
 done
 stop_worker a
 

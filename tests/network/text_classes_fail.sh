@@ -28,7 +28,7 @@ for nodes in 2 3 4; do
   wait "$leader" || report "undisturbed on $nodes: exit code"
   whole[$nodes]=$(field .loss)
 done
-jq -ne '$two > 0.75 and $three > $two + 0.05 and $four > $three + 0.01' --argjson two "${whole[2]}" --argjson three "${whole[3]}" --argjson four "${whole[4]}" >"$work/verdict" ||
+jq -ne '$two > 0.75 and $three > $two + 0.05 and $four > $three + 0.01' --argjson two "${whole[2]}" --argjson three "${whole[3]}" --argjson four "${whole[4]}" >"$work/checked" ||
   report "undisturbed: losses ${whole[*]}: they would tell nothing"
 
 for node in 0 3; do

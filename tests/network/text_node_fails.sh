@@ -85,7 +85,7 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 1" "mask 1 suspended" "mask 3"; d
   else
     [ "$policy $node" = "mask 1" ] || report "$case: an incomplete answer"
     [ "$(field tokens)" -lt "$whole" ] || report "$case: an answer is incomplete, and all tokens count"
-    tail -1 "$work/out" | jq -e '.bits_per_byte == null and .perplexity > 1' >"$work/verdict" || report "$case: a part of the loss, divided by all bytes"
+    tail -1 "$work/out" | jq -e '.bits_per_byte == null and .perplexity > 1' >"$work/checked" || report "$case: a part of the loss, divided by all bytes"
   fi
   no_orphans
 done

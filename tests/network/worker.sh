@@ -59,9 +59,9 @@ equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/m
 equal "3,1,1,1" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --split 3,1,1,1 "${pictures[@]}"
 grep -q '"fpar":0.3359375[,}]' "$work/out" || report "3,1,1,1: another attention rate"
 equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"
-for carrier in "--transport udp --reliability retransmit" "--transport udp --reliability retransmit --loss 10%"; do
+for transport in "--transport udp --reliability retransmit" "--transport udp --reliability retransmit --loss 10%"; do
   # shellcheck disable=SC2086
-  equal "$carrier" 4 --peers "$all" "${key[@]}" $carrier -- -c "$work/model" "${pictures[@]}"
+  equal "$transport" 4 --peers "$all" "${key[@]}" $transport -- -c "$work/model" "${pictures[@]}"
 done
 equal "blocks in parts" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --batch 1 --parts 3 "${pictures[@]}"
 equal "without the caller" 3 --peers "$all" --no-local "${key[@]}" -- -c "$work/model" --batch 2 "${pictures[@]}"
@@ -104,11 +104,11 @@ lead "the same worker twice" 1 -c "$work/model" --peers "${address[a]},localhost
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
 lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is not an address"
 
-# ---- strangers keep nobody waiting
+# ---- callers without a key keep no leader waiting
 for ((i = 0; i < 10; i++)); do exec {junk[$i]}<>"/dev/tcp/127.0.0.1/${address[a]##*:}"; done
 noise 100 >&"${junk[0]}"
 printf "$hello_head"'\1\1\0\0\0\0\0\0sixteen bytes...' >&"${junk[1]}" # and no more of it
-lead "among strangers" 0 -c "$work/model" --peers "${address[a]}" "${key[@]}" "${pictures[0]}"
+lead "among callers without a key" 0 -c "$work/model" --peers "${address[a]}" "${key[@]}" "${pictures[0]}"
 for ((i = 0; i < 10; i++)); do exec {junk[$i]}>&-; done
 
 # ---- a leader that vanishes; one at a time

@@ -5,7 +5,7 @@
     torch_forward.py --preset gpt2 --length 1024 --output answer
     torch_forward.py --preset gpt2 --length 256 --decode 64
 
-Of a vision transformer --length rows go through all blocks and the last norm; without it pictures are classified. bf16 is measured as autocast,
+Of a vision transformer --length rows go through all blocks and the last norm; without it images are classified. bf16 is measured as autocast,
 with its cast weights kept over all passes, and as a model converted to bfloat16; the faster one counts. See torch_step.py for the environment."""
 import argparse
 import contextlib

@@ -21,7 +21,7 @@ static size_t merge_plainly(const BpePairs *pairs, int32_t *ids, size_t count) {
   }
 }
 
-/* Ranks may be shared, and a merge may make a symbol that a lower rank merges on: stranger than any real table. */
+/* Ranks may be shared, and a merge may make a symbol that a lower rank merges on: more unusual than any real table. */
 static void random_pairs(BpePairs *pairs, Rng *rng) {
   assert_ok(bpe_pairs_init(pairs, 1));
   for (int i = 0; i < 60; i++) {

@@ -94,7 +94,7 @@ static void tell(const Run *run, const char *decision, int devices, int reruns) 
 
 /* ---- one request after another */
 
-static void judge(Run *run, int input, const LeaderAnswer *answer) {
+static void check_answer(Run *run, int input, const LeaderAnswer *answer) {
   int devices = 0;
   uint64_t masked = answer->missing;
   for (int m = 0; m < run->devices; m++) {
@@ -131,7 +131,7 @@ static Status step(Run *run) {
   LeaderAnswer answer;
   int input = run->done % INPUTS;
   TRY(leader_collect(run->leader, &answer));
-  judge(run, input, &answer);
+  check_answer(run, input, &answer);
   return STATUS_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Carriers of real sockets, each between two and three ends in this process: plain and secret channels, streams and datagrams; packets come
- * whole and from whom they are; a peer that goes is noticed; strangers' datagrams are dropped. */
+/* Backends of real sockets, each between two and three ends in this process: plain and secret channels, streams and datagrams; packets come
+ * whole and from whom they are; a peer that goes is noticed; datagrams of unknown senders are dropped. */
 #include "base/clock.h"
 #include "infer/cluster/connection.h"
 #include "infer/transport/backend.h"
@@ -263,25 +263,25 @@ static void a_port_is_taken_where_it_is_free(void **state) {
   close_ends(ends, 2);
 }
 
-static void strangers_are_dropped(void **state) {
+static void unknown_senders_are_dropped(void **state) {
   (void)state;
   End ends[2];
   bool taken;
   open_ends(ends, 2, true, true);
   struct sockaddr_in address = address_of(&ends[0]);
-  int stranger = socket(AF_INET, SOCK_DGRAM, 0);
+  int unknown = socket(AF_INET, SOCK_DGRAM, 0);
   uint8_t junk[BYTES] = {0x21, 1, 9};
   const size_t sizes[] = {0, 1, 23, 35, 36, BYTES};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    assert_int_equal(sendto(stranger, junk, sizes[i], 0, (struct sockaddr *)&address, sizeof address), sizes[i]);
+    assert_int_equal(sendto(unknown, junk, sizes[i], 0, (struct sockaddr *)&address, sizeof address), sizes[i]);
   junk[1] = 0; /* in its own name */
-  assert_int_equal(sendto(stranger, junk, BYTES, 0, (struct sockaddr *)&address, sizeof address), BYTES);
+  assert_int_equal(sendto(unknown, junk, BYTES, 0, (struct sockaddr *)&address, sizeof address), BYTES);
   junk[1] = 200;
-  assert_int_equal(sendto(stranger, junk, BYTES, 0, (struct sockaddr *)&address, sizeof address), BYTES);
+  assert_int_equal(sendto(unknown, junk, BYTES, 0, (struct sockaddr *)&address, sizeof address), BYTES);
   send_one(&ends[1], 0, 7, 50, &taken);
   receive(&ends[0], 1, 1);
   assert_int_equal(ends[0].backend->dropped, 8);
-  close(stranger);
+  close(unknown);
   close_ends(ends, 2);
 }
 
@@ -386,7 +386,7 @@ int main(void) {
                                      cmocka_unit_test(the_last_words_are_heard),
                                      cmocka_unit_test(a_flood_is_taken_in_turns),
                                      cmocka_unit_test(a_port_is_taken_where_it_is_free),
-                                     cmocka_unit_test(strangers_are_dropped),
+                                     cmocka_unit_test(unknown_senders_are_dropped),
                                      cmocka_unit_test(ends_that_disagree_hear_nothing),
                                      cmocka_unit_test(the_mtu_is_the_smallest_wanted),
                                      cmocka_unit_test(a_silent_or_lying_end_is_named),

@@ -1,5 +1,5 @@
-/* The simulated network: closed forms of latency in a mesh, through a switch and in the air; the recurrence of a block in parts; what each
- * kind of reliability makes of lost packets; timelines that cannot end. */
+/* The simulated network: closed forms of latency in a mesh, through a switch and over a shared medium; the recurrence of a block in parts;
+ * what each kind of reliability makes of lost packets; timelines that cannot end. */
 #include "infer/sim/simulate.h"
 #include <cmocka.h>
 #include <math.h>

@@ -74,13 +74,61 @@ static uint64_t size_at(const Fetch *f, const char *name) {
   return fstatat(f->folder, name, &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(facts.st_mode) ? (uint64_t)facts.st_size : 0;
 }
 
-/* What earlier fetches left that is not part of this offer. */
+/* The files that a fetch has given their names, a line each; it lies beside them, under a name that no offer can have. */
+static const char record[] = ".astra-fetched";
+enum { MAX_RECORD = 1 << 20 };
+
+static Status record_file(const Fetch *f, const char *name) {
+  int fd = openat(f->folder, record, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const bool kept = fd >= 0 && dprintf(fd, "%s\n", name) > 0;
+  const Status status = kept ? STATUS_OK : status_set(STATUS_IO, "cannot write to %s: %s", f->partial, strerror(errno));
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+/* The record's text, caller frees. */
+static Status read_record(const Fetch *f, char **lines) {
+  char *path = files_join(f->partial, record);
+  size_t size;
+  *lines = NULL;
+  if (!path) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  Status status = STATUS_OK;
+  if (files_exists(path))
+    status = files_read(path, MAX_RECORD, lines, &size);
+  else if (!(*lines = strdup("")))
+    status = status_set(STATUS_NO_MEMORY, "no memory for a list of files");
+  free(path);
+  return status;
+}
+
+static bool is_made(const char *name, const char *lines) {
+  const size_t length = strlen(name);
+  if (strcmp(name, record) == 0 || (strspn(name, "0123456789abcdef") == 24 && strcmp(name + 24, ".part") == 0)) return true;
+  for (size_t line; *lines; lines += line + (lines[line] == '\n')) {
+    line = strcspn(lines, "\n");
+    if (line == length && memcmp(lines, name, line) == 0) return true;
+  }
+  return false;
+}
+
+/* Removes what earlier fetches left that is not part of this offer. Where there is something else, whose owner may want it, nothing is
+ * touched: BAD_VALUE. */
 static Status remove_others(const Fetch *f) {
-  char **names, part[OFFER_NAME];
+  char **names, *lines, part[OFFER_NAME];
   size_t count;
-  TRY(files_list(f->partial, &names, &count));
-  for (size_t i = 0; i < count; i++) {
-    bool wanted = false;
+  TRY(read_record(f, &lines));
+  Status status = files_list(f->partial, &names, &count);
+  if (status != STATUS_OK) {
+    free(lines);
+    return status;
+  }
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    if (!is_made(names[i], lines))
+      status =
+          status_set(STATUS_BAD_VALUE, "%s has %s in it, which no fetch has written: move it elsewhere, or give --fetch another directory",
+                     f->partial, names[i]);
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    bool wanted = strcmp(names[i], record) == 0;
     for (int n = 0; n < f->list.count && !wanted; n++) {
       part_name(&f->list.files[n], part);
       wanted = strcmp(names[i], part) == 0 || strcmp(names[i], f->list.files[n].name) == 0;
@@ -88,7 +136,8 @@ static Status remove_others(const Fetch *f) {
     if (!wanted) unlinkat(f->folder, names[i], 0);
   }
   files_list_free(names, count);
-  return STATUS_OK;
+  free(lines);
+  return status;
 }
 
 static Status check_room(const Fetch *f) {
@@ -190,6 +239,7 @@ static Status finish_file(Fetch *f, bool *again) {
   if (!same && !*again)
     return status_set(STATUS_BAD_VALUE, "%s did not arrive as it was offered: its SHA-256 is another one (was it changed meanwhile?)",
                       file->name);
+  if (same) TRY(record_file(f, file->name));
   if (same && (fsync(f->fd) != 0 || renameat(f->folder, part, f->folder, file->name) != 0))
     return status_set(STATUS_IO, "%s in %s: %s", file->name, f->partial, strerror(errno));
   close_file(f);
@@ -313,6 +363,7 @@ static Status fetch(Fetch *f) {
   report(f, true);
   if (fsync(f->folder) != 0 || rename(f->partial, directory) != 0)
     return status_set(STATUS_IO, "cannot rename %s to %s: %s", f->partial, directory, strerror(errno));
+  unlinkat(f->folder, record, 0);
   return STATUS_OK;
 }
 

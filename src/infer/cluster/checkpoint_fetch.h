@@ -1,6 +1,7 @@
 /* The worker's side of checkpoint_offer.h: fetches a leader's checkpoint into a directory. Files are written in "DIRECTORY.partial", each
  * as the beginning of its digest with ".part" until its SHA-256 is right; when all are there, the directory gets its name. A fetch that was
- * interrupted goes on where it was, also from another leader with the same files. */
+ * interrupted goes on where it was, also from another leader with the same files. Of what lies in "DIRECTORY.partial" only files that a
+ * fetch has written are removed; with anything else in it nothing is fetched. */
 #ifndef INFER_CHECKPOINT_FETCH_H
 #define INFER_CHECKPOINT_FETCH_H
 #include "infer/cluster/connection.h"

@@ -1,5 +1,6 @@
 /* A worker that fetches, in a process of its own, with the test as its leader: what a leader may send, and what it may not, each time with
  * nothing written but in the directory that was asked for. */
+#include "base/files.h"
 #include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/checkpoint_offer.h"
 #include "unit/remove_tree.h"
@@ -114,6 +115,18 @@ static bool exists(const char *name) {
 
 /* ---- */
 
+static void put(const char *name, const char *text) {
+  char path[TEMPORARY_PATH + 64];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(files_write(path, text, strlen(text)), STATUS_OK);
+}
+
+static void drop(const char *name) {
+  char path[TEMPORARY_PATH + 64];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(unlink(path), 0);
+}
+
 /* In bytes: a gigabyte more, which others may free meanwhile. */
 static uint64_t more_than_fits(void) {
   struct statvfs space;
@@ -178,6 +191,47 @@ static void what_arrives_otherwise_than_offered_is_refused(void **state) {
   free(leader);
 }
 
+/* What somebody keeps where the files are to come is left alone, also under a name of the offer. */
+static void files_of_others_stay(void **state) {
+  (void)state;
+  static const char *const mine[] = {"notes.txt", "config.json", "0123456789abcdef01234567.part.txt", ".profile"};
+  for (size_t i = 0; i < sizeof mine / sizeof *mine; i++) {
+    char name[64];
+    Leader *leader = calloc(1, sizeof *leader);
+    snprintf(name, sizeof name, "model.partial/%s", mine[i]);
+    offer(leader, "config.json", SIZE);
+    put(name, "mine");
+    put("model.partial/0123456789abcdef01234567.part", "of another offer");
+    assert_int_equal(serve(leader), 1);
+    assert_non_null(strstr(leader->refusal, mine[i]));
+    assert_non_null(strstr(leader->refusal, "which no fetch has written"));
+    assert_true(leader->pieces == 0 && exists(name) && exists("model.partial/0123456789abcdef01234567.part"));
+    drop(name);
+    free(leader);
+  }
+}
+
+/* Of a fetch of other files that was interrupted nothing is left in the checkpoint. */
+static void files_of_earlier_offers_go(void **state) {
+  (void)state;
+  Leader *leader = calloc(1, sizeof *leader);
+  offer(leader, "older.json", SIZE);
+  offer(leader, "config.json", SIZE);
+  leader->list.files[1].digest[31] ^= 1;
+  assert_int_equal(serve(leader), 1);
+  assert_true(exists("model.partial/older.json"));
+  put("model.partial/0123456789abcdef01234567.part", "of another offer");
+  *leader = (Leader){0};
+  offer(leader, "config.json", SIZE);
+  offer(leader, "bad.json", SIZE);
+  leader->list.files[1].digest[31] ^= 1;
+  assert_int_equal(serve(leader), 1);
+  assert_true(exists("model.partial/config.json") && !exists("model.partial/older.json"));
+  assert_false(exists("model.partial/0123456789abcdef01234567.part"));
+  drop("model.partial/config.json");
+  free(leader);
+}
+
 static void it_comes_once(void **state) {
   (void)state;
   char path[TEMPORARY_PATH + 64], *checkpoint = NULL;
@@ -190,7 +244,7 @@ static void it_comes_once(void **state) {
   assert_true(leader->fetched && leader->pieces == 2);
   snprintf(path, sizeof path, "%s/config.json", directory);
   assert_true(stat(path, &file) == 0 && file.st_size == SIZE);
-  assert_true(exists("model/empty.json") && !exists("model.partial"));
+  assert_true(exists("model/empty.json") && !exists("model.partial") && !exists("model/.astra-fetched"));
   assert_int_equal(checkpoint_fetch_find(directory, &checkpoint), STATUS_OK);
   assert_string_equal(checkpoint, directory);
   free(checkpoint);
@@ -203,7 +257,11 @@ static void it_comes_once(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_offers_are_refused), cmocka_unit_test(other_pieces_are_refused),
-                                     cmocka_unit_test(what_arrives_otherwise_than_offered_is_refused), cmocka_unit_test(it_comes_once)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_offers_are_refused),
+                                     cmocka_unit_test(other_pieces_are_refused),
+                                     cmocka_unit_test(what_arrives_otherwise_than_offered_is_refused),
+                                     cmocka_unit_test(files_of_others_stay),
+                                     cmocka_unit_test(files_of_earlier_offers_go),
+                                     cmocka_unit_test(it_comes_once)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

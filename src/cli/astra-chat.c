@@ -8,6 +8,7 @@
 #include "cli/chat_local.h"
 #include "cli/cli.h"
 #include "cli/infer_settings.h"
+#include "infer/sampler.h"
 #include "serve/chat_client.h"
 #include <errno.h>
 #include <histedit.h>
@@ -46,10 +47,11 @@ static int own_options(Chat *c, Option rows[OWN_ROWS]) {
       {OPTION_TEXT, "system", 's', &c->system, "TEXT", .help = "system message, which comes before all others"},
       {OPTION_TEXT, "history", 0, &c->history, "FILE", .help = "file that keeps the lines typed, for the next time (default: none)"},
       {OPTION_INT, "max-new-tokens", 'm', &c->max_tokens, "N", .min = 1, .max = 1e9, .help = "maximum number of new tokens per answer"},
-      {OPTION_REAL, "temperature", 0, &c->temperature, "T", .min = 0, .max = 2, .help = "sampling temperature; 0: greedy decoding"},
-      {OPTION_REAL, "top-p", 0, &c->top_p, "P", .min = 1e-6, .max = 1,
+      {OPTION_REAL, "temperature", 0, &c->temperature, "T", .min = 0, .max = SAMPLING_TEMPERATURE_MAX,
+       .help = "sampling temperature; 0: greedy decoding"},
+      {OPTION_REAL, "top-p", 0, &c->top_p, "P", .min = SAMPLING_TOP_P_MIN, .max = 1,
        .help = "sample from the most likely tokens with total probability P"},
-      {OPTION_INT, "top-k", 0, &c->top_k, "K", .min = 0, .max = 1e6, .help = "sample from the K most likely tokens; 0: all"},
+      {OPTION_INT, "top-k", 0, &c->top_k, "K", .min = 0, .max = SAMPLING_TOP_K_MAX, .help = "sample from the K most likely tokens; 0: all"},
       {OPTION_INT, "seed", 0, &c->seed, "N", .min = 0, .max = 9e15, .help = "sampling seed; each answer takes the next one"}};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);

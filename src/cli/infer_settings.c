@@ -10,6 +10,7 @@
 #include "infer/cluster/leader.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/node_share.h"
+#include "infer/sampler.h"
 #include "infer/transport/packet.h"
 #include "infer/weights.h"
 #include "infer/wire.h"
@@ -191,23 +192,25 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {TEXT | OF_LANGUAGE,
        {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .min = 0, .max = 1e9, .help = "maximum number of new tokens"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "temperature", 0, &s->temperature, "T", .min = 0, .max = 100, .help = "sampling temperature; 0: greedy decoding"}},
+       {OPTION_REAL, "temperature", 0, &s->temperature, "T", .min = 0, .max = SAMPLING_TEMPERATURE_MAX,
+        .help = "sampling temperature; 0: greedy decoding"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_INT, "top-k", 0, &s->top_k, "K", .min = 0, .max = 1e9, .help = "sample from the K most likely tokens; 0: all"}},
+       {OPTION_INT, "top-k", 0, &s->top_k, "K", .min = 0, .max = SAMPLING_TOP_K_MAX,
+        .help = "sample from the K most likely tokens; 0: all"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "top-p", 0, &s->top_p, "P", .min = 1e-6, .max = 1,
+       {OPTION_REAL, "top-p", 0, &s->top_p, "P", .min = SAMPLING_TOP_P_MIN, .max = 1,
         .help = "sample from the most likely tokens with total probability P"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "min-p", 0, &s->min_p, "P", .min = 0, .max = 0.999999,
+       {OPTION_REAL, "min-p", 0, &s->min_p, "P", .min = 0, .max = SAMPLING_MIN_P_MAX,
         .help = "sample from tokens at least P times as probable as the most likely one"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "repetition-penalty", 0, &s->repetition_penalty, "R", .min = 0.01, .max = 100,
+       {OPTION_REAL, "repetition-penalty", 0, &s->repetition_penalty, "R", .min = SAMPLING_REPETITION_MIN, .max = SAMPLING_REPETITION_MAX,
         .help = "divide the logits of tokens of the prompt and text by R; 1: none"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "frequency-penalty", 0, &s->frequency_penalty, "F", .min = -2, .max = 2,
+       {OPTION_REAL, "frequency-penalty", 0, &s->frequency_penalty, "F", .min = -SAMPLING_PENALTY_MAX, .max = SAMPLING_PENALTY_MAX,
         .help = "subtract F from a token's logit for each time it is in the new text"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "presence-penalty", 0, &s->presence_penalty, "F", .min = -2, .max = 2,
+       {OPTION_REAL, "presence-penalty", 0, &s->presence_penalty, "F", .min = -SAMPLING_PENALTY_MAX, .max = SAMPLING_PENALTY_MAX,
         .help = "subtract F from the logits of all tokens of the new text"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXTS, "logit-bias", 0, &s->biases, "ID=BIAS", .help = "add BIAS (-100 to 100) to the logit of token ID; may be repeated"}},

@@ -21,6 +21,15 @@
 
 enum { SAMPLING_BIASES = 32, SAMPLER_TOP = 20 };
 
+/* What users may ask for, on every way to it: options and fields of a service. */
+#define SAMPLING_TEMPERATURE_MAX 100.0
+#define SAMPLING_TOP_K_MAX       INT32_MAX
+#define SAMPLING_TOP_P_MIN       1e-6 /* the likeliest token alone */
+#define SAMPLING_MIN_P_MAX       0.999999
+#define SAMPLING_REPETITION_MIN  0.01
+#define SAMPLING_REPETITION_MAX  100.0
+#define SAMPLING_PENALTY_MAX     2.0 /* of frequency and presence, and its negative the least */
+
 typedef struct SamplingBias {
   int32_t id;
   float add; /* finite */

@@ -94,12 +94,12 @@ static Status read_sampling(const Reader *r, CompletionRequest *request) {
   const struct {
     const char *name;
     double min, max, *out;
-  } numbers[] = {{"temperature", 0, 100, &s->temperature},
+  } numbers[] = {{"temperature", 0, SAMPLING_TEMPERATURE_MAX, &s->temperature},
                  {"top_p", 0, 1, &s->top_p},
-                 {"min_p", 0, 0.999999, &s->min_p},
-                 {"repetition_penalty", 0.01, 100, &s->repetition_penalty},
-                 {"frequency_penalty", -2, 2, &s->frequency_penalty},
-                 {"presence_penalty", -2, 2, &s->presence_penalty}};
+                 {"min_p", 0, SAMPLING_MIN_P_MAX, &s->min_p},
+                 {"repetition_penalty", SAMPLING_REPETITION_MIN, SAMPLING_REPETITION_MAX, &s->repetition_penalty},
+                 {"frequency_penalty", -SAMPLING_PENALTY_MAX, SAMPLING_PENALTY_MAX, &s->frequency_penalty},
+                 {"presence_penalty", -SAMPLING_PENALTY_MAX, SAMPLING_PENALTY_MAX, &s->presence_penalty}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     const json_t *value = field(r, numbers[i].name);
     if (!value) continue;
@@ -110,9 +110,9 @@ static Status read_sampling(const Reader *r, CompletionRequest *request) {
                         numbers[i].max);
     *numbers[i].out = number;
   }
-  if (s->top_p < 1e-6) s->top_p = 1e-6; /* 0 means the likeliest token alone */
+  if (s->top_p < SAMPLING_TOP_P_MIN) s->top_p = SAMPLING_TOP_P_MIN; /* 0 means the likeliest token alone */
   int64_t top_k = 0;
-  TRY(read_integer(r, "top_k", -1, INT32_MAX, &top_k)); /* -1: all, as vLLM has it */
+  TRY(read_integer(r, "top_k", -1, SAMPLING_TOP_K_MAX, &top_k)); /* -1: all, as vLLM has it */
   s->top_k = top_k < 0 ? 0 : top_k;
   TRY(read_integer(r, "seed", INT64_MIN, INT64_MAX, &seed));
   request->seeded = field(r, "seed") != NULL;

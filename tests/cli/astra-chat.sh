@@ -53,6 +53,10 @@ server=$!
 for _ in $(seq 300); do grep -q 'listening on' server.log && break; sleep 0.1; done
 expect "a service" 0 -u "unix:$work/socket" "${greedy[@]}"
 cmp -s out checkpoint.out || report "service and checkpoint answer differently"
+# What astra-infer and the service accept of a sampling, the chat does.
+expect "other limits" 0 -u "unix:$work/socket" --temperature 100 --top-k 2147483647 --max-new-tokens 4
+expect "a limit" 2 -u "unix:$work/socket" --temperature 100.1; err "--temperature: .*from 0 to 100"
+expect "another limit" 2 -u "unix:$work/socket" --top-k 2147483648; err "--top-k: .*from 0 to 2147483647"
 expect "another model of it" 1 -u "unix:$work/socket" --model two; err "no language model two, but one"
 input=
 printf '/nope\n' >command; input=command

@@ -227,6 +227,8 @@ expect "no prompt" 2 generate -c llama; err "--prompt TEXT is missing"; silent o
 expect "image and prompt" 2 -c llama -p A x.png; err "not several"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
 expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
+expect "a high temperature" 2 -c llama -p A --temperature 100.1; err "--temperature: .*from 0 to 100"
+expect "top k" 2 -c llama -p A --temperature 1 --top-k 2147483648; err "--top-k: .*from 0 to 2147483647"
 expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"
 for bias in 3 3= =1 x=1 3=1x 3=nan 3=101 -1=1 99999999=1; do
   expect "logit bias $bias" 2 -c llama -p A --logit-bias="$bias"; err "--logit-bias: .*give ID=BIAS"; silent out

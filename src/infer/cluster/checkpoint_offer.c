@@ -76,7 +76,8 @@ typedef bool Pulse(void *context);
 static Status hash_file(int fd, OfferFile *file, Pulse *pulse, void *context) {
   EVP_MD_CTX *digest = EVP_MD_CTX_new();
   uint8_t *chunk = malloc(CHUNK);
-  bool right = chunk && digest && EVP_DigestInit_ex(digest, EVP_sha256(), NULL), stopped = false;
+  const bool memory = chunk && digest;
+  bool right = memory && EVP_DigestInit_ex(digest, EVP_sha256(), NULL), stopped = false;
   ssize_t n = 1;
   for (file->size = 0; right && n > 0 && !stopped; file->size += (uint64_t)n) {
     n = pread(fd, chunk, CHUNK, (off_t)file->size);
@@ -87,6 +88,7 @@ static Status hash_file(int fd, OfferFile *file, Pulse *pulse, void *context) {
   right = right && EVP_DigestFinal_ex(digest, file->digest, NULL);
   EVP_MD_CTX_free(digest);
   free(chunk);
+  if (!memory) return status_no_memory(NULL, "the digest of a file");
   if (stopped) return status_set(STATUS_INTERRUPTED, "interrupted");
   if (n < 0) return status_set(STATUS_IO, "%s: %s", file->name, strerror(errno));
   return right ? STATUS_OK : status_set(STATUS_IO, "OpenSSL cannot compute SHA-256");

@@ -1,6 +1,11 @@
 /* The offer of a checkpoint's files: exact layout, what a worker does not accept, and that a checkpoint which could not be read is
  * offered once it can. */
 #include "base/files.h"
+#include <openssl/evp.h>
+#include <stdbool.h>
+
+static bool digests_fail; /* as where memory is short */
+#define EVP_MD_CTX_new() (digests_fail ? NULL : EVP_MD_CTX_new())
 #include "infer/cluster/checkpoint_offer.c"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
@@ -80,6 +85,20 @@ static void slow_storage_has_time(void **state) {
   assert_true(max_silence(&small) == 300);
 }
 
+static bool go_on(void *context) { return context == NULL; }
+
+static void want_of_memory_is_told_as_such(void **state) {
+  (void)state;
+  OfferFile file = {.name = "config.json"};
+  int fd = open("/dev/null", O_RDONLY);
+  digests_fail = true;
+  assert_int_equal(hash_file(fd, &file, go_on, NULL), STATUS_NO_MEMORY);
+  assert_string_equal(status_message(), "no memory for the digest of a file");
+  digests_fail = false;
+  assert_int_equal(hash_file(fd, &file, go_on, NULL), STATUS_OK);
+  close(fd);
+}
+
 static Status end_offer(Offer **ends) {
   Status status;
   while ((status = offer_end(ends, false)) == STATUS_BUSY) usleep(1000);
@@ -126,7 +145,7 @@ static void what_failed_is_tried_again(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_layout_is_the_documented_one), cmocka_unit_test(names_stay_in_the_folder),
-                                     cmocka_unit_test(lengths_and_sizes_are_limited), cmocka_unit_test(slow_storage_has_time),
-                                     cmocka_unit_test(what_failed_is_tried_again)};
+                                     cmocka_unit_test(lengths_and_sizes_are_limited),    cmocka_unit_test(slow_storage_has_time),
+                                     cmocka_unit_test(want_of_memory_is_told_as_such),   cmocka_unit_test(what_failed_is_tried_again)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

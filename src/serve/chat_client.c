@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { BODY_MAX = 1 << 20, URL_MAX = 1024, MODEL_MAX = 256 };
+enum { BODY_MAX = 1 << 20, URL_MAX = 1024, MODEL_MAX = 256, RETRY_AFTER_MAX = 86400 /* seconds */ };
 
 struct ChatClient {
   CURL *curl;
@@ -42,7 +42,8 @@ static size_t on_header(char *line, size_t one, size_t size, void *context) {
   char value[16];
   if (size > sizeof name && size < sizeof name + sizeof value && strncasecmp(line, name, sizeof name - 1) == 0) {
     snprintf(value, sizeof value, "%.*s", (int)(size - sizeof name + 1), line + sizeof name - 1);
-    exchange->retry_after = atoi(value);
+    const long seconds = strtol(value, NULL, 10);
+    exchange->retry_after = seconds < 0 ? 0 : seconds > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int)seconds;
   }
   return one * size;
 }

@@ -137,6 +137,10 @@ static void failures_are_told(void **state) {
   } cases[] = {
       {"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"the queue is full\"}}", STATUS_BUSY,
        "answered 503: the queue is full; try again in 7 s", NULL},
+      {"HTTP/1.1 503 Busy\r\nRetry-After: 9999999999999\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"full\"}}", STATUS_BUSY,
+       "answered 503: full; try again in 86400 s", NULL},
+      {"HTTP/1.1 503 Busy\r\nRetry-After: -99999999999\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"full\"}}", STATUS_BUSY,
+       "answered 503: full", NULL},
       {"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"Roles must alternate\"}}", STATUS_PEER,
        "answered 400: Roles must alternate", NULL},
       {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "it requires a valid API key: give --api-key-file FILE", NULL},

@@ -61,6 +61,7 @@ trap 'kill "$bus" "$daemon" "${listener[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 lead "nobody announces" 1 -c "$work/model" --peers auto "${key[@]}" "$work/1.ppm"; err "no worker with this key announces itself"
 # Their names have the number of this process: others in the same network may run this test, too.
+exec 300<"$work/key" # as many descriptors as whoever starts a worker may have open
 start_worker b 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board b $$"
 start_worker a 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce --name "board a $$"
 start_worker other 0.0.0.0:0 -c "$work/model" --key-file "$work/other-key" --announce --name "of another $$"
@@ -69,7 +70,10 @@ announced() { # WORKER NAME
   for ((i = 0; i < 100; i++)); do ! grep -q "announced as \"$2\" on port ${address[$1]##*:}" "$work/$1.log" || return 0; sleep 0.1; done
   report "worker $1 is not announced as $2: $(tail -n 2 "$work/$1.log")"
 }
+exec 300<&-
 announced a "board a $$"; announced b "board b $$"; announced other "of another $$"; announced same "board a $$ #2"
+for pid in $(pgrep -P "${listener[b]}"); do [ ! -e "/proc/$pid/fd/300" ] || report "the process that announces keeps descriptor 300 open"; done
+[ -e "/proc/${listener[b]}/fd/300" ] && pgrep -P "${listener[b]}" >/dev/null || report "there is no process that announces, or no descriptor 300"
 lead "two are found" 0 -c "$work/model" --peers auto "${key[@]}" --json -v "$work/1.ppm"
 port() { sed -n "s/^node $1 is worker .*:\([0-9]*\)\$/\1/p" "$work/err"; } # of a node
 [[ "$(port 1) $(port 2) $(port 3)" = "${address[a]##*:} ${address[b]##*:} " ]] || report "$name: not a and b, in this order"

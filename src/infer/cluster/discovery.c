@@ -27,13 +27,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char service_type[] = "_astra._tcp";
 static const double find_seconds = 5, announce_seconds = 10; /* time limits; both usually take a second */
-enum { PROOF = 16, PROOF_TEXT = 2 * PROOF + 1, NAME = AVAHI_LABEL_MAX, SAID = 256 };
+enum { PROOF = 16, PROOF_TEXT = 2 * PROOF + 1, NAME = AVAHI_LABEL_MAX, SAID = 256, MAX_DESCRIPTOR = 1 << 20 };
 
 /* HMAC-SHA256(key, purpose | version | port | name), the first bytes in hexadecimal digits. */
 static bool prove(const KeyFile *key, const char *name, uint16_t port, char text[PROOF_TEXT]) {
@@ -91,6 +93,10 @@ static void announce(Announcer *a, bool taken) {
   for (int error = taken ? AVAHI_ERR_COLLISION : AVAHI_OK;;) {
     if (error == AVAHI_ERR_COLLISION) {
       char *other = avahi_alternative_service_name(a->name);
+      if (!other) {
+        fail(a, AVAHI_ERR_NO_MEMORY);
+        return;
+      }
       avahi_free(a->name);
       a->name = other;
       avahi_entry_group_reset(a->group);
@@ -154,6 +160,10 @@ static void run_announcer(const Announcement *what, int told) {
   memcpy(name, what->name, length);
   choose_interface(&a);
   a.name = avahi_strdup(length ? name : "astra");
+  if (!a.name) {
+    tell(&a, false, "out of memory");
+    _exit(1);
+  }
   for (int error, first = 1;; first = 0) {
     a.poll = avahi_simple_poll_new();
     a.group = NULL;
@@ -172,6 +182,18 @@ static void run_announcer(const Announcement *what, int told) {
   }
 }
 
+/* Sockets above all: the port is to be free when the worker has ended. Descriptors may have any number: the worker raises its limit. */
+static void close_all_but(int kept) {
+  const unsigned behind = kept < 3 ? 3 : (unsigned)kept + 1;
+  struct rlimit limit = {.rlim_cur = MAX_DESCRIPTOR};
+#ifdef SYS_close_range
+  if ((kept <= 3 || syscall(SYS_close_range, 3U, (unsigned)kept - 1, 0U) == 0) && syscall(SYS_close_range, behind, ~0U, 0U) == 0) return;
+#endif
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd = 3; fd < MAX_DESCRIPTOR && (rlim_t)fd < limit.rlim_cur; fd++) /* before Linux 5.9 */
+    if (fd != kept) close(fd);
+}
+
 Status discovery_announce(const Announcement *what, pid_t *pid) {
   char said[SAID + 1] = "";
   int told[2];
@@ -185,8 +207,7 @@ Status discovery_announce(const Announcement *what, pid_t *pid) {
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    for (int fd = 3; fd < 256; fd++)
-      if (fd != told[1]) close(fd); /* sockets above all: the port is to be free when the worker has ended */
+    close_all_but(told[1]);
     run_announcer(what, told[1]);
   }
   close(told[1]);

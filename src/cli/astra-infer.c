@@ -631,7 +631,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   TRY(infer_run_load(s, run));
   TRY(infer_run_require_options(s, run));
   infer_run_catch_signals();
-  TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  TRY(infer_tables_make(s->links.memory.tables, s->verbose, &run->weights));
   if (run->weights.constrained) run->network.entropy = ENTROPY_OFF; /* codes as training chooses them: by distance alone */
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
   const ModelConfig *config = run->weights.config;

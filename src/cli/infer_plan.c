@@ -500,7 +500,7 @@ static Status check_peers(const PlanCommand *c) {
   if (c->peers && (c->speeds || c->links))
     return status_set(STATUS_BAD_USAGE, "--%s and --peers: the %s of peers are measured", c->speeds ? "speeds" : "links",
                       c->speeds ? "speeds" : "links");
-  if (c->links && c->network.topology == LINK_SHARED)
+  if (c->links && c->network.links.topology == LINK_SHARED)
     return status_set(STATUS_BAD_USAGE, "--links: on a shared medium there is one rate for all, --bandwidth");
   if (c->links && c->own_rate) return status_set(STATUS_BAD_USAGE, "--links gives the rate of each device's link: leave out --bandwidth");
   if (c->measure && (c->model || c->peers || c->speeds))

@@ -31,18 +31,8 @@
 enum { OVERHEAD_UDP = 28 + 14 /* IP, UDP, Ethernet: what a token bucket of the system counts */ };
 
 static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
-  *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
-                         .latency = fmax(o->latency, 0),
-                         .jitter = fmax(o->jitter, 0),
-                         .loss = o->loss,
-                         .loss_model = (LossModel)o->loss_model,
-                         .loss_burst = o->loss_burst > 0 ? o->loss_burst : LOSS_BURST_DEFAULT,
-                         .topology = (LinkTopology)o->link_model,
-                         .seed = (uint64_t)o->link_seed,
-                         .lose_tokens = o->loss_unit == 1};
-  TRY(network_options_check_burst(o->loss_burst, links->loss_model));
-  if (link_loss_check(links) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
-  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
+  TRY(network_links_read(&o->network, o->loss_unit == 1, links));
+  if (o->trace && o->network.bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
   return STATUS_OK;
 }
@@ -70,7 +60,8 @@ static Status read_link_options(const InferLinkOptions *o, TransportKind transpo
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
   setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : LINK_SEGMENT_OVERHEAD;
   bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
-  setup->shaped = o->bandwidth >= 0 || o->latency >= 0 || o->jitter >= 0 || o->trace || packets_lost;
+  const NetworkLinks *asked = &o->network;
+  setup->shaped = asked->bandwidth >= 0 || asked->latency >= 0 || asked->jitter >= 0 || o->trace || packets_lost;
   if (status != STATUS_OK) return status;
   if (setup->links.topology == LINK_SHARED)
     return status_set(STATUS_BAD_USAGE, "--link-model shared-medium needs virtual time (astra-infer plan, astra-bench latency)");
@@ -490,7 +481,7 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
   run->divided.partition = text ? NULL : &run->partition;
   run->divided.split = text ? &run->split : NULL;
   run->divided.tokens = !text ? run->partition.tokens : options->tokens_max > 0 ? options->tokens_max : run->weights.config->context;
-  run->divided.table_memory = codes_are_heard_here(s) || !strategy_facts(run->network.strategy)->sends_codes ? 0 : s->links.table_memory;
+  run->divided.table_memory = codes_are_heard_here(s) || !strategy_facts(run->network.strategy)->sends_codes ? 0 : s->links.memory.tables;
   options->divide = divide_by_speed;
   options->divide_context = &run->divided;
 }
@@ -548,7 +539,7 @@ static bool needs_tables(const InferSettings *s, const InferRun *run) {
 
 Status infer_run_prepare(const InferSettings *s, InferRun *run, const LeaderOptions *options, LeaderOptions *all) {
   TRY(infer_cluster_open(&run->cluster, s));
-  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.memory.tables, s->verbose, &run->weights));
   return describe_nodes(s, run, options, all);
 }
 
@@ -556,7 +547,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
   run->cluster.options.await_fetch = true;
-  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.memory.tables, s->verbose, &run->weights));
   TRY(start_nodes(s, run, options));
   uint64_t used;
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
@@ -587,8 +578,8 @@ void infer_run_tell_machine(const InferSettings *s) {
 Status infer_run_load(const InferSettings *s, InferRun *run) {
   if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
-  TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.cache_type));
-  run->weights.cache_full = s->links.remote_cache != 0;
+  TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.memory.cache_type));
+  run->weights.cache_full = s->links.memory.remote_cache != 0;
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));
   TRY(use_rate(s, &run->weights));

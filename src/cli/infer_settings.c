@@ -23,52 +23,47 @@
 
 enum { INFER_LINK_ROWS = 32 /* at most */ };
 
-/* Rows for a table of options, with a heading, and the defaults in *options; returns how many. */
+int infer_settings_memory_rows(InferMemory *o, Option rows[INFER_MEMORY_ROWS]) {
+  const Option table[INFER_MEMORY_ROWS] = {
+      {OPTION_SIZE, "table-memory", 0, &o->tables, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
+      {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
+       .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
+      {OPTION_CHOICE, "remote-cache", 0, &o->remote_cache, .choices = REMOTE_CACHES,
+       .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"}};
+  *o = (InferMemory){.tables = TABLE_MEMORY_DEFAULT};
+  memcpy(rows, table, sizeof table);
+  return INFER_MEMORY_ROWS;
+}
+
+/* Rows for a table of options, with headings, and the defaults in *options; returns how many. */
 static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
-  const Option table[] = {
+  *o = (InferLinkOptions){.network = {.bandwidth = -1, .latency = -1, .jitter = -1, .seed = 42}, .entropy = ENTROPY_AUTO};
+  const Option exchange[] = {
       {OPTION_GROUP, .help = "Exchange between nodes:"},
       {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp", .removed = "mpi",
        .help = "TCP streams or sealed datagrams; auto: udp with --peers, else tcp"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit", .removed = "fec",
        .help = "lost datagrams: continue without them, or retransmit; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "maximum wait for codes, e.g. 30ms; auto: as long as the sender is alive"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = MIN_PACKETS_MAX,
-       .help = "minimum number of packets per block and receiver"},
+      network_options_datagrams(&o->datagrams),
       {OPTION_INT, "parts", 0, &o->parts, "N", .min = 0, .max = MAX_PARTS,
        .help = "parts of a block whose codes are sent separately; 0: chosen by --split auto, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "entropy-code codes by the checkpoint's frequencies; auto: where that saves 5%"},
-      {OPTION_SIZE, "table-memory", 0, &o->table_memory, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
-      {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
-       .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
-      {OPTION_CHOICE, "remote-cache", 0, &o->remote_cache, .choices = REMOTE_CACHES,
-       .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"},
-      {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .min = 0, .max = 9000, .help = "maximum datagram size with all headers; 0: the route's MTU"},
-      {OPTION_GROUP, .help = "Simulated network (seeded):"},
-      {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate in each direction, e.g. 20mbit"},
-      {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay, e.g. 2ms"},
-      {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
-      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets or tokens lost, e.g. 5%"},
-      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
-      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
-       .help = "mean length of a burst, in packets or tokens; auto: 4"},
-      {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "unit of loss"},
-      {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "bandwidth trace: lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
-      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
-       .help = "a link for each pair, or for each node"},
-      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .min = 0, .max = LINK_SEED_MAX, .help = "seed of losses, jitter and traces"},
-      {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
-      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
-  *o = (InferLinkOptions){.bandwidth = -1,
-                          .latency = -1,
-                          .jitter = -1,
-                          .datagrams = MIN_PACKETS_DEFAULT,
-                          .entropy = ENTROPY_AUTO,
-                          .table_memory = TABLE_MEMORY_DEFAULT,
-                          .link_seed = 42,
-                          .loss_burst = 0};
-  memcpy(rows, table, sizeof table);
-  return (int)(sizeof table / sizeof *table);
+      {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .min = 0, .max = 9000,
+       .help = "maximum datagram size with all headers; 0: the route's MTU"}};
+  const Option network[] = {
+      {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "what is lost: packets or single tokens"},
+      {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "bandwidth trace: lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"}};
+  Option *at = rows;
+  memcpy(at, exchange, sizeof exchange);
+  at += sizeof exchange / sizeof *exchange;
+  at += infer_settings_memory_rows(&o->memory, at);
+  *at++ = (Option){OPTION_GROUP, .help = "Simulated network (seeded):"};
+  at += network_links_rows(&o->network, at);
+  memcpy(at, network, sizeof network);
+  at += sizeof network / sizeof *network;
+  return (int)(at - rows);
 }
 
 /* ---- Strategies ---- */
@@ -303,7 +298,7 @@ static void add_links(InferSettings *s, InferCommand command, Option *options, i
   while (options->kind != OPTION_GROUP || options->help) options++, of = of ? of + 1 : NULL;
   int count = command == INFER_SELFTEST ? 0 : strategy_rows(s, options);
   count += infer_link_options_rows(&s->links, options + count);
-  for (int i = 0; of && i < count; i++) of[i] = ALL | (options[i].target == &s->links.remote_cache ? OF_LANGUAGE : 0);
+  for (int i = 0; of && i < count; i++) of[i] = ALL | (options[i].target == &s->links.memory.remote_cache ? OF_LANGUAGE : 0);
   options[count] = (Option){.kind = OPTION_GROUP};
 }
 

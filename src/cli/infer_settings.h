@@ -12,15 +12,24 @@
 /* Options of how codes travel between devices: backend, reliability, and links as they are asked to be. Shared by the commands of
  * astra-infer that start devices. */
 
+/* What a device keeps of keys and values. */
+typedef struct InferMemory {
+  double tables;    /* bytes: infer_tables_make */
+  int cache_type;   /* WeightsType */
+  int remote_cache; /* REMOTE_CACHES */
+} InferMemory;
+
+enum { INFER_MEMORY_ROWS = 3 };
+
+/* Appends the rows, with their defaults, which are set in *memory; returns how many. */
+int infer_settings_memory_rows(InferMemory *memory, Option rows[INFER_MEMORY_ROWS]);
+
 typedef struct InferLinkOptions {
-  const char *deadline, *trace;                                           /* as they were given; NULL: not */
-  double bandwidth, latency, jitter;                                      /* bits per second, seconds; negative: not given */
-  double table_memory;                                                    /* bytes: infer_tables_make */
-  int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
-  int cache_type;                                                         /* WeightsType */
-  int remote_cache;                                                       /* REMOTE_CACHES */
-  int64_t mtu, datagrams, parts, link_seed;
-  double loss, loss_burst;
+  const char *deadline, *trace;                   /* as they were given; NULL: not */
+  int transport, reliability, loss_unit, entropy; /* choices; transport and reliability: one more, the default */
+  int64_t mtu, datagrams, parts;
+  NetworkLinks network;
+  InferMemory memory;
 } InferLinkOptions;
 
 enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MAX = 96 };

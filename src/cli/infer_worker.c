@@ -49,12 +49,10 @@ enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
   const char *checkpoint, *fetch, *listen, *key_file, *name;
-  double table_memory;
+  InferMemory memory;
   const char *backend;
-  int weights;    /* WeightsBits */
-  int precision;  /* WeightsPrecision */
-  int cache_type; /* WeightsType */
-  int remote_cache;
+  int weights;   /* WeightsBits */
+  int precision; /* WeightsPrecision */
   int64_t threads, queue;
   double idle_timeout;
   int busy;
@@ -66,7 +64,7 @@ static const char usage[] = "astra-infer worker --checkpoint DIR|--fetch DIR [OP
                             "(astra-infer --peers), one at a time.";
 
 static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
-  const Option rows[] = {
+  const Option model[] = {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one (this or --fetch is required)"},
@@ -78,13 +76,10 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
        .help = "precision of products and activations, as the leader's; auto: bf16 where it is faster"},
       {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
-      {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "memory for keys and values of all codewords, e.g. 2G; 0: none"},
-      {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
-       .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_FLAG, "drafts", 0, &w->drafts,
        .help = "hold a copy of a language model in 4 bits, to draft tokens for other devices while there is nothing to do (astra-serve)"},
-      {OPTION_CHOICE, "remote-cache", 0, &w->remote_cache, .choices = REMOTE_CACHES,
-       .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"},
+  };
+  const Option service[] = {
       {OPTION_GROUP, .help = "Listening:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS",
        .help = "HOST:PORT, [IPV6]:PORT, PORT (on this machine), unix:PATH, or local (this user only)"},
@@ -100,21 +95,24 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "device name shown to leaders (default: the host name)"},
       {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "do not log each leader"},
       {OPTION_GROUP, .help = NULL}};
-  memcpy(table, rows, sizeof rows);
+  memcpy(table, model, sizeof model);
+  table += sizeof model / sizeof *model;
+  table += infer_settings_memory_rows(&w->memory, table);
+  memcpy(table, service, sizeof service);
 }
 
 static Status load(const Worker *w, const char *checkpoint, Weights *weights) {
   char *directory = NULL;
   Status status = infer_run_find(checkpoint, &directory);
-  if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
+  if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->memory.cache_type);
   if (status == STATUS_OK && w->drafts && !config_is_decoder(weights->config))
     status =
         status_set(STATUS_BAD_USAGE, "--drafts: %s is a model of images, of which nothing can be drafted; leave --drafts out", checkpoint);
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
   if (status == STATUS_OK && w->drafts) status = weights_make_drafts(weights, directory);
   if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
-  if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
-  weights->cache_full = w->remote_cache != 0;
+  if (status == STATUS_OK) status = infer_tables_make(w->memory.tables, !w->quiet, weights);
+  weights->cache_full = w->memory.remote_cache != 0;
   free(directory);
   return status;
 }
@@ -175,7 +173,7 @@ static Status run(const Worker *w) {
 }
 
 static Status run_worker(int argc, char **argv) {
-  Worker worker = {.listen = "local", .table_memory = TABLE_MEMORY_DEFAULT, .queue = 8, .idle_timeout = 30};
+  Worker worker = {.listen = "local", .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MAX];
   make_table(&worker, table);
   if (cli_help_wanted(table, argc, argv)) {

@@ -55,47 +55,70 @@ const char *network_options_topology(LinkTopology topology) {
   return names[topology];
 }
 
-int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
-  *o = (NetworkOptions){.bandwidth = 20e6, .datagrams = MIN_PACKETS_DEFAULT};
-  const Option table[NETWORK_OPTIONS_COUNT] = {
-      {OPTION_GROUP, .help = "Simulated network"},
+int network_links_rows(NetworkLinks *o, Option rows[NETWORK_LINKS_COUNT]) {
+  const Option table[NETWORK_LINKS_COUNT] = {
       {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = LINK_MODELS, .old_choices = OLD_LINK_MODELS,
-       .help = "one link per pair, per device, or shared by all"},
-      {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link: 20mbit, 1gbit, 500kbit"},
+       .help = "one link per pair, per device, or (in virtual time alone) shared by all"},
+      {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link in each direction: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets lost: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
        .help = "mean length of a burst, in packets; auto: 4"},
-      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
-       .help = "handling of lost packets"},
+      {OPTION_INT, "link-seed", 0, &o->seed, "N", .min = 0, .max = LINK_SEED_MAX, .help = "seed of all that is random in it"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = MIN_PACKETS_MAX,
-       .help = "minimum number of packets per block and receiver"},
-      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"},
-      {OPTION_INT, "link-seed", 0, &o->seed, "N", .min = 0, .max = LINK_SEED_MAX, .help = "seed of losses and jitter"},
-  };
-  for (int i = 0; i < NETWORK_OPTIONS_COUNT; i++) rows[i] = table[i];
-  return NETWORK_OPTIONS_COUNT;
+      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
+  memcpy(rows, table, sizeof table);
+  return NETWORK_LINKS_COUNT;
 }
 
-Status network_options_check_burst(double burst, LossModel model) {
+Option network_options_datagrams(int64_t *datagrams) {
+  *datagrams = MIN_PACKETS_DEFAULT;
+  return (Option){OPTION_INT,
+                  "datagrams",
+                  0,
+                  datagrams,
+                  "N",
+                  .min = 1,
+                  .max = MIN_PACKETS_MAX,
+                  .help = "minimum number of packets per block and receiver"};
+}
+
+int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
+  *o = (NetworkOptions){.links.bandwidth = 20e6};
+  const Option own[] = {{OPTION_GROUP, .help = "Simulated network"},
+                        {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
+                         .help = "handling of lost packets"},
+                        network_options_datagrams(&o->datagrams)};
+  rows[0] = own[0];
+  const int count = 1 + network_links_rows(&o->links, rows + 1);
+  rows[count] = own[1];
+  rows[count + 1] = own[2];
+  return count + 2;
+}
+
+static Status check_burst(double burst, LossModel model) {
   if (burst <= 0 || model == LOSS_GILBERT_ELLIOTT) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--loss-burst %g is for --loss-model gilbert-elliott; otherwise packets are lost one by one", burst);
 }
 
-Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
+Status network_links_read(const NetworkLinks *o, bool lose_tokens, LinkOptions *links) {
   *links = (LinkOptions){.topology = (LinkTopology)o->topology,
-                         .bits_per_second = o->bandwidth,
-                         .latency = o->latency,
-                         .jitter = o->jitter,
+                         .bits_per_second = fmax(o->bandwidth, 0),
+                         .latency = fmax(o->latency, 0),
+                         .jitter = fmax(o->jitter, 0),
                          .loss = o->loss,
                          .loss_model = (LossModel)o->loss_model,
                          .loss_burst = o->loss_burst > 0 ? o->loss_burst : LOSS_BURST_DEFAULT,
-                         .seed = (uint64_t)o->seed};
+                         .seed = (uint64_t)o->seed,
+                         .lose_tokens = lose_tokens};
+  TRY(check_burst(o->loss_burst, links->loss_model));
+  return link_loss_check(links) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
+}
+
+Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
   *reliability =
       (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .min_packets = (int)o->datagrams, .timeout = 60};
-  TRY(network_options_check_burst(o->loss_burst, links->loss_model));
-  return link_loss_check(links) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
+  return network_links_read(&o->links, false, links);
 }

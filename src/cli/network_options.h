@@ -33,24 +33,39 @@ Status retained_check(int64_t retained, int64_t blocks);
 
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */
 
+/* The links of a simulated network, as options say. */
+typedef struct NetworkLinks {
+  double bandwidth, latency, jitter; /* bits per second, seconds; negative: not given */
+  double loss, loss_burst;           /* a burst of 0: auto */
+  int topology, loss_model;          /* LinkTopology, LossModel */
+  int64_t seed;
+} NetworkLinks;
+
+enum { NETWORK_LINKS_COUNT = 10 };
+
+/* Appends the rows; the defaults are what *links has. Returns how many. */
+int network_links_rows(NetworkLinks *links, Option rows[NETWORK_LINKS_COUNT]);
+
+/* links->overhead is whose packets they are to say, and links->trace. BAD_USAGE: a loss that such bursts cannot have, or bursts of another
+ * model of losses. */
+Status network_links_read(const NetworkLinks *options, bool lose_tokens, LinkOptions *links);
+
+/* --datagrams, and its default in *datagrams. */
+Option network_options_datagrams(int64_t *datagrams);
+
+/* The same with how what is lost is handled, for what computes in virtual time. */
 typedef struct NetworkOptions {
-  double bandwidth, latency, jitter; /* bits per second, seconds */
-  double loss, loss_burst;
-  int topology, loss_model, reliability; /* LinkTopology, LossModel; ReliabilityMode - RELIABILITY_DEADLINE */
-  int64_t seed, datagrams;
+  NetworkLinks links;
+  int reliability; /* ReliabilityMode - RELIABILITY_DEADLINE */
+  int64_t datagrams;
 } NetworkOptions;
 
-enum { NETWORK_OPTIONS_COUNT = 13 };
+enum { NETWORK_OPTIONS_COUNT = NETWORK_LINKS_COUNT + 3 };
 
 /* Appends the rows, with their defaults, which are set in *options; returns how many. */
 int network_options_rows(NetworkOptions *options, Option rows[NETWORK_OPTIONS_COUNT]);
 
-/* BAD_USAGE where a mean burst was given (above 0) and losses do not come in bursts. */
-Status network_options_check_burst(double burst, LossModel model);
-
-/* links->overhead is whose packets they are to say. BAD_USAGE: a loss that such bursts cannot have, or bursts of another model of losses.
- */
-Status network_options_read(const NetworkOptions *options, LinkOptions *links, Reliability *reliability);
+Status network_options_read(const NetworkOptions *options, LinkOptions *links, Reliability *reliability); /* as network_links_read */
 
 const char *network_options_topology(LinkTopology topology); /* "mesh" */
 

@@ -39,6 +39,15 @@ static size_t payload_max(const CodeExchangeSetup *setup, int64_t tokens) {
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) + (size_t)(tokens < MAX_PACKETS ? tokens : MAX_PACKETS);
 }
 
+CodeExchangeSetup code_exchange_setup_of(const ModelConfig *config, bool whole) {
+  return (CodeExchangeSetup){.blocks = whole ? (int)config->blocks : config_end_coded(config) - config_first_coded(config),
+                             .first = whole ? 0 : config_first_coded(config),
+                             .sites = whole ? config_whole_sites(config) : config_sites(config),
+                             .whole_rows = whole,
+                             .width = config_whole_width(config),
+                             .known_width = whole ? 0 : config_known_width(config)};
+}
+
 void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport) {
   int64_t max = max_of_any(setup);
   transport->self = setup->self;

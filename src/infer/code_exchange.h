@@ -44,6 +44,10 @@ typedef struct CodeExchangeSetup {
   const LinkOptions *lose;    /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } CodeExchangeSetup;
 
+/* What a model's blocks exchange: blocks, first, sites, width and known_width of its codes, or with `whole` of numbers in whole_rows; the
+ * other fields are zero. */
+CodeExchangeSetup code_exchange_setup_of(const ModelConfig *config, bool whole);
+
 /* Sets the fields of a transport's setup that follow from the exchange's: its layout is set, setup->transport is not used. */
 void code_exchange_transport(const CodeExchangeSetup *setup, TransportSetup *transport);
 

@@ -620,29 +620,23 @@ static bool sends_codes(const NodeSetup *setup) { return !setup->network || stra
 
 static CodeExchangeSetup exchange_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
-  const ModelConfig *config = setup->weights->config;
-  bool whole = setup->strategy == STRATEGY_SP;
   EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
   bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
-  return (CodeExchangeSetup){.self = node->self,
-                             .nodes = node->nodes,
-                             .layout = &node->layout,
-                             .books = pays && setup->weights->constrained ? setup->weights->constrained : setup->weights->books,
-                             .blocks = whole ? (int)config->blocks : config_end_coded(config) - config_first_coded(config),
-                             .first = whole ? 0 : config_first_coded(config),
-                             .sites = whole ? config_whole_sites(config) : config_sites(config),
-                             .whole_rows = whole,
-                             .width = config_whole_width(config),
-                             .batch_max = setup->batch_max,
-                             .keep_codes = setup->keep_codes,
-                             .causal = setup->split != NULL,
-                             .known_width = whole ? 0 : config_known_width(config),
-                             .tokens_max = setup->tokens_max,
-                             .parts = setup->network ? setup->network->parts : 1,
-                             .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
-                             .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
-                             .keys = sends_codes(setup) ? setup->weights->keys : NULL,
-                             .coding = pays ? setup->weights->coding : NULL};
+  CodeExchangeSetup exchange = code_exchange_setup_of(setup->weights->config, setup->strategy == STRATEGY_SP);
+  exchange.self = node->self;
+  exchange.nodes = node->nodes;
+  exchange.layout = &node->layout;
+  exchange.books = pays && setup->weights->constrained ? setup->weights->constrained : setup->weights->books;
+  exchange.batch_max = setup->batch_max;
+  exchange.keep_codes = setup->keep_codes;
+  exchange.causal = setup->split != NULL;
+  exchange.tokens_max = setup->tokens_max;
+  exchange.parts = setup->network ? setup->network->parts : 1;
+  exchange.min_packets = setup->network ? setup->network->reliability.min_packets : 1;
+  exchange.lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL;
+  exchange.keys = sends_codes(setup) ? setup->weights->keys : NULL;
+  exchange.coding = pays ? setup->weights->coding : NULL;
+  return exchange;
 }
 
 /* While others are waited for, the leader may send messages or go away. */

@@ -49,8 +49,9 @@ static uint64_t partners(const ExchangeRecorder *recorder, bool to) {
 
 static size_t payload_bytes(const ExchangeRecorder *recorder, int64_t tokens) {
   const CodeExchangeSetup *setup = &recorder->setup;
-  if (setup->whole_rows) return (size_t)(tokens * setup->width) * sizeof(float);
-  return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries);
+  PacketRules rules = {.raw = setup->whole_rows, .width = setup->width};
+  if (!rules.raw) rules.groups = setup->books[0].groups, rules.entries = setup->books[0].entries;
+  return packet_payload_bytes(&rules, tokens);
 }
 
 /* What one peer's packets would hold of a part of `tokens` tokens: codes, or numbers, drawn at random. codes, row: room for a packet's, or
@@ -253,22 +254,17 @@ static Status open_exchange(Measurement *m) {
   }
   TRY(layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self));
   size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */
-  const CodeExchangeSetup setup = {.self = device->self,
-                                   .nodes = device->devices,
-                                   .layout = &m->layout,
-                                   .books = device->books ? device->books : m->weights->books,
-                                   .blocks = whole ? (int)config->blocks : config_end_coded(config) - config_first_coded(config),
-                                   .first = whole ? 0 : config_first_coded(config),
-                                   .sites = whole ? config_whole_sites(config) : config_sites(config),
-                                   .parts = device->parts,
-                                   .batch_max = 1,
-                                   .min_packets = device->min_packets,
-                                   .keys = whole ? NULL : device->tables,
-                                   .causal = config_is_decoder(config),
-                                   .known_width = whole ? 0 : config_known_width(config),
-                                   .whole_rows = whole,
-                                   .width = config_whole_width(config),
-                                   .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};
+  CodeExchangeSetup setup = code_exchange_setup_of(config, whole);
+  setup.self = device->self;
+  setup.nodes = device->devices;
+  setup.layout = &m->layout;
+  setup.books = device->books ? device->books : m->weights->books;
+  setup.parts = device->parts;
+  setup.batch_max = 1;
+  setup.min_packets = device->min_packets;
+  setup.keys = whole ? NULL : device->tables;
+  setup.causal = config_is_decoder(config);
+  setup.max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER;
   return exchange_recorder_init(&m->exchange, &setup);
 }
 

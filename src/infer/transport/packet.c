@@ -32,8 +32,7 @@ void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet) {
                      .count = get_u16(bytes + 10)};
 }
 
-/* Bytes of the packed codes of `tokens` tokens, or of their rows. */
-static size_t payload_bytes(const PacketRules *rules, int64_t tokens) {
+size_t packet_payload_bytes(const PacketRules *rules, int64_t tokens) {
   if (rules->raw) return (size_t)tokens * (size_t)rules->width * 4;
   return pack_dense_bytes(tokens, rules->groups, rules->entries);
 }
@@ -41,8 +40,8 @@ static size_t payload_bytes(const PacketRules *rules, int64_t tokens) {
 /* The first tokens % count packets have a token more than the others. */
 size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index) {
   int longer = (int)(tokens % count), before = index < longer ? index : longer;
-  size_t less = payload_bytes(rules, tokens / count);
-  return (size_t)before * payload_bytes(rules, tokens / count + 1) + (size_t)(index - before) * less;
+  size_t less = packet_payload_bytes(rules, tokens / count);
+  return (size_t)before * packet_payload_bytes(rules, tokens / count + 1) + (size_t)(index - before) * less;
 }
 
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
@@ -64,7 +63,7 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
     return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p.index, p.count, (long long)tokens);
   /* How long it is. */
   size_t payload = size - PACKET_HEADER, max = packet_bits_bytes(p.count) + (p.type == PACKET_STATUS ? PACKET_STATUS_HEAD : 0), min = max;
-  if (data) max = min = payload_bytes(rules, interleave_count(tokens, p.count, p.index));
+  if (data) max = min = packet_payload_bytes(rules, interleave_count(tokens, p.count, p.index));
   if (data && p.flags & PACKET_CODED) min = 4, max--; /* coded only where that is shorter */
   if (payload < min || payload > max)
     return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, min, max);

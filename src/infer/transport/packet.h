@@ -60,6 +60,9 @@ static inline int64_t packet_rows(const PacketRules *rules, int sender, int64_t 
  * are unpacked. */
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet);
 
+/* Bytes of the packed codes of `tokens` tokens, none of them entropy-coded, or of their rows. */
+size_t packet_payload_bytes(const PacketRules *rules, int64_t tokens);
+
 /* Where the payload of a packet begins if those of its message are stored one after another, none of them entropy-coded. tokens: of the
  * message.
  */

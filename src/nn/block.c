@@ -174,6 +174,16 @@ static bool read_codes(const BlockContext *context, int index, int site, Tape *t
   return block_status(tape, kv_cache_unpack(cache, index, site, &codes->codes));
 }
 
+bool block_decode_projections(const BlockContext *context, const BlockParams *block, Tape *tape, DecodeProjection *key,
+                              DecodeProjection *value) {
+  const Projection *k = block_remote_key(block), *v = block_remote_value(block);
+  if (k->lora_a >= 0 || v->lora_a >= 0)
+    return tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first"), false;
+  *key = (DecodeProjection){block_param(context, k->weight), block_param(context, k->bias), k->part};
+  *value = (DecodeProjection){block_param(context, v->weight), block_param(context, v->bias), v->part};
+  return true;
+}
+
 /* Attention of q [1, 1, D] over what context->cache holds, the row just stored included. Adapters of the key and value projections must
  * have been folded in where there are remote tokens. */
 static Tensor *decode(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *q) {
@@ -198,13 +208,7 @@ static Tensor *decode(const BlockContext *context, const BlockParams *block, int
   if (!read_codes(context, index, 0, tape, site_kv ? &options.k : &options.x)) return NULL;
   if (site_kv && !read_codes(context, index, 1, tape, &options.v)) return NULL;
   if (site_kv && block->rotation.weight < 0) return op_decode_attention(tape, q, &options);
-  const Projection *key = block_remote_key(block), *value = block_remote_value(block);
-  if (key->lora_a >= 0 || value->lora_a >= 0) {
-    tape_fail(tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first");
-    return NULL;
-  }
-  options.key = (DecodeProjection){block_param(context, key->weight), block_param(context, key->bias), key->part};
-  options.value = (DecodeProjection){block_param(context, value->weight), block_param(context, value->bias), value->part};
+  if (!block_decode_projections(context, block, tape, &options.key, &options.value)) return NULL;
   return op_decode_attention(tape, q, &options);
 }
 

@@ -2,6 +2,7 @@
  * columns. */
 #ifndef NN_BLOCK_INTERNAL_H
 #define NN_BLOCK_INTERNAL_H
+#include "autograd/ops/decode_attention.h"
 #include "autograd/ops/ops.h"
 #include "nn/block.h"
 
@@ -70,6 +71,10 @@ Tensor *block_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t
 /* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost as the exchange says it, or NULL. */
 Tensor *block_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                      const BlockWanted *wanted);
+
+/* Of decoding: what makes keys and values of what other devices sent. UNSUPPORTED, told to the tape, with adapters: false. */
+bool block_decode_projections(const BlockContext *context, const BlockParams *block, Tape *tape, DecodeProjection *key,
+                              DecodeProjection *value);
 
 /* What follows attention in block `index`: output projection + residual, then + mlp(norm), each branch with stochastic depth where the
  * context asks for it. NULL for mixed NULL. */

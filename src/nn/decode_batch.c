@@ -106,7 +106,6 @@ static Tensor *attend(Step *step, const BlockParams *block, int index, Tensor *q
   const Rope rope = table ? (Rope){table->cosine, table->sine, table->count, (int)config->heads} : (Rope){.count = 0};
   const int64_t head_width = config->width / config->heads;
   const bool site_kv = config->astra.site == SITE_KV;
-  const Projection *key = block_remote_key(block), *value = block_remote_value(block);
   if (!see(step, index, site_kv)) return NULL;
   DecodeBatch options = {.heads = (int)config->heads,
                          .kv_heads = (int)config->kv_heads,
@@ -124,12 +123,8 @@ static Tensor *attend(Step *step, const BlockParams *block, int index, Tensor *q
   } else if (setup->cache.sites > 0) {
     options.x = book_of(&setup->cache, index, 0);
   }
-  if (setup->cache.sites > 0 && (!site_kv || block->rotation.weight >= 0)) {
-    if (key->lora_a >= 0 || value->lora_a >= 0)
-      return tape_fail(step->tape, STATUS_UNSUPPORTED, "decoding with adapters: fold them into the weights first"), NULL;
-    options.key = (DecodeProjection){block_param(context, key->weight), block_param(context, key->bias), key->part};
-    options.value = (DecodeProjection){block_param(context, value->weight), block_param(context, value->bias), value->part};
-  }
+  const bool projected = setup->cache.sites > 0 && (!site_kv || block->rotation.weight >= 0);
+  if (projected && !block_decode_projections(context, block, step->tape, &options.key, &options.value)) return NULL;
   return op_decode_batch(step->tape, q, &options);
 }
 
@@ -148,17 +143,7 @@ static Tensor *run_block(Step *step, int index, Tensor *x) {
 }
 
 Tensor *decode_batch(Model *model, Tape *tape, KvPages *pages, const DecodeRows *list, int count) {
-  Step step = {.context = {.config = &model->config,
-                           .params = &model->params,
-                           .rope = model->rope.cosine ? &model->rope : NULL,
-                           .causal = true,
-                           .adapter_scale = model->adapter_scale,
-                           .not_finite = &model->not_finite},
-               .model = model,
-               .tape = tape,
-               .pages = pages,
-               .list = list,
-               .count = count};
+  Step step = {.context = model_block_context(model), .model = model, .tape = tape, .pages = pages, .list = list, .count = count};
   if (!config_is_decoder(&model->config) || count < 1)
     return tape_fail(tape, STATUS_BAD_VALUE, "decoding takes a language model and a sequence at least"), NULL;
   model->not_finite = BLOCK_NONE;

@@ -414,24 +414,28 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
 
 /* ---- Forward pass ---- */
 
+BlockContext model_block_context(Model *model) {
+  return (BlockContext){.config = &model->config,
+                        .params = &model->params,
+                        .rope = model->rope.cosine ? &model->rope : NULL,
+                        .causal = config_is_decoder(&model->config),
+                        .adapter_scale = model->adapter_scale,
+                        .not_finite = &model->not_finite};
+}
+
 Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, Exchange *exchange, ModelRows rows) {
   bool decoder = config_is_decoder(&model->config);
   if (rows == (decoder ? MODEL_ROWS_CLASS : MODEL_ROWS_LAST))
     return tape_fail(tape, STATUS_BAD_VALUE, "this kind of model has no %s", decoder ? "class token" : "last token"), NULL;
-  BlockContext context = {.config = &model->config,
-                          .params = &model->params,
-                          .rope = model->rope.cosine ? &model->rope : NULL,
-                          .causal = decoder,
-                          .adapter_scale = model->adapter_scale,
-                          .drop_path = tape_recording(tape) ? model->drop_path : 0,
-                          .drop_seed = model->drop_seed,
-                          .drop_first = model->drop_first,
-                          .layout = layout,
-                          .exchange = exchange,
-                          .watch = model->watch,
-                          .outputs = input->outputs,
-                          .not_finite = &model->not_finite,
-                          .cache = input->cache};
+  BlockContext context = model_block_context(model);
+  context.drop_path = tape_recording(tape) ? model->drop_path : 0;
+  context.drop_seed = model->drop_seed;
+  context.drop_first = model->drop_first;
+  context.layout = layout;
+  context.exchange = exchange;
+  context.watch = model->watch;
+  context.outputs = input->outputs;
+  context.cache = input->cache;
   model->not_finite = BLOCK_NONE;
   Tensor *x = block_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
   if (config_first_coded(&model->config) > 0 && exchange != NULL && exchange->know != NULL && layout->self >= 0 && layout->remote > 0 &&

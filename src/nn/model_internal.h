@@ -2,6 +2,7 @@
 #ifndef NN_MODEL_INTERNAL_H
 #define NN_MODEL_INTERNAL_H
 #include "nn/block.h"
+#include "nn/block_internal.h"
 #include "nn/model.h"
 
 struct Model {
@@ -40,6 +41,9 @@ static inline bool model_is_vocabulary(const Model *model, size_t index) {
   const bool head = config_is_decoder(&model->config) && model->config.classes == 0 && (int)index == model->head_weight;
   return head || (int)index == model->token_table;
 }
+
+/* What every forward pass tells its blocks; the rest of the context is zero: no layout, exchange, cache or stochastic depth. */
+BlockContext model_block_context(Model *model);
 
 /* The first rows [B, S, D], as the input says. */
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);

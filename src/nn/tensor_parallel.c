@@ -234,15 +234,8 @@ static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel 
 
 Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how,
                                ModelRows rows) {
-  Division d = {.context = {.config = &model->config,
-                            .params = &model->params,
-                            .rope = model->rope.cosine ? &model->rope : NULL,
-                            .causal = config_is_decoder(&model->config),
-                            .layout = layout,
-                            .not_finite = &model->not_finite},
-                .reduce = how->reduce,
-                .summed = how->strategy == STRATEGY_TP,
-                .tape = tape};
+  Division d = {.context = model_block_context(model), .reduce = how->reduce, .summed = how->strategy == STRATEGY_TP, .tape = tape};
+  d.context.layout = layout;
   if (!block_status(tape, check(model, tape, input, layout, how))) return NULL;
   if (!block_status(tape, tensor_parallel_share(&model->config, how->reduce->self, how->reduce->devices, &d.share))) return NULL;
   model->not_finite = BLOCK_NONE;

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/policy.h"
+#include "nn/strategy.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 /* ---- Blocks of bp-ag and bp-sp ---- */
 
 Status retained_check(int64_t retained, int64_t blocks) {
-  if (retained <= blocks) return STATUS_OK;
+  if (retained == 0 || strategy_check_retained(retained, blocks) == STATUS_OK) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--retained %lld: the model has %lld block%s", (long long)retained, (long long)blocks,
                     blocks == 1 ? "" : "s");
 }

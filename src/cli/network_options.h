@@ -28,7 +28,7 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 #define MIN_PACKETS_MAX     255
 #define LINK_SEED_MAX       9e15
 
-/* --retained: BAD_USAGE where the model has fewer blocks. */
+/* --retained: BAD_USAGE where the model has fewer blocks. 0, where an option takes it, is no number of them. */
 Status retained_check(int64_t retained, int64_t blocks);
 
 #define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */

@@ -19,8 +19,7 @@ static Status check_division(const NodeSetup *setup) {
   const TokenLayout layout = {.rows = 1};
   HeadShare share;
   if (!node_share_everything(setup)) return STATUS_OK;
-  if (setup->strategy != STRATEGY_TP && (setup->retained < 1 || setup->retained > config->blocks))
-    return status_set(STATUS_BAD_VALUE, "%d retained blocks: between 1 and %lld are accepted", setup->retained, (long long)config->blocks);
+  if (setup->strategy != STRATEGY_TP) TRY(strategy_check_retained(setup->retained, config->blocks));
   CollectiveSetup collective = {.nodes = node_setup_count(setup),
                                 .steps = tensor_parallel_steps(config, &how, 1, &layout, MODEL_ROWS_ALL, NULL)};
   TRY(tensor_parallel_share(config, 0, collective.nodes, &share));

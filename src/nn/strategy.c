@@ -31,6 +31,11 @@ Status strategy_find(Strategy *strategy, const char *name) {
   return status_set(STATUS_BAD_VALUE, "unknown strategy \"%s\"; accepted are %s", name, names);
 }
 
+Status strategy_check_retained(int64_t retained, int64_t blocks) {
+  if (retained >= 1 && retained <= blocks) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%lld retained blocks: between 1 and %lld are accepted", (long long)retained, (long long)blocks);
+}
+
 /* ---- Cost on a device ---- */
 
 /* A product of [m, k] and [k, n] is 2 m n k operations. Attention is counted by the keys that a query sees; the tiles of a causal mask

@@ -30,6 +30,9 @@ const StrategyFacts *strategy_facts(Strategy strategy);
 /* BAD_VALUE lists the names. */
 Status strategy_find(Strategy *strategy, const char *name);
 
+/* BAD_VALUE: a number of blocks that bp-ag and bp-sp cannot retain of a model with so many. */
+Status strategy_check_retained(int64_t retained, int64_t blocks);
+
 /* What a device computes, keeps and sends for one block: the formulas of docs/MATH.md, which planner, tests and charts use. */
 
 /* Which device, and of which block. */

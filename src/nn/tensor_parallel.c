@@ -175,9 +175,7 @@ int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, 
 static Status check(const Model *model, const Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how) {
   if (how->strategy != STRATEGY_TP && how->strategy != STRATEGY_BP_AG && how->strategy != STRATEGY_BP_SP)
     return status_set(STATUS_BAD_VALUE, "\"%s\" does not divide heads and columns", strategy_facts(how->strategy)->name);
-  if (how->strategy != STRATEGY_TP && (how->retained < 1 || how->retained > model->config.blocks))
-    return status_set(STATUS_BAD_VALUE, "%d retained blocks: between 1 and %lld are accepted", how->retained,
-                      (long long)model->config.blocks);
+  if (how->strategy != STRATEGY_TP) TRY(strategy_check_retained(how->retained, model->config.blocks));
   if (input->cache != NULL)
     return status_set(STATUS_UNSUPPORTED, "--strategy %s cannot go on after the first token", strategy_facts(how->strategy)->name);
   if (model->adapters_first > 0)

@@ -624,18 +624,14 @@ static void wake(Engine *engine) {
 
 static Status check_text(const Engine *engine, const EngineJob *job) {
   const int64_t vocabulary = engine->options.weights->config->vocabulary, max = leader_tokens_max(engine->leader);
-  if (!engine->options.split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
+  TRY(leader_check_takes(engine->leader, true));
   if (job->count < 1) return status_set(STATUS_BAD_VALUE, "the prompt is empty");
   if (job->count > max)
     return status_set(STATUS_BAD_VALUE, "the prompt has %lld tokens, but the context has room for %lld", (long long)job->count,
                       (long long)max);
   if (job->top < -1 || job->top > ENGINE_TOP)
     return status_set(STATUS_BAD_VALUE, "%d candidates for each token: at most %d are possible", job->top, ENGINE_TOP);
-  for (int64_t i = 0; i < job->count; i++) {
-    if (job->ids[i] < 0 || job->ids[i] >= vocabulary)
-      return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)job->ids[i], (long long)i,
-                        (long long)vocabulary);
-  }
+  TRY(leader_check_ids(job->ids, job->count, 0, vocabulary));
   for (int i = 0; i < job->sampling.biases; i++) {
     if (job->sampling.bias[i].id < 0 || job->sampling.bias[i].id >= vocabulary)
       return status_set(STATUS_BAD_VALUE, "a bias for id %d; the model's vocabulary has %lld tokens", (int)job->sampling.bias[i].id,
@@ -645,7 +641,7 @@ static Status check_text(const Engine *engine, const EngineJob *job) {
 }
 
 static Status check_images(const Engine *engine, const EngineImages *images) {
-  if (!engine->options.partition) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
+  TRY(leader_check_takes(engine->leader, false));
   if (images->count >= 1 && images->count <= engine->options.leader->batch_max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "a request of %lld images: 1 to %lld are possible", (long long)images->count,
                     (long long)engine->options.leader->batch_max);

@@ -342,8 +342,14 @@ static Status send_request(Leader *leader, LeaderRequest *slot) {
   return status;
 }
 
+Status leader_check_takes(const Leader *leader, bool texts) {
+  if (texts && !leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
+  if (!texts && !leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
+  return STATUS_OK;
+}
+
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
-  if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
+  TRY(leader_check_takes(leader, false));
   Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
   LeaderRequest *slot = NULL;
   TRY(open_request(leader, &request, &slot));
@@ -353,8 +359,7 @@ Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
   return send_request(leader, slot);
 }
 
-static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t min) {
-  int64_t vocabulary = leader->setup.weights->config->vocabulary;
+Status leader_check_ids(const int32_t *ids, int64_t count, int64_t min, int64_t vocabulary) {
   for (int64_t i = 0; i < count; i++) {
     if (ids[i] < min || ids[i] >= vocabulary)
       return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)ids[i], (long long)i,
@@ -365,13 +370,13 @@ static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count,
 
 static Status open_text(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
   bool classes = leader->setup.weights->config->classes > 0;
-  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
+  TRY(leader_check_takes(leader, true));
   if (classes != (request->kind == WIRE_CLASSIFY))
     return status_set(STATUS_BAD_VALUE, "the model %s", classes ? "classifies texts, and predicts no tokens" : "has no classes of texts");
   if (request->tokens < 1 || request->tokens > leader->setup.tokens_max)
     return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
                       (long long)leader->setup.tokens_max);
-  TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
+  TRY(leader_check_ids(ids, request->batch * request->tokens, 0, leader->setup.weights->config->vocabulary));
   return open_request(leader, request, slot);
 }
 
@@ -397,7 +402,7 @@ Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, con
 
 Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens) {
   LeaderRequest *slot = NULL;
-  TRY(check_ids(leader, labels, batch * tokens, -1));
+  TRY(leader_check_ids(labels, batch * tokens, -1, leader->setup.weights->config->vocabulary));
   TRY(open_text(leader, &(Request){.kind = WIRE_SCORE, .batch = batch, .tokens = tokens}, ids, &slot));
   request_pack_ids(ids, batch * tokens, payload_of(slot));
   request_pack_ids(labels, batch * tokens, payload_of(slot) + 4 * batch * tokens);

@@ -197,4 +197,9 @@ const NodeSetup *leader_setup(const Leader *leader);        /* of those that cur
 int64_t leader_tokens_max(const Leader *leader);            /* of a text */
 const StrategyFacts *leader_strategy(const Leader *leader); /* by which they divide requests now: of one alone STRATEGY_SINGLE */
 
+/* What a request is checked for, here for who gets it before the leader does, on any thread. BAD_VALUE: texts for a model of images, or the
+ * converse; an id outside of [min, vocabulary). */
+Status leader_check_takes(const Leader *leader, bool texts);
+Status leader_check_ids(const int32_t *ids, int64_t count, int64_t min, int64_t vocabulary);
+
 #endif

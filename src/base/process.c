@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -26,6 +25,15 @@ char *process_beside(const char *name) {
   if (path && access(path, X_OK) == 0) return path;
   free(path);
   return strdup(name);
+}
+
+/* ---- children */
+
+bool process_child(pid_t parent, int end, const int *defaults, const int *ignored) {
+  for (; defaults && *defaults; defaults++) signal(*defaults, SIG_DFL);
+  for (; ignored && *ignored; ignored++) signal(*ignored, SIG_IGN);
+  prctl(PR_SET_PDEATHSIG, end);
+  return getppid() == parent; /* or it died before that took effect */
 }
 
 /* ---- signals, which are passed on */
@@ -72,8 +80,7 @@ static _Noreturn void become(const char *const *argv, int out, int log, const Si
   int none = open("/dev/null", O_RDONLY);
   restore_signals(old);
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(127);
+  if (!process_child(parent, SIGTERM, NULL, NULL)) _exit(127);
   if (none >= 0 && dup2(none, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
     sigprocmask(SIG_SETMASK, &old->mask, NULL);
     execvp(argv[0], (char *const *)(uintptr_t)argv);

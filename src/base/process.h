@@ -1,7 +1,13 @@
-/* Other programs, run to their end. */
+/* Other programs, run to their end, and how a forked child begins. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 #include "base/status.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* In a child, right after fork: the signals of `defaults` have their usual effect and those of `ignored` none (each list ends with 0; NULL:
+ * none), whatever `parent` had made of them, and signal `end` comes when `parent` ends. False: it has ended already. */
+bool process_child(pid_t parent, int end, const int *defaults, const int *ignored);
 
 /* The program NAME that lies beside the running one, in a fresh string (caller frees); NAME itself, which PATH is searched for, where that
  * is not known; NULL when out of memory. */

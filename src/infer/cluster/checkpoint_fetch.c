@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "infer/cluster/checkpoint_offer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -368,11 +368,8 @@ static Status fetch(Fetch *f) {
 }
 
 int checkpoint_fetch_run(const FetchPlace *place) {
-  signal(SIGINT, SIG_IGN); /* its parent decides what that means */
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGPIPE, SIG_IGN);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != place->parent) return 1; /* the parent died before the line above took effect */
+  static const int defaults[] = {SIGTERM, 0}, ignored[] = {SIGINT /* its parent decides what that means */, SIGPIPE, 0};
+  if (!process_child(place->parent, SIGKILL, defaults, ignored)) return 1;
   Fetch *f = calloc(1, sizeof *f);
   if (!f) return 1;
   const ConnectionSink sink = {

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/threads.h"
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 static const double peers_seconds = 10; /* for connections to all others */
@@ -386,13 +386,8 @@ static bool leader_tells(const Session *s, Status status) {
 int device_session_run(const SessionPlace *place) {
   /* What a terminal or a supervisor sends to the whole group reaches this process too, but its parent decides what that means; a fault ends
    * it, where a handler of its parent's would return. */
-  static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) signal(defaults[i], SIG_DFL);
-  signal(SIGINT, SIG_IGN);
-  signal(SIGTERM, SIG_IGN);
-  signal(SIGPIPE, SIG_IGN);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != place->parent) _exit(1); /* the parent died before the line above took effect */
+  static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, 0}, ignored[] = {SIGINT, SIGTERM, SIGPIPE, 0};
+  if (!process_child(place->parent, SIGKILL, defaults, ignored)) _exit(1);
   Session *s = calloc(1, sizeof *s);
   if (!s) {
     log_warning("session pid %d: no memory for a session", (int)getpid());

@@ -4,6 +4,7 @@
 #ifdef ASTRA_AVAHI
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "infer/wire.h"
 #include <arpa/inet.h>
 #include <avahi-client/client.h>
@@ -26,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -202,11 +202,8 @@ Status discovery_announce(const Announcement *what, pid_t *pid) {
   if (pipe(told) != 0) return status_set(STATUS_IO, "cannot make a pipe: %s", strerror(errno));
   *pid = fork();
   if (*pid == 0) {
-    static const int defaults[] = {SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) signal(defaults[i], SIG_DFL);
-    signal(SIGINT, SIG_IGN);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
+    static const int defaults[] = {SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, 0}, ignored[] = {SIGINT, 0};
+    if (!process_child(parent, SIGKILL, defaults, ignored)) _exit(1);
     close_all_but(told[1]);
     run_announcer(what, told[1]);
   }

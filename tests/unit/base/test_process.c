@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct Places {
@@ -96,6 +98,26 @@ static void a_program_beside_this_one_is_preferred(void **state) {
   free(other);
 }
 
+static void a_child_begins_as_its_parent_wants(void **state) {
+  (void)state;
+  static const int defaults[] = {SIGUSR1, 0}, ignored[] = {SIGUSR2, 0};
+  const pid_t parent = getpid();
+  signal(SIGUSR1, SIG_IGN);
+  for (int orphan = 0; orphan < 2; orphan++) {
+    int ended = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+      const bool follows = process_child(orphan ? parent + 1 : parent, SIGKILL, defaults, ignored);
+      int wanted = 0;
+      const bool set = prctl(PR_GET_PDEATHSIG, &wanted) == 0 && wanted == SIGKILL;
+      _exit(follows == !orphan && set && signal(SIGUSR1, SIG_DFL) == SIG_DFL && signal(SIGUSR2, SIG_DFL) == SIG_IGN ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+  }
+  signal(SIGUSR1, SIG_DFL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(output_is_kept_and_errors_are_logged),
@@ -103,6 +125,7 @@ int main(void) {
       cmocka_unit_test(a_signal_is_passed_on),
       cmocka_unit_test(a_program_has_a_group_of_its_own),
       cmocka_unit_test(a_program_beside_this_one_is_preferred),
+      cmocka_unit_test(a_child_begins_as_its_parent_wants),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

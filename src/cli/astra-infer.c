@@ -61,18 +61,16 @@ typedef struct ImageResult {
 typedef struct ImageFiles {
   char **paths; /* [count], owned */
   int count;
+  size_t room;
   int skipped; /* files of directories that are no images by their extension */
 } ImageFiles;
 
-/* Takes ownership of `path`; NULL is out of memory. The array's room is always the next power of two. */
+/* Takes ownership of `path`; NULL is out of memory. */
 static Status add_path(ImageFiles *files, char *path) {
-  size_t count = (size_t)files->count;
-  bool full = (count & (count - 1)) == 0;
-  char **paths = path && full && count < INT_MAX / 2 ? realloc(files->paths, (count ? 2 * count : 1) * sizeof *paths) : NULL;
-  if (paths) files->paths = paths;
-  if (!path || (full && !paths)) {
+  const bool fits = path && files->count < INT_MAX;
+  if (!fits || ARRAY_RESERVE(files->paths, files->count, 1, files->room, "a list of images") != STATUS_OK) {
     free(path);
-    return status_set(STATUS_NO_MEMORY, "no memory for a list of images");
+    return status_no_memory(NULL, "a list of images");
   }
   files->paths[files->count++] = path;
   return STATUS_OK;
@@ -387,10 +385,7 @@ static Status print_texts(const Job *job, double seconds) {
     return infer_run_print_json(value, job->run);
   }
   report_texts(stdout, &job->run->weights, job->samples, &job->texts, job->results);
-  if (s->quiet) return STATUS_OK;
-  putchar('\n');
-  report_nodes(stdout, leader);
-  infer_split_report(stdout, &job->run->divided, leader);
+  infer_run_report(s, job->run);
   return STATUS_OK;
 }
 
@@ -474,10 +469,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   }
   report_images_evaluation(stdout, run->leader, &evaluation);
   report_traffic(stdout, run->leader, evaluation.scores.samples, false);
-  if (s->quiet) return STATUS_OK;
-  putchar('\n');
-  report_nodes(stdout, run->leader);
-  infer_split_report(stdout, &run->divided, run->leader);
+  infer_run_report(s, run);
   return STATUS_OK;
 }
 
@@ -555,10 +547,7 @@ static Status evaluate_job(Job *job) {
   printf("%s\n", printable(text_labels_describe(job->set)));
   report_label_evaluation(stdout, leader, &job->texts, &evaluation);
   report_rates(stdout, leader);
-  if (s->quiet) return STATUS_OK;
-  putchar('\n');
-  report_nodes(stdout, leader);
-  infer_split_report(stdout, &job->run->divided, leader);
+  infer_run_report(s, job->run);
   return STATUS_OK;
 }
 

@@ -456,18 +456,13 @@ static Status run_process(int argc, char **argv) {
 
 static char rank_name[192];
 
-/* What only this rank has found ends the job, and it says so itself; what all know, rank 0 says. */
 static Status run(int argc, char **argv) {
   TRY(ranks_join());
   if (ranks_self() > 0) {
     snprintf(rank_name, sizeof rank_name, "astra-train: rank %d on %s", ranks_self(), ranks_host());
     log_program(rank_name);
   }
-  Status status = run_process(argc, argv);
-  if (ranks_alone(status)) ranks_abort(cli_finish(status));
-  ranks_leave();
-  if (ranks_self() > 0) exit(CLI_OK); /* the job ends as rank 0 does: mpirun would not let it finish its sentence after a failure here */
-  return status;
+  return train_options_end_rank(run_process(argc, argv));
 }
 
 /* For where the options' values stand. */

@@ -499,11 +499,7 @@ static Status run_scaling(int argc, char **argv) {
   }
   TRY(ranks_join());
   log_errors_only(ranks_self() > 0);
-  Status status = run(&command, options, argc, argv);
-  if (ranks_alone(status)) ranks_abort(cli_finish(status));
-  ranks_leave();
-  if (ranks_self() > 0) exit(CLI_OK);
-  return status;
+  return train_options_end_rank(run(&command, options, argc, argv));
 }
 
 const CliCommand bench_scaling_command = {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well",

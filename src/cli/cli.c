@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -57,6 +58,21 @@ static void speak_and_die(int signal_number) {
   if (words != NULL && write(STDERR_FILENO, words, strlen(words)) < 0) _exit(128 + signal_number);
   signal(signal_number, SIG_DFL);
   raise(signal_number);
+}
+
+enum { READ_STEP = 1 << 16 };
+
+Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatile sig_atomic_t *interrupt, char **data, size_t *size) {
+  size_t room = 0;
+  *data = NULL, *size = 0;
+  do {
+    TRY(ARRAY_RESERVE(*data, *size, READ_STEP + 1, room, what));
+    *size += fread(*data + *size, 1, READ_STEP, stream);
+    if (interrupt && *interrupt) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (*size > max) return STATUS_BAD_VALUE;
+  } while (!feof(stream) && !ferror(stream));
+  (*data)[*size] = '\0';
+  return ferror(stream) ? STATUS_IO : STATUS_OK;
 }
 
 void cli_last_words(const char *message) {

@@ -4,6 +4,7 @@
 #define CLI_CLI_H
 #include "base/options.h"
 #include "base/status.h"
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +20,11 @@ int cli_finish(Status status);
  * obeys.
  */
 void cli_write_text(const char *text, size_t bytes);
+
+/* All that a stream holds, with a NUL behind it; *data is to be freed, also after a failure. BAD_VALUE and IO (errno says why), without a
+ * message: more than `max` bytes, or a failure. NO_MEMORY: for `what`. INTERRUPTED: *stop, which a signal sets, whereupon a read that waits
+ * returns; NULL: nothing does. */
+Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatile sig_atomic_t *stop, char **data, size_t *size);
 
 /* From here on SIGINT and SIGTERM write `message` (a whole line, which stays) to stderr and end the program as they would have; NULL: as
  * they do anyway. For work of which nothing is kept; training has a handler of its own. */

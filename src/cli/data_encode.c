@@ -95,7 +95,7 @@ const CliCommand data_tokenizer_command = {"tokenizer", "train a tokenizer on te
 
 /* ---- astra-data encode and decode ---- */
 
-enum { INPUT_MAX = 1 << 30, INPUT_STEP = 1 << 16 };
+enum { INPUT_MAX = 1 << 30 };
 
 typedef struct Encoding {
   const char *command, *tokenizer, *file;
@@ -106,21 +106,11 @@ typedef struct Encoding {
 
 /* ---- input ---- */
 
-/* All that a stream holds, with a NUL behind it; *data is the caller's. */
+/* As cli_read_stream, with messages. */
 static Status read_stream(FILE *stream, const char *name, char **data, size_t *size) {
-  size_t room = 0;
-  *data = NULL, *size = 0;
-  do {
-    if (room - *size <= INPUT_STEP) {
-      char *more = realloc(*data, room = 2 * room + 2 * INPUT_STEP);
-      if (more == NULL) return status_no_memory(NULL, "the text or its tokens");
-      *data = more;
-    }
-    *size += fread(*data + *size, 1, INPUT_STEP, stream);
-    if (*size > INPUT_MAX) return status_set(STATUS_BAD_VALUE, "%s is larger than 1 GiB; encode it in parts", name);
-  } while (!feof(stream) && !ferror(stream));
-  (*data)[*size] = '\0';
-  return ferror(stream) ? status_set(STATUS_IO, "%s cannot be read: %s", name, strerror(errno)) : STATUS_OK;
+  const Status status = cli_read_stream(stream, INPUT_MAX, "the text or its tokens", NULL, data, size);
+  if (status == STATUS_BAD_VALUE) return status_set(status, "%s is larger than 1 GiB; encode it in parts", name);
+  return status == STATUS_IO ? status_set(status, "%s cannot be read: %s", name, strerror(errno)) : status;
 }
 
 /* The arguments with spaces between them, or what --file or standard input holds. */

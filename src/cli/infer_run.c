@@ -650,6 +650,13 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   return json_build_print(value);
 }
 
+void infer_run_report(const InferSettings *s, const InferRun *run) {
+  if (s->quiet) return;
+  putchar('\n');
+  report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
+}
+
 Status infer_run_network(const InferSettings *s, InferRun *run) {
   TRY(read_link_options(&s->links, infer_settings_datagrams(s) ? TRANSPORT_UDP : TRANSPORT_TCP, s->timeout, &run->network));
   return read_strategy(s, &run->network);
@@ -684,22 +691,8 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   return status;
 }
 
-/* A signal makes a read that waits return. */
 Status infer_run_read_standard_input(char **text, size_t *bytes) {
-  size_t capacity = 1 << 16;
-  char *grown = malloc(capacity);
-  for (*text = grown, *bytes = 0; grown; grown = *text) {
-    size_t got = fread(*text + *bytes, 1, capacity - *bytes, stdin);
-    *bytes += got;
-    if (stop != 0) return status_set(STATUS_INTERRUPTED, "interrupted");
-    if (got == 0) break;
-    if (*bytes < capacity) continue;
-    if (capacity >= INFER_TEXT_BYTES)
-      return status_set(STATUS_BAD_VALUE, "standard input: more than %d MB of text", INFER_TEXT_BYTES >> 20);
-    grown = realloc(*text, capacity *= 2);
-    if (!grown) break;
-    *text = grown;
-  }
-  if (!grown) return status_set(STATUS_NO_MEMORY, "no memory for a prompt");
-  return ferror(stdin) ? status_set(STATUS_IO, "standard input cannot be read") : STATUS_OK;
+  const Status status = cli_read_stream(stdin, INFER_TEXT_BYTES, "a prompt", &stop, text, bytes);
+  if (status == STATUS_BAD_VALUE) return status_set(status, "standard input: more than %d MB of text", INFER_TEXT_BYTES >> 20);
+  return status == STATUS_IO ? status_set(status, "standard input cannot be read") : status;
 }

@@ -103,6 +103,9 @@ Status infer_run_network(const InferSettings *settings, InferRun *run);
 Status infer_run_prepare(const InferSettings *settings, InferRun *run, const LeaderOptions *options, LeaderOptions *all);
 void infer_run_release(InferRun *run); /* accepts a zeroed one */
 
+/* Behind the result of an evaluation, unless --quiet: a table of the nodes, and infer_split_report. */
+void infer_run_report(const InferSettings *settings, const InferRun *run);
+
 Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
 
 /* astra-infer with prompts: text as it comes to stdout, what it took to stderr; or both as JSON. */

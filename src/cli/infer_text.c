@@ -601,10 +601,7 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
     printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", measured.value, measured.byte_value,
            measured.bits, (long long)measured.page_bytes);
   report_traffic(stdout, run->leader, evaluation->windows, true);
-  if (s->quiet) return STATUS_OK;
-  putchar('\n');
-  report_nodes(stdout, run->leader);
-  infer_split_report(stdout, &run->divided, run->leader);
+  infer_run_report(s, run);
   return STATUS_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "data/data_paths.h"
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
+#include "train/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -443,4 +444,13 @@ Status train_options_inherit(TrainOptions *options, const char *directory) {
   config_release(&config);
   if (options->groups > 0) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes", directory);
+}
+
+/* ---- the end */
+
+Status train_options_end_rank(Status status) {
+  if (ranks_alone(status)) ranks_abort(cli_finish(status));
+  ranks_leave();
+  if (ranks_self() > 0) exit(CLI_OK); /* the job ends as rank 0 does: mpirun would not let it finish its sentence after a failure here */
+  return status;
 }

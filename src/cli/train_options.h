@@ -55,4 +55,8 @@ Status train_options_split(char *text, size_t size, const char *path, char *argu
  * stand. */
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv);
 
+/* The end of a program that runs as one of several ranks, which `status` came to: rank 0's status, as it is. What only this rank has found
+ * ends the job, and it says so itself; what all know, rank 0 says. Other ranks do not return. */
+Status train_options_end_rank(Status status);
+
 #endif

@@ -1,5 +1,6 @@
 /* The files of a checkpoint: one model.safetensors or many shards named by an index, opened and searched as one set of tensors.
  * Leaves out what the tensors mean to a model. Invariant: only names that parse_index has let through are opened as shards. */
+#include "base/array.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/gguf_model.h"
 #include <jansson.h>
@@ -68,10 +69,10 @@ static Status parse_index(ShardIndex *index, const char *text, size_t size, cons
 static const size_t MAX_INDEX_BYTES = (size_t)16 << 20; /* the largest published ones have 9 million */
 
 static Status add_file(CheckpointFiles *files, const char *path) {
-  SafeFile *list = realloc(files->list, (files->count + 1) * sizeof *list);
-  if (!list) return status_no_memory(files->path, "opening the checkpoint");
-  files->list = list;
-  TRY(gguf_is_file(path) ? gguf_model_open(&list[files->count], path) : safetensors_open(&list[files->count], path));
+  if (ARRAY_RESERVE(files->list, files->count, 1, files->room, "opening the checkpoint") != STATUS_OK)
+    return status_no_memory(files->path, "opening the checkpoint");
+  SafeFile *file = &files->list[files->count];
+  TRY(gguf_is_file(path) ? gguf_model_open(file, path) : safetensors_open(file, path));
   files->count++;
   return STATUS_OK;
 }

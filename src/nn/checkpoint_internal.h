@@ -13,7 +13,7 @@ typedef struct CheckpointFiles {
   char *path;  /* as the user gave it: for messages */
   char *index; /* the index that named the files, or NULL: for messages */
   SafeFile *list;
-  size_t count;
+  size_t count, room;
 } CheckpointFiles;
 
 enum { SHAPE_TEXT = 200 };

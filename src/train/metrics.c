@@ -301,20 +301,15 @@ static Status metrics_table_init(MetricsTable *table, const char *const *columns
   return STATUS_OK;
 }
 
-static bool grow(double **list, size_t capacity) {
-  double *grown = realloc(*list, capacity * sizeof *grown);
-  if (grown) *list = grown;
-  return grown != NULL;
-}
-
 /* Makes room for one more row. */
 static Status make_room(MetricsTable *table) {
-  if (table->rows < table->capacity) return STATUS_OK;
-  const size_t capacity = table->capacity ? 2 * table->capacity : 256;
-  if (!grow(&table->steps, capacity)) return status_no_memory(NULL, "the metrics of the run");
-  for (size_t c = 0; c < table->count; c++)
-    if (!grow(&table->series[c], capacity)) return status_no_memory(NULL, "the metrics of the run");
-  table->capacity = capacity;
+  size_t room = table->capacity;
+  TRY(ARRAY_RESERVE(table->steps, table->rows, 1, room, "the metrics of the run"));
+  for (size_t c = 0; c < table->count; c++) {
+    size_t same = table->capacity; /* all of them have as many rows */
+    TRY(ARRAY_RESERVE(table->series[c], table->rows, 1, same, "the metrics of the run"));
+  }
+  table->capacity = room;
   return STATUS_OK;
 }
 

@@ -25,7 +25,7 @@ declare -A may_use=(
 restricted=(
   '^(cblas|openblas_config|[a-z]*mmintrin|immintrin|x86intrin|arm_neon|arm_sve|cpuid)\.h$|^sleef' '^src/autograd/kernels/' 'BLAS and intrinsics belong to autograd/kernels'
   '^(dnnl|omp)\.h$' '^src/autograd/kernels/onednn\.c$' 'oneDNN belongs to autograd/kernels/onednn.c'
-  '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
+  '^(png|csv)\.h$|^stb/' '^src/data/' 'libpng, stb and libcsv belong to data'
   '^(sys/wait|spawn)\.h$' '^src/infer/|^src/base/process\.c$' 'processes belong to infer and base/process.c'
   '^(sys/socket|sys/un|sys/epoll|netinet/.*|arpa/inet|netdb|poll)\.h$' '^src/(infer|serve)/' 'sockets belong to infer and serve'
   '^libexif/|^webp/|^tiff' '^src/data/' 'libexif, libwebp and libtiff belong to data'

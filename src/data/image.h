@@ -33,8 +33,9 @@ Status image_new(Image *image, int width, int height); /* black */
 
 /* Gives a used (or zeroed) image another size, its contents undefined; keeps the buffer when the size is the same. */
 Status image_reshape(Image *image, int width, int height);
-Status image_save_png(const Image *image, const char *path); /* atomic */
-void image_release(Image *image);                            /* leaves it zeroed */
+/* Atomic. BAD_VALUE: there is no image; IO: with the path and the cause. */
+Status image_save_png(const Image *image, const char *path);
+void image_release(Image *image); /* leaves it zeroed */
 
 /* Turns and mirrors stored rows and columns so that they stand as EXIF orientation 1 (upright) to 8 says; 5 to 8 exchange width and height.
  * What is no orientation changes nothing. */

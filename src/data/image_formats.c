@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "data/image.h"
 #include <ctype.h>
+#include <errno.h>
 #include <limits.h>
 #include <png.h>
 #include <stdbool.h>
@@ -676,13 +677,14 @@ Status image_load(Image *image, const char *path) {
 /* ---- PNG out ---- */
 
 static void write_failed(png_structp png, png_const_charp text) {
-  status_set(STATUS_IO, "%s: cannot write the image: %s", (const char *)png_get_error_ptr(png), text);
+  status_set(STATUS_IO, "cannot write %s: %s", (const char *)png_get_error_ptr(png), errno ? strerror(errno) : text);
   longjmp(png_jmpbuf(png), 1);
 }
 
 /* Separate from its caller, which owns the file, so that no local variable lives across longjmp. */
 static Status write_png(png_structp png, png_infop info, const Image *image, FILE *stream) {
   if (setjmp(png_jmpbuf(png))) return STATUS_IO;
+  errno = 0; /* what the library calls a write error has its cause there */
   png_init_io(png, stream);
   png_set_IHDR(png, info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);

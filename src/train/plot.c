@@ -1,11 +1,8 @@
 /* Charts from the bottom up: letters, the canvas, axes, panels, panels arranged in an image. */
 #include "train/plot.h"
-#include "base/files.h"
 #include "base/status.h"
-#include <errno.h>
+#include "data/image.h"
 #include <math.h>
-#include <png.h>
-#include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -286,46 +283,9 @@ static void canvas_text(PlotCanvas *canvas, double x, double y, const char *text
   paint(canvas, style.colour);
 }
 
-static void on_png_error(png_structp png, png_const_charp message) {
-  status_set(STATUS_IO, "cannot write %s: %s", (const char *)png_get_error_ptr(png), errno ? strerror(errno) : message);
-  longjmp(png_jmpbuf(png), 1);
-}
-
-static void on_png_warning(png_structp png, png_const_charp message) {
-  (void)png;
-  (void)message; /* nothing in an 8-bit RGB image is worth one */
-}
-
-static Status write_png(const PlotCanvas *canvas, const char *path, FILE *stream) {
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, (png_voidp)path, on_png_error, on_png_warning);
-  png_infop info = png ? png_create_info_struct(png) : NULL;
-  if (!info) {
-    png_destroy_write_struct(&png, NULL);
-    return status_set(STATUS_NO_MEMORY, "%s: out of memory", path);
-  }
-  if (setjmp(png_jmpbuf(png))) {
-    png_destroy_write_struct(&png, &info);
-    return STATUS_IO; /* with on_png_error's message */
-  }
-  errno = 0; /* what the library calls a write error has its cause there */
-  png_init_io(png, stream);
-  png_set_IHDR(png, info, (png_uint_32)canvas->width, (png_uint_32)canvas->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(png, info);
-  for (int y = 0; y < canvas->height; y++) png_write_row(png, canvas->rgb + 3 * (size_t)y * (size_t)canvas->width);
-  png_write_end(png, info);
-  png_destroy_write_struct(&png, &info);
-  return STATUS_OK;
-}
-
 /* As PNG; atomic. */
 static Status canvas_save(const PlotCanvas *canvas, const char *path) {
-  FileWriter writer;
-  TRY(files_create(&writer, path));
-  Status status = write_png(canvas, path, writer.stream);
-  if (status == STATUS_OK) return files_commit(&writer);
-  files_abort(&writer);
-  return status;
+  return image_save_png(&(Image){canvas->width, canvas->height, canvas->rgb}, path);
 }
 
 /* ---- Axes ---- */

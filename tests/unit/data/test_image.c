@@ -1,6 +1,9 @@
 /* Images in all formats and kinds, broken ones, and PNG out. The images are the seeds of the fuzz target. */
 #include "data/image.h"
 #include "data_testing.h"
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #define SEEDS "tests/fuzz/seeds/image/"
 
@@ -261,6 +264,26 @@ static void test_save_fails(void **state) {
   image_release(&image);
 }
 
+static void test_save_says_why(void **state) {
+  (void)state;
+  Image image;
+  assert_ok(image_new(&image, 100, 100));
+  uint32_t noise = 1; /* larger than the limit when compressed, too */
+  for (int i = 0; i < 100 * 100 * 3; i++) image.rgb[i] = (uint8_t)((noise = noise * 1664525 + 1013904223) >> 24);
+  struct rlimit old, low = {8192, 8192};
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+  low.rlim_max = old.rlim_max;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+  Status status = image_save_png(&image, testing_path("large.png"));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+  assert_int_equal(status, STATUS_IO);
+  assert_non_null(strstr(status_message(), "large.png"));
+  assert_non_null(strstr(status_message(), strerror(EFBIG)));
+  assert_false(files_exists(testing_path("large.png")));
+  image_release(&image);
+}
+
 static void test_reshape(void **state) {
   (void)state;
   Image image = {0};
@@ -284,7 +307,7 @@ int main(void) {
       cmocka_unit_test(test_refused),          cmocka_unit_test(test_oversized_huffman_table),
       cmocka_unit_test(test_truncated),        cmocka_unit_test(test_truncated_to_what_is_read_ahead),
       cmocka_unit_test(test_png_round_trip),   cmocka_unit_test(test_save_fails),
-      cmocka_unit_test(test_reshape),
+      cmocka_unit_test(test_save_says_why),    cmocka_unit_test(test_reshape),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

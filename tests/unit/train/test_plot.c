@@ -34,13 +34,13 @@ static int leave(void **state) {
   return remove_tree(folder);
 }
 
-typedef struct Image {
+typedef struct Decoded {
   png_image image;
   uint8_t *rgb;
-} Image;
+} Decoded;
 
-static Image decode(void) {
-  Image image = {.image = {.version = PNG_IMAGE_VERSION}};
+static Decoded decode(void) {
+  Decoded image = {.image = {.version = PNG_IMAGE_VERSION}};
   assert_int_not_equal(png_image_begin_read_from_file(&image.image, path), 0);
   image.image.format = PNG_FORMAT_RGB;
   image.rgb = malloc(PNG_IMAGE_SIZE(image.image));
@@ -50,7 +50,7 @@ static Image decode(void) {
 }
 
 /* Pixels that are clearly coloured: neither text, grid nor frame is. */
-static int coloured(const Image *image) {
+static int coloured(const Decoded *image) {
   int count = 0;
   for (size_t i = 0; i < (size_t)image->image.width * image->image.height; i++) {
     const uint8_t *p = image->rgb + 3 * i;
@@ -66,7 +66,7 @@ static int draw(const double *x, const double *y, size_t count, bool log_x, bool
   const PlotSeries series = {.name = "series", .x = x, .y = y, .count = count};
   const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &series, .count = 1, .log_x = log_x, .log_y = log_y};
   assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-  Image image = decode();
+  Decoded image = decode();
   assert_true(image.image.width >= WIDTH && image.image.width < WIDTH + 64);
   assert_true(image.image.height >= HEIGHT && image.image.height < HEIGHT + 96);
   const int result = coloured(&image);
@@ -112,7 +112,7 @@ static void arrangement_has_three_to_a_row(void **state) {
     panels[i] =
         (PlotPanel){.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = 2, .log_x = i == 1, .log_y = i == 2};
   assert_int_equal(plot_save(path, "Five", panels, 5, WIDTH, HEIGHT), STATUS_OK);
-  Image image = decode();
+  Decoded image = decode();
   assert_int_equal(image.image.width / WIDTH, 3);
   assert_int_equal(image.image.height / HEIGHT, 2);
   assert_true(coloured(&image) > 5 * 300);
@@ -128,7 +128,7 @@ static void curve_is_where_it_belongs(void **state) {
   assert_int_equal(
       plot_save(path, "", &(PlotPanel){.title = "", .x_label = "", .y_label = "", .series = &series, .count = 1}, 1, WIDTH, HEIGHT),
       STATUS_OK);
-  Image image = decode();
+  Decoded image = decode();
   int lowest[2] = {0}, column[2] = {(int)image.image.width / 3, (int)image.image.width * 3 / 4};
   for (int side = 0; side < 2; side++)
     for (int row = 100; row < (int)image.image.height; row++) {
@@ -176,7 +176,7 @@ static void bars_stand_on_each_other(void **state) {
   for (size_t count = 1; count <= 3; count++) {
     const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = count};
     assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-    Image image = decode();
+    Decoded image = decode();
     pixels[count - 1] = coloured(&image);
     free(image.rgb);
   }
@@ -188,7 +188,7 @@ static void bars_stand_on_each_other(void **state) {
   const PlotSeries dashed = {.name = "series", .x = line_x, .y = line_y, .count = 2, .style = PLOT_DASHED};
   const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &dashed, .count = 1};
   assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-  Image image = decode();
+  Decoded image = decode();
   int seen = coloured(&image);
   free(image.rgb);
   assert_true(seen > whole / 4 && seen < 3 * whole / 4);

@@ -10,6 +10,7 @@
 #include "autograd/real.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "nn/safetensors_internal.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,18 +55,6 @@ static void put(Output *output, const void *bytes, size_t count) {
   size_t left = output->length < output->room ? output->room - output->length : 0;
   if (output->out && left > 0) memcpy(output->out + output->length, bytes, count < left ? count : left);
   output->length += count;
-}
-
-/* Bytes of the UTF-8 character at `at`; 0: there is none. No overlong forms, no halves of pairs, nothing above U+10FFFF. */
-static size_t character_bytes(const uint8_t *at, size_t left) {
-  uint8_t first = at[0];
-  size_t count = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-  if (count < 2 || count > left) return count == 1 ? 1 : 0;
-  uint8_t min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (at[1] < min || at[1] > max) return 0;
-  for (size_t i = 2; i < count; i++)
-    if ((at[i] & 0xc0) != 0x80) return 0;
-  return count;
 }
 
 static bool read_unit(JsonScan *scan, uint32_t *unit) {
@@ -113,7 +102,7 @@ static bool read_string(JsonScan *scan, Output *output) {
       if (!found && !(escape == 'u' && read_point(scan, output))) return false;
       continue;
     }
-    size_t bytes = (uint8_t)*scan->at < ' ' ? 0 : character_bytes((const uint8_t *)scan->at, (size_t)(scan->end - scan->at));
+    size_t bytes = (uint8_t)*scan->at < ' ' ? 0 : utf8_size(scan->at, (size_t)(scan->end - scan->at));
     if (bytes == 0) return false;
     put(output, scan->at, bytes);
     scan->at += bytes;

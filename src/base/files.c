@@ -435,6 +435,8 @@ Status files_prune(const char *path, const char *original, FilesChoice *which) {
   return files_each(path, prune, &(Pruning){path, original, which});
 }
 
+Status files_remove(const char *path) { return unlink(path) == 0 || errno == ENOENT ? STATUS_OK : fail("remove", path, errno); }
+
 Status files_remove_dir(const char *path) {
   if (!files_is_dir(path)) return STATUS_OK;
   TRY(files_prune(path, NULL, NULL));

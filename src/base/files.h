@@ -82,6 +82,9 @@ Status files_each(const char *path, FilesVisit *visit, void *context);
 typedef bool FilesChoice(const char *name);
 Status files_prune(const char *path, const char *original, FilesChoice *which);
 
+/* Removes one file, or the link of that name, but no directory. OK where there is none. */
+Status files_remove(const char *path);
+
 /* Removes all files of a directory and, where no others are in it, the directory itself. OK where there is none. */
 Status files_remove_dir(const char *path);
 

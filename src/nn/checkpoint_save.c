@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- Tensors in one file, or in shards with an index ---- */
 
@@ -59,8 +58,7 @@ static Status save_file(const char *directory, const char *name, const SafeItem 
 static Status remove_file(const char *directory, const char *name) {
   char *path = files_join(directory, name);
   if (!path) return status_no_memory(directory, "saving a checkpoint");
-  Status status = STATUS_OK;
-  if (unlink(path) != 0 && errno != ENOENT) status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+  Status status = files_remove(path);
   free(path);
   return status;
 }
@@ -337,8 +335,8 @@ Status checkpoint_save_frequencies(const ModelConfig *config, const char *direct
     status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
   else if (frequencies != NULL)
     status = write_all(config, path, frequencies, weight);
-  else if (remove(path) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "%s: cannot be removed: %s", path, strerror(errno));
+  else
+    status = files_remove(path);
   free(path);
   return status;
 }

@@ -4,7 +4,6 @@
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include "train/session.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -434,9 +433,7 @@ Status state_forget(const char *directory) {
   static const char *const names[] = {"training/state.safetensors", "training/evaluations.txt"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char *path = files_join(directory, names[i]);
-    const Status status = path == NULL                           ? status_no_memory(NULL, "a path")
-                          : remove(path) == 0 || errno == ENOENT ? STATUS_OK
-                                                                 : status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+    const Status status = path ? files_remove(path) : status_no_memory(NULL, "a path");
     free(path);
     TRY(status);
   }

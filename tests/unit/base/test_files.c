@@ -272,6 +272,20 @@ static void pruning_leaves_what_the_original_has(void **state) {
   assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
 }
 
+static void an_absent_file_counts_as_removed(void **state) {
+  (void)state;
+  files_make_dirs(in("removed"));
+  files_write(in("removed/a"), "", 0);
+  assert_int_equal(files_remove(in("removed/a")), STATUS_OK);
+  assert_false(files_exists(in("removed/a")));
+  assert_int_equal(files_remove(in("removed/a")), STATUS_OK);
+  assert_int_equal(files_remove(in("absent/a")), STATUS_OK);
+  assert_int_equal(files_remove(in("removed")), STATUS_IO);
+  assert_non_null(strstr(status_message(), "cannot remove "));
+  assert_non_null(strstr(status_message(), "removed: "));
+  assert_true(files_is_dir(in("removed")));
+}
+
 static void a_walk_visits_files_in_folders_and_ends_in_circles(void **state) {
   (void)state;
   char deepest[128];
@@ -558,6 +572,7 @@ int main(void) {
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
       cmocka_unit_test(pruning_leaves_what_the_original_has),
+      cmocka_unit_test(an_absent_file_counts_as_removed),
       cmocka_unit_test(a_walk_visits_files_in_folders_and_ends_in_circles),
       cmocka_unit_test(one_place_may_have_two_names),
       cmocka_unit_test(a_pipe_is_not_replaced),

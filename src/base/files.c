@@ -4,6 +4,7 @@
  * writes. Numbers of processes say nothing of that, which are given out again and mean another process on another host. */
 #include "base/files.h"
 #include "base/array.h"
+#include "base/order.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -359,8 +360,6 @@ char *files_folder(const char *path) {
   return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 }
 
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 /* Appends a copy of `name`; the list doubles its room when it is full. */
 static bool append(char ***names, size_t *count, size_t *room, const char *name) {
   if (ARRAY_RESERVE(*names, *count, 1, *room, "names of files") != STATUS_OK) return false;
@@ -396,7 +395,7 @@ Status files_list(const char *path, char ***names, size_t *count) {
     *count = 0;
     return fail("list", path, error);
   }
-  if (*count) qsort(*names, *count, sizeof **names, by_bytes);
+  if (*count) qsort(*names, *count, sizeof **names, order_by_bytes);
   return STATUS_OK;
 }
 

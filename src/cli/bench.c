@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "base/order.h"
 #include "base/status.h"
 #include "base/threads.h"
 #include "cli/cli.h"
@@ -67,11 +68,6 @@ Status bench_run_start(const BenchRun *run) {
 
 /* ---- Times of repetitions ---- */
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 real *bench_random_numbers(int64_t count, Rng *rng) {
   real *numbers = malloc((size_t)count * sizeof *numbers);
   for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
@@ -79,10 +75,8 @@ real *bench_random_numbers(int64_t count, Rng *rng) {
 }
 
 BenchTiming bench_timing_of(double *seconds, int64_t count) {
-  BenchTiming timing = {0};
-  qsort(seconds, (size_t)count, sizeof *seconds, ascending);
+  BenchTiming timing = {.median = order_median(seconds, (size_t)count)}; /* sorts */
   for (int64_t i = 0; i < count; i++) timing.mean += seconds[i] / (double)count;
-  timing.median = (seconds[(count - 1) / 2] + seconds[count / 2]) / 2;
   timing.min = seconds[0];
   timing.spread = timing.median > 0 ? (seconds[3 * (count - 1) / 4] - seconds[(count - 1) / 4]) / 2 / timing.median : 0;
   return timing;

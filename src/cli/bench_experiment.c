@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/order.h"
 #include "base/printable.h"
 #include "data/data_paths.h"
 #include <ctype.h>
@@ -364,8 +365,6 @@ typedef struct Names {
   size_t count, room;
 } Names;
 
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 /* NAME of NAME.json, unless it is there; other files are no experiments. */
 static Status add_name(void *context, const char *file) {
   static const char ending[] = ".json";
@@ -384,7 +383,7 @@ static Status add_name(void *context, const char *file) {
 static Status collect_names(const DataRoots *roots, Names *to) {
   for (int i = 0; i < roots->count; i++)
     if (files_is_dir(roots->paths[i])) TRY(files_each(roots->paths[i], add_name, to));
-  if (to->count > 0) qsort(to->list, to->count, sizeof *to->list, by_bytes);
+  if (to->count > 0) qsort(to->list, to->count, sizeof *to->list, order_by_bytes);
   return STATUS_OK;
 }
 

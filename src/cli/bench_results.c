@@ -2,6 +2,7 @@
 #include "cli/bench_results.h"
 #include "base/array.h"
 #include "base/files.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
@@ -99,11 +100,6 @@ static double resampled_difference(const Experiment *e, int row, const Samples *
   return figure_of(e, row, of_a) - figure_of(e, row, of_b);
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 typedef struct Interval {
   double low, high; /* NAN: none */
 } Interval;
@@ -134,7 +130,7 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   for (int i = 0; i < RESAMPLES; i++)
     if (isnan(mean[i])) return STATUS_OK;
   if (seeds == 0) return STATUS_OK;
-  qsort(mean, RESAMPLES, sizeof *mean, by_size);
+  qsort(mean, RESAMPLES, sizeof *mean, order_by_size);
   *interval = (Interval){mean[RESAMPLES / 40] / seeds, mean[RESAMPLES - 1 - RESAMPLES / 40] / seeds};
   return STATUS_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "data/data_paths.h"
 #include "infer/selftest.h"
@@ -176,11 +177,6 @@ int cli_run(int argc, char **argv, const CliProgram *program) {
 
 static char *inside(const char *out, const char *folder) { return folder != NULL ? files_join(out, folder) : strdup(out); }
 
-static bool ends_with(const char *name, const char *end) {
-  size_t length = strlen(name), tail = strlen(end);
-  return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 static bool is_one_of(const char *name, const char *const *list) {
   for (; *list != NULL; list++)
     if (strcmp(name, *list) == 0) return true;
@@ -195,7 +191,7 @@ Status out_directory_free(const char *out, OutKind kind, const char *also) {
   if (!files_is_dir(out)) return STATUS_OK;
   TRY(files_list(out, &names, &count));
   for (size_t i = 0; i < count && found[0] == '\0'; i++) {
-    bool weights = ends_with(names[i], ".safetensors") || ends_with(names[i], ".safetensors.index.json");
+    bool weights = text_ends_with(names[i], ".safetensors") || text_ends_with(names[i], ".safetensors.index.json");
     if (kind == OUT_TOKENIZER ? out_directory_companion(names[i]) : weights || is_one_of(names[i], checkpoint))
       snprintf(found, sizeof found, "%s", names[i]);
   }
@@ -265,7 +261,7 @@ bool out_directory_companion(const char *name) {
                                       CHECKPOINT_FREQUENCIES,
                                       SELFTEST_FILE,
                                       NULL};
-  return is_one_of(name, names) || (strncmp(name, "tok", 3) == 0 && strlen(name) > 4 && ends_with(name, ".bin"));
+  return is_one_of(name, names) || (strncmp(name, "tok", 3) == 0 && strlen(name) > 4 && text_ends_with(name, ".bin"));
 }
 
 /* Whether a path that may be none is the directory, or names a file in it. */

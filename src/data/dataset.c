@@ -4,6 +4,7 @@
 #include "data/dataset.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/data_paths.h"
 #include "data/dataset_internal.h"
 #include "data/download.h"
@@ -52,15 +53,10 @@ static bool is_training_part(const char *folder, const char *name) {
   return dataset_split_named(name) == DATASET_SPLIT_TRAIN && with_join(folder, name, holds_classes);
 }
 
-static bool ends_with(const char *name, const char *end) {
-  size_t length = strlen(name), tail = strlen(end);
-  return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
 static bool is_text_name(const char *name) {
   static const char *const ends[] = {".txt", ".txt.gz", ".tokens", ".raw"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-    if (ends_with(name, ends[i])) return true;
+    if (text_ends_with(name, ends[i])) return true;
   return false;
 }
 
@@ -76,7 +72,7 @@ static bool suggest_path(const char *given, const char *path, char text[DATASET_
   }
   const char *prefix = NULL; /* under which it is a data set */
   if (!files_is_dir(path))
-    prefix = ends_with(path, ".csv") ? "csv:" : ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
+    prefix = text_ends_with(path, ".csv") ? "csv:" : text_ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
   else if (holds_classes(path) || any_name(path, is_training_part))
     prefix = "folder:";
   else if (any_name(path, is_text))

@@ -12,6 +12,7 @@
  * is for testing. As of folders, rows for validation are for testing only where no others are. Columns after the third are ignored. */
 #include "base/array.h"
 #include "base/files.h"
+#include "base/order.h"
 #include "base/utf8.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
@@ -271,17 +272,15 @@ const DatasetSource dataset_folder = {knows_folder, open_folder};
 
 /* ---- Order of labels ---- */
 
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 static int by_value(const void *a, const void *b) {
   long long x = strtoll(*(char *const *)a, NULL, 10), y = strtoll(*(char *const *)b, NULL, 10);
-  return x < y ? -1 : x > y ? 1 : by_bytes(a, b);
+  return x < y ? -1 : x > y ? 1 : order_by_bytes(a, b);
 }
 
 DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     size_t sign = labels[i][0] == '-', digits = strspn(labels[i] + sign, "0123456789");
-    if (digits < 1 || digits > 18 || labels[i][sign + digits] != '\0') return by_bytes; /* no whole number */
+    if (digits < 1 || digits > 18 || labels[i][sign + digits] != '\0') return order_by_bytes; /* no whole number */
   }
   return by_value;
 }

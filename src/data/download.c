@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/status.h"
+#include "base/text.h"
 #include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -149,15 +150,6 @@ enum { DIGEST_BLOCK = 1 << 16, DOWNLOAD_DIGEST_TEXT = 65 /* 64 hexadecimal digit
 
 static const char *download_digest_name(DownloadCheck check) { return check == DOWNLOAD_MD5 ? "MD5" : "SHA-256"; }
 
-static void digest_hex(const unsigned char *bytes, unsigned size, char text[DOWNLOAD_DIGEST_TEXT]) {
-  static const char digits[] = "0123456789abcdef";
-  for (unsigned i = 0; i < size; i++) {
-    text[2 * i] = digits[bytes[i] >> 4];
-    text[2 * i + 1] = digits[bytes[i] & 15];
-  }
-  text[2 * size] = '\0';
-}
-
 static Status digest_stream(EVP_MD_CTX *context, int fd, const char *path) {
   unsigned char block[DIGEST_BLOCK];
   for (off_t at = 0;;) {
@@ -184,7 +176,7 @@ static Status download_digest_file(int fd, const char *path, DownloadCheck check
   if (status == STATUS_OK && (!EVP_DigestFinal_ex(context, bytes, &size) || size > (DOWNLOAD_DIGEST_TEXT - 1) / 2))
     status = status_set(STATUS_UNSUPPORTED, "%s: computing its digest failed", path);
   EVP_MD_CTX_free(context);
-  if (status == STATUS_OK) digest_hex(bytes, size, text);
+  if (status == STATUS_OK) text_hex(bytes, size, text);
   return status;
 }
 

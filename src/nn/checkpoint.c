@@ -3,6 +3,7 @@
  * finite numbers; a failure may have filled some, and the model must then not be used. */
 #include "nn/checkpoint.h"
 #include "base/gguf.h"
+#include "base/text.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/model.h"
 #include <math.h>
@@ -90,12 +91,7 @@ static bool scales_are_finite(const LowbitMatrix *matrix, const SafeTensor *tens
 
 /* ---- The whole set of tensors ---- */
 
-static bool ends_with(const char *name, const char *ending) {
-  size_t length = strlen(name), tail = strlen(ending);
-  return length >= tail && strcmp(name + length - tail, ending) == 0;
-}
-
-bool checkpoint_is_codebook(const char *name) { return strncmp(name, "astra.layers.", 13) == 0 && ends_with(name, ".codebook"); }
+bool checkpoint_is_codebook(const char *name) { return strncmp(name, "astra.layers.", 13) == 0 && text_ends_with(name, ".codebook"); }
 
 /* How many tensors are parameters. Codebooks are not, nor is what follows from the configuration (masks "attn.bias" and
  * "attn.masked_bias", "rotary_emb.inv_freq") and, in a model whose head is its token table, a second copy of that. */
@@ -104,8 +100,8 @@ static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *
   for (size_t i = 0; i < files->count; i++)
     for (size_t j = 0; j < files->list[i].count; j++) {
       const char *name = files->list[i].list[j].name;
-      const bool follows = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-                           ends_with(name, ".rotary_emb.inv_freq") || (config->tied && strcmp(name, "lm_head.weight") == 0);
+      const bool follows = text_ends_with(name, ".attn.bias") || text_ends_with(name, ".attn.masked_bias") ||
+                           text_ends_with(name, ".rotary_emb.inv_freq") || (config->tied && strcmp(name, "lm_head.weight") == 0);
       count += !checkpoint_is_codebook(name) && !(follows && config_is_decoder(config));
     }
   return count;

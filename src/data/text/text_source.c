@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "data/data_paths.h"
 #include <ctype.h>
@@ -275,13 +276,8 @@ static void text_files_release(TextFiles *list) {
   *list = (TextFiles){0};
 }
 
-static bool ends_with(const char *name, const char *end) {
-  size_t length = strlen(name), tail = strlen(end);
-  return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
 static Status visit(void *list, const char *path) {
-  return ends_with(path, ".txt") || ends_with(path, ".txt.gz") ? append(list, strdup(path)) : STATUS_OK;
+  return text_ends_with(path, ".txt") || text_ends_with(path, ".txt.gz") ? append(list, strdup(path)) : STATUS_OK;
 }
 
 /* Where a path leads: itself, or a data set of that name. */

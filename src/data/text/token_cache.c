@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "data/text/text_source.h"
 #include "data/tokenizer/tokenizer.h"
 #include <endian.h>
@@ -277,10 +278,8 @@ static char *default_directory(void) {
 
 static char *cache_path(const char *directory, const TokenCacheFacts *facts) {
   char *path, content[17], tokenizer[17];
-  for (int i = 0; i < 8; i++) {
-    snprintf(content + 2 * i, 3, "%02x", facts->content[i]);
-    snprintf(tokenizer + 2 * i, 3, "%02x", facts->tokenizer[i]);
-  }
+  text_hex(facts->content, 8, content);
+  text_hex(facts->tokenizer, 8, tokenizer);
   return asprintf(&path, "%s/tokens-%s-%s.bin", directory, content, tokenizer) < 0 ? NULL : path;
 }
 

@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/array.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <openssl/evp.h>
@@ -575,6 +576,6 @@ Status tokenizer_model_fingerprint(Tokenizer *tokenizer) {
             size == (TOKENIZER_DIGEST_TEXT - 1) / 2;
   EVP_MD_CTX_free(context);
   if (!ok) return status_set(STATUS_UNSUPPORTED, "computing a tokenizer's SHA-256 failed (no memory, or OpenSSL lacks it)");
-  for (unsigned i = 0; i < size; i++) sprintf(tokenizer->fingerprint + 2 * i, "%02x", digest[i]);
+  text_hex(digest, size, tokenizer->fingerprint);
   return STATUS_OK;
 }

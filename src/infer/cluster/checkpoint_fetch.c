@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "infer/cluster/checkpoint_offer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,7 @@ Status checkpoint_fetch_find(const char *directory, char **checkpoint) {
 
 /* The name of a file that is not complete. */
 static void part_name(const OfferFile *file, char name[OFFER_NAME]) {
-  for (int i = 0; i < 12; i++) snprintf(name + 2 * i, (size_t)(OFFER_NAME - 2 * i), "%02x", file->digest[i]);
+  text_hex(file->digest, 12, name);
   snprintf(name + 24, OFFER_NAME - 24, ".part");
 }
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "infer/wire.h"
 #include <arpa/inet.h>
 #include <avahi-client/client.h>
@@ -48,7 +49,7 @@ static bool prove(const KeyFile *key, const char *name, uint16_t port, char text
   said[sizeof purpose + 2] = (uint8_t)(port >> 8);
   memcpy(said + sizeof purpose + 3, name, length);
   if (!HMAC(EVP_sha256(), key->bytes, KEY_FILE_BYTES, said, sizeof purpose + 3 + length, proof, NULL)) return false;
-  for (int i = 0; i < PROOF; i++) snprintf(text + 2 * i, 3, "%02x", proof[i]);
+  text_hex(proof, PROOF, text);
   return true;
 }
 

@@ -1,5 +1,6 @@
 /* Reading, writing and generating keys. Where a key may be missing is decided by the listener. */
 #include "infer/cluster/key_file.h"
+#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -82,7 +83,7 @@ Status key_file_read(KeyFile *key, const char *path) {
 Status key_file_make(const char *path, char text[KEY_FILE_LINE + 1]) {
   uint8_t key[KEY_FILE_BYTES];
   if (RAND_priv_bytes(key, sizeof key) != 1) return status_set(STATUS_IO, "no random numbers from the system for a key");
-  for (int i = 0; i < KEY_FILE_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", key[i]);
+  text_hex(key, KEY_FILE_BYTES, text);
   OPENSSL_cleanse(key, sizeof key);
   memcpy(text + KEY_FILE_LINE - 1, "\n", 2);
   if (!path) return STATUS_OK;

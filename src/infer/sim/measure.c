@@ -1,6 +1,7 @@
 /* Recorders, runs of one device with them, their medians, and the simulation of all. */
 #include "infer/sim/measure.h"
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/share.h"
 #include "infer/code_exchange.h"
 #include "infer/transport/packet.h"
@@ -314,28 +315,18 @@ static Status run(Measurement *m, Timeline *timeline, double *share) {
 
 /* ---- many runs */
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, by_size);
-  return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 /* All runs have the same events; each stretch's median becomes the first one's, their sum the median of the runs' sums. */
 static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
   double values[REPEATS_MAX];
   for (int r = 0; r < count; r++) values[r] = timeline_seconds(&runs[r]);
-  double middle = median(values, count);
+  double middle = order_median(values, (size_t)count);
   quality->spread = middle > 0 ? (values[count - 1] - values[0]) / middle : 0;
   for (int i = 0; i < runs[0].count; i++) {
     for (int r = 0; r < count; r++) {
       if (runs[r].count != runs[0].count) return status_set(STATUS_BAD_VALUE, "two runs of one device differ in what they send");
       values[r] = runs[r].list[i].seconds;
     }
-    runs[0].list[i].seconds = median(values, count);
+    runs[0].list[i].seconds = order_median(values, (size_t)count);
   }
   /* Medians of many short stretches do not sum up to that of the sums, and a device alone has but one. */
   double total = timeline_seconds(&runs[0]);

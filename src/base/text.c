@@ -1,0 +1,17 @@
+/* Leaves out: UTF-8 (utf8.h), what may be printed (printable.c). */
+#include "base/text.h"
+#include <string.h>
+
+bool text_ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+void text_hex(const uint8_t *bytes, size_t count, char *text) {
+  static const char digits[] = "0123456789abcdef";
+  for (size_t i = 0; i < count; i++) {
+    *text++ = digits[bytes[i] >> 4];
+    *text++ = digits[bytes[i] & 15];
+  }
+  *text = '\0';
+}

@@ -1,0 +1,14 @@
+/* Ends of names, and bytes as hexadecimal digits. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Byte for byte, as for the extension of a file's name; a text ends with itself and with "". */
+bool text_ends_with(const char *text, const char *end);
+
+/* bytes [count] -> two lower-case digits each and a NUL: text [2 * count + 1]. */
+void text_hex(const uint8_t *bytes, size_t count, char *text);
+
+#endif

@@ -8,7 +8,6 @@
 #include "autograd/kernels/kernels.h"
 #include "base/array.h"
 #include "base/threads.h"
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -321,8 +320,7 @@ int64_t param_count_trainable(const ParamSet *set) {
 
 const char *param_not_finite(const ParamSet *set) {
   for (size_t i = 0; i < set->count; i++)
-    for (int64_t j = 0; !set->list[i].frozen && j < tensor_count(&set->list[i].tensor); j++)
-      if (!isfinite((double)set->list[i].tensor.value[j])) return set->list[i].name;
+    if (!set->list[i].frozen && !tensor_is_finite(&set->list[i].tensor)) return set->list[i].name;
   return NULL;
 }
 

@@ -16,7 +16,7 @@ int64_t tensor_rows(const Tensor *tensor) {
 int64_t tensor_width(const Tensor *tensor) { return tensor->dims > 0 ? tensor->shape[tensor->dims - 1] : 1; }
 
 /* No early exit, so that the loop becomes vector instructions. */
-static bool all_finite(const real *value, int64_t count) {
+bool tensor_all_finite(const real *value, int64_t count) {
   int odd = 0;
   for (int64_t i = 0; i < count; i++) odd |= !isfinite(value[i]);
   return !odd;
@@ -34,7 +34,7 @@ bool tensor_is_finite(const Tensor *tensor) {
   int64_t count = tensor_count(tensor);
   for (int64_t i = 0; i < count; i += AT_ONCE) {
     const int64_t here = count - i < AT_ONCE ? count - i : AT_ONCE;
-    if (!(tensor->value ? all_finite(tensor->value + i, here) : all_narrow_finite(tensor->narrow + i, here))) return false;
+    if (!(tensor->value ? tensor_all_finite(tensor->value + i, here) : all_narrow_finite(tensor->narrow + i, here))) return false;
   }
   return true;
 }

@@ -47,5 +47,6 @@ bool tensor_narrow(NarrowKind kind, int64_t count, const real *from, uint16_t *t
 
 /* No value is an infinity or a NaN. Reads each once: cheap beside a product of the same rows. */
 bool tensor_is_finite(const Tensor *tensor);
+bool tensor_all_finite(const real *value, int64_t count); /* likewise, of value [count] that are no tensor */
 
 #endif

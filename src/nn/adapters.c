@@ -2,7 +2,7 @@
  * several projections are parts of one weight (GPT-2's c_attn), so that the names of targets mean the same for all models.
  * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen except a head of classes and
  * what is fitted to codebooks. */
-#include "nn/checkpoint.h"
+#include "nn/checkpoint_internal.h"
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
 #include <math.h>
@@ -189,8 +189,7 @@ static Status fill_adapted(Model *model, const real *values, Adapted *adapted) {
 }
 
 static Status add_matrix(Export *export, const char *name, int64_t rows, int64_t columns, const real *data) {
-  for (int64_t i = 0; i < rows * columns; i++)
-    if (!isfinite((double)data[i])) return status_set(STATUS_NUMERIC, "tensor %s holds a NaN or an infinity: nothing has been saved", name);
+  TRY(checkpoint_save_check(name, data, rows * columns));
   export->items[export->item_count++] =
       (SafeItem){.name = name, .dtype = SAFE_F32, .source = SAFE_REAL, .dims = columns > 0 ? 2 : 1, .shape = {rows, columns}, .data = data};
   return STATUS_OK;

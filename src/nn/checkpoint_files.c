@@ -4,7 +4,6 @@
 #include "nn/checkpoint_internal.h"
 #include "nn/gguf_model.h"
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,9 +292,8 @@ const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t
 }
 
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count) {
-  int bad = 0; /* no early exit: the loop becomes vector instructions */
-  for (int64_t i = 0; i < count; i++) bad |= !isfinite(value[i]);
-  return bad ? status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", path, name) : STATUS_OK;
+  if (tensor_all_finite(value, count)) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", path, name);
 }
 
 Status checkpoint_read(const CheckpointFiles *files, const SafeTensor *tensor, real *out) {

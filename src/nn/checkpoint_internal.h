@@ -37,6 +37,9 @@ const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t
 /* The tensor as real numbers, all finite; errors name the path. out [tensor->count]. */
 Status checkpoint_read(const CheckpointFiles *files, const SafeTensor *tensor, real *out);
 
+/* value [count] of the tensor of this name may be saved: they are finite. NUMERIC: they are not, and nothing has been saved. */
+Status checkpoint_save_check(const char *name, const real *value, int64_t count);
+
 enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 }; /* "NAME_scale", of the scales of an 8-bit matrix */
 
 #endif

@@ -6,7 +6,6 @@
 #include "nn/model_internal.h"
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,14 +356,9 @@ typedef struct Items {
   size_t count;
 } Items;
 
-static Status not_finite(const char *name) {
+Status checkpoint_save_check(const char *name, const real *value, int64_t count) {
+  if (tensor_all_finite(value, count)) return STATUS_OK;
   return status_set(STATUS_NUMERIC, "tensor %s holds a NaN or an infinity: nothing has been saved", name);
-}
-
-static bool all_finite(const real *value, int64_t count) {
-  int bad = 0; /* no early exit: the loop becomes vector instructions */
-  for (int64_t i = 0; i < count; i++) bad |= !isfinite(value[i]);
-  return !bad;
 }
 
 static SafeItem *next_item(Items *items, const char *name, SafeDtype dtype, int dims, const int64_t *shape) {
@@ -420,7 +414,7 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
     for (int64_t done = 0; done < count; done += 256) {
       const int64_t n = count - done < 256 ? count - done : 256;
       item->fill(item->context, done, n, numbers);
-      if (!all_finite(numbers, n)) return not_finite(item->name);
+      TRY(checkpoint_save_check(item->name, numbers, n));
     }
     return STATUS_OK;
   }
@@ -431,7 +425,7 @@ static Status add_param(Items *items, Model *model, size_t index, const real *va
   }
   const real *data = values && !param->frozen ? values + param_offset(model_params(model), index) : tensor->value;
   item->data = data;
-  return all_finite(data, tensor_count(tensor)) ? STATUS_OK : not_finite(param->name);
+  return checkpoint_save_check(param->name, data, tensor_count(tensor));
 }
 
 /* ---- codebooks */
@@ -443,7 +437,7 @@ static Status add_codebooks(Items *items, const ModelConfig *config, const real 
     codebooks_name(config, i, items->names[i]);
     int64_t numbers = shape[0] * shape[1] * shape[2];
     next_item(items, items->names[i], dtype, CODEBOOK_DIMS, shape)->data = codebooks + i * numbers;
-    if (!all_finite(codebooks + i * numbers, numbers)) return not_finite(items->names[i]);
+    TRY(checkpoint_save_check(items->names[i], codebooks + i * numbers, numbers));
   }
   return STATUS_OK;
 }

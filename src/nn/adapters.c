@@ -188,8 +188,9 @@ static Status fill_adapted(Model *model, const real *values, Adapted *adapted) {
   return STATUS_OK;
 }
 
+/* columns 0: a vector. */
 static Status add_matrix(Export *export, const char *name, int64_t rows, int64_t columns, const real *data) {
-  TRY(checkpoint_save_check(name, data, rows * columns));
+  TRY(checkpoint_save_check(name, data, rows * (columns > 0 ? columns : 1)));
   export->items[export->item_count++] =
       (SafeItem){.name = name, .dtype = SAFE_F32, .source = SAFE_REAL, .dims = columns > 0 ? 2 : 1, .shape = {rows, columns}, .data = data};
   return STATUS_OK;

@@ -231,6 +231,28 @@ static void exported_adapters_are_those_that_are_merged(void **state) {
 }
 
 /* What is fitted to the codebooks is no part of the model that PEFT knows; a head of classes, which learns as well, is. */
+static void numbers_that_are_not_finite_are_not_exported(void **state) {
+  (void)state;
+  Model *model = adapted(MODEL_GPT2, 3, "query");
+  ParamSet *params = model_params(model);
+  int checked = 0;
+  assert_int_equal(param_allocate(params, true), STATUS_OK);
+  assert_int_equal(param_allocate_frozen(params), STATUS_OK);
+  for (size_t i = 0; i < params->count; i++) {
+    real *last = params->list[i].tensor.value + tensor_count(&params->list[i].tensor) - 1;
+    const real kept = *last;
+    if (params->list[i].frozen) continue;
+    *last = NAN; /* of an A or B, or of the head */
+    assert_int_equal(checkpoint_save_adapters(model, scratch_path("nan"), NULL, NULL), STATUS_NUMERIC);
+    assert_non_null(strstr(status_message(), "holds a NaN or an infinity: nothing has been saved"));
+    *last = kept;
+    checked++;
+  }
+  assert_true(checked > 2);
+  assert_int_equal(checkpoint_save_adapters(model, scratch_path("nan"), NULL, NULL), STATUS_OK);
+  model_free(model);
+}
+
 static void fitted_bases_are_not_exported(void **state) {
   (void)state;
   for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
@@ -350,10 +372,10 @@ static void bad_targets_and_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fresh_adapters_change_nothing), cmocka_unit_test(adapters_alone_learn),
-      cmocka_unit_test(merging_keeps_the_function),    cmocka_unit_test(exported_adapters_are_those_that_are_merged),
-      cmocka_unit_test(fitted_bases_are_not_exported), cmocka_unit_test(frozen_weights_stay_in_the_file),
-      cmocka_unit_test(bad_targets_and_ranks),
+      cmocka_unit_test(fresh_adapters_change_nothing),   cmocka_unit_test(adapters_alone_learn),
+      cmocka_unit_test(merging_keeps_the_function),      cmocka_unit_test(exported_adapters_are_those_that_are_merged),
+      cmocka_unit_test(fitted_bases_are_not_exported),   cmocka_unit_test(numbers_that_are_not_finite_are_not_exported),
+      cmocka_unit_test(frozen_weights_stay_in_the_file), cmocka_unit_test(bad_targets_and_ranks),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -7,7 +7,7 @@
 
 /* a [n, n], symmetric -> values [n] in ascending order, and in the rows of a the eigenvectors that belong to them, of length 1 each and the
  * first of its largest numbers positive, so that they do not depend on the library's choice of sign. NUMERIC where a number is not finite
- * or none are found. */
+ * or none are found; UNSUPPORTED: n is above 32,766. */
 Status eigen_symmetric(int64_t n, double *a, double *values);
 
 #endif

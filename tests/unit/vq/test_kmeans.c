@@ -404,6 +404,11 @@ static void the_workspace_is_known(void **state) {
   options.start = KMEANS_SPLIT;
   assert_true(kmeans_bytes(&book, COUNT, &options) >= kmeans_split_bytes(&book, COUNT) && kmeans_split_bytes(&book, COUNT) > codes);
   assert_true(kmeans_flops(&book, COUNT, &options) > kmeans_split_flops(&book, COUNT));
+  options.minibatch = 0; /* a further start comes while the workspace of the iterations is there */
+  options.restarts = 2;
+  assert_true(kmeans_bytes(&book, COUNT, &options) >= kmeans_split_bytes(&book, COUNT) + full);
+  options.start = KMEANS_RANDOM;
+  assert_int_equal(kmeans_bytes(&book, COUNT, &options), full);
   codebook_release(&book);
 }
 

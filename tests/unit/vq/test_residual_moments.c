@@ -44,6 +44,8 @@ static void eigenvalues(void **state) {
   }
   c[0] = c[1] = c[2] = c[3] = NAN;
   assert_int_equal(eigen_symmetric(2, c, values), STATUS_NUMERIC);
+  assert_int_equal(eigen_symmetric(32767, c, values), STATUS_UNSUPPORTED); /* before it reads a number */
+  assert_non_null(strstr(status_message(), "a matrix of 32767 columns: at most 32766"));
 }
 
 /* Covariances with the same axes: the sum of (s1 - s2)^2. Some axes have no variance. */

@@ -164,6 +164,21 @@ static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
   return a->kind == b->kind && a->classes == b->classes && a->vocabulary == b->vocabulary && a->image == b->image && same_names(a, b);
 }
 
+/* For a head whose classes have the data set's names in another order: session->head_rows, and no other_names. */
+static Status match_head(Session *session, const ModelConfig *theirs, const ModelConfig *config) {
+  bool matched = false;
+  int32_t *rows = malloc((size_t)config->classes * sizeof *rows);
+  if (rows == NULL) return status_no_memory(NULL, "the names of classes");
+  Status status = config_match_labels(theirs, config->labels, rows, &matched);
+  if (status == STATUS_OK && matched) {
+    session->head_rows = rows;
+    session->other_names = false;
+    return STATUS_OK;
+  }
+  free(rows);
+  return status;
+}
+
 /* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
  * the preprocessor_config.json beside the weights, where these are and are for such a model: a preset of the same name may differ. */
 static Status start_weights_adopt(Session *session, ModelConfig *config) {
@@ -186,6 +201,8 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
     session->teacher.other_names = names_other_classes(&theirs, config);
     if (session->other_names && session->use == SESSION_LOOK) /* K-means keeps the head, so it keeps the names of its classes */
       status = config_set_labels(config, theirs.labels, theirs.classes);
+    else if (session->other_names)
+      status = match_head(session, &theirs, config);
     config_release(&theirs);
   }
   free(folder);
@@ -194,12 +211,32 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   return status;
 }
 
+/* The head's rows as the data set numbers its classes. */
+static Status order_head(Session *session) {
+  const ParamSet *set = model_params(session->model);
+  for (size_t i = 0; i < set->count; i++) {
+    const Tensor *tensor = &set->list[i].tensor;
+    if (!set->list[i].optional) continue;
+    const size_t bytes = (size_t)tensor_count(tensor) * sizeof(real), row = bytes / (size_t)session->classes;
+    char *rows = (char *)tensor->value, *before = malloc(bytes);
+    if (before == NULL) return status_no_memory(NULL, "the head");
+    memcpy(before, rows, bytes);
+    for (int64_t to = 0; to < session->classes; to++) memcpy(rows + (size_t)to * row, before + (size_t)session->head_rows[to] * row, row);
+    free(before);
+  }
+  if (!session->options.quiet)
+    log_info("the classes of %s stand in another order than those of --dataset %s: the rows of its head are matched by name",
+             session->origin, session->options.dataset);
+  return STATUS_OK;
+}
+
 /* Into the session's model, whose parameters that learn have memory; frozen ones are mapped into session->frozen. */
 static Status start_weights_load(Session *session) {
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
   if (!session_is_scratch(session->origin)) { /* what learns has memory of its own and is read; what is frozen stays in the file */
     TRY(checkpoint_load_params(session->model, session->origin, &rng, &session->report));
+    if (session->head_rows != NULL && !session->report.new_head) TRY(order_head(session));
     if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
     model_initialise_adapters(session->model, &rng);
     return checkpoint_map_params(session->model, session->origin, &session->frozen);
@@ -665,10 +702,9 @@ static Status open_work(Session *session) {
     TRY(param_make_shadows(model_params(session->model)));
   }
   TRY(teacher_open(session));
-  if (learning(session) && session->teacher.other_names && session->teacher.model == NULL)
-    log_warning("the classes of %s have other names, or another order, than those of --dataset %s: its head is kept, and learns "
-                "them anew",
-                session->origin, options->dataset);
+  if (learning(session) && session->teacher.other_names && session->teacher.model == NULL && session->head_rows == NULL)
+    log_warning("the classes of %s have other names than those of --dataset %s: its head is kept, and learns them anew", session->origin,
+                options->dataset);
   if (options->recompute > 0 || options->memory > 0) {
     session->block_arena = arena_new(ARENA_BYTES);
     if (session->block_arena == NULL)
@@ -755,6 +791,7 @@ void session_close(Session *session) {
   free(session->tokenizer_place);
   json_decref(session->chat);
   free(session->confusion);
+  free(session->head_rows);
   free(session->order);
   free(session->origin);
   *session = (Session){0};

@@ -152,6 +152,7 @@ struct Session {
   int64_t origin_classes;    /* as its config.json says, and side of its images; -1: there is none */
   int64_t origin_image;
   bool other_names;          /* the origin has as many classes, of other names */
+  int32_t *head_rows;        /* [classes] of each its row in the origin's head, whose names are in another order; NULL: as they stand */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   uint32_t *confusion;       /* [classes of the label, of the answer] of the last validation; NULL: none is counted (metrics.h) */
   Teacher teacher;

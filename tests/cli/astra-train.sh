@@ -436,7 +436,7 @@ cp some/config.json some-config.json
 mv folders/train/b folders/train/f; mv folders/test/b folders/test/f
 expect "resume with another order of the classes" 1 --resume some --max-steps 2; err 'class 1 is called "c" in the data set, and was "b" when the run was saved in some'
 same some/config.json some-config.json
-expect "a start from such a model" 0 --model some --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --out renamed -q; err "the classes of some have other names, or another order"
+expect "a start from such a model" 0 --model some --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --out renamed -q; err "the classes of some have other names than those of --dataset folder:folders: its head is kept"
 latin=$(printf 'h\374nd'); mv folders/train/f "folders/train/$latin"; mv folders/test/f "folders/test/$latin"
 expect "a class that is no UTF-8" 1 --model tiny --init random --groups 0 --threads 1 --dataset folder:folders --max-steps 1 --out unsaved; err "is not UTF-8; rename the class"
 [ ! -e unsaved ] || report "it has begun: $(ls unsaved)"
@@ -529,6 +529,16 @@ expect "classes of texts" 0 "${story[@]}" --dataset tsv:table.tsv --groups 4 --m
 err "accuracy [0-9.]*% (Matthews correlation -*[0-9.]*) on 4 devices"; last '"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"matthews_plain":[-0-9.e]+,"matthews":'
 expect "fixed numbers of tokens for texts" 2 "${story[@]}" --dataset tsv:table.tsv --groups 4 --map fixed --counts 8,8,8,8; err "--map fixed: texts to classify have lengths of their own"
 grep -q '"LlamaForSequenceClassification"' classes/config.json || report "config.json does not say that it classifies"
+# The same names in another order: each row of the head goes with its name, in an evaluation, a training and what that writes.
+printf 'text\tlabel\n' >three.tsv
+for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily sees the sun.\tgood\nThe cat finds some old cake.\tbad\nTom and his dog are on a big red boat.\tfair\n'; done >>three.tsv
+sed 's/good$/was/; s/fair$/good/; s/bad$/fair/; s/was$/bad/' three.tsv >turned.tsv
+expect "three classes of texts" 0 "${story[@]}" --dataset tsv:three.tsv --groups 0 --max-steps 30 -l 3e-3 --out sure -q --json; last '"accuracy_plain":1.0,'
+mkdir turned && cp sure/model.safetensors sure/tok512.bin turned && jq '.id2label = {"0": "fair", "1": "good", "2": "bad"} | .label2id = {"fair": 0, "good": 1, "bad": 2}' sure/config.json >turned/config.json
+turned=(--model turned --dataset tsv:turned.tsv --context 32 --batch 4 --threads 1 --groups 0)
+expect "an evaluation of classes in another order" 0 "${turned[@]}" --eval-only --json; last '"accuracy_plain":1.0,'; err "turned stand in another order than those of --dataset tsv:turned.tsv: the rows of its head are matched by name"; ! grep -q warning err || report "a warning"
+expect "a training of classes in another order" 0 "${turned[@]}" --max-steps 2 -l 1e-9 --out went-on --json -q; last '"accuracy_plain":1.0,'; silent err
+run "what that wrote" 0 "$bin/astra-infer" eval -c ./went-on --dataset tsv:turned.tsv --json -q; last '"accuracy":1.0,'; silent err
 
 # 399 bytes, then characters of three: what is shown ends before the one that does not fit. An escape would be obeyed by a terminal.
 mkdir euro

@@ -690,8 +690,9 @@ Status codebooks_constrain_as_counted(Session *session, const char *path) {
   if (status == STATUS_OK && weight > 0) {
     codebooks_constrain(session, frequencies, (double)weight);
     if (!session->options.quiet)
-      log_info("codes are assigned with the entropy weight %g of %s's frequencies, as by devices that entropy-code", (double)weight,
-               folder);
+      log_info("codes are assigned with the entropy weight %g of %s's frequencies, as by devices that entropy-code; `astra-infer eval "
+               "--entropy off` evaluates without it",
+               (double)weight, folder);
   }
   free(frequencies);
   free(folder);

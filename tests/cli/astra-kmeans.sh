@@ -241,6 +241,12 @@ expect "frequencies of text" 0 frequencies --checkpoint cheap "${text[@]}" --ent
 expect "cheaper codes of text" 0 eval --codebooks cheap "${text[@]}"; holds "$(column mean 3) > 1.2 * $nearest"; err "entropy weight 0.2 of cheap's frequencies"
 run "on devices" 0 "$bin/astra-infer" eval --checkpoint cheap --dataset text:text.txt --context 16 --nodes 4 --entropy on --json -q; devices=$(jq .perplexity "$work/out")
 run "on emulated ones" 0 "$bin/astra-train" --model cheap "${text[@]}" --eval-only --eval-part whole --json; err "entropy weight 0.2 of cheap's frequencies"
+err "astra-infer eval --entropy off. evaluates without it"
+holds "($(jq .perplexity "$work/out") / $devices - 1) ^ 2 < 1e-8"
+run "on devices that do not" 0 "$bin/astra-infer" eval --checkpoint cheap --dataset text:text.txt --context 16 --nodes 4 --entropy off --json -q; devices=$(jq .perplexity "$work/out")
+run "an option of astra-infer alone" 2 "$bin/astra-train" --model cheap "${text[@]}" --eval-only --entropy off; err "unknown option --entropy"
+rm cheap/frequencies.safetensors
+run "on emulated ones without a weight" 0 "$bin/astra-train" --model cheap "${text[@]}" --eval-only --eval-part whole --json -q
 holds "($(jq .perplexity "$work/out") / $devices - 1) ^ 2 < 1e-8"
 expect "init of a language model on images" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
 

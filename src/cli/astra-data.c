@@ -20,6 +20,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- astra-data show of texts ---- */
 
@@ -465,8 +466,13 @@ static Status say_verified(Verify *verify, const char *path, const char *decisio
   return STATUS_OK;
 }
 
+static bool is_link(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 static Status verify_file(Verify *verify, const char *path) {
-  const char *decision = "ok";
+  const char *decision = "ok", *written = is_link(path) ? "digests written, to a file in the place of the link" : "digests written";
   bool gguf = gguf_is_file(path);
   SafeFile file = {0};
   GgufFile container;
@@ -492,7 +498,7 @@ static Status verify_file(Verify *verify, const char *path) {
   if (damaged)
     decision = "damaged";
   else if (!file.sealed && verify->write)
-    status = safetensors_seal(&file), decision = "digests written";
+    status = safetensors_seal(&file), decision = written;
   else if (!file.sealed)
     decision = "no digests, so nothing to compare; --write adds them";
   if (!messages) status = status_no_memory(NULL, "verifying a checkpoint");

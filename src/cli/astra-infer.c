@@ -425,9 +425,10 @@ static double per_second(double count, double seconds) { return seconds > 0 ? co
 /* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
 static json_t *report_images_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   const ClassSummary *scores = &e->scores;
+  const int64_t computed = scores->samples + e->skipped;
   const double images = (double)scores->samples;
-  const ReportSent sent = report_sent(leader, scores->samples);
-  const double bytes_per_image = images > 0 ? (double)sent.bytes / images : 0;
+  const ReportSent sent = report_sent(leader, computed);
+  const double bytes_per_image = computed > 0 ? (double)sent.bytes / (double)computed : 0;
   if (!out)
     return json_pack("{s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)scores->samples,
                      "top1", share(scores->correct1, scores->samples), "top5", share(scores->correct5, scores->samples), "loss",
@@ -464,11 +465,11 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
     json_t *value = report_images_evaluation(NULL, run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
     if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
-    report_traffic_json(value, run->leader, evaluation.scores.samples, false);
+    report_traffic_json(value, run->leader, evaluation.scores.samples + evaluation.skipped, false);
     return infer_run_print_json(value, run);
   }
   report_images_evaluation(stdout, run->leader, &evaluation);
-  report_traffic(stdout, run->leader, evaluation.scores.samples, false);
+  report_traffic(stdout, run->leader, evaluation.scores.samples + evaluation.skipped, false);
   infer_run_report(s, run);
   return STATUS_OK;
 }

@@ -39,13 +39,17 @@ typedef struct ImageRun {
   int32_t *labels[LEADER_DEPTH];                /* [batch], as the model counts them */
   int place;                                    /* in the ring, of the next to submit */
   ClassScores scores;
+  int64_t skipped; /* of those collected */
 } ImageRun;
 
-/* But for broken ones. */
 static Status count_images(ImageRun *sheet, const LeaderAnswer *answer, const int32_t *labels) {
   ClassScores *scores = &sheet->scores;
-  for (int64_t b = 0; b < answer->batch; b++, sheet->collected++)
-    if (labels[b] >= 0) TRY(class_scores_add(scores, sheet->collected, answer->logits + b * scores->classes, labels[b], NULL));
+  for (int64_t b = 0; b < answer->batch; b++, sheet->collected++) {
+    if (labels[b] >= 0)
+      TRY(class_scores_add(scores, sheet->collected, answer->logits + b * scores->classes, labels[b], NULL));
+    else
+      sheet->skipped++; /* a broken one */
+  }
   return STATUS_OK;
 }
 
@@ -96,7 +100,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   if (status == STATUS_OK) status = run_images(&sheet, quiet, evaluation);
   if (status == STATUS_OK && rows) class_scores_write(&sheet.scores, rows);
   evaluation->scores = class_scores_summary(&sheet.scores);
-  if (sheet.loader) evaluation->skipped = loader_facts(sheet.loader).skipped;
+  evaluation->skipped = sheet.skipped;
   if (sheet.loader) loader_free(sheet.loader);
   for (int i = 0; i < LEADER_DEPTH; i++) free(sheet.labels[i]);
   free(sheet.class_of);

@@ -23,7 +23,7 @@ Status evaluate_match_classes(const ModelConfig *config, char *const *names, int
 
 typedef struct Evaluation {
   ClassSummary scores;
-  int64_t skipped; /* broken images, which are left out */
+  int64_t skipped; /* broken images, which are computed as black ones and left out */
   double seconds;
 } Evaluation;
 

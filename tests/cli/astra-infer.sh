@@ -211,9 +211,11 @@ expect "eval of other classes, as many" 0 eval -c named -n 2 -d folder:pictures 
 cp -r "$work/pictures" "$work/damaged"
 cp "$work/broken.png" "$work/damaged/test/c2/a.png"
 expect "eval with a broken image" 0 eval -c model -n 2 -d folder:damaged --batch 3 --per-sample left.csv --json; json_holds ".samples == 6 and .skipped == 1"
+json_holds '.bytes_per_token == .bytes_per_token_formula and .bytes_per_token_block_receiver == 3' # a picture that is none is sent as a black one
 err "test/c2/a.png.*left out"
 rows() { awk -F, 'NR > 1 { printf "%s %s %.3f\n", $1, $3, $4 }' "$work/$1"; }
 [ "$(rows rows.csv | grep -v "^2 ")" = "$(rows left.csv)" ] || report "other rows than those of the other six: $(cat "$work/left.csv")"
+expect "eval of some beside a broken image" 0 eval -c model -n 2 -d folder:damaged --samples 3 --json; json_holds ".samples == 3 and .skipped == 0"
 for class in 0 1 2 3 4 5 6; do cp "$work/broken.png" "$work/damaged/test/c$class/a.png"; done
 expect "eval of broken images alone" 1 eval -c model -n 2 -d folder:damaged --batch 3 --samples 3; err "not one of 3 images can be read"
 rm -r "$work/pictures"/t*/c6

@@ -152,7 +152,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {EVERY, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
       {EVERY,
        {OPTION_TEXT, "groups", 'g', &s->groups, "G",
-        .help = "bit rate, of a checkpoint with several; auto: by the speed of the links; default: largest number of groups"}},
+        .help = "bit rate, of a checkpoint with several; auto: by the links' speed; default: largest number of groups"}},
       {IMAGES | TEXT, {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "text to continue; may be repeated"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "read the prompt from a file; -: standard input"}},

@@ -231,7 +231,7 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   const Tensor *tensor = &param->tensor;
   const bool int8 = tensor->lowbit != NULL && tensor->lowbit->kind == LOWBIT_INT8, values = tensor->value != NULL || int8;
   if (!param->narrow || tensor->dims != 2 || !values || tensor->packed != NULL || set->reserved) return STATUS_OK;
-  PackedMatrix matrix = {.outputs = tensor->shape[param->transposed ? 1 : 0], .inputs = tensor->shape[param->transposed ? 0 : 1]};
+  PackedMatrix matrix = {.outputs = param_outputs(param), .inputs = param_inputs(param)};
   matrix.int8 = int8;
   matrix.bf16 = bf16 && !int8;
   matrix.bytes = matmul_packed_bytes(&matrix);
@@ -317,6 +317,9 @@ int64_t param_count_trainable(const ParamSet *set) {
   for (size_t i = 0; i < set->count; i++) count += set->list[i].frozen ? 0 : tensor_count(&set->list[i].tensor);
   return count;
 }
+
+int64_t param_outputs(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
+int64_t param_inputs(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
 
 const char *param_not_finite(const ParamSet *set) {
   for (size_t i = 0; i < set->count; i++)

@@ -69,6 +69,8 @@ void param_fill_grads(ParamSet *set);
 void param_trim_grads(ParamSet *set);                    /* returns a large block's memory to the system: zeros until they are written */
 int64_t param_count_numbers(const ParamSet *set);        /* without padding */
 int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
+int64_t param_outputs(const Param *param);               /* of a matrix, stored as it may be: numbers that a row is turned into */
+int64_t param_inputs(const Param *param);                /* and those of the row */
 int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
 int64_t param_offset(const ParamSet *set, size_t index); /* where it starts in its block */
 const char *param_not_finite(const ParamSet *set);       /* the first that learns and holds a number that is not finite; NULL: none */

@@ -122,7 +122,7 @@ static void fill_codes(DecodeBench *b, int sequence, Rng *rng) {
 static Status open_sequences(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   const ModelConfig *config = model_config(b->model);
-  const int64_t tokens = c->length + c->rows, width = config->kv_heads * (config->width / config->heads);
+  const int64_t tokens = c->length + c->rows, width = config_kv_width(config);
   KvPagesSetup setup = {
       .cache = {.blocks = config->blocks, .width = width, .max = tokens, .kind = c->model.weights > 0 ? NARROW_F16 : NARROW_NONE},
       .page = KV_PAGES_TOKENS,

@@ -135,7 +135,7 @@ static Status open_cache(Forward *f) {
   if (!f->cached) return STATUS_OK;
   /* Keys and values as astra-infer keeps them beside such weights. */
   KvCacheSetup setup = {.blocks = config->blocks,
-                        .width = config->kv_heads * (config->width / config->heads),
+                        .width = config_kv_width(config),
                         .max = f->tokens + f->command->decode,
                         .kind = f->command->model.weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);

@@ -255,7 +255,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   int64_t bytes = model_params(weights->model)->packed_bytes + lowbit_weights_all_bytes(weights->model);
   KvShape full = {
       .blocks = config->blocks,
-      .width = config->kv_heads * (config->width / config->heads),
+      .width = config_kv_width(config),
   };
   full.number_bytes = weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);

@@ -25,7 +25,7 @@ struct Drafter {
 /* One text, which nothing is shared with. */
 static Status make_pages(Drafter *d, const NodeSetup *setup) {
   const ModelConfig *config = setup->weights->config;
-  const int64_t width = config->kv_heads * (config->width / config->heads);
+  const int64_t width = config_kv_width(config);
   const NarrowKind kind = setup->weights->drafts->cache_kind;
   const int64_t row = 2 * config->blocks * width * (kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t));
   const KvPagesSetup pages = {.cache = {.blocks = config->blocks, .width = width, .max = d->max, .kind = kind},

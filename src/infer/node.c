@@ -341,8 +341,7 @@ static bool keeps_codes(const Node *node) {
 static Status start_cache(Node *node) {
   const Weights *weights = node->setup->weights;
   const ModelConfig *config = weights->config;
-  KvCacheSetup setup = {
-      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .max = node->setup->tokens_max};
+  KvCacheSetup setup = {.blocks = config->blocks, .width = config_kv_width(config), .max = node->setup->tokens_max};
   setup.kind = weights->cache_kind;
   KvCodewords *codewords = calloc((size_t)(config->blocks * config_sites(config)) + 1, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);

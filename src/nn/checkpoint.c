@@ -18,8 +18,6 @@
  *
  *   LOWBIT_INT8          NAME I8 [out, in] and NAME_scale F32 [out]
  *   LOWBIT_Q8_0, Q4_0    NAME U8 [out, bytes of a row], whole blocks */
-static int64_t outputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
-static int64_t inputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
 
 static const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param) {
   snprintf(text, LOWBIT_SCALE_NAME, "%s_scale", param->name);
@@ -33,7 +31,7 @@ static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *
   if (tensor == NULL || tensor->lowbit != LOWBIT_NONE || (tensor->dtype != SAFE_I8 && tensor->dtype != SAFE_U8)) return STATUS_OK;
   if (!param->narrow || param->tensor.dims != 2) return STATUS_OK;
   static const LowbitKind kinds[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
-  const long long outputs = outputs_of(param), inputs = inputs_of(param);
+  const long long outputs = param_outputs(param), inputs = param_inputs(param);
   const bool whole = tensor->dtype == SAFE_I8;
   LowbitKind kind = LOWBIT_NONE;
   for (size_t i = whole ? 0 : 1; kind == LOWBIT_NONE && i < (whole ? 1 : sizeof kinds / sizeof *kinds); i++)

@@ -362,9 +362,9 @@ int64_t config_tokens(const ModelConfig *config) {
 
 int config_sites(const ModelConfig *config) { return config->astra.site == SITE_KV ? 2 : 1; }
 
-static int64_t kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
+int64_t config_kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
 
-int64_t config_site_width(const ModelConfig *config) { return config->astra.site == SITE_KV ? kv_width(config) : config->width; }
+int64_t config_site_width(const ModelConfig *config) { return config->astra.site == SITE_KV ? config_kv_width(config) : config->width; }
 
 int config_rates(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
@@ -415,8 +415,8 @@ Status config_set_rates(ModelConfig *config, const int64_t *groups, int count) {
   return STATUS_OK;
 }
 
-int config_whole_sites(const ModelConfig *config) { return 2 * kv_width(config) < config->width ? 2 : 1; }
-int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? kv_width(config) : config->width; }
+int config_whole_sites(const ModelConfig *config) { return 2 * config_kv_width(config) < config->width ? 2 : 1; }
+int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? config_kv_width(config) : config->width; }
 
 int config_first_coded(const ModelConfig *config) { return config->astra.groups > 0 && config->astra.exact_first; }
 

@@ -100,6 +100,7 @@ void config_release(ModelConfig *config);
 bool config_is_decoder(const ModelConfig *config);
 int64_t config_tokens(const ModelConfig *config);     /* content tokens of one image; of a decoder's longest sequence */
 int config_sites(const ModelConfig *config);          /* codebook sets per block: 1 for x, 2 for kv */
+int64_t config_kv_width(const ModelConfig *config);   /* numbers of a token's keys, or values: heads of keys x their size */
 int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a site */
 
 /* Bit rates: a model has codebooks for each, and uses one at a time. They are numbered from 0 in ascending order. */

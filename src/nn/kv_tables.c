@@ -148,7 +148,7 @@ static Status fill(const Builder *builder) {
 
 int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
   if (config->astra.prediction) return 0; /* a token is more than the codewords of this block */
-  int64_t width = config->kv_heads * (config->width / config->heads);
+  int64_t width = config_kv_width(config);
   double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
   const int64_t blocks = config_end_coded(config);
   return fit < (double)blocks ? (int64_t)fit : blocks;
@@ -161,7 +161,7 @@ Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup)
   if (tables == NULL) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   const ModelConfig *config = &model->config;
   tables->groups = setup->groups, tables->entries = setup->entries;
-  tables->width = config->kv_heads * (config->width / config->heads);
+  tables->width = config_kv_width(config);
   tables->blocks = kv_tables_room(config, tables->groups, tables->entries, (double)setup->memory);
   const size_t bytes = (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
   if (tables->blocks > 0) tables->rows = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);

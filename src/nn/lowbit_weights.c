@@ -21,19 +21,16 @@ struct LowbitWeights {
 
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
-static int64_t outputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
-static int64_t inputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
-
 /* The form a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: it is not rounded. index: of the parameter. */
 static LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind) {
   const Param *param = &model->params.list[index];
-  if (!param->narrow || param->optional || param->tensor.dims != 2 || inputs_of(param) > LOWBIT_MAX_INPUTS) return LOWBIT_NONE;
+  if (!param->narrow || param->optional || param->tensor.dims != 2 || param_inputs(param) > LOWBIT_MAX_INPUTS) return LOWBIT_NONE;
   return kind == LOWBIT_Q4_0 && model_is_vocabulary(model, index) ? LOWBIT_Q8_0 : kind;
 }
 
 static size_t matrix_bytes(LowbitKind kind, const Param *param) {
-  const size_t numbers = lines(lowbit_row_bytes(kind, inputs_of(param)) * (size_t)outputs_of(param));
-  return numbers + (kind == LOWBIT_INT8 ? lines((size_t)outputs_of(param) * sizeof(float)) : 0);
+  const size_t numbers = lines(lowbit_row_bytes(kind, param_inputs(param)) * (size_t)param_outputs(param));
+  return numbers + (kind == LOWBIT_INT8 ? lines((size_t)param_outputs(param) * sizeof(float)) : 0);
 }
 
 /* ---- one matrix ---- */
@@ -111,7 +108,7 @@ static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
     Param *param = &model->params.list[i];
     if (!is_made(model, i, kind)) continue;
     const LowbitKind own = lowbit_weights_kind(model, i, kind);
-    weights->list[i] = (LowbitMatrix){.kind = own, .outputs = outputs_of(param), .inputs = inputs_of(param)};
+    weights->list[i] = (LowbitMatrix){.kind = own, .outputs = param_outputs(param), .inputs = param_inputs(param)};
     TRY(make_matrix(param, &weights->list[i], place));
     place += matrix_bytes(own, param);
   }

@@ -94,7 +94,7 @@ static void vit_describe(Model *model) {
  * and values have a basis each, and receivers begin with its inverse. */
 static void describe_rotations(Model *model) {
   const ModelConfig *c = &model->config;
-  const int64_t keys = c->width / c->heads * c->kv_heads;
+  const int64_t keys = config_kv_width(c);
   const size_t first = model->params.count;
   const bool rotates = c->astra.groups > 0 && c->astra.rotation;
   for (int64_t index = 0; index < c->blocks; index++) {
@@ -200,7 +200,7 @@ static void gpt2_describe(Model *model) {
 
 static void llama_block(Model *model, int64_t index) {
   const ModelConfig *c = &model->config;
-  int64_t width = c->width, keys = c->width / c->heads * c->kv_heads;
+  int64_t width = c->width, keys = config_kv_width(c);
   char prefix[64];
   snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)index);
   BlockParams *block = &model->block[index];

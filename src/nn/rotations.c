@@ -44,8 +44,6 @@ static void room_free(Room *room) {
   free(room->row);
 }
 
-static int64_t kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
-
 /* metric [n, n] += w w^T */
 static void add_outer(int64_t n, const double *w, double *metric, int64_t stride) {
   for (int64_t i = 0; i < n; i++)
@@ -54,7 +52,7 @@ static void add_outer(int64_t n, const double *w, double *metric, int64_t stride
 
 static Status input_metric(Model *model, const BlockParams *block, double *metric) {
   const Projection *const sides[] = {&block->key, &block->value};
-  const int64_t n = model->config.width, outputs = kv_width(&model->config);
+  const int64_t n = model->config.width, outputs = config_kv_width(&model->config);
   Room room;
   Status status = room_new(&room, outputs, n);
   for (int side = 0; side < 2 && status == STATUS_OK; side++) {
@@ -68,7 +66,7 @@ static Status input_metric(Model *model, const BlockParams *block, double *metri
 /* Second moments of queries, [d, d] for each kv head on the diagonal of metric. */
 static Status key_metric(Model *model, const BlockParams *block, double *metric) {
   const ModelConfig *c = &model->config;
-  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = kv_width(c);
+  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = config_kv_width(c);
   const Tensor *scale = model_param(model, block->norm1_weight), *shift = model_param(model, block->norm1_bias);
   Room room;
   double *column = malloc((size_t)d * sizeof *column);
@@ -97,7 +95,7 @@ static Status key_metric(Model *model, const BlockParams *block, double *metric)
 
 static Status value_metric(Model *model, const BlockParams *block, double *metric) {
   const ModelConfig *c = &model->config;
-  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = kv_width(c);
+  const int64_t n = c->width, d = n / c->heads, shared = c->heads / c->kv_heads, stride = config_kv_width(c);
   Room room;
   Status status = room_new(&room, n, n);
   if (status == STATUS_OK) read_projection(model, &block->output, n, room.row, room.weight, room.bias);
@@ -152,7 +150,7 @@ Status model_set_rotation(Model *model, int64_t index, int site, const double *t
   const Projection *const plain[] = {&block->key, &block->value}, *const remote[] = {&block->remote_key, &block->remote_value};
   real *weight = model_param(model, rotation->weight)->value, *bias = model_param(model, rotation->bias)->value;
   Room room;
-  Status status = room_new(&room, kv_width(&model->config), n);
+  Status status = room_new(&room, config_kv_width(&model->config), n);
   for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
     double sum = 0;
     for (int64_t j = 0; j < n; j++) {

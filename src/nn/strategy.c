@@ -47,8 +47,7 @@ enum { NUMBER = 4 /* bytes of a float, in memory and when sent */, BITS = 8 };
 static double queries(const ModelConfig *c) { return 4.0 * (double)c->width * (double)c->width; } /* q, output */
 static double matrices(const ModelConfig *c) { return c->activation == ACTIVATION_NONE ? 3 : 2; }
 static double mlp(const ModelConfig *c) { return 2.0 * matrices(c) * (double)c->width * (double)c->mlp; }
-static double kv_width(const ModelConfig *c) { return (double)(c->width / c->heads * c->kv_heads); }
-static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * kv_width(c); }
+static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * (double)config_kv_width(c); }
 
 /* Two norms and two residuals are read and written, of rows that do not go on only the first norm; the activation reads the hidden rows
  * (SwiGLU two of them) and writes them. */
@@ -129,7 +128,8 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
   if (c->astra.site == SITE_KV && rows->asking == 0) cost.linear += rows->own * keys_and_values(c); /* which are sent */
   cost.remote += rows->remote * prediction, cost.linear += rows->remote * prediction;
-  if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
+  if (c->astra.site == SITE_X && tables)
+    cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * (double)config_kv_width(c) * NUMBER;
   if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;
   return cost;
 }

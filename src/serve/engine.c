@@ -74,7 +74,7 @@ struct Engine {
 static int64_t token_bytes(const EngineOptions *options) {
   const ModelConfig *config = options->weights->config;
   const int64_t number = options->weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
-  return 2 * config->blocks * config->kv_heads * (config->width / config->heads) * number;
+  return 2 * config->blocks * config_kv_width(config) * number;
 }
 
 /* By the engine's thread, or before it runs. */

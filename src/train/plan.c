@@ -89,7 +89,7 @@ static double cache_bytes(KvShape shape, int64_t local, int64_t sites, int64_t n
 static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) {
   const AstraConfig *astra = &config->astra;
   int64_t all = node->tokens, sites = config_sites(config);
-  KvShape shape = {.tokens = all, .blocks = config->blocks, .width = config->width / config->heads * config->kv_heads};
+  KvShape shape = {.tokens = all, .blocks = config->blocks, .width = config_kv_width(config)};
   if (astra->groups > 0) shape.token_bytes = (int64_t)pack_bytes_per_token(astra->groups, astra->codebook_size);
   node->cache = cache_bytes(shape, astra->prediction ? all : own, sites, NARROW_BYTES); /* what a code tells depends on others before it */
   node->cache_full = cache_bytes(shape, all, sites, NARROW_BYTES);

@@ -61,8 +61,6 @@ typedef struct ExchangeSchedule {
   uint64_t receivers;
 } ExchangeSchedule;
 
-static double kv_width(const ModelConfig *config) { return (double)config->width / (double)config->heads * (double)config->kv_heads; }
-
 static DeviceShare share_of(const PlanCase *plan, int device, bool last) {
   DeviceShare share = {.device = device, .devices = plan->devices, .own = plan->counts[device], .tokens = plan->tokens, .last = last};
   for (int d = 0; d < device; d++) share.before += plan->counts[d];
@@ -78,7 +76,7 @@ static DeviceCost cost_of(const PlanCase *plan, int device, bool tables, bool la
 static bool uses_tables(const PlanCase *plan, int device) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
-  double rows = KV_TABLES_ROWS, width = (double)config->width, kv = kv_width(config);
+  double rows = KV_TABLES_ROWS, width = (double)config->width, kv = (double)config_kv_width(config);
   if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || config->astra.prediction || plan->table_blocks < 1) return false;
   double numbers = (double)config->astra.groups * 2 * kv, flops = rows * 4 * width * kv;
   double product = flops * profile_rate(profile->linear, plan->tokens, rows) + rows * 2 * width * 4 * profile->byte;
@@ -122,7 +120,7 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const double rows = cost.rows, asking = cost.wanted, width = (double)config->width,
                others = fmax((double)(plan->tokens - plan->counts[device]), 1);
   double q = 2 * asking * width * width, pieces = share.last ? 1 : plan->parts;
-  double kv = asking > 0 || keys_leave ? 4 * rows * width * kv_width(config) : 0;
+  double kv = asking > 0 || keys_leave ? 4 * rows * width * (double)config_kv_width(config) : 0;
   /* Products by element of a W x W matrix: W is the width of a site. */
   const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,
                side = (double)config_site_width(config);
@@ -231,7 +229,7 @@ static void divided_seconds(const PlanCase *plan, int device, int block, int ste
   double whole =
       seconds_of(plan, device, &cost, (double)all_rows(plan) / (plan->strategy == STRATEGY_BP_SP && steps > 0 ? plan->devices : 1));
   /* Up to the first of its two sums a block of tp has its projections; little more is left of the last block. */
-  const double projections = 2 * (double)plan->config->width + 2 * kv_width(plan->config),
+  const double projections = 2 * (double)plan->config->width + 2 * (double)config_kv_width(plan->config),
                mlp = (plan->config->activation == ACTIVATION_NONE ? 3 : 2) * (double)plan->config->mlp;
   const double before = plan->strategy != STRATEGY_TP ? 0 : last ? 1 : projections / (projections + mlp);
   seconds[0] = steps > 0 ? before * whole : whole;

@@ -91,7 +91,7 @@ static double attention_operations(const ModelConfig *config, int64_t rows, int6
 
 static double prepare_attention(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
-  int64_t kv = c->width / c->heads * c->kv_heads, keys = keys_of(probe);
+  int64_t kv = config_kv_width(c), keys = keys_of(probe);
   inputs[0] = drawn(probe, 3, (int64_t[]){1, probe->rows, c->width});
   inputs[1] = drawn(probe, 3, (int64_t[]){1, keys, kv});
   inputs[2] = drawn(probe, 3, (int64_t[]){1, keys, kv});
@@ -144,7 +144,7 @@ static void run_small(Probe *probe, Tensor *inputs[4]) {
 static double prepare_table(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
   int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1, entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : 1024;
-  int64_t width = 2 * (c->width / c->heads * c->kv_heads), max = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
+  int64_t width = 2 * config_kv_width(c), max = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
   int64_t rows = config_end_coded(c) * groups * entries;
   inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < max ? rows : max, width});
   inputs[1] = tape_tensor(probe->tape, 2, (int64_t[]){probe->rows, width});

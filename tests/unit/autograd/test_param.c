@@ -20,6 +20,9 @@ static void test_layout(void **state) {
     assert_int_equal(param_allocate(&set, grads), STATUS_OK);
     assert_int_equal(param_count_numbers(&set), 2 * 37000 + 37 + 16);
     assert_int_equal(param_padded(&set.list[1]), 48);
+    set.list[3].transposed = true;
+    assert_true(param_outputs(&set.list[0]) == 1000 && param_inputs(&set.list[0]) == 37);
+    assert_true(param_outputs(&set.list[3]) == 37 && param_inputs(&set.list[3]) == 1000);
     assert_true((set.grads != NULL) == grads);
     int64_t offset = 0;
     for (size_t i = 0; i < set.count; i++) {

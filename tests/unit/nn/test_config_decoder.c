@@ -74,6 +74,7 @@ static void compression(void **state) {
     assert_int_equal(config_preset(&config, want[i].name, 0), STATUS_OK);
     config.astra.groups = want[i].groups;
     assert_int_equal(config_check(&config), STATUS_OK);
+    assert_int_equal(config_kv_width(&config), strcmp(want[i].name, "llama-3-8b") == 0 ? 1024 : config.width); /* 8 of 32 heads */
     assert_int_equal(config_paper_bits(&config), want[i].number_bits);
     assert_float_equal(config_compression(&config, want[i].number_bits), want[i].compression, 1e-12);
     assert_float_equal(config_compression(&config, 32), 2 * config_compression(&config, 16), 1e-12);

@@ -197,6 +197,32 @@ static Status parse_numbers(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
+int options_integers(const char *text, int64_t min, int64_t max, int64_t *list, int room) {
+  for (int count = 0; count < room;) {
+    char *end;
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    if (end == text || errno || number < min || number > max || (*end && *end != ',')) return 0;
+    list[count++] = number;
+    if (!*end) return count;
+    text = end + 1;
+  }
+  return 0;
+}
+
+int options_reals(const char *text, double *list, int room) {
+  for (int count = 0; count < room;) {
+    char *end;
+    errno = 0;
+    const double number = strtod(text, &end);
+    if (end == text || errno || !isfinite(number) || number <= 0 || (*end && *end != ',')) return 0;
+    list[count++] = number;
+    if (!*end) return count;
+    text = end + 1;
+  }
+  return 0;
+}
+
 typedef Status ParseValue(const Use *use, const char *value);
 static ParseValue *const parse_value[] = {
     [OPTION_INT] = parse_int,     [OPTION_REAL] = parse_real,       [OPTION_TEXT] = parse_text, [OPTION_CHOICE] = parse_choice,

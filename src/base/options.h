@@ -65,6 +65,11 @@ void options_help(const Option *options, const char *usage, const char *about, F
 /* The value of a text for an option of kind RATE, TIME or SIZE, as options_parse reads it; BAD_USAGE begins with `shown` ("--links"). */
 Status options_unit(OptionKind kind, const char *shown, const char *text, double *value);
 
+/* Lists with commas between, of 1 to `room` numbers: "3,1,1" -> list [room]. How many there are; 0: the text is no such list, be it for a
+ * number outside [min, max] or, of reals, one that is not positive and finite; list is undefined then. Numbers may be there twice. */
+int options_integers(const char *text, int64_t min, int64_t max, int64_t *list, int room);
+int options_reals(const char *text, double *list, int room);
+
 /* The entry of that name, or NULL. */
 const Option *options_find(const Option *options, const char *name);
 

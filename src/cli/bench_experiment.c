@@ -3,11 +3,11 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/order.h"
 #include "base/printable.h"
 #include "data/data_paths.h"
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,18 +191,16 @@ static Status choose_seeds(Experiment *e, const char *seeds) {
     for (; e->chosen_count < count; e->chosen_count++) e->chosen[e->chosen_count] = e->chosen_count;
     return STATUS_OK;
   }
-  for (const char *at = seeds;; at++) {
-    char *end;
-    errno = 0;
-    long long seed = strtoll(at, &end, 10);
-    int index = find_seed(e, seed);
-    if (!isdigit((unsigned char)*at) || errno != 0 || (*end && *end != ',') || e->chosen_count == SEEDS_MAX || is_chosen(e, index))
-      return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
-    if (index < 0) e->seeds[index = e->seed_count++] = seed;
+  int64_t list[SEEDS_MAX];
+  const int count = options_integers(seeds, 0, INT64_MAX, list, SEEDS_MAX);
+  while (e->chosen_count < count) {
+    int index = find_seed(e, list[e->chosen_count]);
+    if (is_chosen(e, index)) break;
+    if (index < 0) e->seeds[index = e->seed_count++] = list[e->chosen_count];
     e->chosen[e->chosen_count++] = index;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
   }
+  if (count > 0 && e->chosen_count == count) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--seeds \"%s\": up to %d different whole numbers are accepted, as in 1,2,3", seeds, SEEDS_MAX);
 }
 
 /* A row, and those that it cannot do without: whose model it goes on from, whose evaluation it reads, which one it is compared with. */

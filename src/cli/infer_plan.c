@@ -50,15 +50,8 @@ static int faster_first(const void *a, const void *b) {
 }
 
 static Status read_speeds(const char *text, double speeds[WIRE_NODES], int *count) {
-  const char *at = text;
-  for (*count = 0; *count < WIRE_NODES; at++) {
-    char *end;
-    double number = strtod(at, &end);
-    if (end == at || !isfinite(number) || number <= 0 || (*end && *end != ',')) break;
-    speeds[(*count)++] = number;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
-  }
+  *count = options_reals(text, speeds, WIRE_NODES);
+  if (*count > 0) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--speeds \"%s\": accepted is a list of at most %d positive numbers, as in 1,2,0.5", text,
                     WIRE_NODES);
 }

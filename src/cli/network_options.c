@@ -28,15 +28,10 @@ static bool is_among(int number, const int *list, int count) {
 }
 
 Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count) {
-  const char *at = text;
-  for (*count = 0; *count < room; at++) {
-    char *end;
-    long number = strtol(at, &end, 10);
-    if (end == at || number < min || number > max || (*end && *end != ',') || is_among((int)number, list, *count)) break;
-    list[(*count)++] = (int)number;
-    at = end;
-    if (*at == '\0') return STATUS_OK;
-  }
+  int64_t numbers[LINK_VALUES_MAX];
+  const int found = options_integers(text, min, max, numbers, room);
+  for (*count = 0; *count < found && !is_among((int)numbers[*count], list, *count); (*count)++) list[*count] = (int)numbers[*count];
+  if (found > 0 && *count == found) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from %d to %d, with commas between",
                     option, text, room, min, max);
 }

@@ -1,6 +1,6 @@
 /* Counts and maps of tokens; nn/layout.c has the named maps and the rows that follow. */
 #include "infer/partition.h"
-#include <errno.h>
+#include "base/options.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,28 +10,13 @@ static Status check_nodes(int nodes) {
   return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
 }
 
-/* Reads up to WIRE_NODES positive weights; their number, or 0 when the text is malformed. */
-static int read_weights(const char *split, double weights[WIRE_NODES]) {
-  int count = 0;
-  for (const char *at = split;;) {
-    char *end;
-    errno = 0;
-    double weight = strtod(at, &end);
-    if (end == at || errno || !isfinite(weight) || weight <= 0 || count == WIRE_NODES) return 0;
-    weights[count++] = weight;
-    if (*end == 0) return count;
-    if (*end != ',') return 0;
-    at = end + 1;
-  }
-}
-
 int partition_split_length(const char *split) {
   double weights[WIRE_NODES];
-  return read_weights(split, weights);
+  return options_reals(split, weights, WIRE_NODES);
 }
 
 static Status split_weights(const char *split, int nodes, double weights[WIRE_NODES]) {
-  int count = read_weights(split, weights);
+  int count = options_reals(split, weights, WIRE_NODES);
   if (count == 0)
     return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
   if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, but there are %d", split, count, nodes);

@@ -6,6 +6,7 @@
 #include "base/gguf.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/options.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/text/text_labels.h"
@@ -30,16 +31,13 @@
 /* --counts: as many positive numbers as devices, which sum to the tokens. */
 static Status read_counts(Session *session) {
   const TrainOptions *options = &session->options;
-  const char *at = options->counts;
   int64_t devices = options->devices[1], tokens = session->tokens, sum = 0;
+  if (options_integers(options->counts, 1, INT64_MAX, session->fixed_counts, (int)devices) != devices)
+    return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
+                      (long long)devices);
   for (int64_t d = 0; d < devices; d++) {
-    char *end;
-    int64_t count = session->fixed_counts[d] = strtoll(at, &end, 10);
-    if (end == at || count < 1 || *end != (d + 1 < devices ? ',' : '\0'))
-      return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
-                        (long long)devices);
+    const int64_t count = session->fixed_counts[d];
     sum += count <= tokens ? count : tokens + 1; /* no sum of at most SESSION_DEVICES of these overflows */
-    at = end + 1;
   }
   if (sum == tokens) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--counts %s: they do not sum to the %lld tokens of a sample", options->counts, (long long)tokens);

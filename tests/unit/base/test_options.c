@@ -237,6 +237,27 @@ static void lists_have_the_largest_number_first(void **state) {
   check_refused("-g 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "-g", "at most 16 numbers");
 }
 
+static void lists_are_whole_or_none(void **state) {
+  (void)state;
+  int64_t numbers[4];
+  double reals[4];
+  static const char *const no_integers[] = {"",    ",",   "1,",        ",1", "1,,2", "1;2",  "1 ,2",
+                                            "1.5", "1,x", "1,2,3,1,2", "0",  "4",    "1,-1", "99999999999999999999"};
+  static const char *const no_reals[] = {"", ",", "1,", ",1", "1,,2", "1;2", "1,x", "1,2,3,1,2", "0", "-1", "nan", "1,inf", "1e999"};
+  assert_int_equal(options_integers("3,1,1,2", 1, 3, numbers, 4), 4);
+  assert_true(numbers[0] == 3 && numbers[1] == 1 && numbers[2] == 1 && numbers[3] == 2);
+  assert_int_equal(options_integers("9223372036854775807", 0, INT64_MAX, numbers, 1), 1);
+  assert_true(numbers[0] == INT64_MAX);
+  assert_int_equal(options_integers("9223372036854775808", 0, INT64_MAX, numbers, 1), 0);
+  for (size_t i = 0; i < sizeof no_integers / sizeof *no_integers; i++)
+    if (options_integers(no_integers[i], 1, 3, numbers, 4) != 0) fail_msg("\"%s\" is a list", no_integers[i]);
+  assert_int_equal(options_reals("3,0.5,1e-3", reals, 4), 3);
+  assert_true(reals[0] == 3 && reals[1] == 0.5 && reals[2] == 1e-3);
+  for (size_t i = 0; i < sizeof no_reals / sizeof *no_reals; i++)
+    if (options_reals(no_reals[i], reals, 4) != 0) fail_msg("\"%s\" is a list", no_reals[i]);
+  assert_int_equal(options_integers("1", 1, 3, numbers, 0), 0);
+}
+
 static void wrong_choices_are_told_the_others(void **state) {
   (void)state;
   check_refused("--split odd", "--split: 'odd'", "even|fixed|random");
@@ -375,6 +396,7 @@ int main(void) {
       cmocka_unit_test(what_the_program_chooses_is_auto),
       cmocka_unit_test(wrong_ranges_are_refused),
       cmocka_unit_test(lists_have_the_largest_number_first),
+      cmocka_unit_test(lists_are_whole_or_none),
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(removed_options_say_so),
       cmocka_unit_test(units_are_read),

@@ -454,7 +454,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   if (whole) TRY(session_check_classes(session)); /* the head is written, too, as it is */
   if (whole) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
   if (whole) TRY(train_out_check_tokenizer(session, kmeans->shared.overwrite));
-  TRY(out_directory_try(train->out, NULL, whole ? "model.safetensors" : "codebooks.safetensors"));
+  TRY(out_directory_try(train->out, NULL, whole ? CHECKPOINT_WHOLE : CHECKPOINT_CODEBOOKS));
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");

@@ -12,7 +12,8 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "data/data_paths.h"
-#include "infer/selftest.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "nn/checkpoint.h"
 #include "nn/config.h"
 #include <errno.h>
@@ -247,21 +248,9 @@ Status out_directory_apart(const char *out, const char *base, const char *why) {
 }
 
 bool out_directory_companion(const char *name) {
-  static const char *const names[] = {"vocab.json",
-                                      "merges.txt",
-                                      "encoder.json",
-                                      "vocab.bpe",
-                                      "tokenizer.json",
-                                      "tokenizer.model",
-                                      "tokenizer_config.json",
-                                      "chat_template.jinja",
-                                      "special_tokens_map.json",
-                                      "added_tokens.json",
-                                      "generation_config.json",
-                                      CHECKPOINT_FREQUENCIES,
-                                      SELFTEST_FILE,
-                                      NULL};
-  return is_one_of(name, names) || (strncmp(name, "tok", 3) == 0 && strlen(name) > 4 && text_ends_with(name, ".bin"));
+  static const char *const names[] = {TOKENIZER_CONFIG,         TOKENIZER_CONFIG_TEMPLATE, "special_tokens_map.json", "added_tokens.json",
+                                      "generation_config.json", CHECKPOINT_FREQUENCIES,    CHECKPOINT_SELFTEST,       NULL};
+  return is_one_of(name, names) || tokenizer_is_file(name);
 }
 
 /* Whether a path that may be none is the directory, or names a file in it. */
@@ -278,7 +267,7 @@ bool out_directory_is_source(const char *directory, const char *const *sources, 
   return found;
 }
 
-static bool is_codebooks(const char *name) { return strcmp(name, "codebooks.safetensors") == 0; }
+static bool is_codebooks(const char *name) { return strcmp(name, CHECKPOINT_CODEBOOKS) == 0; }
 
 Status out_directory_forget(const char *out, const char *const *sources, size_t count) {
   static const char *const folders[] = {"adapter", "best/adapter", "best"};

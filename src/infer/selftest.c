@@ -666,7 +666,7 @@ static Status run_samples(const Weights *weights, const Samples *samples, const 
 Status selftest_run(const Weights *weights, const char *directory, const char *path, const LeaderOptions *options, SelftestReport *report) {
   *report = (SelftestReport){0};
   Samples samples = {0};
-  char *inside = files_join(directory, SELFTEST_FILE);
+  char *inside = files_join(directory, CHECKPOINT_SELFTEST);
   if (!inside) return status_set(STATUS_NO_MEMORY, "no memory for a path");
   Status status = STATUS_OK;
   if (!path && !files_exists(inside))

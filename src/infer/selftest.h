@@ -17,8 +17,6 @@
 #define INFER_SELFTEST_H
 #include "infer/cluster/leader.h"
 
-#define SELFTEST_FILE "selftest.safetensors"
-
 typedef struct SelftestReport {
   int nodes;
   int64_t images, codes;

@@ -6,6 +6,14 @@
 #include "nn/model.h"
 #include "nn/safetensors.h"
 
+/* The names of its files beside config.json. Weights in one file, or the index of shards, of which readers take the first; codebooks alone;
+ * frequencies of codes; samples for the self-test. */
+#define CHECKPOINT_WHOLE       "model.safetensors"
+#define CHECKPOINT_INDEX       "model.safetensors.index.json"
+#define CHECKPOINT_CODEBOOKS   "codebooks.safetensors"
+#define CHECKPOINT_FREQUENCIES "frequencies.safetensors"
+#define CHECKPOINT_SELFTEST    "selftest.safetensors"
+
 /* Whether a path names a checkpoint rather than a preset or an installed model: an existing directory or a GGUF file (nn/gguf_model.h),
  * which holds a Llama model and its tokenizer and is accepted wherever a checkpoint directory is read. */
 bool checkpoint_is_path(const char *path);
@@ -82,7 +90,6 @@ Status checkpoint_save_adapters(Model *model, const char *directory, const real 
  * file; NULL removes it. weight: with which codes were chosen when they were counted (codebook_constrain), 0 where by distance alone;
  * tensor "astra.entropy_weight", F32 [1], not there for 0. */
 enum { CHECKPOINT_ENTROPY_WEIGHT_MAX = 10 };
-#define CHECKPOINT_FREQUENCIES "frequencies.safetensors"
 int64_t checkpoint_frequencies(const ModelConfig *config);
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies, real *weight);
 Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies, real weight);

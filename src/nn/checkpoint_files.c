@@ -250,7 +250,7 @@ static Status describe_tensors(const char *path, FILE *out) {
 }
 
 Status checkpoint_digest(const char *path, char digest[SAFE_DIGEST_TEXT]) {
-  char *text = NULL, *codebooks = files_join(path, "codebooks.safetensors");
+  char *text = NULL, *codebooks = files_join(path, CHECKPOINT_CODEBOOKS);
   size_t size = 0;
   digest[0] = '\0';
   FILE *out = codebooks ? open_memstream(&text, &size) : NULL;

@@ -18,10 +18,6 @@ typedef struct CheckpointFiles {
 
 enum { SHAPE_TEXT = 200 };
 
-/* The names of one file and of an index of shards; where a directory has both, readers take the first. */
-#define CHECKPOINT_WHOLE "model.safetensors"
-#define CHECKPOINT_INDEX "model.safetensors.index.json"
-
 /* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
  * NOT_FOUND when there is none of these; BAD_FILE names a shard that is missing, and a tensor that lies in another shard than the index
  * says, or in two. */

@@ -213,7 +213,7 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
   CheckpointFiles files;
   Status status = open_with_codebooks(&files, directory);
   if (status == STATUS_NOT_FOUND && files_is_dir(directory)) {
-    char *beside = files_join(directory, "codebooks.safetensors");
+    char *beside = files_join(directory, CHECKPOINT_CODEBOOKS);
     if (!beside) return status_set(STATUS_NO_MEMORY, "%s: no memory to open its codebooks", directory);
     if (files_exists(beside)) status = open_with_codebooks(&files, beside);
     free(beside);
@@ -494,7 +494,7 @@ Status checkpoint_save_codebooks(const ModelConfig *config, const char *director
   if (count == 0) return status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codebooks to save", directory);
   TRY(checkpoint_refuse_codebooks(directory));
   Items items;
-  char *path = files_join(directory, "codebooks.safetensors");
+  char *path = files_join(directory, CHECKPOINT_CODEBOOKS);
   Status status = init_items(&items, 0, count, directory);
   if (!path) status = status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);

@@ -101,8 +101,7 @@ static Status open_from(ChatTemplate *template, const char *jinja_path, const ch
 /* ---- open and close */
 
 static Status open_directory(ChatTemplate *template, const char *directory, const char *name) {
-  char *jinja_path = files_join(directory, "chat_template.jinja"), *config_path = files_join(directory, "tokenizer_config.json"),
-       *file = NULL;
+  char *jinja_path = files_join(directory, TOKENIZER_CONFIG_TEMPLATE), *config_path = files_join(directory, TOKENIZER_CONFIG), *file = NULL;
   json_t *config = NULL;
   Status status = !jinja_path || !config_path ? status_no_memory(directory, "the chat template")
                                               : open_from(template, jinja_path, config_path, name, &config, &file);

@@ -193,7 +193,7 @@ static Status write_file(Session *session, Selftest *test, const char *directory
 Status selftest_writer_run(Session *session, const char *directory) {
   size_t max = FIXED + (size_t)(session->emulation.rates * (session->emulation.blocks * session->emulation.sites + OF_RATE));
   Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
-  char *path = files_join(directory, "selftest.safetensors");
+  char *path = files_join(directory, CHECKPOINT_SELFTEST);
   Status status =
       test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
   tape_record(session->tape, false);

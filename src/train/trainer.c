@@ -497,7 +497,7 @@ static Status report_evaluation(Run *run) {
 
 /* What a chat needs besides ids: its template, and the special tokens that it names. They come from where the tokenizer came from. */
 static Status keep_chat_template(const Session *session, const char *out) {
-  static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
+  static const char *const names[] = {TOKENIZER_CONFIG_TEMPLATE, TOKENIZER_CONFIG};
   if (session->chat != NULL) return tokenizer_config_save(session->chat, out);
   char *folder = files_folder(session->tokenizer_place);
   Status status = folder != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");

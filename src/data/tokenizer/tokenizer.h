@@ -27,6 +27,9 @@ typedef struct Tokenizer Tokenizer;
  * from the metadata of a GGUF file.
  * NOT_FOUND, BAD_FILE or UNSUPPORTED name the file; *tokenizer is NULL then. */
 Status tokenizer_open(Tokenizer **tokenizer, const char *path);
+
+/* Whether files of this name are of a tokenizer as tokenizer_open finds it in a directory, either one of a pair. */
+bool tokenizer_is_file(const char *name);
 void tokenizer_close(Tokenizer *tokenizer); /* accepts NULL */
 
 int64_t tokenizer_count(const Tokenizer *tokenizer); /* ids are 0 .. count - 1 */

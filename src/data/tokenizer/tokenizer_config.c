@@ -86,7 +86,7 @@ Status tokenizer_config_of_gguf(json_t **config, const char *path) {
 }
 
 Status tokenizer_config_save(json_t *config, const char *directory) {
-  char *path = files_join(directory, "tokenizer_config.json");
+  char *path = files_join(directory, TOKENIZER_CONFIG);
   Status status = path ? tokenizer_write_json(json_incref(config), JSON_INDENT(2), path) : status_no_memory(directory, "a path");
   free(path);
   return status;

@@ -5,6 +5,10 @@
 #include "base/status.h"
 #include <jansson.h>
 
+/* The names of the file and of one with the template alone, which counts where it is there. */
+#define TOKENIZER_CONFIG          "tokenizer_config.json"
+#define TOKENIZER_CONFIG_TEMPLATE "chat_template.jinja"
+
 /* Of the file at `path` a fresh object: bos_token, eos_token, unk_token and pad_token, each where the file names one that is UTF-8, and
  * chat_template, a string, or where there are named ones too a list of {"name", "template"}, in which tokenizer.chat_template is "default".
  * BAD_FILE: a template that is not UTF-8. *config is NULL after a failure. */

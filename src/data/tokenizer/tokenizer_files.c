@@ -479,7 +479,29 @@ static const Layout layouts[] = {{"tokenizer.json", NULL, parse_json},
 static const Layout endings[] = {
     {"*.json", NULL, parse_json}, {"*.model", NULL, tokenizer_llama_ranks}, {"*.bin", NULL, tokenizer_llama_scores}};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts, ENDINGS = sizeof endings / sizeof *endings };
-static const char accepted[] = "tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, tokenizer.model or tok*.bin";
+
+static bool is_of(const Layout *layout, const char *name) {
+  return fnmatch(layout->name, name, 0) == 0 || (layout->partner && strcmp(layout->partner, name) == 0);
+}
+
+bool tokenizer_is_file(const char *name) {
+  for (int i = 0; i < LAYOUTS; i++)
+    if (is_of(&layouts[i], name)) return true;
+  return false;
+}
+
+enum { ACCEPTED = 160 };
+
+/* The layouts in words: "tokenizer.json, vocab.json with merges.txt, ... or tok*.bin"; returns text. */
+static const char *accepted(char text[ACCEPTED]) {
+  size_t used = 0;
+  for (int i = 0; i < LAYOUTS && used < ACCEPTED; i++) {
+    const char *before = i == 0 ? "" : i + 1 < LAYOUTS ? ", " : " or ", *partner = layouts[i].partner;
+    used += (size_t)snprintf(text + used, ACCEPTED - used, "%s%s%s%s", before, layouts[i].name, partner ? " with " : "",
+                             partner ? partner : "");
+  }
+  return text;
+}
 
 static const size_t file_max = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
 
@@ -525,6 +547,7 @@ static const char *match(const char *pattern, char *const *names, size_t count, 
 }
 
 static Status open_listed(Tokenizer **tokenizer, const char *folder, char *const *names, size_t count) {
+  char words[ACCEPTED];
   for (int i = 0; i < LAYOUTS; i++) {
     size_t matches;
     const char *name = match(layouts[i].name, names, count, &matches);
@@ -532,7 +555,7 @@ static Status open_listed(Tokenizer **tokenizer, const char *folder, char *const
       return status_set(STATUS_BAD_FILE, "%s: %zu files fit %s; name the one that is meant", folder, matches, layouts[i].name);
     if (name) return open_in(tokenizer, &layouts[i], folder, name);
   }
-  return status_set(STATUS_NOT_FOUND, "%s: no tokenizer in this directory; looked for %s", folder, accepted);
+  return status_set(STATUS_NOT_FOUND, "%s: no tokenizer in this directory; looked for %s", folder, accepted(words));
 }
 
 static Status open_directory(Tokenizer **tokenizer, const char *path) {
@@ -547,14 +570,16 @@ static Status open_directory(Tokenizer **tokenizer, const char *path) {
 static Status open_named(Tokenizer **tokenizer, const char *folder, const char *name, const char *path) {
   for (int i = 0; i < LAYOUTS; i++) {
     const Layout *layout = &layouts[i];
-    if (layout->partner && strcmp(layout->partner, name) == 0) return open_in(tokenizer, layout, folder, layout->name);
-    if (fnmatch(layout->name, name, 0) == 0) return open_in(tokenizer, layout, folder, name);
+    if (!is_of(layout, name)) continue;
+    const bool is_partner = layout->partner && strcmp(layout->partner, name) == 0;
+    return open_in(tokenizer, layout, folder, is_partner ? layout->name : name);
   }
   for (int i = 0; i < ENDINGS; i++) {
     if (fnmatch(endings[i].name, name, 0) == 0) return open_one(tokenizer, endings[i].parse, path);
   }
+  char words[ACCEPTED];
   return status_set(STATUS_BAD_VALUE, "%s: not the name of a tokenizer's file; accepted are a directory, a GGUF file or %s", path,
-                    accepted);
+                    accepted(words));
 }
 
 static Status read_gguf(void *tokenizer, const GgufFile *file) { return tokenizer_llama_gguf(tokenizer, file); }
@@ -597,11 +622,10 @@ static void name_of(const TokenizerOutput *output, const Tokenizer *tokenizer, c
 
 /* Whether tokenizer_open would take `name` before `own`, or could not choose between the two. */
 static bool stands_before(const char *name, const char *own) {
-  static const char *const order[] = {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tok*.bin", NULL};
   if (strcmp(name, own) == 0) return false;
-  for (const char *const *pattern = order; *pattern; pattern++) {
-    if (fnmatch(*pattern, name, FNM_PERIOD) == 0) return true;
-    if (fnmatch(*pattern, own, FNM_PERIOD) == 0) return false;
+  for (int i = 0; i < LAYOUTS; i++) {
+    if (fnmatch(layouts[i].name, name, FNM_PERIOD) == 0) return true;
+    if (fnmatch(layouts[i].name, own, FNM_PERIOD) == 0) return false;
   }
   return false;
 }

@@ -4,6 +4,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "data/tokenizer/tokenizer.h"
+#include "nn/checkpoint.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -97,7 +99,7 @@ static Status hash_file(int fd, OfferFile *file, Pulse *pulse, void *context) {
 typedef struct Listing {
   OfferCatalogue *catalogue;
   const char *folder;
-  const char *const *patterns;
+  bool (*is_wanted)(const char *name);
   Pulse *pulse;
   void *context;
 } Listing;
@@ -123,9 +125,7 @@ static Status add_file(OfferCatalogue *catalogue, const char *path, const char *
 static Status add_if_wanted(void *context, const char *name) {
   const Listing *listing = context;
   char shown[OFFER_NAME] = "";
-  bool wanted = false;
-  for (int i = 0; listing->patterns[i] && !wanted; i++) wanted = fnmatch(listing->patterns[i], name, 0) == 0;
-  if (!wanted || strlen(name) >= sizeof shown || !is_name(memcpy(shown, name, strlen(name)))) return STATUS_OK;
+  if (!listing->is_wanted(name) || strlen(name) >= sizeof shown || !is_name(memcpy(shown, name, strlen(name)))) return STATUS_OK;
   char *path = files_join(listing->folder, name);
   if (!path) return status_set(STATUS_NO_MEMORY, "no memory for a path");
   Status status = add_file(listing->catalogue, path, name, listing->pulse, listing->context);
@@ -133,23 +133,24 @@ static Status add_if_wanted(void *context, const char *name) {
   return status;
 }
 
+static bool is_beside_gguf(const char *name) {
+  static const char *const names[] = {CHECKPOINT_CODEBOOKS, CHECKPOINT_FREQUENCIES, CHECKPOINT_SELFTEST};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return false;
+}
+
 /* What a device or a user of the checkpoint reads; not the state of training, its metrics and charts. */
+static bool is_of_folder(const char *name) {
+  static const char *const patterns[] = {"*.json", "*.jinja", CHECKPOINT_WHOLE, "model-*-of-*.safetensors"};
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    if (fnmatch(patterns[i], name, 0) == 0) return true;
+  return is_beside_gguf(name) || tokenizer_is_file(name);
+}
+
 static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
-  static const char *const all[] = {"*.json",
-                                    "*.jinja",
-                                    "model.safetensors",
-                                    "model-*-of-*.safetensors",
-                                    "codebooks.safetensors",
-                                    "frequencies.safetensors",
-                                    "selftest.safetensors",
-                                    "merges.txt",
-                                    "vocab.bpe",
-                                    "tokenizer.model",
-                                    "tok*.bin",
-                                    NULL};
-  static const char *const beside_gguf[] = {"codebooks.safetensors", "frequencies.safetensors", "selftest.safetensors", NULL};
   bool folder = files_is_dir(catalogue->checkpoint);
-  Listing listing = {.catalogue = catalogue, .patterns = folder ? all : beside_gguf, .pulse = pulse, .context = context};
+  Listing listing = {.catalogue = catalogue, .is_wanted = folder ? is_of_folder : is_beside_gguf, .pulse = pulse, .context = context};
   char *where = files_folder(catalogue->checkpoint);
   listing.folder = where;
   Status status = where ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");

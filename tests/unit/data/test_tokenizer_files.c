@@ -444,6 +444,21 @@ static void test_missing_files(void **state) {
   assert_fails(tokenizer_open(&tokenizer, testing_path("two/tok1.bin")), STATUS_BAD_FILE, "tok1.bin: has no length");
 }
 
+/* One table says what belongs to a tokenizer, what is looked for and in which words. */
+static void test_names_of_files(void **state) {
+  (void)state;
+  static const char *const of_one[] = {"tokenizer.json", "vocab.json",      "merges.txt", "encoder.json",
+                                       "vocab.bpe",      "tokenizer.model", "tok.bin",    "tok32000.bin"},
+                           *const others[] = {
+                               "config.json", "tokenizer_config.json", "tokenizer.bin.gz", "merges", "pytorch_model.bin", "a-tok1.bin", ""};
+  for (size_t i = 0; i < sizeof of_one / sizeof *of_one; i++) assert_true(tokenizer_is_file(of_one[i]));
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(tokenizer_is_file(others[i]));
+  Tokenizer *tokenizer;
+  assert_ok(files_make_dirs(testing_path("nothing")));
+  assert_fails(tokenizer_open(&tokenizer, testing_path("nothing")), STATUS_NOT_FOUND,
+               "looked for tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, tokenizer.model or tok*.bin");
+}
+
 static void test_names(void **state) {
   (void)state;
   json_t *object = small_vocab();
@@ -466,6 +481,7 @@ static void test_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_merges),
+                                     cmocka_unit_test(test_names_of_files),
                                      cmocka_unit_test(test_vocabularies),
                                      cmocka_unit_test(test_json),
                                      cmocka_unit_test(test_json_of_llama3),

@@ -44,7 +44,7 @@ static void open_kind(Fixture *f, const char *preset) {
   assert_int_equal(images ? sample_save_selftest(&f->base.sample, f->base.directory, IMAGES)
                           : sample_save_text_selftest(&f->base.sample, f->base.directory, TEXTS, TOKENS),
                    STATUS_OK);
-  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, SELFTEST_FILE);
+  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, CHECKPOINT_SELFTEST);
 }
 
 static void open_fixture(Fixture *f) { open_kind(f, "tiny"); }
@@ -201,7 +201,7 @@ static void a_missing_file_says_what_to_do(void **state) {
   open_fixture(&f);
   assert_int_equal(unlink(f.path), 0);
   assert_int_equal(run(&f, &report), STATUS_NOT_FOUND);
-  assert_non_null(strstr(status_message(), SELFTEST_FILE));
+  assert_non_null(strstr(status_message(), CHECKPOINT_SELFTEST));
   close_fixture(&f);
 }
 
@@ -314,7 +314,7 @@ static void open_classes(Fixture *f, const char *preset, int groups, int64_t tok
   assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_open(&f->base, &config);
   assert_int_equal(sample_save_padded_selftest(&f->base.sample, f->base.directory, TEXTS, tokens, length), STATUS_OK);
-  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, SELFTEST_FILE);
+  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, CHECKPOINT_SELFTEST);
 }
 
 /* Uneven spans, texts with fewer tokens than devices (which training pads), and a plain model. */

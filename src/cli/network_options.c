@@ -71,14 +71,9 @@ int network_links_rows(NetworkLinks *o, Option rows[NETWORK_LINKS_COUNT]) {
 
 Option network_options_datagrams(int64_t *datagrams) {
   *datagrams = MIN_PACKETS_DEFAULT;
-  return (Option){OPTION_INT,
-                  "datagrams",
-                  0,
-                  datagrams,
-                  "N",
-                  .min = 1,
-                  .max = MIN_PACKETS_MAX,
-                  .help = "minimum number of packets per block and receiver"};
+  const Option table[] = {{OPTION_INT, "datagrams", 0, datagrams, "N", .min = 1, .max = MIN_PACKETS_MAX,
+                           .help = "minimum number of packets per block and receiver"}};
+  return table[0];
 }
 
 int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {

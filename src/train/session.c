@@ -439,6 +439,11 @@ static Status check_own_teacher(const Session *session) {
     return refuse_teacher(session->origin, "classes:", session->origin_classes, config->classes);
   if (session->origin_image >= 0 && session->origin_image != config->image)
     return refuse_teacher(session->origin, "images of side", session->origin_image, config->image);
+  if (session->head_rows != NULL && session->options.distill > 0) /* its own head is left as it lies in the file */
+    return status_set(STATUS_BAD_USAGE,
+                      "the classes of %s stand in another order than those of --dataset %s: its answers would teach the wrong classes. "
+                      "Give --distill 0, or --teacher DIR with a model of the same order",
+                      session->origin, session->options.dataset);
   return STATUS_OK;
 }
 

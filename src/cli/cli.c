@@ -17,6 +17,7 @@
 #include "nn/checkpoint.h"
 #include "nn/config.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -151,9 +152,18 @@ static int say_version(const CliProgram *program) {
   return cli_finish(cli_flush(STATUS_OK));
 }
 
+/* The next socket or file would get the number of a standard descriptor that is closed, and what is meant for this one would go there. 0
+ * and 1 are opened so that their use fails as that of closed ones does; what is said on 2 is lost. */
+static void cli_fill_standard(void) {
+  static const int modes[] = {[STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) _exit(CLI_FAILED); /* nothing that could be said to anyone */
+}
+
 int cli_run(int argc, char **argv, const CliProgram *program) {
   const char *word = argc > 1 ? argv[1] : NULL;
   Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}}; /* without rows no option takes a value */
+  cli_fill_standard();
   cli_program = program->name;
   log_program(program->name);
   for (const CliCommand *const *command = program->commands; word && command && *command; command++) {

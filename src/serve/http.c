@@ -229,6 +229,23 @@ static void refuse_method(HttpRequest *r, const char *url) {
   http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);
 }
 
+static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *name, const char *value) {
+  int *count = context;
+  (void)kind, (void)value;
+  *count += strcasecmp(name, "Content-Length") == 0 || strcasecmp(name, "Transfer-Encoding") == 0;
+  return MHD_YES;
+}
+
+/* Of two lengths a proxy in front may believe the other, and take the rest of the body for a request of its own. */
+static bool check_framing(HttpRequest *r) {
+  int count = 0;
+  MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_framing, &count);
+  if (count <= 1) return true;
+  http_add_field(r, "Connection", "close");
+  http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other, and each may be there once");
+  return false;
+}
+
 static void check_body_head(HttpRequest *r) {
   const char *length = http_field(r, "Content-Length"), *coding = http_field(r, "Transfer-Encoding");
   const char *type = http_field(r, "Content-Type");
@@ -240,8 +257,6 @@ static void check_body_head(HttpRequest *r) {
     http_reply_error(r, 411, NULL, NULL, "a body with Content-Length or in chunks is needed");
   else if (coding && strcasecmp(coding, "chunked") != 0)
     http_reply_error(r, 501, NULL, NULL, "Transfer-Encoding: %.40s is not accepted; chunked is", coding);
-  else if (length && coding) /* of which a proxy may believe the other */
-    http_reply_error(r, 400, NULL, NULL, "Content-Length and Transfer-Encoding exclude each other");
   else if (length && strtoull(length, NULL, 10) > max)
     http_reply_error(r, 413, NULL, NULL, "a body of %.20s bytes; at most %zu are accepted (--max-body)", length, max);
   else if (post && r->route->flags & HTTP_JSON_BODY && !json)
@@ -272,6 +287,7 @@ static bool check_client(HttpRequest *r) {
 
 static void check_head(HttpRequest *r, const char *url, bool known) {
   bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
+  if (!check_framing(r)) return;
   if (preflight) {
     http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     /* Packages add fields of their own (openai: X-Stainless-...), which do nothing here. The wildcard leaves out Authorization. */

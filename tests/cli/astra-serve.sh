@@ -159,6 +159,7 @@ name="no length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n' 5; out 
 name="long body"; head -c 200000 /dev/zero | tr '\0' ' ' >"$work/long"; post /v1/completions @"$work/long"; is 413
 name="long body in chunks"; post /v1/completions @"$work/long" -H 'Transfer-Encoding: chunked' -H 'Expect:'; [[ $status = 413 ]] || out '^.*too long\|longer than'
 name="two lengths"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' 5; out '^HTTP/1.1 400'
+name="two times a length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 30\r\n\r\n{}' 5; out '^HTTP/1.1 400'; out 'exclude each other'; holds "$took < 4"
 name="long header"; get /health -H "X-Long: $(head -c 30000 /dev/zero | tr '\0' x)"; is 431
 name="slow header"; raw 'GET /health HTTP/1.1\r\nX: ' 10; out '^HTTP/1.1 408'; holds "$took < 5"
 name="slow body"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{' 10; out '^HTTP/1.1 408'; holds "$took < 6"

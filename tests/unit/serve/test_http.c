@@ -277,6 +277,34 @@ static void limits_bodies(void **state) {
   finish(f);
 }
 
+/* What comes back for `text` until the other side closes, which it is to do at once. */
+static void check_exchange(Fixture *f, const char *text, const char *wanted, const char *other) {
+  static char answer[20000];
+  double start_time = clock_now();
+  int fd = client_connect(f->port, 0);
+  client_send(fd, text);
+  client_drain(fd, answer, sizeof answer);
+  close(fd);
+  if (!strstr(answer, wanted) || (other && strstr(answer, other))) fail_msg("after %.100s: %s", text, answer);
+  assert_true(clock_now() - start_time < 15);
+}
+
+/* Whichever length a proxy in front believes, no part of the body becomes a request. */
+static void refuses_two_lengths(void **state) {
+  (void)state;
+  Fixture *f = start(NULL, NULL, 0);
+  static const char *const fields[] = {"Content-Length: 2\r\nContent-Length: 30\r\n", "Content-Length: 2\r\nContent-Length: 2\r\n",
+                                       "Content-Length: 2\r\ntransfer-encoding: chunked\r\n",
+                                       "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"};
+  static const char *const requests[] = {"POST /echo", "GET /hello", "DELETE /hello", "POST /not"};
+  for (int i = 0; i < 16; i++) {
+    char text[400];
+    snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: x\r\n%s\r\n{}GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", requests[i / 4], fields[i % 4]);
+    check_exchange(f, text, "400 ", "200 ");
+  }
+  finish(f);
+}
+
 static void hurry(HttpOptions *options) { options->head_seconds = 0.6, options->body_seconds = 0.8; }
 
 /* What comes back on a connection after `text`, and whether it took about as long. */
@@ -706,6 +734,7 @@ static void stops_amid_everything(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
                                      cmocka_unit_test(limits_bodies),
+                                     cmocka_unit_test(refuses_two_lengths),
                                      cmocka_unit_test(ends_slow_requests),
                                      cmocka_unit_test(slow_requests_have_their_own_time),
                                      cmocka_unit_test(notices_requests_that_end_early),

@@ -229,6 +229,15 @@ static void refuse_method(HttpRequest *r, const char *url) {
   http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);
 }
 
+/* The library's limit is that of a connection's whole memory (POOL_SPARE). */
+static bool check_header_size(HttpRequest *r) {
+  const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+  const size_t max = r->http->options.max_header;
+  if (!info || info->header_size <= max) return true;
+  http_reply_error(r, 431, NULL, NULL, "a header of %zu bytes; at most %zu are accepted (--max-header)", info->header_size, max);
+  return false;
+}
+
 static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *name, const char *value) {
   int *count = context;
   (void)kind, (void)value;
@@ -287,7 +296,7 @@ static bool check_client(HttpRequest *r) {
 
 static void check_head(HttpRequest *r, const char *url, bool known) {
   bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
-  if (!check_framing(r)) return;
+  if (!check_framing(r) || !check_header_size(r)) return;
   if (preflight) {
     http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     /* Packages add fields of their own (openai: X-Stainless-...), which do nothing here. The wildcard leaves out Authorization. */

@@ -161,6 +161,7 @@ name="long body in chunks"; post /v1/completions @"$work/long" -H 'Transfer-Enco
 name="two lengths"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' 5; out '^HTTP/1.1 400'
 name="two times a length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 30\r\n\r\n{}' 5; out '^HTTP/1.1 400'; out 'exclude each other'; holds "$took < 4"
 name="long header"; get /health -H "X-Long: $(head -c 30000 /dev/zero | tr '\0' x)"; is 431
+name="header beyond --max-header"; get /health -H "X-Long: $(head -c 5000 /dev/zero | tr '\0' x)"; is 431; that '.error.message | test("--max-header")'
 name="slow header"; raw 'GET /health HTTP/1.1\r\nX: ' 10; out '^HTTP/1.1 408'; holds "$took < 5"
 name="slow body"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{' 10; out '^HTTP/1.1 408'; holds "$took < 6"
 name="idle connection"; raw '' 10; silent out; holds "$took < 5"

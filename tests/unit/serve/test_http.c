@@ -305,6 +305,20 @@ static void refuses_two_lengths(void **state) {
   finish(f);
 }
 
+/* --max-header is of the whole head, and less than what the library takes. */
+static void limits_headers(void **state) {
+  (void)state;
+  Fixture *f = start(NULL, NULL, 0);
+  char large[8010], small[1010];
+  snprintf(large, sizeof large, "X: %0*d", 8000, 0);
+  snprintf(small, sizeof small, "Y: %0*d", 1000, 0);
+  const char *one[] = {large, NULL}, *two[] = {large, small, NULL};
+  check(client_ask(f->port, NULL, "/hello", one, NULL, 0), 200, NULL, "hello");
+  check(client_ask(f->port, NULL, "/hello", two, NULL, 0), 431, "application/json", "--max-header");
+  check(client_ask(f->port, NULL, "/not", two, NULL, 0), 431, NULL, "at most 8192 are accepted");
+  finish(f);
+}
+
 static void hurry(HttpOptions *options) { options->head_seconds = 0.6, options->body_seconds = 0.8; }
 
 /* What comes back on a connection after `text`, and whether it took about as long. */
@@ -735,6 +749,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
                                      cmocka_unit_test(limits_bodies),
                                      cmocka_unit_test(refuses_two_lengths),
+                                     cmocka_unit_test(limits_headers),
                                      cmocka_unit_test(ends_slow_requests),
                                      cmocka_unit_test(slow_requests_have_their_own_time),
                                      cmocka_unit_test(notices_requests_that_end_early),

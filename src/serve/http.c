@@ -32,7 +32,12 @@ enum {
 
 /* ---- what a request is */
 
-static const char *route_path(const HttpRequest *r) { return r->route ? r->route->path : "other"; }
+/* For the log and for metrics, whose paths must not be as many as clients can think of: what a prefix does not know has none either. */
+static const char *route_path(const HttpRequest *r) {
+  const bool unknown = !r->path || (r->route && r->route->flags & HTTP_PREFIX && r->replied == 404);
+  return unknown ? "other" : r->path;
+}
+
 const char *http_url(const HttpRequest *r) { return r->url; }
 const char *http_id(const HttpRequest *r) { return r->id; }
 bool http_gone(const HttpRequest *r) { return atomic_load(&r->gone); }
@@ -173,22 +178,24 @@ static void make_room(HttpWatch *w) {
 
 /* ---- the head of a request */
 
-static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *path, bool *known) {
+/* *path: of the route, or of one for another method; NULL: nobody knows this path. */
+static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *url, const char **path) {
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
-  for (int prefixes = 0; prefixes < 2 && !*known; prefixes++) {
+  *path = NULL;
+  for (int prefixes = 0; prefixes < 2 && !*path; prefixes++) {
     for (const HttpRoute *const *at = o->routes; *at; at++) {
       const HttpRoute *route = *at;
-      bool prefix = route->flags & HTTP_PREFIX;
+      bool prefix = route->flags & HTTP_PREFIX, same = strcmp(route->method, wanted) == 0;
       if (prefix != (prefixes != 0)) continue;
-      if (prefix ? strncmp(path, route->path, strlen(route->path)) != 0 : strcmp(path, route->path) != 0) continue;
-      if (strcmp(route->method, wanted) == 0) return route;
-      if (!prefix) *known = true;
+      if (prefix ? strncmp(url, route->path, strlen(route->path)) != 0 : strcmp(url, route->path) != 0) continue;
+      if (same || !prefix) *path = route->path;
+      if (same) return route;
     }
   }
   return NULL;
 }
 
-static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const char *url, const char *method, bool *known) {
+static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const char *url, const char *method) {
   HttpRequest *r = calloc(1, sizeof *r);
   if (!r) return NULL;
   const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -196,7 +203,7 @@ static HttpRequest *begin(Http *http, struct MHD_Connection *connection, const c
   r->link = info ? info->socket_context : NULL;
   r->connection = connection;
   r->begun = clock_now();
-  r->route = find_route(&http->options, method, url, known);
+  r->route = find_route(&http->options, method, url, &r->path);
   if (!r->link) return free(r), NULL;
   pthread_mutex_init(&r->lock, NULL);
   snprintf(r->method, sizeof r->method, "%s", method);
@@ -294,8 +301,8 @@ static bool check_client(HttpRequest *r) {
   return false;
 }
 
-static void check_head(HttpRequest *r, const char *url, bool known) {
-  bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && (known || r->route);
+static void check_head(HttpRequest *r, const char *url) {
+  bool preflight = strcmp(r->method, "OPTIONS") == 0 && r->http->options.cors && r->path;
   if (!check_framing(r) || !check_header_size(r)) return;
   if (preflight) {
     http_add_field(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -303,7 +310,7 @@ static void check_head(HttpRequest *r, const char *url, bool known) {
     http_add_field(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, *");
     http_add_field(r, "Access-Control-Max-Age", "86400");
     http_reply(r, 204, NULL, "", 0, false);
-  } else if (!r->route && known) {
+  } else if (!r->route && r->path) {
     refuse_method(r, url);
   } else if (!r->route) {
     http_reply_error(r, 404, NULL, NULL, "there is no %.200s; the API is under /v1, as in /v1/chat/completions", url);
@@ -370,12 +377,11 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                                   const char *version, const char *data, size_t *bytes, void **own) {
   Http *http = context;
   HttpRequest *r = *own;
-  bool known = false;
   (void)version;
   if (!r) {
-    *own = r = begin(http, connection, url, method, &known);
+    *own = r = begin(http, connection, url, method);
     if (!r) return MHD_NO;
-    check_head(r, url, known);
+    check_head(r, url);
     if (r->replied) enter_answer(r);
     return MHD_YES;
   }

@@ -51,7 +51,8 @@ struct HttpRequest {
   Http *http;
   HttpLink *link;
   struct MHD_Connection *connection;
-  const HttpRoute *route; /* NULL: unknown */
+  const HttpRoute *route; /* NULL: none for this path and method */
+  const char *path;       /* of the routes for it; NULL: there are none */
   char id[HTTP_ID], client[HTTP_CLIENT], method[16], url[HTTP_FIELD];
   double begun;
   char *body;

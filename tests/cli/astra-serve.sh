@@ -193,7 +193,10 @@ for line in 'astra_http_requests_total{path="/v1/completions",status="200"} [1-9
   'astra_time_to_first_token_seconds_bucket{le="+Inf"} [1-9]' 'astra_new_tokens_total{model="stories260K"} [1-9]' \
   'astra_drafts_total{model="stories260K"} [1-9]' 'astra_drafted_tokens_total{model="stories260K"} [0-9]' \
   'astra_device_up{model="stories260K",device="0",address="here"} 1' 'astra_http_requests_total{path="/v1/completions",status="499"} [1-9]' \
-  'astra_http_requests_total{path="/v1/completions",status="408"} 1'; do out "^$line"; done
+  'astra_http_requests_total{path="/v1/completions",status="408"} 1' 'astra_http_requests_total{path="/",status="200"} 1' \
+  'astra_http_requests_total{path="other",status="404"} [1-9]' 'astra_http_requests_total{path="/v1/completions",status="405"} 1' \
+  'astra_http_requests_total{path="/v1/completions",status="204"} 1'; do out "^$line"; done
+! grep 'path="/",status="404"\|path="other",status="[^4]\|path="other",status="405"' "$work/out" || report "paths of other requests"
 name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+).*/\1/; s/_(bucket|sum|count)$//' | sort -u | while read -r metric; do
   grep -q "^# TYPE ${metric}\(_count\)\? " "$work/out" || echo "$metric"; done)" ] || report "a metric without a type"
 name="end of the service"

@@ -41,7 +41,7 @@ static void hello(void *context, HttpRequest *request) {
 
 static void prefix(void *context, HttpRequest *request) {
   (void)context;
-  http_reply(request, 200, "text/plain", http_url(request), strlen(http_url(request)), true);
+  http_reply(request, strstr(http_url(request), "none") ? 404 : 200, "text/plain", http_url(request), strlen(http_url(request)), true);
 }
 
 static bool is_ready(void *context, HttpRequest *request) {
@@ -222,6 +222,7 @@ static void finds_routes(void **state) {
   check(client_get(f->port, "/hello"), 200, "Content-Length: 5", "hello");
   check(client_ask(f->port, "HEAD", "/hello", NULL, NULL, 0), 200, "Content-Length: 5", "");
   check(client_get(f->port, "/files/../x?y"), 200, NULL, "/files/../x");
+  check(client_get(f->port, "/files/none"), 404, NULL, NULL);
   check(client_get(f->port, "/hell"), 404, "application/json", "\"error\"");
   check(client_get(f->port, "/"), 404, NULL, NULL);
   check(client_ask(f->port, "PUT", "/hello", NULL, "x", 1), 405, "Allow: GET", "PUT is not accepted");
@@ -233,8 +234,13 @@ static void finds_routes(void **state) {
   check(client_ask(f->port, NULL, "/json", json, "{}", 2), 200, NULL, "{}");
   check(client_ask(f->port, NULL, "/json", text, "{}", 2), 415, NULL, NULL);
   check(client_ask(f->port, "POST", "/echo", none, NULL, 0), 411, NULL, NULL);
-  wait_until(&f->finished, 14);
+  wait_until(&f->finished, 15);
   fflush(f->log);
+  /* Those of routes, whatever the method, and no other paths. */
+  assert_non_null(strstr(f->log_text, "\"method\":\"PUT\",\"path\":\"/hello\",\"status\":405"));
+  assert_non_null(strstr(f->log_text, "\"path\":\"/files/\",\"status\":200"));
+  assert_non_null(strstr(f->log_text, "\"path\":\"other\",\"status\":404"));
+  assert_null(strstr(f->log_text, "\"path\":\"/files/\",\"status\":404"));
   assert_non_null(strstr(f->log_text, "\"id\":\"mine-1\""));
   assert_non_null(strstr(f->log_text, "\"own\":5"));
   finish(f);

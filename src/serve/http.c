@@ -178,6 +178,14 @@ static void make_room(HttpWatch *w) {
 
 /* ---- the head of a request */
 
+/* The path of "http://host/path", as clients write it to proxies, and others may to any server. */
+static const char *url_path(const char *url) {
+  const size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
+  if (scheme == 0) return url;
+  const char *path = strchr(url + scheme, '/');
+  return path ? path : "/";
+}
+
 /* *path: of the route, or of one for another method; NULL: nobody knows this path. */
 static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *url, const char **path) {
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
@@ -379,9 +387,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
   HttpRequest *r = *own;
   (void)version;
   if (!r) {
-    *own = r = begin(http, connection, url, method);
+    *own = r = begin(http, connection, url_path(url), method);
     if (!r) return MHD_NO;
-    check_head(r, url);
+    check_head(r, url_path(url));
     if (r->replied) enter_answer(r);
     return MHD_YES;
   }

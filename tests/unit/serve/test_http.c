@@ -295,6 +295,17 @@ static void check_exchange(Fixture *f, const char *text, const char *wanted, con
   assert_true(clock_now() - start_time < 15);
 }
 
+/* As a proxy has them. */
+static void takes_whole_urls(void **state) {
+  (void)state;
+  Fixture *f = start(NULL, NULL, 0);
+  check_exchange(f, "GET http://x/hello?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 ", NULL);
+  check_exchange(f, "GET HTTPS://[::1]:80/files/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\r\n\r\n/files/a", NULL);
+  check_exchange(f, "GET http://x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "there is no /;", NULL);
+  check_exchange(f, "GET ftp://x/hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "404 ", NULL);
+  finish(f);
+}
+
 /* Whichever length a proxy in front believes, no part of the body becomes a request. */
 static void refuses_two_lengths(void **state) {
   (void)state;
@@ -754,6 +765,7 @@ static void stops_amid_everything(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
                                      cmocka_unit_test(limits_bodies),
+                                     cmocka_unit_test(takes_whole_urls),
                                      cmocka_unit_test(refuses_two_lengths),
                                      cmocka_unit_test(limits_headers),
                                      cmocka_unit_test(ends_slow_requests),

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
@@ -202,11 +203,16 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
 static Status open_models(const Serve *s, const InferSettings *settings, Service *service, Served *served) {
   for (int i = 0; i < s->checkpoints.count; i++, service->count++) {
     const char *directory;
+    const char *name = service->models[i].name;
     split_name(s->checkpoints.list[i], service->models[i].name, &directory);
+    if (!utf8_is_whole(name, strlen(name))) /* requests, answers and metrics hold it */
+      return status_set(STATUS_BAD_USAGE,
+                        "--checkpoint %s: the name '%s' is not UTF-8: rename the directory, or give another name: "
+                        "--checkpoint NAME=DIR",
+                        s->checkpoints.list[i], name);
     for (int j = 0; j < i; j++)
-      if (strcmp(service->models[i].name, service->models[j].name) == 0)
-        return status_set(STATUS_BAD_USAGE, "--checkpoint: two models are called %s; give one another name: --checkpoint NAME=DIR",
-                          service->models[i].name);
+      if (strcmp(name, service->models[j].name) == 0)
+        return status_set(STATUS_BAD_USAGE, "--checkpoint: two models are called %s; give one another name: --checkpoint NAME=DIR", name);
   }
   for (int i = 0; i < service->count; i++) TRY(open_model(s, settings, s->checkpoints.list[i], &served[i], &service->models[i]));
   return STATUS_OK;

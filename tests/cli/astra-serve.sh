@@ -68,6 +68,8 @@ done
 expect "parts of a prompt" 2 -c "$stories" --nodes 1 --listen "unix:$work/none/socket" --parts 4; err "parts 4: the blocks of a prompt are not computed in parts"
 expect "a strategy that cannot decode" 2 -c "$stories" --nodes 2 --strategy sp; err "strategy sp .*cannot continue a prompt"
 expect "two of a name" 2 -c a/x -c b/x; err "two models are called x"
+for given in $'a/m\xffx' $'m\xff=a/x' "$(head -c 126 /dev/zero | tr '\0' m)é"; do expect "a name that is no UTF-8" 2 -c "$given"; err "is not UTF-8: rename the directory, or give another name"; done
+expect "another name for it" 1 -c $'x=nowhere/m\xffx'; err 'nowhere/m.*x'
 expect "half of TLS" 2 -c "$stories" --tls-key x; err "give both"
 expect "peers and two models" 2 -c a/x -c b/y --peers unix:x; err "one --checkpoint"
 expect "no such model" 1 -c nowhere/x; err "nowhere/x"

@@ -27,11 +27,28 @@ static Status check_size(const char *body, size_t bytes) {
   return STATUS_OK;
 }
 
+/* What is JSON and yet refused; NULL: it is no JSON. */
+static const char *refused_json(const json_error_t *error) {
+  switch (json_error_code(error)) {
+  case json_error_null_character:
+  case json_error_null_byte_in_key:
+    return "a string with a NUL (\\u0000), which no text may hold here";
+  case json_error_duplicate_key:
+    return "two fields of the same name in one object";
+  case json_error_numeric_overflow:
+    return "a number that 64 bits do not hold";
+  default:
+    return NULL;
+  }
+}
+
 Status completion_request_json(const char *body, size_t bytes, json_t **root) {
   json_error_t error;
   *root = NULL;
   TRY(check_size(body, bytes));
-  *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &error);
+  *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+  const char *refused = *root ? NULL : refused_json(&error);
+  if (refused) return status_set(STATUS_BAD_VALUE, "the body is not accepted: %s, at byte %d", refused, error.position);
   if (!*root) return status_set(STATUS_BAD_VALUE, "the body is not JSON: %s, at byte %d", error.text, error.position);
   if (json_is_object(*root)) return STATUS_OK;
   json_decref(*root);

@@ -150,6 +150,7 @@ refused '{"messages": [{"role": "user", "content": 5}]}' /v1/chat/completions 40
 refused '{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}' /v1/chat/completions 400 '"tools"'
 refused '{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}' /v1/chat/completions 400 '"top_logprobs"'
 refused '{"prompt": ' /v1/completions 400 null
+refused '{"prompt": "a\u0000b"}' /v1/completions 400 null; that '.error.message | contains("a NUL")'
 refused "{\"prompt\": \"$(printf '\xff')\"}" /v1/completions 400 null
 refused "$(printf '[%.0s' {1..5000})" /v1/completions 400 null
 name="too long for the context"; post /v1/completions "{\"prompt\": [$(seq -s, 1 511),1]}"; is 400; that '.error.code == "context_length_exceeded"'

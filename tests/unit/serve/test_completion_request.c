@@ -146,6 +146,25 @@ static void check_no_json(const char *text, size_t bytes) {
   assert_null(root);
 }
 
+/* What is wrong, in words of this service and not of its library. */
+static void says_what_is_wrong(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {{"{\"a\": \"b\\u0000\"}", "a NUL"},
+                                         {"{\"a\\u0000\": 1}", "a NUL"},
+                                         {"{\"a\": {\"b\": 1, \"b\": 2}}", "two fields of the same name"},
+                                         {"{\"a\": 99999999999999999999}", "64 bits"},
+                                         {"{\"a\": 1e999}", "64 bits"},
+                                         {"null", "must be a JSON object"},
+                                         {"5", "must be a JSON object"},
+                                         {"nil", "is not JSON"},
+                                         {"{\"a\": \"\\ud800\"}", "is not JSON"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_no_json(cases[i][0], strlen(cases[i][0]));
+    const bool called_none = strstr(status_message(), "not JSON") != NULL, library = strstr(status_message(), "JSON_") != NULL;
+    if (!strstr(status_message(), cases[i][1]) || called_none != (i >= 7) || library) fail_msg("%s: %s", cases[i][0], status_message());
+  }
+}
+
 static void bounds_json(void **state) {
   (void)state;
   static char text[4 << 20];
@@ -172,6 +191,7 @@ static void bounds_json(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reads_fields), cmocka_unit_test(names_what_is_wrong), cmocka_unit_test(bounds_json)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reads_fields), cmocka_unit_test(names_what_is_wrong),
+                                     cmocka_unit_test(says_what_is_wrong), cmocka_unit_test(bounds_json)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,7 +248,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
   const char *path = guarded && guarded->mapping ? checkpoint_file_at(guarded->mapping, info->si_addr) : NULL;
   (void)context;
   if (path) {
-    say("error: ");
+    say(program_invocation_short_name);
+    say(": error: ");
     say(path);
     say(" was cut while it was in use: start again with a whole file (a new one is to be written beside it and renamed)\n");
     _exit(1);

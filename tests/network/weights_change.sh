@@ -82,6 +82,7 @@ cut_unseen() {
 }
 during "cut in a session" cut_unseen
 ! grep -q "died: signal" "$work/w.log" || report "cut in a session: it died of a signal"
+! grep -q "^error: " "$work/w.log" || report "cut in a session: a line without the program's name: $(grep "^error: " "$work/w.log")"
 
 # ---- processes of one machine
 rm -r "$work/used"; cp -r "$work/cifar" "$work/used"

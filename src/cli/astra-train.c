@@ -389,6 +389,14 @@ static Status read_memory(TrainCommand *command) {
 
 static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
 
+/* --no-rotation and --no-prediction are choices, too, which no recipe changes. */
+static Status read_basis(TrainOptions *train, const Option *table) {
+  const bool rotation = given(table, "rotation"), prediction = given(table, "prediction");
+  train->basis_given = rotation || prediction;
+  if (!rotation || !prediction || train->rotation || !train->prediction) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--no-rotation cannot be combined with --prediction, which implies --rotation");
+}
+
 /* What the command line leaves open is taken from an ASTRA checkpoint that --model names, codebooks included. */
 static Status inherit(TrainCommand *command, const Option *table) {
   TrainOptions *train = &command->train;
@@ -429,6 +437,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(check_use(command));
   if (!command->dry_run && !command->eval_only && command->resume == NULL) TRY(train_options_check_lines(argc, argv));
   TRY(read_memory(command));
+  TRY(read_basis(&command->train, table));
   TRY(inherit(command, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
   if (ranks_count() == 1) return STATUS_OK;

@@ -657,7 +657,7 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   TrainOptions *options = &session->options;
   const bool tuned = options->recipe == RECIPE_TUNED && learning(session) && options->groups > 0 && options->codebooks == NULL &&
                      !session_is_scratch(session->origin) && options->lora_rank == 0 && config->astra.site == SITE_X;
-  const bool predicts = tuned && !options->rotation && !options->prediction;
+  const bool predicts = tuned && !options->basis_given && !options->rotation && !options->prediction;
   const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
   const bool compares = distils && options->teacher == NULL; /* another teacher may have other rows */
   if (predicts) options->prediction = true;

@@ -87,7 +87,8 @@ typedef struct TrainOptions {
   double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */
-  bool rotation, prediction;             /* AstraConfig; both off: by recipe */
+  bool rotation, prediction;             /* AstraConfig */
+  bool basis_given;                      /* these two are as chosen, off as well; false: both off leave them to the recipe */
   bool plain_prediction;                 /* as earlier checkpoints: neither AstraConfig.exact_first nor position_mean */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */

@@ -205,6 +205,9 @@ remembers() { [ "$(grep -A 1 -x -e --distill-hidden tuned/training/options.txt |
 expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned -q; remembers 1
 sed -i '/^--distill-hidden$/,+1d; /^# xxh3/d' tuned/training/options.txt
 expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max-steps 2 -q; remembers 0
+expect "without its predictions" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --no-prediction --no-rotation --max-steps 1 --out basis -q
+expect "nor once it is resumed" 0 --resume basis --max-steps 2 -q; [ "$(jq '.astra | .rotation or .prediction' basis/config.json)" = false ] || report "config.json says $(jq -c .astra basis/config.json)"
+expect "predictions without the basis" 2 --model plain "${data[@]}" --groups 4 --no-rotation --prediction; err "--no-rotation cannot be combined with --prediction"
 exchanges() { [ "$(jq .astra.exchange_blocks "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 expect "a plain model of three blocks, of width 64" 0 --model tiny --init random --blocks 3 "${data[@]}" --groups 0 --max-steps 1 --out three -q
 third=(--model three "${data[@]}" --codebook-size 16 --max-steps 1 --overwrite -q)

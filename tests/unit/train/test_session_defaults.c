@@ -88,7 +88,9 @@ static void the_recipe_is_for_pretrained_models(void **state) {
   check_recipe(&options, true, 0.5, 0.25);
   options.distill_hidden = SESSION_AUTO, options.distill = 0;
   check_recipe(&options, true, 0, 0);
-  options.rotation = true;
+  options.basis_given = true; /* --no-prediction */
+  check_recipe(&options, false, 0, 0);
+  options.basis_given = false, options.rotation = true;
   check_recipe(&options, false, 0, 0);
   options = tiny_options(), options.recipe = RECIPE_TUNED, options.init = "random";
   check_recipe(&options, false, 0, 0);

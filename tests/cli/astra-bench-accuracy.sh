@@ -72,6 +72,16 @@ for file in "$root"/experiments/*.json; do
   expect "the commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --dry-run; silent err
   cat "$work/out" >>"$work/commands"
 done
+# What --quick evaluates and learns from, without DIR, is bundled.
+for file in "$root"/experiments/*.json; do
+  expect "the quick commands of $(basename "$file")" 0 --table "$(basename "$file" .json)" --data-dir there --quick --dry-run; silent err
+  for dataset in $(grep -oE -e ' --dataset [^ ]+' "$work/out" | sort -u | cut -d' ' -f3); do
+    case $dataset in
+      synthetic:* | *:there/*) ;;
+      *) [ -d "$root/datasets/${dataset#text:}" ] || report "the data set $dataset is not bundled" ;;
+    esac
+  done
+done
 # The programs themselves are asked, as --help does not list what few need: an empty value is refused by an option that is there.
 for command in "astra-train" "astra-infer eval" "astra-kmeans eval" "astra-bench fpar" "astra-bench class-token"; do
   for option in $(grep "^$command " "$work/commands" | grep -oE -e ' --[a-z0-9-]+' | sort -u); do

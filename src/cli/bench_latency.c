@@ -43,7 +43,7 @@ typedef struct LatencyRow {
   bool calibrated;
   double mbit;                           /* of a link; 0: a trace */
   double second;                         /* of a trace: the end of the ten seconds counted */
-  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share */
+  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share (simulate_hidden) */
   double kilobytes;                      /* that it sent */
   double sending;                        /* seconds in which packets were under way to this device, hidden or not */
   double value;                          /* what the figure draws: a speedup, milliseconds, requests */
@@ -440,15 +440,16 @@ static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const Late
   for (int i = 0; i < rows->count; i++) {
     const LatencyRow *row = &rows->list[i];
     const LatencyCase *of = &row->of;
-    char paper[24] = "", sending[24] = "", note[NOTE];
+    char hidden[24] = "", paper[24] = "", sending[24] = "", note[NOTE];
+    if (isfinite(row->hidden)) snprintf(hidden, sizeof hidden, "%.4f", row->hidden);
     if (row->paper > 0) snprintf(paper, sizeof paper, "%.4g", row->paper);
     if (row->paper_sending > 0) snprintf(sending, sizeof sending, "%.4g", row->paper_sending);
     used += (size_t)snprintf(
-        text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%.4f,%.3f,%.4f,%s,%.4f,%.3f,%s,%d,%.4f,%s\n",
+        text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%s,%.3f,%.4f,%s,%.4f,%.3f,%s,%d,%.4f,%s\n",
         figure_names[figure], row->calibrated ? "calibrated" : "measured", network_options_topology(plan->bench->links.topology),
         strategy_facts(of->strategy)->name, of->groups, of->entries, of->devices, (long long)of->tokens, of->parts, row->mbit, row->second,
-        1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, row->hidden, row->kilobytes, row->value, paper, 1e3 * row->single,
-        row->share, note_of(plan, row, note), of->retained, 1e3 * row->sending, sending);
+        1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, hidden, row->kilobytes, row->value, paper, 1e3 * row->single, row->share,
+        note_of(plan, row, note), of->retained, 1e3 * row->sending, sending);
   }
   Status status = files_write(path, text, used);
   free(text);
@@ -672,11 +673,12 @@ static void print_figure(const LatencyPlan *plan, LatencyFigure figure, const La
            "waiting", "hidden", "sending", "kB sent", "value", "paper");
     for (int i = 0; i < rows->count; i++) {
       const LatencyRow *row = &rows->list[i];
-      char name[NAME_ROOM], paper[16] = "-";
+      char name[NAME_ROOM], hidden[16] = "-", paper[16] = "-";
       if (row->calibrated != calibrated || !is_printed(plan, figure, row)) continue;
+      if (isfinite(row->hidden)) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * row->hidden);
       if (row->paper > 0) snprintf(paper, sizeof paper, "%.2f", row->paper);
-      printf("  %-19s %8g %5d %5d %10.2f ms %10.2f %10.2f %7.0f%% %10.2f %10.1f %9.2f %8s%s\n", name_of(figure, row, true, "", name),
-             look->x(row), row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, 100 * row->hidden,
+      printf("  %-19s %8g %5d %5d %10.2f ms %10.2f %10.2f %8s %10.2f %10.1f %9.2f %8s%s\n", name_of(figure, row, true, "", name),
+             look->x(row), row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, hidden,
              1e3 * row->sending, row->kilobytes, row->value, paper, row->share < whole_core ? "  shared core" : "");
     }
   }
@@ -769,13 +771,14 @@ static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan,
     const LatencyRow *row = &rows.list[i];
     char note[NOTE];
     json_array_append_new(
-        list, json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:i, s:f, s:f}",
-                        "figure", figure_names[figure], "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name,
-                        "groups", row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens",
-                        (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency,
-                        "compute_ms", 1e3 * row->compute, "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper",
-                        row->paper, "single_ms", 1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note), "retained",
-                        row->of.retained, "sending_ms", 1e3 * row->sending, "paper_sending", row->paper_sending));
+        list,
+        json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:i, s:f, s:f}", "figure",
+                  figure_names[figure], "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name, "groups",
+                  row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts",
+                  row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
+                  1e3 * row->wait, "hidden", json_build_number(row->hidden), "value", row->value, "paper", row->paper, "single_ms",
+                  1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note), "retained", row->of.retained, "sending_ms",
+                  1e3 * row->sending, "paper_sending", row->paper_sending));
   }
   free(rows.list);
   return status;

@@ -316,11 +316,12 @@ static void plan_report_text(const PlanReport *report) {
          "predicted", "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "input", "");
   for (int i = 0; i < report->plan->count; i++) {
     const PlanRow *row = &report->plan->rows[i];
-    char groups[16] = "-";
+    char groups[16] = "-", hidden[16] = "-";
     if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
-    printf("%-9s %6s %5d %5d %6d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f %7.2f ms  %s\n", strategy_facts(row->strategy)->name,
+    if (isfinite(row->hidden)) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * row->hidden);
+    printf("%-9s %6s %5d %5d %6d %-20s %7.2f ms %8.2f %6.2f ms %7s %6.3f %10.1f %7.2f ms  %s\n", strategy_facts(row->strategy)->name,
            groups, row->devices, row->parts, row->table_blocks, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup,
-           1e3 * row->wait, 100 * row->hidden, row->fpar, row->bytes_per_token, 1e3 * row->input, notes_of(row, notes, sizeof notes));
+           1e3 * row->wait, hidden, row->fpar, row->bytes_per_token, 1e3 * row->input, notes_of(row, notes, sizeof notes));
   }
   printf("\nsending the input to the devices is %s the prediction; embedding and head are left out\n",
          report->setup->with_input ? "part of" : "not part of");
@@ -336,12 +337,12 @@ static void plan_report_text(const PlanReport *report) {
 static json_t *row_json(const PlanRow *row) {
   json_t *counts = json_array();
   for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
-  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b, s:o}", "strategy",
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:b, s:b, s:b, s:o}", "strategy",
                    strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
                    "tables", row->tables, "table_blocks", row->table_blocks, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup,
-                   "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token,
-                   "input_ms", 1e3 * row->input, "needs_training", row->other_groups, "loss_not_modelled", row->loss_not_modelled,
-                   "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
+                   "wait_ms", 1e3 * row->wait, "hidden", json_build_number(row->hidden), "fpar", row->fpar, "bytes_per_token",
+                   row->bytes_per_token, "input_ms", 1e3 * row->input, "needs_training", row->other_groups, "loss_not_modelled",
+                   row->loss_not_modelled, "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
                    json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
 }
 

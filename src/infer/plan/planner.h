@@ -101,7 +101,7 @@ typedef struct PlanRow {
   bool loss_not_modelled;                /* goes over a stream, on links that lose packets: never recommended */
   bool other_groups;                     /* none of the checkpoint's bit rates: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
-  double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
+  double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share (simulate_hidden) */
   double measured;                       /* seconds in virtual time, if it was measured; else 0 */
   double input;                          /* seconds of the transfer of the input, in latency only with_input */
   double speedup;                        /* against the fastest device alone */

@@ -349,7 +349,7 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   return STATUS_OK;
 }
 
-double simulate_hidden(const SimDevice *device) { return device->span > 0 ? fmin(fmax(1 - device->wait / device->span, 0), 1) : 1; }
+double simulate_hidden(const SimDevice *device) { return device->span > 0 ? fmin(fmax(1 - device->wait / device->span, 0), 1) : NAN; }
 
 Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result) {
   Reliability rules = {.mode = RELIABILITY_STREAM};

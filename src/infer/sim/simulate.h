@@ -29,7 +29,8 @@ typedef struct SimResult {
   SimDevice device[WIRE_NODES];
 } SimResult;
 
-/* The share of the time in which packets were under way that the device spent computing: 1 - wait / span, 1 where nothing was sent. */
+/* The share of the time in which packets were under way that the device spent computing: 1 - wait / span. NAN of a device that sends
+ * nothing, as the last one of a text: when what it waits for was sent, it does not know, here as in a cluster. */
 double simulate_hidden(const SimDevice *device);
 
 /* devices [count]. BAD_VALUE: an event waits for a message that no device sends, or the devices wait for each other for ever (names both);

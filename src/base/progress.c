@@ -10,20 +10,24 @@
 #include <unistd.h>
 
 enum { BAR_WIDTH = 24, BAR_MIN = 6, COLUMNS_MAX = 80, COLUMNS_MIN = 24 };
+enum { HOURS_MAX = 100 /* from which on there are days */, DAYS_MAX = 99999 };
 static const double redraw_seconds = 0.1, line_seconds = 10;
 
 const char *progress_duration(double seconds, char buffer[16]) {
   if (!(seconds >= 0)) seconds = 0;
-  if (seconds > 359999) seconds = 359999; /* 99h59m */
-  unsigned whole = (unsigned)(seconds + 0.5), minutes = whole / 60 % 60;
+  if (seconds > 86400.0 * DAYS_MAX) seconds = 86400.0 * DAYS_MAX;
+  const unsigned long long whole = (unsigned long long)(seconds + 0.5);
+  const unsigned minutes = whole / 60 % 60, hours = (unsigned)(whole / 3600);
   if (seconds < 9.95)
     snprintf(buffer, 16, "%.1fs", seconds);
   else if (whole < 60)
-    snprintf(buffer, 16, "%us", whole % 60);
+    snprintf(buffer, 16, "%us", (unsigned)(whole % 60));
   else if (whole < 3600)
-    snprintf(buffer, 16, "%um%02us", minutes, whole % 60);
+    snprintf(buffer, 16, "%um%02us", minutes, (unsigned)(whole % 60));
+  else if (hours < HOURS_MAX)
+    snprintf(buffer, 16, "%uh%02um", hours % HOURS_MAX, minutes);
   else
-    snprintf(buffer, 16, "%uh%02um", whole / 3600 % 100, minutes);
+    snprintf(buffer, 16, "%ud%02uh", hours / 24 % (DAYS_MAX + 1), hours % 24);
   return buffer;
 }
 

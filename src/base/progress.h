@@ -24,7 +24,7 @@ void progress_wipe(const Progress *progress);
  * more) characters. What there is no room for is shortened or left out; percentage and time stay. now: clock_now(). line [size] */
 void progress_render(const Progress *progress, int64_t done, const char *note, double now, bool last, int columns, char *line, size_t size);
 
-/* "1h02m", "3m20s", "4.1s" into buffer; returns buffer. */
+/* "12d07h", "1h02m", "3m20s", "4.1s" into buffer; returns buffer. */
 const char *progress_duration(double seconds, char buffer[16]);
 
 #endif

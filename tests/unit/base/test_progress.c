@@ -37,9 +37,9 @@ static void durations_are_short(void **state) {
   const struct {
     double seconds;
     const char *text;
-  } cases[] = {{0, "0.0s"},       {4.12, "4.1s"}, {9.94, "9.9s"},    {9.96, "10s"},       {59.4, "59s"},
-               {59.6, "1m00s"},   {200, "3m20s"}, {3599.7, "1h00m"}, {3725, "1h02m"},     {359999, "99h59m"},
-               {1e300, "99h59m"}, {-5, "0.0s"},   {NAN, "0.0s"},     {INFINITY, "99h59m"}};
+  } cases[] = {{0, "0.0s"},          {4.12, "4.1s"},    {9.94, "9.9s"},  {9.96, "10s"},          {59.4, "59s"},     {59.6, "1m00s"},
+               {200, "3m20s"},       {3599.7, "1h00m"}, {3725, "1h02m"}, {359999, "99h59m"},     {360000, "4d04h"}, {1062000, "12d07h"},
+               {1e300, "99999d00h"}, {-5, "0.0s"},      {NAN, "0.0s"},   {INFINITY, "99999d00h"}};
   char buffer[16];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_string_equal(progress_duration(cases[i].seconds, buffer), cases[i].text);

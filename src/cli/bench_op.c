@@ -59,12 +59,15 @@ typedef struct OpWork {
   double flops, bytes;
 } OpWork;
 
+enum OpUse { USES_TOKENS = 1, USES_HEADS = 2, USES_GROUPS = 4 };
+
 typedef struct OpCase {
   const char *name;
   Tensor *(*apply)(OpBench *bench); /* on the tape; NULL for what is none of its operations: */
   void (*run)(OpBench *bench);
   bool is_loss; /* apply gives the loss itself */
   bool narrow;  /* in a model that computes in bf16 its inputs are in bf16, and what it gives */
+  int uses;     /* OpUse: of what not all operations have */
   void (*work)(const OpSizes *sizes, OpWork *forward, OpWork *backward);
 } OpCase;
 
@@ -129,14 +132,14 @@ static Status open_codebook(OpBench *b, Rng *rng) {
   return STATUS_OK;
 }
 
-/* Random inputs for all cases. BAD_USAGE where sizes do not go together. bench_op_close accepts what a failure leaves. */
-static Status bench_op_open(OpBench *bench, const OpSizes *s, uint64_t seed, Tape *tape, bool bf16) {
+/* Random inputs for all cases that use no more. BAD_USAGE where sizes do not go together. bench_op_close accepts what a failure leaves. */
+static Status bench_op_open(OpBench *bench, const OpSizes *s, int uses, uint64_t seed, Tape *tape, bool bf16) {
   Rng rng;
   rng_init(&rng, seed, 0);
   *bench = (OpBench){.sizes = *s, .tape = tape};
   if (s->rows % s->tokens != 0)
     return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
-  if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
+  if (s->width % s->heads != 0 || ((uses & USES_HEADS) && head_width(s) % 2 != 0))
     return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be a multiple of it, with an even width per head",
                       (long long)s->heads, (long long)s->width);
   TRY(open_arrays(bench, &rng));
@@ -151,7 +154,7 @@ static Status bench_op_open(OpBench *bench, const OpSizes *s, uint64_t seed, Tap
     if (bench->shadows == NULL) return status_no_memory(NULL, "the operations' weights");
     kernels()->narrow(bench->pool_numbers, bench->pool, bench->shadows);
   }
-  return open_codebook(bench, &rng);
+  return uses & USES_GROUPS ? open_codebook(bench, &rng) : STATUS_OK;
 }
 
 static void bench_op_close(OpBench *bench) {
@@ -421,39 +424,40 @@ static void work_decode_attention(const OpSizes *s, OpWork *f, OpWork *b) {
   *b = (OpWork){0, 0};
 }
 
-const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = true, .work = work_linear},
-                           {.name = "linear-gelu", .apply = apply_linear_gelu, .narrow = true, .work = work_linear},
-                           {.name = "linear-columns", .apply = apply_linear_columns, .narrow = true, .work = work_linear_columns},
-                           {.name = "linear-row", .run = run_row, .work = work_row},
-                           {.name = "mlp", .apply = apply_mlp, .narrow = true, .work = work_mlp},
-                           {.name = "attention", .apply = apply_attention, .narrow = true, .work = work_attention},
-                           {.name = "decode-attention", .run = run_decode_attention, .work = work_decode_attention},
-                           {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
-                           {.name = "rms-norm", .apply = apply_rms_norm, .work = work_norm},
-                           {.name = "gelu", .apply = apply_gelu, .narrow = true, .work = work_norm},
-                           {.name = "swiglu", .apply = apply_swiglu, .narrow = true, .work = work_swiglu},
-                           {.name = "rope", .apply = apply_rope, .narrow = true, .work = work_rope},
-                           {.name = "add", .apply = apply_add, .work = work_add},
-                           {.name = "add-scaled", .apply = apply_add_scaled, .work = work_add},
-                           {.name = "scale", .apply = apply_scale, .work = work_scale},
-                           {.name = "drop-path", .apply = apply_drop_path, .work = work_three_passes},
-                           {.name = "widen", .apply = apply_widen, .narrow = true, .work = work_three_passes},
-                           {.name = "gather-rows", .apply = apply_gather_rows, .narrow = true, .work = work_rope},
-                           {.name = "select-rows", .apply = apply_select_rows, .narrow = true, .work = work_select},
-                           {.name = "join", .apply = apply_join, .work = work_join},
-                           {.name = "mean-replicas", .apply = apply_mean_replicas, .work = work_mean},
-                           {.name = "softmax", .run = run_softmax, .work = work_two_passes},
-                           {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
-                           {.name = "row-error", .apply = apply_row_error, .is_loss = true, .work = work_norm},
-                           {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
-                           {.name = "token-embed", .apply = apply_token_embed, .work = work_norm},
-                           {.name = "patch-embed", .apply = apply_patch_embed, .work = work_patch_embed},
-                           {.name = "nearest", .run = run_nearest, .work = work_nearest},
-                           {.name = "lookup", .run = run_lookup, .work = work_one_pass},
-                           {.name = "noise", .run = run_noise, .work = work_noise},
-                           {.name = "quantise", .apply = apply_quantise, .work = work_quantise},
-                           {.name = "adamw", .run = run_adamw, .work = work_adamw},
-                           {.name = NULL}};
+const OpCase OP_CASES[] = {
+    {.name = "linear", .apply = apply_linear, .narrow = true, .work = work_linear},
+    {.name = "linear-gelu", .apply = apply_linear_gelu, .narrow = true, .work = work_linear},
+    {.name = "linear-columns", .apply = apply_linear_columns, .narrow = true, .work = work_linear_columns},
+    {.name = "linear-row", .run = run_row, .work = work_row},
+    {.name = "mlp", .apply = apply_mlp, .narrow = true, .work = work_mlp},
+    {.name = "attention", .apply = apply_attention, .narrow = true, .uses = USES_TOKENS | USES_HEADS, .work = work_attention},
+    {.name = "decode-attention", .run = run_decode_attention, .uses = USES_TOKENS | USES_HEADS, .work = work_decode_attention},
+    {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
+    {.name = "rms-norm", .apply = apply_rms_norm, .work = work_norm},
+    {.name = "gelu", .apply = apply_gelu, .narrow = true, .work = work_norm},
+    {.name = "swiglu", .apply = apply_swiglu, .narrow = true, .work = work_swiglu},
+    {.name = "rope", .apply = apply_rope, .narrow = true, .uses = USES_TOKENS | USES_HEADS, .work = work_rope},
+    {.name = "add", .apply = apply_add, .work = work_add},
+    {.name = "add-scaled", .apply = apply_add_scaled, .work = work_add},
+    {.name = "scale", .apply = apply_scale, .work = work_scale},
+    {.name = "drop-path", .apply = apply_drop_path, .uses = USES_TOKENS, .work = work_three_passes},
+    {.name = "widen", .apply = apply_widen, .narrow = true, .work = work_three_passes},
+    {.name = "gather-rows", .apply = apply_gather_rows, .narrow = true, .uses = USES_TOKENS, .work = work_rope},
+    {.name = "select-rows", .apply = apply_select_rows, .narrow = true, .uses = USES_TOKENS, .work = work_select},
+    {.name = "join", .apply = apply_join, .uses = USES_TOKENS, .work = work_join},
+    {.name = "mean-replicas", .apply = apply_mean_replicas, .uses = USES_TOKENS, .work = work_mean},
+    {.name = "softmax", .run = run_softmax, .work = work_two_passes},
+    {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
+    {.name = "row-error", .apply = apply_row_error, .is_loss = true, .uses = USES_TOKENS, .work = work_norm},
+    {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
+    {.name = "token-embed", .apply = apply_token_embed, .uses = USES_TOKENS, .work = work_norm},
+    {.name = "patch-embed", .apply = apply_patch_embed, .uses = USES_TOKENS, .work = work_patch_embed},
+    {.name = "nearest", .run = run_nearest, .uses = USES_GROUPS, .work = work_nearest},
+    {.name = "lookup", .run = run_lookup, .uses = USES_GROUPS, .work = work_one_pass},
+    {.name = "noise", .run = run_noise, .uses = USES_GROUPS, .work = work_noise},
+    {.name = "quantise", .apply = apply_quantise, .uses = USES_GROUPS, .work = work_quantise},
+    {.name = "adamw", .run = run_adamw, .work = work_adamw},
+    {.name = NULL}};
 
 /* ---- The command ---- */
 
@@ -467,6 +471,7 @@ enum { MAX_SIZE = 1 << 24, NAMES_TEXT = 512 };
 typedef struct OpCommand {
   const char *names;
   OpSizes sizes;
+  int uses; /* OpUse, of the operations named */
   int64_t repeats, warm_up;
   int precision; /* TrainPrecision */
   BenchRun run;
@@ -621,6 +626,16 @@ static Status check_names(const char *names) {
   return status_set(STATUS_BAD_USAGE, "--op %s: accepted are %s, several with commas between", names, known);
 }
 
+/* What the chosen operations use. Samples and heads that none of them has become one of a row each, which goes with all other sizes: the
+ * defaults are those of all operations. */
+static int choose_sizes(const char *names, OpSizes *sizes) {
+  int uses = 0;
+  for (const OpCase *which = OP_CASES; which->name; which++) uses |= names_case(names, which->name) ? which->uses : 0;
+  if (!(uses & USES_TOKENS)) sizes->tokens = 1;
+  if (!(uses & USES_HEADS)) sizes->heads = 1;
+  return uses;
+}
+
 static Status open_run(OpRun *run) {
   run->arena = arena_new(ARENA_BYTES);
   Tape *tape = run->arena ? tape_new(run->arena) : NULL;
@@ -631,7 +646,8 @@ static Status open_run(OpRun *run) {
     return status_set(STATUS_NO_MEMORY, "no memory for the operations");
   }
   run->bench.tape = tape;
-  return bench_op_open(&run->bench, &run->command->sizes, (uint64_t)run->command->run.seed, tape, in_bf16(run->command));
+  return bench_op_open(&run->bench, &run->command->sizes, run->command->uses, (uint64_t)run->command->run.seed, tape,
+                       in_bf16(run->command));
 }
 
 static Status measure(OpRun *run) {
@@ -677,6 +693,7 @@ static Status run_op(int argc, char **argv) {
   TRY(bench_run_parse(&c.run, NULL, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
   TRY(check_names(c.names));
+  c.uses = choose_sizes(c.names, s);
   TRY(bench_run_start(&c.run));
   OpRun run = {.command = &c};
   Status status = measure(&run);

@@ -14,6 +14,11 @@ expect "tokens that do not divide" 2 "${tiny[@]}" --tokens 5; err "--tokens 5"; 
 expect "heads that do not divide" 2 "${tiny[@]}" --heads 3; err "--heads 3"; err "--width 16"
 expect "groups that do not divide" 1 "${tiny[@]}" --groups 5; err "5"; err "16"
 
+# Defaults of other operations refuse nothing.
+for sizes in "linear --rows 64" "attention --rows 100 --tokens 50 --heads 5 --width 100 --causal" "linear --width 100 --rows 197 --heads 4" "nearest --rows 10 --width 96"; do
+  # shellcheck disable=SC2086
+  expect "sizes of one operation: $sizes" 0 --outputs 32 --repeats 1 --warm-up 0 --threads 1 --op $sizes; silent err
+done
 expect "all of them" 0 "${tiny[@]}"; silent err
 out "^machine: 2 threads"; out "^memory:  read"; out "^sizes:   24 rows of 16, 32 outputs"
 for op in linear linear-gelu linear-columns mlp attention layer-norm rms-norm gelu swiglu rope add add-scaled scale drop-path gather-rows select-rows join \

@@ -917,6 +917,33 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   return run_figures(command, &plan, begun);
 }
 
+/* An option that the chosen figure, which has its own value of it, would pass over. */
+static Status check_figure(const LatencyCommand *command, const Option *options) {
+#define OF(name) (1u << LATENCY_FIGURE_##name)
+  static const unsigned all = (1u << LATENCY_FIGURE_COUNT) - 1;
+  const struct {
+    const char *name;
+    unsigned figures; /* that take it */
+  } list[] = {{"nodes", all & ~(OF(devices) | OF(llama))},
+              {"tokens", all & ~OF(llama)},
+              {"exchange-blocks", all & ~OF(llama)},
+              {"retained", all & ~(OF(codebook) | OF(llama))},
+              {"bandwidth", OF(devices) | OF(tokens)}};
+#undef OF
+  char figures[128] = "";
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (!options_find(options, list[i].name)->given || command->figure == LATENCY_FIGURE_COUNT) continue;
+    if (list[i].figures >> command->figure & 1) continue;
+    size_t used = 0;
+    for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++)
+      if (list[i].figures >> figure & 1)
+        used += (size_t)snprintf(figures + used, sizeof figures - used, "%s%s", used > 0 ? ", " : "", figure_names[figure]);
+    return status_set(STATUS_BAD_USAGE, "--%s: --figure %s has its own; it is for %s", list[i].name, figure_names[command->figure],
+                      figures);
+  }
+  return STATUS_OK;
+}
+
 static Status latency_run(int argc, char **argv) {
   LatencyCommand command;
   Option options[LATENCY_OPTIONS_MAX];
@@ -927,6 +954,7 @@ static Status latency_run(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(cli_parse(options, argc, argv));
+  TRY(check_figure(&command, options));
   if (command.width % command.heads)
     return status_set(STATUS_BAD_USAGE, "--heads %lld does not divide --width %lld", (long long)command.heads, (long long)command.width);
   if (command.width % 32) return status_set(STATUS_BAD_USAGE, "--width %lld: 1, 16 and 32 groups must divide it", (long long)command.width);

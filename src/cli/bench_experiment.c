@@ -50,18 +50,22 @@ bool experiment_same_figure(const Experiment *e, int row, int other) {
   return row >= 0 && other >= 0 && strcmp(e->row[row].figure, e->row[other].figure) == 0;
 }
 
-static Status bad_settings(const char *path) { return bad_file(path, "settings are options and their values: numbers, texts, true"); }
-
-static bool are_settings(const json_t *settings) {
+/* Settings of `kind`, "train" or "eval". BAD_FILE as well for options that the command accuracy gives by itself: theirs would be lost. */
+static Status check_settings(const char *path, const char *kind, const json_t *settings) {
+  static const char *const own[] = {"data-dir", "out",       "json",
+                                    "seed",     "overwrite", "resume"}; /* of training; of evaluations the first three */
+  const size_t count = strcmp(kind, "train") == 0 ? sizeof own / sizeof *own : 3;
   const char *key;
   json_t *value;
-  if (settings == NULL) return true;
-  if (!json_is_object(settings)) return false;
+  bool good = settings == NULL || json_is_object(settings);
   json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
-    if (!is_name(key) || !(json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value))) return false;
-    if (json_is_string(value) && !is_printable(json_string_value(value))) return false;
+    good = good && is_name(key) && (json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value));
+    good = good && (!json_is_string(value) || is_printable(json_string_value(value)));
+    for (size_t i = 0; i < count; i++)
+      if (strcmp(key, own[i]) == 0)
+        return status_set(STATUS_BAD_FILE, "%s: \"%s\" has \"%s\", which astra-bench accuracy sets itself; remove it", path, kind, key);
   }
-  return true;
+  return good ? STATUS_OK : bad_file(path, "settings are options and their values: numbers, texts, true");
 }
 
 static Status read_row(Experiment *e, const char *path, json_t *object) {
@@ -88,7 +92,8 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
   row->baseline = experiment_find_row(e, baseline);
   if (baseline && row->baseline < 0) return bad_file(path, "a row's \"baseline\" must name an earlier row");
   if (!is_name(row->figure)) return bad_file(path, "\"figure\" is a name, of letters, digits and ._=-+");
-  if (!are_settings(row->train) || !are_settings(row->eval)) return bad_settings(path);
+  TRY(check_settings(path, "train", row->train));
+  TRY(check_settings(path, "eval", row->eval));
   if (row->train == NULL && row->from == NULL && row->model == NULL && of == NULL)
     return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
   if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
@@ -120,7 +125,10 @@ static Status understand(Experiment *e, const char *path) {
   json_t *quick_train = NULL, *quick_eval = NULL;
   if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
     return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
-  if (!are_settings(train) || !are_settings(eval) || !are_settings(quick_train) || !are_settings(quick_eval)) return bad_settings(path);
+  TRY(check_settings(path, "train", train));
+  TRY(check_settings(path, "eval", eval));
+  TRY(check_settings(path, "train", quick_train));
+  TRY(check_settings(path, "eval", quick_eval));
   for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
     if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
   if (e->evaluation == NULL)

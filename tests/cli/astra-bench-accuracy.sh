@@ -37,6 +37,10 @@ experiment ', {"name": "x", "from": "plain", "model": "tiny"}' >both.json
 expect "two origins" 1 --table ./both.json; err '"from" or "model", not both'
 experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a\u001b[2J"}}' >escape.json
 expect "what a terminal obeys" 1 --table ./escape.json; err "escape.json: settings are options"
+for own in '"train": {"seed": 7}' '"train": {"out": "x"}' '"eval": {"json": false}' '"eval": {"data-dir": "x"}'; do
+  experiment ", {\"name\": \"x\", \"from\": \"plain\", $own}" >own.json; key=${own#*\{}
+  expect "what would be lost: $own" 1 --table ./own.json; err "own.json: ${own%%:*} has ${key%%:*}, which astra-bench accuracy sets itself"
+done
 experiment "" | sed 's/"figure": "top1"/"figure": "top1,x"/' >figure.json
 expect "a figure that CSV obeys" 1 --table ./figure.json; err '"figure" is a name'
 experiment "" | sed 's/\[3, 5\]/[3, 3]/' >seeds.json

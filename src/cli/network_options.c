@@ -89,7 +89,9 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
   return count + 2;
 }
 
-static Status check_burst(double burst, LossModel model) {
+static Status check_bursts(double burst, LossModel model, double loss) {
+  if (model == LOSS_GILBERT_ELLIOTT && loss <= 0)
+    return status_set(STATUS_BAD_USAGE, "--loss-model gilbert-elliott is for --loss SHARE, e.g. --loss 5%%; without it nothing is lost");
   if (burst <= 0 || model == LOSS_GILBERT_ELLIOTT) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--loss-burst %g is for --loss-model gilbert-elliott; otherwise packets are lost one by one", burst);
 }
@@ -104,7 +106,7 @@ Status network_links_read(const NetworkLinks *o, bool lose_tokens, LinkOptions *
                          .loss_burst = o->loss_burst > 0 ? o->loss_burst : LOSS_BURST_DEFAULT,
                          .seed = (uint64_t)o->seed,
                          .lose_tokens = lose_tokens};
-  TRY(check_burst(o->loss_burst, links->loss_model));
+  TRY(check_bursts(o->loss_burst, links->loss_model, links->loss));
   return link_loss_check(links) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--loss-model gilbert-elliott");
 }
 

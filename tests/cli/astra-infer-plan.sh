@@ -16,6 +16,7 @@ expect "both" 2 --model vit-base --checkpoint model; err "--checkpoint DIR or --
 expect "no such model" 1 --checkpoint ./nowhere; err "nowhere"
 expect "no such preset" 2 --model nowhere; err "--model nowhere: known are vit-base"
 expect "bursts of losses one by one" 2 --checkpoint model --loss 5% --loss-burst 2; err "--loss-burst 2 is for --loss-model gilbert-elliott"
+expect "bursts of nothing" 2 --checkpoint model --loss-model gilbert-elliott --loss-burst 2; err "--loss-model gilbert-elliott is for --loss SHARE"
 expect "bursts that are too short" 2 --checkpoint model --loss 80% --loss-model gilbert-elliott --loss-burst 2
 err "--loss-model gilbert-elliott: .*in bursts of 2 packets.*in bursts of 4 or more"
 expect "more retained blocks than there are" 2 --checkpoint model --retained 5; err "--retained 5: the model has 4 blocks"

@@ -173,6 +173,7 @@ expect "all classes of the image" 0 -c model -n 4 --json --top 7 red.png; lost=$
 expect "eval, JSON" 0 eval -c model -n 4 -d folder:pictures --json; lost_as "$lost"
 expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 images on 4 nodes"; out "^top-1 14.29%   top-5 71.43%   mean loss [0-9][0-9]*[.][0-9]\{4\}, [0-9][0-9]*[.][0-9]\{4\} at temperature [0-2][.][0-9][0-9]$"; out "3 bytes per token, block and receiver"
 expect "bursts that are too short" 2 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott; err "in bursts of 4 tokens"; err "in bursts of 9 or more"
+expect "bursts of nothing" 2 eval -c model -n 2 -d folder:pictures --loss-model gilbert-elliott; err "--loss-model gilbert-elliott is for --loss SHARE"
 expect "such packets" 2 eval -c model -n 2 -d folder:pictures --transport udp --loss 90% --loss-model gilbert-elliott; err "in bursts of 4 packets"
 expect "bursts of losses one by one" 2 eval -c model -n 2 -d folder:pictures --loss 5% --loss-unit token --loss-burst 9; err "--loss-burst 9 is for --loss-model gilbert-elliott"
 expect "longer bursts" 0 eval -c model -n 2 -d folder:pictures --loss 90% --loss-unit token --loss-model gilbert-elliott --loss-burst 9

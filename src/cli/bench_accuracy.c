@@ -491,13 +491,19 @@ static Status check_commands(const Job *job) {
                     job->commands, job->out, job->out);
 }
 
+/* The element of a list whose number `digits` is; NULL where it is none, or there is none. */
+static json_t *element_at(const json_t *list, const char *digits) {
+  const bool number = *digits && digits[strspn(digits, "0123456789")] == '\0';
+  return number ? json_array_get(list, (size_t)strtoul(digits, NULL, 10)) : NULL;
+}
+
 /* "a.b" of an object, "a.0" of a list; NAN where there is no number. */
 static double figure_at(const json_t *root, const char *path) {
   char name[NAME_MAX_LENGTH];
   while (root && *path) {
     size_t length = strcspn(path, ".");
     snprintf(name, sizeof name, "%.*s", (int)length, path);
-    root = json_is_array(root) ? json_array_get(root, (size_t)strtoul(name, NULL, 10)) : json_object_get(root, name);
+    root = json_is_array(root) ? element_at(root, name) : json_object_get(root, name);
     path += length + (path[length] == '.');
   }
   return json_is_number(root) ? json_number_value(root) : NAN;

@@ -636,6 +636,9 @@ static Status read_config(Session *session, ModelConfig *config) {
     return status_set(STATUS_BAD_USAGE, "--lora-alpha is for --lora RANK, e.g. --lora 8");
   if (options->lora_rank == 0 && strcmp(options->lora_targets, LORA_TARGETS) != 0)
     return status_set(STATUS_BAD_USAGE, "--lora-targets is for --lora RANK, e.g. --lora 8");
+  if (options->class_token == CLASS_SINGLE && (options->class_bias != 0 || options->class_mean_power > 0))
+    return status_set(STATUS_BAD_USAGE, "--%s is for one class token per device; it cannot be combined with --class-token single",
+                      options->class_bias != 0 ? "class-bias" : "class-mean-power");
   TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,

@@ -248,7 +248,7 @@ expect "it is kept" 0 --resume biased --max-steps 3 -q; [ "$(jq .astra.class_bia
 expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3 --out inherited -q; [ "$(jq .astra.class_bias inherited/config.json)" = -0.5 ] || report "config.json does not say -0.5"
 expect "a single class token has neither bias nor shares" 0 --model biased "${data[@]}" --class-token single --max-steps 1 --devices 3 --out alone -q
 [ "$(jq -c '[.astra.class_token, .astra.class_bias, .astra.class_mean_power]' alone/config.json)" = '["single",null,null]' ] || report "config.json says $(jq -c .astra alone/config.json)"
-expect "unless they are given" 1 --model biased "${data[@]}" --class-token single --class-bias -0.5 --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
+expect "unless it is given" 2 --model biased "${data[@]}" --class-token single --class-bias -0.5 --max-steps 1 --out nowhere; err "--class-bias is for one class token per device; it cannot be combined with --class-token single"
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c biased; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_bias)' biased/config.json >biased/changed.json && mv biased/changed.json biased/config.json
 run "without it they compute something else" 1 "$bin/astra-infer" selftest -c biased; out "^FAILED: "
@@ -297,8 +297,8 @@ expect "it is inherited" 0 --model shares "${data[@]}" --max-steps 1 --devices 3
 run "nodes compute what was emulated with it" 0 "$bin/astra-infer" selftest -c shares; tail -n 1 "$work/out" | grep -q '^passed$' || report "it does not say that it passed"
 jq 'del(.astra.class_mean_power)' shares/config.json >shares/changed.json && mv shares/changed.json shares/config.json
 run "without it they compute something else" 1 "$bin/astra-infer" selftest -c shares; out "^FAILED: "
-expect "the mean of the only class token" 1 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_mean_power is for images, models with one class token a device"
-expect "a bias of the only class token" 1 "${tiny[@]}" --groups 4 --class-bias -0.5 --class-token single --max-steps 1 --out nowhere; err "astra.class_bias is for images, models with one class token a device"
+expect "the mean of the only class token" 2 "${tiny[@]}" --groups 4 --class-mean-power 0.5 --class-token single --max-steps 1 --out nowhere; err "--class-mean-power is for one class token per device; it cannot be combined with --class-token single"
+expect "a bias of the only class token" 2 "${tiny[@]}" --groups 4 --class-bias -0.5 --class-token single --max-steps 1 --out nowhere; err "--class-bias is for one class token per device"
 expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors
 expect "a token loss of 0" 0 "${tiny[@]}" --groups 4 --max-steps 2 --token-loss 0 --out loss0 -q
 same lossless/model.safetensors loss0/model.safetensors; same lossless/frequencies.safetensors loss0/frequencies.safetensors

@@ -135,7 +135,8 @@ static Status parse(Best *best, const Session *session, char *text, const char *
     memcpy(before, one.conditions, sizeof before);
   }
   if (before[0] == '\0' || strcmp(before, own) == 0) return STATUS_OK;
-  log_info("evaluations are made under other conditions (%s) than before (%s): the best of them is sought anew", own, before);
+  if (session->step < session->total_steps) /* a finished run makes no more of them */
+    log_info("evaluations are made under other conditions (%s) than before (%s): the best of them is sought anew", own, before);
   forget(best);
   return STATUS_OK;
 }

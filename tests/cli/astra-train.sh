@@ -194,6 +194,7 @@ expect "a long name" 1 --model gpt2-mini --init random --dataset "text:${parts%,
 expect "no better than by guessing" 0 --model tiny --init random --dataset synthetic:32x32:2:64 --batch 8 --threads 1 --groups 0 --max-steps 1 -l 1e-9 --out guesses; err "is no better than guessing (.*), on those of the training [0-9.]*%: "
 expect "a finished run" 0 --resume guesses --json; last '"steps":1,"loss":null,'
 err "is no better than guessing ([0-9.]*%, 2 classes)$"
+expect "which evaluates no more, whatever the conditions" 0 --resume guesses --eval-samples 9; ! grep -q "other conditions" err || report "it seeks the best evaluation"
 expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
 same run/model.safetensors again/model.safetensors; same run/selftest.safetensors again/selftest.safetensors
 expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7

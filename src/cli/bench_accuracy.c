@@ -617,6 +617,14 @@ static Status make_folder(const Job *job) {
   return status;
 }
 
+/* Removes what programs that were killed have left half written. */
+static void clean_folder(const Job *job) {
+  char *folder = files_folder(job->log);
+  int count;
+  if (folder) files_clean(folder, &count);
+  free(folder);
+}
+
 /* What is missing of a row: its training, its evaluation, or both. `title`: for people. */
 static Status make_row(Job *job, const char *title) {
   if (job->train.count && !files_exists(job->train_result)) {
@@ -639,6 +647,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   if (*anew) status = check_others(e, c, row, seed, &job);
   if (status == STATUS_OK) status = make_folder(&job);
   if (status == STATUS_OK && *anew) status = lock_row(&job, &lock);
+  if (status == STATUS_OK && *anew) clean_folder(&job);
   if (status == STATUS_OK) status = check_commands(&job);
   if (status == STATUS_OK) status = make_row(&job, title);
   if (lock >= 0) close(lock);

@@ -173,9 +173,10 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
 
-copy run misspelt
+copy run misspelt; rm misspelt/seed-3/G=4.eval.json; touch misspelt/seed-3/G=4.eval.json.tmp-123
 experiment ', {"name": "y", "of": "G=4", "figure": "nodes.x.bytes_sent"}' >misspelt.json
 expect "no number of a list's element" 1 --table ./misspelt.json --out misspelt --seeds 3; err 'has no number "nodes.x.bytes_sent"'
+[ ! -e misspelt/seed-3/G=4.eval.json.tmp-123 ] || report "what a killed command left half written is still there"
 
 # Seeds that are not chosen are not run, but stay in the results, as rows do; those of the command line come to the file's.
 copy run one; rm -r one/seed-5

@@ -183,7 +183,12 @@ static void describe(const Session *session) {
       log_info("blocks: codes are exchanged in the first %d of %lld; in later ones tokens attend only to tokens of the same device",
                config_end_coded(config), (long long)config->blocks);
     char rates[CONFIG_RATES_TEXT];
-    if (config_rates(config) > 1) log_info("bit rates: one for each batch, with %s groups", config_rates_text(config, rates));
+    if (config_rates(config) > 1 && session->options.one_rate)
+      log_info("bit rate: the one with %d group%s, of %s", config->astra.groups, config->astra.groups == 1 ? "" : "s",
+               config_rates_text(config, rates));
+    else if (config_rates(config) > 1)
+      log_info("bit rates: %s, with %s groups", session->use == SESSION_EVALUATE ? "all" : "one for each batch",
+               config_rates_text(config, rates));
   }
   if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
   if (session->options.recompute > 0 || session->options.memory > 0)
@@ -397,6 +402,25 @@ static Status read_basis(TrainOptions *train, const Option *table) {
   return status_set(STATUS_BAD_USAGE, "--no-rotation cannot be combined with --prediction, which implies --rotation");
 }
 
+/* Whether --groups lists all bit rates of a checkpoint. */
+static bool lists_all(const TrainOptions *train, const AstraConfig *astra) {
+  bool all = train->rates[1 + astra->rate_count] == 0;
+  for (int rate = 0; rate < astra->rate_count; rate++) all = all && train->rates[1 + rate] == astra->rates[rate];
+  return all;
+}
+
+/* Of a checkpoint with several bit rates --eval-only goes through all of them, or one. */
+static Status read_rates(TrainOptions *train, ModelConfig *config) {
+  char rates[CONFIG_RATES_TEXT];
+  if (train->rates[1] > 0 && lists_all(train, &config->astra)) return STATUS_OK;
+  if (train->rates[1] > 0)
+    return status_set(STATUS_BAD_USAGE,
+                      "--groups: with --eval-only one of %s is accepted, the bit rates of %s; without --groups all of them are evaluated",
+                      config_rates_text(config, rates), train->model);
+  train->one_rate = true;
+  return config_use_rate(config, (int)train->groups);
+}
+
 /* What the command line leaves open is taken from an ASTRA checkpoint that --model names, codebooks included. */
 static Status inherit(TrainCommand *command, const Option *table) {
   TrainOptions *train = &command->train;
@@ -405,12 +429,10 @@ static Status inherit(TrainCommand *command, const Option *table) {
   TRY(config_load(&config, train->model));
   const AstraConfig *astra = &config.astra;
   if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
-    const int groups = (int)train->groups; /* with --eval-only and one number: that rate of the checkpoint's */
-    if (command->eval_only && given(table, "groups") && astra->rate_count > 0 && train->rates[1] == 0) {
-      Status status = config_use_rate(&config, groups);
+    if (command->eval_only && given(table, "groups") && astra->rate_count > 0) {
+      Status status = read_rates(train, &config);
       if (status != STATUS_OK) config_release(&config);
       TRY(status);
-      train->one_rate = true;
     }
     const bool own = command->eval_only || (!given(table, "groups") && !given(table, "codebook-size")); /* codebooks: no others are made */
     if (own && !given(table, "codebooks")) train->codebooks = train->model;

@@ -638,6 +638,10 @@ expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is don
 expect "several bit rates" 0 "${tiny[@]}" --groups 8,2 --max-steps 2 --out rates --json; rates=$(jq -c '[.rates[] | .groups]' out)
 [ "$(jq '.rates | length' out)" = 2 ] || report "not an evaluation of each: $rates"; cp out first
 expect "and when they are done" 0 --resume rates --json; jq -se '.[0].rates == .[1].rates' first out >/dev/null || report "other evaluations than at the end of the run"
+looking=(--model rates "${data[@]}" --eval-only)
+expect "of one of them" 0 "${looking[@]}" --groups 2 --json; err "bit rate: the one with 2 groups, of 2, 8$"; [ "$(jq -c '[.rates[].groups]' out)" = "[2]" ] || report "another than the one asked for"
+expect "of all of them" 0 "${looking[@]}" --groups 8,2 --json; err "bit rates: all, with 2, 8 groups$"; [ "$(jq '.rates | length' out)" = 2 ] || report "not an evaluation of each"
+expect "of some that it does not have" 2 "${looking[@]}" --groups 2,4; err "--groups: with --eval-only one of 2, 8 is accepted, the bit rates of rates; without --groups all of them are evaluated"
 cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors
 cp -r run narrow
 expect "and its export in 16 bits" 0 --resume narrow --dtype f16 -q

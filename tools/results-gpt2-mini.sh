@@ -13,12 +13,12 @@ bin=${BUILD:-build}/bin
 [ $# -gt 0 ] || set -- 0 8
 
 for g in "$@"; do
-  run=$out/g$g nodes=4
-  [ "$g" -ne 0 ] || nodes=1
+  run=$out/g$g nodes=4 devices=(--devices 4)
+  [ "$g" -ne 0 ] || nodes=1 devices=()
   if [ -f "$run/training/state.safetensors" ]; then
     "$bin/astra-train" --resume "$run"
   else
-    "$bin/astra-train" --model "${init:-checkpoints/gpt2-mini}" --dataset "text:$text" --recipe paper --groups "$g" --devices 4 --max-steps 300 --batch 8 \
+    "$bin/astra-train" --model "${init:-checkpoints/gpt2-mini}" --dataset "text:$text" --recipe paper --groups "$g" "${devices[@]}" --max-steps 300 --batch 8 \
       --learning-rate 1e-3 --warmup 50 --weight-decay 0.1 --beta2 0.99 --eval-samples 128 --checkpoint-every 100 \
       --dtype "${DTYPE:-f32}" --threads "${THREADS:-0}" --out "$run"
   fi

@@ -449,6 +449,29 @@ static Status inherit(TrainCommand *command, const Option *table) {
   return STATUS_OK;
 }
 
+static const char *first_given(const Option *table, const char *const *names) {
+  while (*names != NULL && !given(table, *names)) names++;
+  return *names;
+}
+
+/* Options that would have no effect. Those that settings of experiments give to all rows, with codes or without (--site, --commitment,
+ * --codebook-size, --kmeans-samples...), stand. */
+static Status check_effect(const TrainOptions *train, const Option *table) {
+  static const char *const of_codes[] =
+      {"devices",     "map",        "concentration",    "noise",       "noise-warmup",   "noise-covariance",
+       "class-token", "class-bias", "class-mean-power", "vq-gradient", "codebook-decay", "dead-below",
+       NULL},
+                           *const of_noise[] = {"noise-warmup", "noise-covariance", NULL};
+  const char *name;
+  if (train->groups == 0 && (name = first_given(table, of_codes)) != NULL)
+    return status_set(STATUS_BAD_USAGE, "--%s is for models with codes: give --groups", name);
+  if (train->noise == 0 && (name = first_given(table, of_noise)) != NULL)
+    return status_set(STATUS_BAD_USAGE, "--%s is of the noise, whose scale is 0: give --noise", name);
+  if (given(table, "codebooks") && given(table, "kmeans-restarts"))
+    return status_set(STATUS_BAD_USAGE, "--kmeans-restarts cannot be combined with --codebooks, which takes the place of K-means");
+  return STATUS_OK;
+}
+
 static Status prepare(TrainCommand *command, int argc, char **argv) {
   Option table[TRAIN_OPTIONS_MAX];
   train_options_table(command, table);
@@ -461,6 +484,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(read_memory(command));
   TRY(read_basis(&command->train, table));
   TRY(inherit(command, table));
+  if (command->resume == NULL) TRY(check_effect(&command->train, table)); /* runs of earlier versions go on */
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
   if (ranks_count() == 1) return STATUS_OK;
   /* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */

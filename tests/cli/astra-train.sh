@@ -41,6 +41,12 @@ expect "nearly an option" 2 --modle tiny; err "unknown option --modle; did you m
 expect "no option at all" 2 --zzz; err "unknown option --zzz"
 expect "stray argument" 2 photo.png --model tiny; err 'unexpected argument "photo.png"'
 expect "no number" 2 "${tiny[@]}" --learning-rate fast; err "--learning-rate: 'fast'"; err "from 0 to 100"
+for given in "--devices 2" "--map dirichlet" "--noise 0.5" "--noise-warmup 9" "--noise-covariance joint" "--class-token single" "--class-bias -1" "--class-mean-power 2" "--vq-gradient none"; do
+  # shellcheck disable=SC2086
+  expect "what a plain model has no use for: $given" 2 "${tiny[@]}" --groups 0 $given; err "error: ${given% *} is for models with codes: give --groups$"
+done
+expect "the covariance of no noise" 2 "${tiny[@]}" --groups 4 --noise 0 --noise-covariance joint; err "--noise-covariance is of the noise, whose scale is 0: give --noise"
+expect "restarts of nothing" 2 "${tiny[@]}" --groups 4 --codebooks nowhere --kmeans-restarts 3; err "--kmeans-restarts cannot be combined with --codebooks"
 expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
@@ -571,6 +577,7 @@ expect "images for a language model" 2 "${story[@]}" --dataset cifar100-sample; 
 expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from images"
 expect "an image's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"
 expect "another one" 2 "${story[@]}" --cutmix 1; err "--cutmix is for images"
+expect "a third" 2 "${story[@]}" --augment trivial; err "--augment is for images"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
 for unit in word gpt2-paper; do

@@ -147,8 +147,8 @@ static Status run(const Worker *w) {
                              .once = w->once,
                              .stop = infer_run_stop_flag()};
   Fetched fetched = {.worker = w, .weights = &weights};
-  const ListenerFetch fetch = {.directory = w->fetch, .load = load_fetched, .context = &fetched};
-  char *found = NULL; /* what was fetched before */
+  ListenerFetch fetch = {.load = load_fetched, .context = &fetched};
+  char *found = NULL /* what was fetched before */, *place = NULL;
   if (!w->checkpoint && !w->fetch)
     return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run, or --fetch DIR, into which the "
                                         "leader's is fetched");
@@ -164,10 +164,13 @@ static Status run(const Worker *w) {
   Status status = w->fetch ? checkpoint_fetch_find(w->fetch, &found) : STATUS_OK;
   bool lacks = w->fetch && !found;
   if (lacks) options.fetch = &fetch;
+  if (status == STATUS_OK && lacks) status = checkpoint_fetch_resolve(w->fetch, &place);
+  fetch.directory = place;
   if (status == STATUS_OK && !lacks) status = load(w, found ? found : w->checkpoint, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = listener_run(&options);
   free(found);
+  free(place);
   weights_release(&weights);
   return status;
 }

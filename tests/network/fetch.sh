@@ -64,6 +64,27 @@ lead "a plan" 0 plan -c "$work/model" --peers "${address[p]}" "${key[@]}"
 same_files "$work/p"
 stop_worker p
 
+# ---- into a directory that is named by a link; where a file system is mounted the name cannot be replaced
+mkdir "$work/elsewhere" "$work/elsewhere/l"
+ln -s elsewhere/l "$work/l"
+start_worker l 127.0.0.1:0 --fetch "$work/l/" "${key[@]}"
+lead "a link" 0 plan -c "$work/model" --peers "${address[l]}" "${key[@]}"
+same_files "$work/l"
+[ -L "$work/l" ] && [ -f "$work/elsewhere/l/config.json" ] && [ ! -e "$work/elsewhere/l.partial" ] || report "$name: the checkpoint is not where it points"
+stop_worker l
+ln -s nowhere "$work/dangling"
+lead "a link to nothing" 1 worker --fetch "$work/dangling" --listen "unix:$work/socket"; err "dangling: a link to nothing"
+mkdir "$work/mounted"
+if unshare -rm mount -t tmpfs none "$work/mounted" 2>/dev/null; then
+  name="a mount point"
+  unshare -rm bash -c 'mount -t tmpfs none "$1" && exec timeout 20 "$2" worker --fetch "$1" --listen "unix:$3"' - "$work/mounted" "$program" "$work/socket" 2>"$work/err"
+  got=$?
+  [ $got = 1 ] || report "$name: exit code $got, expected 1"
+  err "mounted: a file system is mounted there.*such as $work/mounted/model"
+else
+  echo "skipped: a mount point: no user namespaces here"
+fi
+
 # ---- a GGUF file, which may have any name
 "$build/tests/infer/make_gguf" tests/golden/stories260K "$work/stories.Q8_0.gguf" Q8_0 || report "make_gguf"
 start_worker q 127.0.0.1:0 --fetch "$work/q" "${key[@]}"

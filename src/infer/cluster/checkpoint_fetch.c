@@ -62,6 +62,38 @@ Status checkpoint_fetch_find(const char *directory, char **checkpoint) {
                     directory);
 }
 
+static Status refuse_mount_point(const char *place, const char *directory) {
+  struct stat own, above;
+  char *parent = files_join(place, "..");
+  if (!parent) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  const bool known = stat(place, &own) == 0 && stat(parent, &above) == 0;
+  free(parent);
+  if (!known || own.st_dev == above.st_dev) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE,
+                    "--fetch %s: a file system is mounted there, so that the directory cannot be replaced by what is fetched; "
+                    "give a directory in it, such as %s/model",
+                    directory, directory);
+}
+
+Status checkpoint_fetch_resolve(const char *directory, char **place) {
+  struct stat link;
+  *place = realpath(directory, NULL);
+  if (!*place && errno != ENOENT) return status_set(STATUS_IO, "--fetch %s: %s", directory, strerror(errno));
+  if (*place) {
+    const Status status = refuse_mount_point(*place, directory);
+    if (status != STATUS_OK) free(*place), *place = NULL;
+    return status;
+  }
+  *place = strdup(directory);
+  if (!*place) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  for (size_t end = strlen(*place); end > 1 && (*place)[end - 1] == '/'; end--) (*place)[end - 1] = 0;
+  if (lstat(*place, &link) != 0) return STATUS_OK;
+  free(*place);
+  *place = NULL;
+  return status_set(STATUS_BAD_VALUE, "--fetch %s: a link to nothing; make the directory that it points to, or give another one",
+                    directory);
+}
+
 /* ---- the folder */
 
 /* The name of a file that is not complete. */

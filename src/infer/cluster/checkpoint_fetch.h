@@ -11,12 +11,16 @@
  * the directory is absent or empty. */
 Status checkpoint_fetch_find(const char *directory, char **checkpoint);
 
+/* Where to fetch into: what a link points to, as DIRECTORY.partial is renamed to that. Caller frees. BAD_VALUE: a link to nothing, or a
+ * mount point, to which nothing can be renamed. */
+Status checkpoint_fetch_resolve(const char *directory, char **place);
+
 typedef struct FetchPlace {
-  pid_t parent;        /* process that forked this one, which ends with it */
-  Connection *control; /* to the leader, handshake done; ownership is taken */
-  const char *directory;
-  const char *leader;  /* its address, for messages */
-  double idle_timeout; /* seconds without a sign of life from the leader */
+  pid_t parent;          /* process that forked this one, which ends with it */
+  Connection *control;   /* to the leader, handshake done; ownership is taken */
+  const char *directory; /* checkpoint_fetch_resolve */
+  const char *leader;    /* its address, for messages */
+  double idle_timeout;   /* seconds without a sign of life from the leader */
 } FetchPlace;
 
 /* The main function of a forked process. Returns its exit code: 0 once the directory is complete. Failures are logged, and told to the

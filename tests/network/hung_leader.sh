@@ -2,7 +2,7 @@
 # mostly waits
 # limit: 120
 # A worker leaves a leader that gives no sign of life for --idle-timeout, and serves the next one; a leader that has nothing to ask gives
-# signs, however long it takes. The default worker listens where this user alone can reach it.
+# signs, however long it takes. The default worker listens where this user alone can reach it. A leader gives up a worker that hangs.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" tiny-llama 2 64 3
 cp tests/golden/stories260K/tok512.bin "$work/model/"
@@ -47,6 +47,13 @@ wait "${holder[idle]}" || report "the leader that had nothing to ask: $(cat "$wo
 kill -KILL "${holder[hung]}"
 exec 4>&-
 wait "${holder[hung]}" 2>/dev/null
+# A worker that hangs takes connections and says nothing: it is called for as long as --wait, which the message tells.
+kill -STOP "${listener[w]}"
+"$program" -c "$work/model" --threads 1 --peers "${address[w]}" "${key[@]}" --on-failure abort --timeout 5 --wait 6 --prompt Once -m 2 >"$work/out" 2>"$work/err" &&
+  report "a worker that hangs was not missed"
+kill -CONT "${listener[w]}"
+grep -q "worker ${address[w]}) fell silent before .*as long as --wait 6" "$work/err" || report "it is not said that a worker that hangs is called again"
+grep -q "error: node 1 (worker ${address[w]}): did not answer within 1[0-9] s, in 2 calls; --wait sets" "$work/err" || report "the time that a worker was waited for is not told"
 for one in w l; do stop_worker $one; done
 [ ! -e "$work/run/astra/worker" ] || report "the socket of the default worker is still there"
 exit $failed

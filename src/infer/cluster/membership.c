@@ -429,7 +429,8 @@ static bool try_again(Membership *membership, int m, Status status) {
   bool patient = device->answered && now - membership->began <= membership->cluster->wait;
   if (!(loads || patient) || !hung_up || device->refused || device->place > 0) return false;
   if (device->tries++ == 0 && !loads)
-    log_info("%s hung up before it said who it is; calling it again", membership_name(membership, m, name));
+    log_info("%s %s before it said who it is; calling it again, for as long as --wait %g", membership_name(membership, m, name),
+             status == STATUS_TIMEOUT ? "fell silent" : "hung up", membership->cluster->wait);
   connection_close(&device->connection);
   become(device, DEVICE_CALLED);
   double share = (double)(now * 1e6 - floor(now * 1e6)); /* jitter, so that leaders do not all call again at the same time */
@@ -445,6 +446,9 @@ static Status step_device(Membership *membership, int m) {
   Status status = step_call(membership, m);
   if (status != STATUS_OK && !device->forked && try_again(membership, m, status)) return STATUS_OK;
   if (status != STATUS_OK && device->forked) return membership_explain(membership, status, status == STATUS_PEER, &known);
+  if (status == STATUS_TIMEOUT && device->tries > 0 && device->patient == 0)
+    status_set(status, "did not answer within %.0f s, in %d calls; --wait sets for how long a worker is called",
+               clock_now() - membership->began, device->tries + 1);
   membership_name(membership, m, name);
   if (status != STATUS_OK && !device->refused) status_wrap(status, "%s", name); /* the message of a refusal names it already */
   if (status != STATUS_OK) return miss(membership, m, status);

@@ -553,9 +553,8 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
   if (!leader_strategy(run->leader)->right_answers) log_warning("strategy %s: %s", leader_strategy(run->leader)->name, notice);
   for (int d = 0; d < leader_nodes(run->leader); d++) {
-    char text[ADDRESS_TEXT];
-    const Address *address = leader_address(run->leader, d);
-    infer_run_tell_node(s, d, address ? address_text(address, text) : NULL, (int)leader_pid(run->leader, d));
+    char text[LEADER_WORKER];
+    infer_run_tell_node(s, d, leader_worker(run->leader, d, text) ? text : NULL, (int)leader_pid(run->leader, d));
   }
   return STATUS_OK;
 }

@@ -45,7 +45,7 @@ const CliCommand infer_keygen_command = {"keygen", "create the key shared by the
 
 /* ---- astra-infer worker ---- */
 
-enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
+enum { BUSY_QUEUE, BUSY_REFUSE };
 
 typedef struct Worker {
   const char *checkpoint, *fetch, *listen, *key_file, *name;
@@ -92,7 +92,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_FLAG, "announce", 0, &w->announce, .help = "let leaders of this key find this device (--peers auto), through avahi-daemon"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "exit after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
-      {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "device name shown to leaders (default: the host name)"},
+      {OPTION_TEXT, "name", 0, &w->name, "NAME",
+       .help = "name of the device in messages of leaders, and for --announce (default there: the host name)"},
       {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "do not log each leader"},
       {OPTION_GROUP, .help = NULL}};
   memcpy(table, model, sizeof model);
@@ -134,7 +135,6 @@ static Status load_fetched(void *context) {
 
 /* What the options say is checked before the model is loaded, which may take long. */
 static Status run(const Worker *w) {
-  char host[HOST_NAME] = "";
   Weights weights = {0};
   KeyFile key = key_file_open();
   ListenerOptions options = {.weights = &weights,
@@ -154,7 +154,6 @@ static Status run(const Worker *w) {
                                         "leader's is fetched");
   if (w->checkpoint && w->fetch) return status_set(STATUS_BAD_USAGE, "--checkpoint and --fetch: give one of the two");
   log_quiet(w->quiet);
-  if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
   Status listen = address_parse(w->listen, &options.listen);
   if (listen != STATUS_OK) return status_wrap(listen, "--listen");
   if (w->key_file) TRY(key_file_read(&key, w->key_file));

@@ -135,7 +135,7 @@ until_alone() {
   report "$1: not a alone"
 }
 until_alone "one left" auto
-host=$(sed -n 's/^node 1 is worker \(.*\):[0-9]*$/\1/p' "$work/err")
+host=$(sed -n 's/^node 1 is worker .* at \(.*\):[0-9]*$/\1/p' "$work/err")
 until_alone "found and named" "$host:${address[a]##*:},auto"
 
 # The daemon starts again: it is told again.

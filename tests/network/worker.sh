@@ -43,6 +43,7 @@ start_worker a 127.0.0.1:0 -c "$work/model" "${key[@]}"
 start_worker b "unix:$work/socket" -c "$work/model" "${key[@]}"
 start_worker c localhost:0 -c "$work/model" "${key[@]}" --name board
 third=${address[c]}
+lead "its name in an error" 1 -c "$work/cifar" --peers "$third" "${key[@]}" "${pictures[@]}"; err "worker board at $third"
 v6=
 if grep -q ' lo$' /proc/net/if_inet6 2>/dev/null; then
   start_worker d '[::1]:0' -c "$work/model" "${key[@]}"
@@ -77,7 +78,7 @@ stamp='^20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\.[0-9
 grep -qE "${stamp}serving the leader at 127\.0\.0\.1:[0-9]+ \(session pid [0-9]+\)$" "$work/a.log" || report "worker a does not say whom it serves"
 grep -qE "${stamp}session pid [0-9]+ of pid [0-9]+ is over after [0-9.]+ s$" "$work/b.log" || report "worker b does not say whom it has served"
 lead "verbose" 0 -c "$work/model" --peers "$third" "${key[@]}" -v "${pictures[0]}"
-err "^node 1 is worker $third"
+err "^node 1 is worker board at $third"
 
 start_worker t 127.0.0.1:0 -c "$work/text" "${key[@]}"
 start_worker u 127.0.0.1:0 -c "$work/text" "${key[@]}"

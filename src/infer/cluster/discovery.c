@@ -155,10 +155,13 @@ static void choose_interface(Announcer *a) {
 static void run_announcer(const Announcement *what, int told) {
   Announcer a = {.what = what, .told = told};
   char name[NAME] = "";
-  size_t length = strnlen(what->name, NAME - 1);
+  char host[NAME] = "";
+  if (!what->name) gethostname(host, NAME - 1);
+  const char *wanted = what->name ? what->name : host;
+  size_t length = strnlen(wanted, NAME - 1);
   const bool cut = length == NAME - 1; /* then no part of a character is left at the end */
-  while (cut && length > 0 && ((unsigned char)what->name[length] & 0xc0) == 0x80) length--;
-  memcpy(name, what->name, length);
+  while (cut && length > 0 && ((unsigned char)wanted[length] & 0xc0) == 0x80) length--;
+  memcpy(name, wanted, length);
   choose_interface(&a);
   a.name = avahi_strdup(length ? name : "astra");
   if (!a.name) {

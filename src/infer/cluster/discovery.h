@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 typedef struct Announcement {
-  const char *name;      /* of the device; another one on the network with the same name gets a number */
+  const char *name;      /* of the device; NULL: the host's; another one on the network with the same name gets a number */
   const Address *listen; /* a number of one interface: announced there alone */
   uint16_t port;
   const KeyFile *key;

@@ -21,6 +21,11 @@ pid_t leader_pid(const Leader *leader, int node) { return leader->membership.dev
 const Address *leader_address(const Leader *leader, int node) {
   return leader->membership.devices[node].forked ? NULL : &leader->membership.devices[node].address;
 }
+bool leader_worker(const Leader *leader, int node, char text[LEADER_WORKER]) {
+  const LeaderDevice *device = &leader->membership.devices[node];
+  if (!device->forked) membership_worker(device, text);
+  return !device->forked;
+}
 const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }

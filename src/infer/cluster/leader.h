@@ -10,6 +10,7 @@
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
 #include "infer/cluster/address.h"
+#include "infer/cluster/hello.h"
 #include "infer/cluster/key_file.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/partition.h"
@@ -185,12 +186,15 @@ bool leader_is_deserted(const Leader *leader);
 
 /* ---- answers */
 
+enum { LEADER_WORKER = WELCOME_NAME + ADDRESS_TEXT + 4 };
+
 /* Waits for the oldest request in flight. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
-int leader_nodes(const Leader *leader);                        /* of the whole cluster */
-pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
-const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
+int leader_nodes(const Leader *leader);                                       /* of the whole cluster */
+pid_t leader_pid(const Leader *leader, int node);                             /* 0: no process of this machine, or not any more */
+const Address *leader_address(const Leader *leader, int node);                /* of a worker; else NULL */
+bool leader_worker(const Leader *leader, int node, char text[LEADER_WORKER]); /* its name and address; false: a process of this machine */
 const LeaderSums *leader_sums(const Leader *leader);
 const Weights *leader_weights(const Leader *leader);
 const NodeSetup *leader_setup(const Leader *leader);        /* of those that currently take part, with their number and their tokens */

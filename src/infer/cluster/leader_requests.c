@@ -317,11 +317,11 @@ static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
 
 /* The WELCOME in device->welcome. BAD_VALUE: it has another model. */
 static Status take_welcome(Leader *leader, LeaderDevice *device) {
-  char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
+  char worker[MEMBERSHIP_WORKER], name[MEMBERSHIP_WORKER + 8] = "a process of this machine";
   Welcome welcome;
-  if (!device->forked) snprintf(name, sizeof name, "worker %s", address_text(&device->address, address));
   TRY(hello_welcome(byte_cursor_from(device->welcome), &welcome));
   memcpy(device->name, welcome.name, sizeof device->name);
+  if (!device->forked) snprintf(name, sizeof name, "worker %s", membership_worker(device, worker));
   device->place = 0;
   Status status = hello_compare(&welcome.fingerprints, leader->membership.fingerprints, name);
   device->refused = status != STATUS_OK;

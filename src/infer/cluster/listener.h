@@ -32,7 +32,7 @@ typedef struct ListenerFetch {
 typedef struct ListenerOptions {
   const Weights *weights;
   const ListenerFetch *fetch; /* NULL: the weights are loaded */
-  const char *name;           /* of the device, for messages */
+  const char *name;           /* of the device, for messages of leaders; NULL: none */
   const KeyFile *key;         /* NULL: the open key, on UNIX sockets only */
   Address listen;
   int threads;         /* of a session */

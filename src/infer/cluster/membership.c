@@ -26,13 +26,20 @@ static const double stop_seconds = 2;                         /* for children to
 static const double slice_seconds = 0.02;
 static const double load_seconds = 300, load_slice = 0.25; /* for a worker to load what it has fetched; between two calls meanwhile */
 
+const char *membership_worker(const LeaderDevice *device, char text[MEMBERSHIP_WORKER]) {
+  char address[ADDRESS_TEXT];
+  address_text(&device->address, address);
+  snprintf(text, MEMBERSHIP_WORKER, "%s%s%s", device->name, device->name[0] ? " at " : "", address);
+  return text;
+}
+
 const char *membership_name(const Membership *membership, int m, char text[MEMBERSHIP_NAME]) {
   const LeaderDevice *device = &membership->devices[m];
-  char address[ADDRESS_TEXT];
+  char worker[MEMBERSHIP_WORKER];
   if (device->forked)
     snprintf(text, MEMBERSHIP_NAME, "node %d (pid %d)", m, (int)device->pid);
   else
-    snprintf(text, MEMBERSHIP_NAME, "node %d (worker %s)", m, address_text(&device->address, address));
+    snprintf(text, MEMBERSHIP_NAME, "node %d (worker %s)", m, membership_worker(device, worker));
   return text;
 }
 

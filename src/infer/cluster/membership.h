@@ -48,7 +48,7 @@ typedef struct LeaderDevice {
   double next, pause;    /* DEVICE_LOST: when to call again; the pause before that */
   /* Of any: */
   int node;                /* of the epoch; -1: takes no part */
-  char name[WELCOME_NAME]; /* from its WELCOME */
+  char name[WELCOME_NAME]; /* from its WELCOME; "" of one that was given none */
   bool drafts;             /* it can draft for others (READY) */
   bool asked;              /* CANCEL was sent and not yet answered */
   int faults;              /* failures attributed to it since it last took part in an answer */
@@ -104,8 +104,12 @@ void membership_ping(Membership *membership);
 /* Continues reconnecting to lost workers, without waiting. True: an attempt is in progress. */
 bool membership_poll(Membership *membership);
 
+/* "10.0.0.2:7433", or "board at 10.0.0.2:7433" of one that has told its --name. Returns text. */
+enum { MEMBERSHIP_WORKER = LEADER_WORKER };
+const char *membership_worker(const LeaderDevice *device, char text[MEMBERSHIP_WORKER]);
+
 /* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)". Returns text. */
-enum { MEMBERSHIP_NAME = ADDRESS_TEXT + 40 };
+enum { MEMBERSHIP_NAME = MEMBERSHIP_WORKER + 40 };
 const char *membership_name(const Membership *membership, int device, char text[MEMBERSHIP_NAME]);
 
 /* A child that has ended by itself: its number, and how in text ("died: signal 9 (Killed)"); -1: all are running. One killed by a signal

@@ -522,9 +522,10 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
 static Status load_config(const PlanCommand *command, ModelConfig *config) {
   if (command->model) {
     const Status known = config_preset(config, command->model, CLASSES);
-    return known != STATUS_NOT_FOUND ? known
-                                     : status_set(STATUS_BAD_USAGE, "--model %s: known are %s; a checkpoint is named with --checkpoint",
-                                                  command->model, config_preset_names());
+    return known == STATUS_OK || known == STATUS_NO_MEMORY
+               ? known
+               : status_set(STATUS_BAD_USAGE, "--model %s: known are %s; a checkpoint is named with --checkpoint", command->model,
+                            config_preset_names());
   }
   if (checkpoint_is_path(command->checkpoint)) return config_load(config, command->checkpoint);
   char *directory = NULL;

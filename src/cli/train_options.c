@@ -199,7 +199,7 @@ static void find_installed(const char **name, const char *data_dir, char **owner
 static void find_model(TrainOptions *options) {
   static char *directory; /* lives as long as the program: the options point to it */
   ModelConfig config;
-  const bool preset = config_preset(&config, options->model, 2) != STATUS_NOT_FOUND;
+  const bool preset = config_preset(&config, options->model, 2) == STATUS_OK;
   config_release(&config);
   if (!preset) find_installed(&options->model, options->data_dir, &directory);
 }

@@ -325,7 +325,7 @@ static const DatasetSource *source_of(const char *name) {
 Status dataset_check_name(const char *name, const char *data_dir) {
   char hint[DATASET_HINT];
   if (source_of(name)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE,
+  return status_set(STATUS_BAD_USAGE,
                     "data set \"%s\" is not known.%s Accepted are cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
                     "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, cola, sst2, agnews, tsv:FILE and csv:FILE:text=COLUMN",
                     name, dataset_hint(name, data_dir, hint));

@@ -58,7 +58,7 @@ void dataset_close(Dataset *set);
  * and in proportion to the classes. BAD_VALUE: more than the classes can spare, or nothing. */
 Status dataset_open_share(Dataset **set, const char *name, const char *data_dir, TrainShare share);
 
-/* BAD_VALUE about a name whose form no set of images has, with what may have been meant (dataset_hint). */
+/* BAD_USAGE about a name whose form no set of images has, with what may have been meant (dataset_hint). */
 Status dataset_check_name(const char *name, const char *data_dir);
 
 int64_t dataset_count(const Dataset *set);

@@ -68,7 +68,8 @@ typedef struct ModelConfig {
 } ModelConfig;
 
 /* A preset by name ("vit-base", "gpt2", "llama-mini"...), with `classes` unnamed classes; 0, only for decoders: it predicts tokens. The
- * small decoders have a vocabulary of 4,096 and no special token ids: these come from the tokenizer. NOT_FOUND lists the names. */
+ * small decoders have a vocabulary of 4,096 and no special token ids: these come from the tokenizer. BAD_USAGE lists the names,
+ * and so does NOT_FOUND about what looks like a path. */
 Status config_preset(ModelConfig *config, const char *name, int64_t classes);
 const char *config_preset_names(void); /* "vit-base, vit-small, ..." */
 

@@ -56,7 +56,7 @@ json '"rows":\[\{"ranks":1,.*"efficiency":1\.0\},\{"ranks":2,"batch":2,.*\{"rank
 expect "a link without a latency" 2 "${scaling[@]}" --link 1gbit; err "1gbit,0.1ms"
 expect "no ranks" 2 "${scaling[@]}" --ranks 0; err "from 1 to 4096"
 expect "no batch to scale" 2 "${scaling[@]}" --batch 0 --strong; err "batch"; err "from 1 to 65536"
-expect "no such model to scale" 1 scaling --model nosuch; err "no model is called 'nosuch'"
+expect "no such model to scale" 2 scaling --model nosuch; err "no model is called 'nosuch'"
 
 # Which kernels run; slower ones than the processor has are warned of, once, beside the results and not among them.
 slowed() { [ "$(wc -l <"$work/slow")" = "$1" ] || report "$(wc -l <"$work/slow") warnings of slower kernels instead of $1"; }

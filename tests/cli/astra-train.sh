@@ -51,15 +51,15 @@ expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
 expect "the name of an installed checkpoint" 0 --model vit-cifar-g8 --dataset cifar100-sample --out named --dry-run; err 'weights from .*checkpoints/vit-cifar-g8'; err "astra: 8 groups of 1024"; rm -r named
-expect "unknown model" 1 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
-expect "unknown data set" 1 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"; ! grep -q "Did you mean" err || report "a guess"
+expect "unknown model" 2 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
+expect "unknown data set" 2 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"; ! grep -q "Did you mean" err || report "a guess"
 
 mkdir -p clothes/hat clothes/shoe articles "$ASTRA_HOME/datasets/own/train/dog"; touch clothes/hat/1.jpg clothes/shoe/1.PNG articles/wiki.valid.tokens rows.csv "$ASTRA_HOME/datasets/own/train/dog/1.png"
 # meant NAME SUGGESTION
-meant() { expect "the data set $1" "${3:-1}" --model tiny --init random --dataset "$1"; err "Did you mean $2?"; }
+meant() { expect "the data set $1" "${3:-2}" --model tiny --init random --dataset "$1"; err "Did you mean $2?"; }
 meant clothes folder:clothes; meant ./clothes folder:./clothes; meant text:clothes folder:clothes 2; meant articles text:articles
-meant folder:articles text:articles; meant rows.csv csv:rows.csv; meant own "folder:$ASTRA_HOME/datasets/own"; meant folder:own "folder:$ASTRA_HOME/datasets/own"
-meant CIFAR-100 cifar100; meant wikitext-2 text:wikitext-2; err "astra-data get wikitext-2"; meant folder:wikitext2 text:wikitext-2
+meant folder:articles text:articles 1; meant rows.csv csv:rows.csv; meant own "folder:$ASTRA_HOME/datasets/own"; meant folder:own "folder:$ASTRA_HOME/datasets/own" 1
+meant CIFAR-100 cifar100; meant wikitext-2 text:wikitext-2; err "astra-data get wikitext-2"; meant folder:wikitext2 text:wikitext-2 1
 rm -r clothes articles rows.csv "$ASTRA_HOME"
 expect "an example of what is installed" 2; err "For example: astra-train --model vit-cifar --dataset cifar100-sample --groups 8$"
 

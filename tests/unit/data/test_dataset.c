@@ -113,8 +113,8 @@ static void test_not_found(void **state) {
   assert_non_null(strstr(status_message(), "train.bin"));
   assert_fails(dataset_open(&set, "cifar100", NULL, DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
   assert_non_null(strstr(status_message(), "--data-dir"));
-  assert_fails(dataset_open(&set, "cifar1000", NULL, DATASET_TRAIN), STATUS_BAD_VALUE, "csv:FILE");
-  assert_fails(dataset_open(&set, "folder:", NULL, DATASET_TRAIN), STATUS_BAD_VALUE, "folder:");
+  assert_fails(dataset_open(&set, "cifar1000", NULL, DATASET_TRAIN), STATUS_BAD_USAGE, "csv:FILE");
+  assert_fails(dataset_open(&set, "folder:", NULL, DATASET_TRAIN), STATUS_BAD_USAGE, "folder:");
 }
 
 static void assert_balanced(Dataset *set, int each) {

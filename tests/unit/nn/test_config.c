@@ -37,7 +37,7 @@ static void test_presets(void **state) {
     config_release(&config);
   }
   ModelConfig config;
-  assert_int_equal(config_preset(&config, "vit-huge", 2), STATUS_NOT_FOUND);
+  assert_int_equal(config_preset(&config, "vit-huge", 2), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "vit-cifar"));
   assert_int_equal(config_preset(&config, "vit-base", 0), STATUS_BAD_VALUE);
 }

@@ -6,6 +6,7 @@
 #include "nn/gguf_model.h"
 #include "nn/json_build.h"
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -633,7 +634,10 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
   size_t size = 0;
   Status status = STATUS_OK;
   if (!optional && !files_exists(path)) {
-    status = status_set(STATUS_NOT_FOUND, "%s: there is no config.json; give the directory of a model", directory);
+    if (errno == ENOENT || errno == ENOTDIR)
+      status = status_set(STATUS_NOT_FOUND, "%s: there is no config.json; give the directory of a model", directory);
+    else
+      status = status_set(STATUS_IO, "%s: %s", path, strerror(errno));
   } else if (files_exists(path)) {
     status = files_read(path, MAX_BYTES, &text, &size);
     if (status == STATUS_OK) status = parser(config, text, size, path);

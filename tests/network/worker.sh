@@ -194,7 +194,7 @@ done
 start_worker r 127.0.0.1:0 -c "$work/text" "${key[@]}" --busy refuse
 swap=${address[t]} address[t]=${address[r]}
 hold
-lead "refused" 1 -c "$work/text" --peers "${address[r]}" "${key[@]}" --prompt Once -m 2; err "is busy with another leader"
+lead "refused" 1 -c "$work/text" --peers "${address[r]}" "${key[@]}" --prompt Once -m 2; err "is busy with another leader, and no other may wait (--busy refuse)"
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "the holder of r failed"

@@ -402,10 +402,11 @@ static int place_of(const Listener *l, const Pending *pending) {
   return place;
 }
 
-static void make_busy(Pending *pending, int place) {
+static void make_busy(const Listener *l, Pending *pending, int place) {
+  const char *refusal = l->options->queue > 0 ? "its queue is full" : "no other may wait (--busy refuse)";
   char text[MAX_TEXT];
   int length = place ? snprintf(text, sizeof text, "is busy with another leader; this run is number %d in its queue", place)
-                     : snprintf(text, sizeof text, "is busy with another leader, and its queue is full");
+                     : snprintf(text, sizeof text, "is busy with another leader, and %s", refusal);
   wire_pack(&(WireHeader){.kind = WIRE_BUSY, .count = (uint32_t)place, .bytes = (uint32_t)length}, pending->message);
   memcpy(pending->message + WIRE_HEADER, text, (size_t)length);
   pending->size = WIRE_HEADER + (size_t)length;
@@ -483,7 +484,7 @@ static void admit(Listener *l, Pending *handshake) {
     drop_pending(l, pending);
   call_next(l);
   if (pending->state == PENDING_FREE) return;
-  make_busy(pending, room ? place_of(l, pending) : 0);
+  make_busy(l, pending, room ? place_of(l, pending) : 0);
   send_some(l, pending);
 }
 
@@ -678,7 +679,7 @@ static Status tick(Listener *l) {
     const bool deaf = pending->state == PENDING_WAITS && pending->sent < pending->size && now > pending->until + unread_seconds;
     if (deaf || (pending->state == PENDING_REFUSED && now > pending->until)) drop_pending(l, pending);
     if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
-    make_busy(pending, place_of(l, pending));
+    make_busy(l, pending, place_of(l, pending));
     pending->until = now + busy_seconds;
     send_some(l, pending);
   }

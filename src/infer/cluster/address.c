@@ -148,6 +148,10 @@ static Status listen_on_disk(const Address *address, int *fd) {
   const struct sockaddr_un path = path_of(address);
   if (address->own_folder) TRY(check_own_folder(address, true));
   if (is_stale(&path)) unlink(path.sun_path);
+  struct stat file;
+  if (lstat(path.sun_path, &file) == 0 && !S_ISSOCK(file.st_mode))
+    return status_set(STATUS_IO, "cannot listen on unix:%s: what is there is no socket; remove it, or choose another address with --listen",
+                      path.sun_path);
   *fd = open_socket(AF_UNIX);
   bool bound = *fd >= 0 && bind(*fd, (const struct sockaddr *)&path, sizeof path) == 0;
   if (bound && chmod(path.sun_path, S_IRUSR | S_IWUSR) == 0 && listen(*fd, BACKLOG) == 0) return STATUS_OK;

@@ -74,6 +74,22 @@ static void the_own_folder_is_this_users_alone(void **state) {
   unsetenv("XDG_RUNTIME_DIR");
 }
 
+/* Only a socket may be replaced. */
+static void a_file_that_is_no_socket_stays(void **state) {
+  (void)state;
+  char path[] = "/tmp/astra-file-XXXXXX", where[64];
+  int sockets[ADDRESS_SOCKETS], count;
+  Address address;
+  const int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  snprintf(where, sizeof where, "unix:%s", path);
+  assert_int_equal(address_parse(where, &address), STATUS_OK);
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_IO);
+  assert_non_null(strstr(status_message(), "what is there is no socket; remove it"));
+  assert_int_equal(unlink(path), 0);
+}
+
 static void other_texts_are_refused(void **state) {
   (void)state;
   char longest[400];
@@ -317,6 +333,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_searched_for),
                                      cmocka_unit_test(texts_are_taken_apart),
                                      cmocka_unit_test(the_own_folder_is_this_users_alone),
+                                     cmocka_unit_test(a_file_that_is_no_socket_stays),
                                      cmocka_unit_test(other_texts_are_refused),
                                      cmocka_unit_test(one_dials_the_other),
                                      cmocka_unit_test(paths_are_their_owners),

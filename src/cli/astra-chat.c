@@ -361,13 +361,15 @@ static Status lines_next(Lines *lines, LineEnd *end) {
 /* ---- from start to end */
 
 static Status converse(Session *session, Lines *lines) {
+  bool typed = false; /* a line */
   for (bool quit = false; !quit;) {
     LineEnd end;
     stop = 0;
     TRY(lines_next(lines, &end));
     if (end == LINE_LAST && !lines->edit && ferror(stdin)) return status_set(STATUS_IO, "standard input cannot be read");
     if (end == LINE_LAST) break;
-    if (end == LINE_CANCELLED && !lines->edit) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (end == LINE_CANCELLED && !(lines->edit && typed)) return status_set(STATUS_INTERRUPTED, "interrupted");
+    typed |= end == LINE_READ;
     if (end == LINE_READ)
       TRY(take(session, lines->line, &quit));
     else

@@ -187,6 +187,11 @@ if script -qec true /dev/null >/dev/null 2>&1; then
     grep -q "The\\\\040end\\\\040of\\\\040$signal" history || report "the history lacks the line: $(cat history)"
     grep -q 'Once\\040upon' history || report "the history lacks the line of an earlier chat: $(cat history)"
   done
+  name="Ctrl-C before the first line"
+  rm -f out
+  { appears 1 '^> '; printf '\003'; sleep 5; } | TERM=xterm timeout 60 script -qec "$program -c $stories -n 1" /dev/null >out 2>err
+  [ "${PIPESTATUS[1]}" = 1 ] || report "it does not end the program"
+  out interrupted
   name="a history that cannot be written"
   mkdir full
   rm -f out

@@ -690,9 +690,11 @@ static Status download_fetch(const DownloadFile *file, const char *directory, bo
     if (!quiet) log_info("%s is there already; remove it to download it again", file->unpack ? file->leaves : file->name);
     return STATUS_OK;
   }
+  const bool made = !files_exists(directory);
   Place place = {.fd = -1};
   Status status = download_into(&place, file, directory, quiet, limits);
   place_release(&place);
+  if (status != STATUS_OK && made) rmdir(directory); /* where it is empty: data_paths_find would take it for the item */
   return status;
 }
 

@@ -361,6 +361,10 @@ static void test_file_url(void **state) {
   assert_int_equal(download_fetch(&file, folder, true, &hasty), STATUS_OK);
   DownloadFile missing = {.url = "file:///nonexistent/file", .name = "other.bin"};
   assert_int_equal(download_fetch(&missing, folder, true, &hasty), STATUS_NOT_FOUND);
+  char made[300];
+  snprintf(made, sizeof made, "%s", path_of("made"));
+  assert_int_equal(download_fetch(&missing, made, true, &hasty), STATUS_NOT_FOUND);
+  assert_false(files_exists(made)); /* nor is an empty folder left */
 }
 
 static void test_tags(void **state) {

@@ -176,6 +176,7 @@ static Status run(int argc, char **argv) {
   if (status == STATUS_OK) status = threads_start((int)q.threads);
   if (status == STATUS_OK) {
     status = quantize(&q, directory);
+    if (status != STATUS_OK) out_directory_leave(q.out, NULL);
     threads_stop();
   }
   free(directory);

@@ -59,6 +59,7 @@ static Status run(const Request *request) {
   status = tokenizer_save(tokenizer, request->out);
   if (status == STATUS_OK) status = report(request, &training, tokenizer);
   tokenizer_close(tokenizer);
+  if (status != STATUS_OK) out_directory_leave(request->out, NULL);
   return status;
 }
 

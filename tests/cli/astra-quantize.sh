@@ -61,5 +61,7 @@ expect "no checkpoint" 2 -o x; err "checkpoint DIR is missing"
 expect "no place" 2 -c "$mini"; err "out DIR is missing"
 expect "no such checkpoint" 1 -c ./nowhere -o x; err "nowhere"
 expect "no such bits" 2 -c "$mini" --weights int2 -o x; err "int8"
+(trap '' XFSZ; ulimit -f 1; "$program" -c "$mini" --weights int8 -o full) >out 2>err && report "a full disk was not noticed"
+[ ! -e full ] || report "an empty directory is left where the disk is full"
 [ $failed = 0 ] && echo "astra-quantize: ok"
 exit $failed

@@ -209,7 +209,10 @@ static void teachers_of_other_names_are_told_of(void **state) {
     check_other_names(&options, shift == 1);
     options.teacher = NULL;
     options.init = tiny_path(shift ? "shifted" : "named");
-    check_other_names(&options, shift == 1);
+    if (shift) /* the head of what learns is put in order, so that its own file would teach something else */
+      check_refused(&options, "stand in another order");
+    else
+      check_other_names(&options, false);
     options.init = NULL;
   }
   assert_int_equal(unlink(tiny_path("fine_label_names.txt")), 0);

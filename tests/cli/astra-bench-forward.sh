@@ -14,7 +14,7 @@ few=(--repeats 3 --threads 2)
 
 expect "help" 0 --help; out "^usage: astra-bench forward"; out "--decode"; out "--output"; silent err
 expect "no model" 2; err "--model is missing"
-expect "unknown model" 1 --model vit-huge; err "vit-huge"; err "vit-base"
+expect "unknown model" 2 --model vit-huge; err "vit-huge"; err "vit-base"
 expect "unknown option" 2 --model model --groups 4; err "--groups"
 expect "no repeats" 2 --model model --repeats 0; err "--repeats"
 expect "decoding images" 2 --model model --decode 4; err "--decode is for models that predict tokens"

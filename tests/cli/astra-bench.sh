@@ -16,7 +16,7 @@ expect "version" 0 --version; out "^astra-bench [0-9]"
 expect "help of step" 0 step --help; out "^usage: astra-bench step"; out "--groups"; out "--forward"; out "--profile"; silent err
 expect "nothing" 2; err "no command given"; err "step"
 expect "no model" 2 step; err "--model is missing"
-expect "unknown model" 1 step --model vit-huge; err "vit-huge"; err "vit-base"
+expect "unknown model" 2 step --model vit-huge; err "vit-huge"; err "vit-base"
 expect "unknown option" 2 "${tiny[@]}" --dataset cifar100; err "--dataset"
 expect "no steps" 2 "${tiny[@]}" --steps 0; err "--steps"
 expect "more devices than tokens" 2 "${tiny[@]}" --groups 4 --devices 17; err "--devices 17"; err "16 tokens"

@@ -22,7 +22,7 @@ expect "unexpected argument" 2 list cifar100; err 'unexpected argument "cifar100
 expect "bad choice" 2 show cifar100 --part middle; err "--part"; err "train"
 expect "bad number" 2 show cifar100 --count many; err "--count"; err "1 to 64"
 expect "two sets" 2 show a b; err "one DATASET"
-expect "unknown set" 1 show mnist; err "mnist"; err "cifar100"
+expect "unknown set" 2 show mnist; err "mnist"; err "cifar100"
 expect "missing set" 1 show cifar100; err "is not installed"; err "astra-data get cifar100"; err "--data-dir"; silent out
 expect "unwritable place" 1 get cifar100 --dir /dev/null/x; err "/dev/null"
 

@@ -57,7 +57,7 @@ expect "more nodes than tokens" 2 -c model --nodes 17 red.png; err "--nodes 17: 
 expect "eval without data set" 2 eval -c model; err "--dataset"
 expect "a mistyped command" 2 evl -c model; err "unknown command 'evl'; the commands are: .*eval, selftest"
 mkdir "$work/no_model"; expect "a folder that holds no model" 1 -c ./no_model red.png; err "./no_model: there is no config.json; give the directory of a model"
-mkdir looped; ln -s config.json looped/config.json; expect "a config.json that cannot be reached" 1 -c ./looped red.png; err "./looped/config.json: Too many levels of symbolic links"
+mkdir "$work/looped"; ln -s config.json "$work/looped/config.json"; expect "a config.json that cannot be reached" 1 -c ./looped red.png; err "./looped/config.json: Too many levels of symbolic links"
 expect "eval with a stray argument" 2 eval -c model -d cifar100 red.png; err "takes options only"
 expect "no such checkpoint" 1 -c nowhere red.png; err "nowhere"
 expect "no such directory" 1 -c ./nowhere red.png; err "checkpoint ./nowhere: there is no such directory or GGUF file; give that of a model"

@@ -118,7 +118,7 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   if (status == STATUS_OK) status = files_each(directory, carry, &directories);
   /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
   if (status == STATUS_OK) status = files_prune(q->out, directory, out_directory_companion);
-  return status == STATUS_OK ? out_directory_forget(q->out, &directory, 1) : status;
+  return status == STATUS_OK && q->overwrite ? out_directory_forget(q->out, &directory, 1) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {
@@ -175,8 +175,9 @@ static Status run(int argc, char **argv) {
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_TOKENIZER, NULL); /* which would be replaced or removed */
   if (status == STATUS_OK) status = threads_start((int)q.threads);
   if (status == STATUS_OK) {
+    const bool made = !files_exists(q.out);
     status = quantize(&q, directory);
-    if (status != STATUS_OK) out_directory_leave(q.out, NULL);
+    if (status != STATUS_OK && made) out_directory_leave(q.out, NULL);
     threads_stop();
   }
   free(directory);

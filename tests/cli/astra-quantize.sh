@@ -52,6 +52,9 @@ mkdir -p kept/adapter && cp -r "$mini" kept/best && echo before >kept/codebooks.
 expect "of the best checkpoint of the place" 0 -c kept/best -o kept --overwrite -q
 cmp -s kept/best/model.safetensors "$mini/model.safetensors" || report "the checkpoint that was read is gone"
 [ ! -e kept/codebooks.safetensors ] && [ ! -e kept/adapter ] || report "it left $(ls kept)"
+mkdir -p beside/best && echo mine >beside/best/notes.txt
+expect "beside folders of others" 0 -c "$mini" -o beside -q
+[ "$(cat beside/best/notes.txt)" = mine ] || report "without --overwrite it has removed beside/best"
 expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
 expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"
 run "other bits" 2 "$infer" -c ./int8 --weights int4 -p "The" -m 1; err "8 bits in the file already"

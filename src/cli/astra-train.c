@@ -394,11 +394,21 @@ static Status read_memory(TrainCommand *command) {
 
 static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
 
+/* Whether a run was begun when --no-prediction did not count, and --recipe tuned had predictions all the same. */
+static bool predicts_anyway(const TrainCommand *command) {
+  ModelConfig config;
+  if (command->train.prediction || command->resume == NULL || config_load(&config, command->resume) != STATUS_OK) return false;
+  const bool predicts = config.astra.prediction;
+  config_release(&config);
+  return predicts;
+}
+
 /* --no-rotation and --no-prediction are choices, too, which no recipe changes. */
-static Status read_basis(TrainOptions *train, const Option *table) {
+static Status read_basis(TrainCommand *command, const Option *table) {
+  TrainOptions *train = &command->train;
   const bool rotation = given(table, "rotation"), prediction = given(table, "prediction");
-  train->basis_given = rotation || prediction;
-  if (!rotation || !prediction || train->rotation || !train->prediction) return STATUS_OK;
+  train->basis_given = (rotation || prediction) && !predicts_anyway(command);
+  if (train->resumed || !rotation || !prediction || train->rotation || !train->prediction) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--no-rotation cannot be combined with --prediction, which implies --rotation");
 }
 
@@ -482,9 +492,10 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(check_use(command));
   if (!command->dry_run && !command->eval_only && command->resume == NULL) TRY(train_options_check_lines(argc, argv));
   TRY(read_memory(command));
-  TRY(read_basis(&command->train, table));
+  command->train.resumed = command->resume != NULL;
+  TRY(read_basis(command, table));
   TRY(inherit(command, table));
-  if (command->resume == NULL) TRY(check_effect(&command->train, table)); /* runs of earlier versions go on */
+  if (!command->train.resumed) TRY(check_effect(&command->train, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
   if (ranks_count() == 1) return STATUS_OK;
   /* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */

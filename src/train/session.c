@@ -439,7 +439,8 @@ static Status check_own_teacher(const Session *session) {
     return refuse_teacher(session->origin, "classes:", session->origin_classes, config->classes);
   if (session->origin_image >= 0 && session->origin_image != config->image)
     return refuse_teacher(session->origin, "images of side", session->origin_image, config->image);
-  if (session->head_rows != NULL && session->options.distill > 0) /* its own head is left as it lies in the file */
+  if (session->head_rows != NULL && session->options.distill > 0 &&
+      !session->options.resumed) /* its own head is left as it lies in the file */
     return status_set(STATUS_BAD_USAGE,
                       "the classes of %s stand in another order than those of --dataset %s: its answers would teach the wrong classes. "
                       "Give --distill 0, or --teacher DIR with a model of the same order",
@@ -472,7 +473,7 @@ static Status teacher_open(Session *session) {
   config.astra.groups = config.astra.rate_count = 0;
   status = described ? check_teacher(session, &config, path) : check_own_teacher(session);
   if (status == STATUS_OK && described) teacher->other_names = names_other_classes(&config, session->config);
-  if (status == STATUS_OK && teacher->other_names)
+  if (status == STATUS_OK && teacher->other_names && options->distill > 0)
     log_warning("--distill: the classes of the teacher %s have other names, or another order, than those of --dataset %s: it may teach "
                 "something else; --teacher DIR names another",
                 path, options->dataset);

@@ -88,6 +88,7 @@ typedef struct TrainOptions {
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */
   bool rotation, prediction;             /* AstraConfig */
+  bool resumed;                          /* a run goes on, with what was accepted when it was begun */
   bool basis_given;                      /* these two are as chosen, off as well; false: both off leave them to the recipe */
   bool plain_prediction;                 /* as earlier checkpoints: neither AstraConfig.exact_first nor position_mean */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */

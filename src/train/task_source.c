@@ -304,7 +304,7 @@ static Status refuse_image_options(const TrainOptions *options) {
   } list[] = {{options->image_size > 0, "image-size"},
               {options->mixup > 0, "mixup"},
               {options->cutmix > 0, "cutmix"},
-              {strcmp(options->augment, "crop") != 0 && strcmp(options->augment, "none") != 0, "augment"},
+              {strcmp(options->augment, "crop") != 0 && strcmp(options->augment, "none") != 0 && !options->resumed, "augment"},
               {options->erase > 0, "random-erasing"},
               {options->crop_min > 0, "crop-min"},
               {options->patch_drop > 0, "patch-drop"},

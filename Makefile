@@ -74,8 +74,9 @@ $(DEPS): tools/deps.sh
 	@touch $@
 
 # Make compares times alone. What it cannot see change stands in files that are written only where their content is another: how everything is
-# compiled; which sources there are, as a library would keep what was removed; and the commit that results of experiments name, none outside of
-# a git checkout, and also where another user runs make than owns the checkout (su -c 'make install').
+# compiled, but for the packages that were found and the flags of single files; which sources there are, as a library would keep what was
+# removed; and the commit that results of experiments name, none outside of a git checkout, and also where another user runs make than owns
+# the checkout (su -c 'make install').
 SOURCES := $(sort $(shell find src/ -name '*.c'))
 PAGE_FILES := $(sort $(wildcard src/serve/page/*))
 COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)

@@ -1,6 +1,7 @@
 /* Reading GGUF files: see gguf.h. A first walk checks and keeps where each value lies; getters then read without further checks.
  * Invariant: nothing is allocated by a count that the file is too short for. */
 #include "base/gguf.h"
+#include "base/text.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,9 +318,8 @@ static bool begins_like_one(const char *path) {
 
 bool gguf_is_file(const char *path) {
   struct stat info;
-  size_t length = strlen(path);
   if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-  return (length >= 5 && strcmp(path + length - 5, ".gguf") == 0) || begins_like_one(path);
+  return text_ends_with(path, ".gguf") || begins_like_one(path);
 }
 
 /* ---- looking up */

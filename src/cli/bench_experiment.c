@@ -63,7 +63,9 @@ static Status check_settings(const char *path, const char *kind, const json_t *s
     good = good && (!json_is_string(value) || is_printable(json_string_value(value)));
     for (size_t i = 0; i < count; i++)
       if (strcmp(key, own[i]) == 0)
-        return status_set(STATUS_BAD_FILE, "%s: \"%s\" has \"%s\", which astra-bench accuracy sets itself; remove it", path, kind, key);
+        return status_set(STATUS_BAD_FILE,
+                          "%s: \"%s\" has \"%s\", which astra-bench accuracy gives itself, from its own options; remove it", path, kind,
+                          key);
   }
   return good ? STATUS_OK : bad_file(path, "settings are options and their values: numbers, texts, true");
 }

@@ -586,9 +586,10 @@ static void report_case(OpRun *run, const OpCase *which) {
 static void print_head(const OpRun *run) {
   const OpSizes *s = &run->command->sizes;
   bench_peak_print(&run->peak);
-  printf("sizes:   %lld rows of %lld, %lld outputs, %lld tokens per sample, %lld heads%s, %lld groups of %lld codewords, vocabulary %lld\n",
-         (long long)s->rows, (long long)s->width, (long long)s->outputs, (long long)s->tokens, (long long)s->heads,
-         s->causal ? " (causal)" : "", (long long)s->groups, (long long)s->entries, (long long)s->vocabulary);
+  printf("sizes:   %lld rows of %lld, %lld outputs, ", (long long)s->rows, (long long)s->width, (long long)s->outputs);
+  if (run->command->uses & USES_TOKENS) printf("%lld tokens per sample, ", (long long)s->tokens);
+  if (run->command->uses & USES_HEADS) printf("%lld heads%s, ", (long long)s->heads, s->causal ? " (causal)" : "");
+  printf("%lld groups of %lld codewords, vocabulary %lld\n", (long long)s->groups, (long long)s->entries, (long long)s->vocabulary);
   printf("%-30s %10s %10s %6s %10s %10s %8s\n", "operation", "ms, median", "ms, min", "+-%", "GFLOP/s", "GB/s", "% limit");
 }
 

@@ -65,13 +65,13 @@ static void speak_and_die(int signal_number) {
 
 enum { READ_STEP = 1 << 16 };
 
-Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatile sig_atomic_t *interrupt, char **data, size_t *size) {
+Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatile sig_atomic_t *stop, char **data, size_t *size) {
   size_t room = 0;
   *data = NULL, *size = 0;
   do {
     TRY(ARRAY_RESERVE(*data, *size, READ_STEP + 1, room, what));
     *size += fread(*data + *size, 1, READ_STEP, stream);
-    if (interrupt && *interrupt) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (stop && *stop) return status_set(STATUS_INTERRUPTED, "interrupted");
     if (*size > max) return STATUS_BAD_VALUE;
   } while (!feof(stream) && !ferror(stream));
   (*data)[*size] = '\0';

@@ -203,8 +203,8 @@ void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_r
   fprintf(out, "strategy %s sent %g bytes per token over all nodes; by its formula %g",
           strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), mean);
   for (int r = 0; r < count && count > 1; r++)
-    fprintf(out, "%s%g with %d group%s (%lld samples)", r ? ", " : ": ", rates[r].bytes, rates[r].groups, rates[r].groups == 1 ? "" : "s",
-            (long long)rates[r].samples);
+    fprintf(out, "%s%g with %d group%s (%lld sample%s)", r ? ", " : ": ", rates[r].bytes, rates[r].groups, rates[r].groups == 1 ? "" : "s",
+            (long long)rates[r].samples, rates[r].samples == 1 ? "" : "s");
   fputc('\n', out);
 }
 

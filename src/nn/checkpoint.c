@@ -402,11 +402,7 @@ static void positions_resize(const real *from, int64_t from_side, real *to, int6
 
 /* ---- Loading ---- */
 
-static bool is_positions(const Param *param) {
-  static const char ending[] = "position_embeddings";
-  size_t length = strlen(param->name), tail = sizeof ending - 1;
-  return length >= tail && strcmp(param->name + length - tail, ending) == 0;
-}
+static bool is_positions(const Param *param) { return text_ends_with(param->name, "position_embeddings"); }
 
 static Status shape_error(const CheckpointFiles *files, const Param *param, const SafeTensor *tensor) {
   char have[SHAPE_TEXT], want[SHAPE_TEXT];

@@ -54,11 +54,14 @@ void http_reply(HttpRequest *r, int status, const char *type, const void *data, 
 }
 
 void http_reply_json(HttpRequest *r, int status, json_t *value) {
-  static const char lost[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+  enum { RETRY_SECONDS = 5 };
+  static const char lost[] = "{\"error\":{\"message\":\"the service is short of memory: try again later, or ask for less at once\","
+                             "\"type\":\"server_error\",\"param\":null,\"code\":null}}";
   char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
   json_decref(value);
   if (!text) {
-    http_reply(r, 500, "application/json", lost, sizeof lost - 1, false);
+    http_retry_after(r, RETRY_SECONDS);
+    http_reply(r, 503, "application/json", lost, sizeof lost - 1, false);
     return;
   }
   size_t bytes = strlen(text);

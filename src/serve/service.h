@@ -84,7 +84,8 @@ json_t *service_text(const char *text, size_t bytes);
  * what a client can do. */
 int service_status_code(Status status);
 
-/* Replies what a failed call came to, as above: 503 with Retry-After, 400 with `param` and `code` (NULL: "invalid_value"). */
+/* Replies what a failed call came to, as above: 503 with Retry-After where the model is known, 400 with `param` and `code` (NULL:
+ * "invalid_value"). */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
 
 /* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes, or messages

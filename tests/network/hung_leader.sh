@@ -49,10 +49,10 @@ exec 4>&-
 wait "${holder[hung]}" 2>/dev/null
 # A worker that hangs takes connections and says nothing: it is called for as long as --wait, which the message tells.
 kill -STOP "${listener[w]}"
-"$program" -c "$work/model" --threads 1 --peers "${address[w]}" "${key[@]}" --on-failure abort --timeout 5 --wait 6 --prompt Once -m 2 >"$work/out" 2>"$work/err" &&
+"$program" -c "$work/model" --threads 1 --peers "${address[w]}" "${key[@]}" --on-failure abort --timeout 5 --wait 9 --prompt Once -m 2 >"$work/out" 2>"$work/err" &&
   report "a worker that hangs was not missed"
 kill -CONT "${listener[w]}"
-grep -q "worker ${address[w]}) fell silent before .*as long as --wait 6" "$work/err" || report "it is not said that a worker that hangs is called again"
+grep -q "worker ${address[w]}) fell silent before .*as long as --wait 9" "$work/err" || report "it is not said that a worker that hangs is called again"
 grep -q "error: node 1 (worker ${address[w]}): did not answer within 1[0-9] s, in 2 calls; --wait sets" "$work/err" || report "the time that a worker was waited for is not told"
 for one in w l; do stop_worker $one; done
 [ ! -e "$work/run/astra/worker" ] || report "the socket of the default worker is still there"

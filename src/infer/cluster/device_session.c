@@ -218,8 +218,7 @@ static Status take_setup(Session *s) {
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
-    return status_set(STATUS_UNSUPPORTED,
-                      "strategy %s knows no parts of blocks, and needs every message: --parts and --deadline cannot be used", facts->name);
+    return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and needs every message", facts->name);
   if (setup->shaped && setup->links.topology == LINK_SHARED)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   s->split = (TokenSplit){.nodes = setup->nodes};

@@ -39,7 +39,7 @@ experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a\u001b[2J"}}' 
 expect "what a terminal obeys" 1 --table ./escape.json; err "escape.json: settings are options"
 for own in '"train": {"seed": 7}' '"train": {"out": "x"}' '"eval": {"json": false}' '"eval": {"data-dir": "x"}'; do
   experiment ", {\"name\": \"x\", \"from\": \"plain\", $own}" >own.json; key=${own#*\{}
-  expect "what would be lost: $own" 1 --table ./own.json; err "own.json: ${own%%:*} has ${key%%:*}, which astra-bench accuracy sets itself"
+  expect "what would be lost: $own" 1 --table ./own.json; err "own.json: ${own%%:*} has ${key%%:*}, which astra-bench accuracy gives itself"
 done
 experiment "" | sed 's/"figure": "top1"/"figure": "top1,x"/' >figure.json
 expect "a figure that CSV obeys" 1 --table ./figure.json; err '"figure" is a name'

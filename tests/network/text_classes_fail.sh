@@ -10,8 +10,10 @@ cp tests/golden/stories260K/tok512.bin "$work/model/"
   printf 'text\tlabel\n'
   for ((i = 0; i < 300; i++)); do printf 'Once upon a time %d there was a dog who had %d bones\tLABEL_%d\n' $i $((i * 7)) $((i % 2)); done
 } >"$work/few.tsv"
-{ head -1 "$work/few.tsv"; for ((i = 0; i < 200; i++)); do tail -n +2 "$work/few.tsv"; done; } >"$work/texts.tsv"
-data="tsv:$work/few.tsv:test=$work/texts.tsv" # 60,000 texts
+rounds() { head -1 "$work/few.tsv"; for ((i = 0; i < $1; i++)); do tail -n +2 "$work/few.tsv"; done; }
+rounds 10 >"$work/short.tsv"
+rounds 100 >"$work/texts.tsv"
+data="tsv:$work/few.tsv:test=$work/texts.tsv" # 30,000 texts, all of them: --samples would choose others from each of two sets
 
 evaluate() { # ARGUMENTS...: texts are being classified
   rm -f "$work/out" "$work/err"
@@ -19,11 +21,11 @@ evaluate() { # ARGUMENTS...: texts are being classified
   leader=$!
 }
 
-# 3,000 texts are the first ten rounds of the same 300, and random weights are far from sure: the loss tells how many devices there were. Answers
+# 3,000 texts are ten rounds of the same 300, and random weights are far from sure: the loss tells how many devices there were. Answers
 # of one half each would have 0.69.
 declare -A whole
 for nodes in 2 3 4; do
-  evaluate --nodes $nodes --samples 3000
+  data="tsv:$work/few.tsv:test=$work/short.tsv" evaluate --nodes $nodes
   wait_for_nodes $nodes
   wait "$leader" || report "undisturbed on $nodes: exit code"
   whole[$nodes]=$(field .loss)
@@ -58,7 +60,7 @@ loss_within() {
 }
 for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
   read -r policy node <<<"$case"
-  evaluate --nodes 4 --samples 30000 --on-failure "$policy"
+  evaluate --nodes 4 --on-failure "$policy"
   wait_for_nodes 4
   computes "${pids[$node]}" 10
   kill -KILL "${pids[$node]}"
@@ -73,7 +75,7 @@ done
 # A worker, session and listener at once: the leader and the other worker go on.
 start_worker a 127.0.0.1:0 --key-file "$work/key" --checkpoint "$work/model"
 start_worker b 127.0.0.1:0 --key-file "$work/key" --checkpoint "$work/model"
-evaluate --peers "${address[a]},${address[b]}" --key-file "$work/key" --samples 30000
+evaluate --peers "${address[a]},${address[b]}" --key-file "$work/key"
 for ((i = 0; i < 300; i++)); do
   read -ra pids < <(sessions_of b)
   [ ${#pids[@]} -eq 0 ] || break

@@ -223,8 +223,8 @@ static Status order_head(Session *session) {
     free(before);
   }
   if (!session->options.quiet)
-    log_info("the classes of %s stand in another order than those of --dataset %s: the rows of its head are matched by name",
-             session->origin, session->options.dataset);
+    log_info("the classes of %s are in another order than those of --dataset %s: the rows of its head are matched by name", session->origin,
+             session->options.dataset);
   return STATUS_OK;
 }
 
@@ -439,10 +439,10 @@ static Status check_own_teacher(const Session *session) {
     return refuse_teacher(session->origin, "classes:", session->origin_classes, config->classes);
   if (session->origin_image >= 0 && session->origin_image != config->image)
     return refuse_teacher(session->origin, "images of side", session->origin_image, config->image);
-  if (session->head_rows != NULL && session->options.distill > 0 &&
-      !session->options.resumed) /* its own head is left as it lies in the file */
+  /* The teacher's head is read as it is in the file. */
+  if (session->head_rows != NULL && session->options.distill > 0 && !session->options.resumed)
     return status_set(STATUS_BAD_USAGE,
-                      "the classes of %s stand in another order than those of --dataset %s: its answers would teach the wrong classes. "
+                      "the classes of %s are in another order than those of --dataset %s: its answers would teach the wrong classes. "
                       "Give --distill 0, or --teacher DIR with a model of the same order",
                       session->origin, session->options.dataset);
   return STATUS_OK;

@@ -545,9 +545,9 @@ sed 's/good$/was/; s/fair$/good/; s/bad$/fair/; s/was$/bad/' three.tsv >turned.t
 expect "three classes of texts" 0 "${story[@]}" --dataset tsv:three.tsv --groups 0 --max-steps 30 -l 3e-3 --out sure -q --json; last '"accuracy_plain":1.0,'
 mkdir turned && cp sure/model.safetensors sure/tok512.bin turned && jq '.id2label = {"0": "fair", "1": "good", "2": "bad"} | .label2id = {"fair": 0, "good": 1, "bad": 2}' sure/config.json >turned/config.json
 turned=(--model turned --dataset tsv:turned.tsv --context 32 --batch 4 --threads 1 --groups 0)
-expect "an evaluation of classes in another order" 0 "${turned[@]}" --eval-only --json; last '"accuracy_plain":1.0,'; err "turned stand in another order than those of --dataset tsv:turned.tsv: the rows of its head are matched by name"; ! grep -q warning err || report "a warning"
+expect "an evaluation of classes in another order" 0 "${turned[@]}" --eval-only --json; last '"accuracy_plain":1.0,'; err "turned are in another order than those of --dataset tsv:turned.tsv: the rows of its head are matched by name"; ! grep -q warning err || report "a warning"
 expect "a training of classes in another order" 0 "${turned[@]}" --max-steps 2 -l 1e-9 --out went-on --json -q; last '"accuracy_plain":1.0,'; silent err
-expect "a teacher of classes in another order, by itself" 2 "${turned[@]}" --distill 0.5 --max-steps 1 --out taught --overwrite; err "--distill: the classes of turned stand in another order than those of --dataset tsv:turned.tsv: its answers would teach"
+expect "a teacher of classes in another order, by itself" 2 "${turned[@]}" --distill 0.5 --max-steps 1 --out taught --overwrite; err "--distill: the classes of turned are in another order than those of --dataset tsv:turned.tsv: its answers would teach"
 run "what that wrote" 0 "$bin/astra-infer" eval -c ./went-on --dataset tsv:turned.tsv --json -q; last '"accuracy":1.0,'; silent err
 
 # 399 bytes, then characters of three: what is shown ends before the one that does not fit. An escape would be obeyed by a terminal.

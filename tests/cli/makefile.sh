@@ -11,7 +11,7 @@ touch tree/b/deps.checked
 builds() {
   find tree -type f -exec touch -d '1 hour ago' {} +
   touch mark
-  touch -d '1 day' tree/b/deps.checked # nothing is installed, be tools/deps.sh older or not
+  touch -d '1 day' tree/b/deps.checked # or make would run tools/deps.sh install
   run "$1" 0 make -C tree BUILD=b CFLAGS=-O0 CI= "${@:3}" b/float/libbase.a
   local written
   written=$(cd tree/b/float && find . -name '*.[oa]' -newer "$work/mark" -printf '%f\n' | sort | xargs)

@@ -111,7 +111,7 @@ static uint64_t size_at(const Fetch *f, const char *name) {
 static const char record[] = ".astra-fetched";
 enum { MAX_RECORD = 1 << 20 };
 
-/* On the disk before the file has its name, which would else be a stranger's after a loss of power. */
+/* Synced before the file gets its name: a power loss must not leave a file that no record names. */
 static Status record_file(const Fetch *f, const char *name) {
   int fd = openat(f->folder, record, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   const bool kept = fd >= 0 && dprintf(fd, "%s\n", name) > 0 && fsync(fd) == 0 && fsync(f->folder) == 0;

@@ -210,7 +210,7 @@ static void teachers_of_other_names_are_told_of(void **state) {
     options.teacher = NULL;
     options.init = tiny_path(shift ? "shifted" : "named");
     if (shift) /* the head of what learns is put in order, so that its own file would teach something else */
-      check_refused(&options, "stand in another order");
+      check_refused(&options, "are in another order");
     else
       check_other_names(&options, false);
     options.init = NULL;

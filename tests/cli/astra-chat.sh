@@ -189,7 +189,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then
   done
   name="Ctrl-C before the first line"
   rm -f out
-  { appears 1 '^> '; printf '\003'; sleep 5; } | TERM=xterm timeout 60 script -qec "$program -c $stories -n 1" /dev/null >out 2>err
+  { appears 1 '^> '; printf '\003'; sleep 5; } | TERM=xterm timeout 60 script -qec "exec $program -c $stories -n 1" /dev/null >out 2>err
   [ "${PIPESTATUS[1]}" = 1 ] || report "it does not end the program"
   out interrupted
   name="a history that cannot be written"

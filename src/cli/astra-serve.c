@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
@@ -339,13 +340,12 @@ static const char *volatile last_line = ""; /* of a process that ends while a mo
 /* Requests under way have time to end. Before the models are open there are none, and a busy worker may be waited for (--wait). While one
  * is loaded the process ends here: no file is to be removed, and the devices of models before it end with their parent. */
 static void on_signal(int number) {
-  (void)number;
   if (phase == PHASE_LOADING) {
     const ssize_t written = write(STDERR_FILENO, last_line, strlen(last_line));
     (void)written; /* nothing else can be done */
     _exit(CLI_OK);
   }
-  if (signals < 2) signals++;
+  if (signals_note(number) != SIGNAL_DOUBLED && signals < 2) signals++;
   if (phase == PHASE_STARTING) hard_stop = 1;
 }
 
@@ -389,12 +389,13 @@ static void wait_for_requests(Service *service, double seconds) {
   while (signals < 2 && clock_now() < end && http_counts(service->http).requests > 0) keep_up(service, &upkeep, 20000000);
 }
 
-static Status run_service(const Serve *s, Service *service) {
+static Status run_service(const Serve *s, Service *service, const Address *address) {
   char why[1024] = "";
   notify_send("READY=1");
   const Status status = wait_for_end(service);
   if (status != STATUS_OK) snprintf(why, sizeof why, "%s", status_message());
   notify_send("STOPPING=1");
+  address_remove(address); /* from here on calls are refused, and who starts anew takes the path */
   http_drain(service->http);
   service_routes_tick(service);
   int left = http_counts(service->http).requests;
@@ -437,13 +438,14 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   for (int i = 0; status == STATUS_OK && i < service->count; i++) status = engine_start(served[i].engine);
   if (status == STATUS_OK) status = finder_start(&finder, &served[0]);
   if (status == STATUS_OK) status = start_http(s, service, access, &texts, &address, sockets, &count);
-  if (status == STATUS_OK) status = run_service(s, service);
+  const bool served_any = status == STATUS_OK;
+  if (served_any) status = run_service(s, service, &address);
   if (status == STATUS_INTERRUPTED && signals > 0) {
     log_info("stopped before it served");
     status = STATUS_OK; /* as after a signal at any other time */
   }
+  if (count > 0 && !served_any) address_remove(&address);
   http_stop(service->http);
-  if (count > 0 && address.on_disk) address_close(&address, (int[ADDRESS_SOCKETS]){-1}, 1); /* its path: the socket is closed */
   hard_stop = 1;
   finder_stop(&finder);
   close_models(service, served);

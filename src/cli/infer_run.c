@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/signals.h"
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/infer_settings.h"
@@ -386,13 +387,10 @@ static const char notice[] = "latency baseline: the accuracy would need its own 
 static volatile sig_atomic_t stop;
 static void ask_to_stop(int number) { stop = number; }
 
-/* A hang-up that nohup ignores stays ignored. */
 void infer_run_catch_signals(void) {
-  struct sigaction hang_up;
-  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
+  signals_catch(SIGINT, ask_to_stop);
+  signals_catch(SIGTERM, ask_to_stop);
+  signals_catch(SIGHUP, ask_to_stop);
 }
 
 const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }

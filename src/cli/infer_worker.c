@@ -7,6 +7,7 @@
 #include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/key_file.h"
 #include "infer/cluster/listener.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,7 @@ static Status run(const Worker *w) {
   fetch.directory = place;
   if (status == STATUS_OK && !lacks) status = load(w, found ? found : w->checkpoint, &weights);
   infer_run_catch_signals();
+  signal(SIGPIPE, SIG_IGN); /* a worker outlives what reads its log */
   if (status == STATUS_OK) status = listener_run(&options);
   free(found);
   free(place);

@@ -2,6 +2,7 @@
  * Invariant: without ASTRA_MPI, or outside of a job, `world.count` is 1 and no function of MPI is called. */
 #include "train/ranks.h"
 #include "autograd/kernels/kernels.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include <sched.h>
 #include <signal.h>
@@ -321,12 +322,11 @@ static void ask_job(int signal_number) {
 }
 
 void interrupt_catch(void) {
-  struct sigaction action = {.sa_handler = world.count > 1 ? ask_job : ask, .sa_flags = (int)SA_RESETHAND};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  action.sa_handler = ask;
-  if (world.count > 1) sigaction(SIGUSR1, &action, NULL);
+  void (*const of_job)(int) = world.count > 1 ? ask_job : ask;
+  signals_catch(SIGINT, of_job);
+  signals_catch(SIGTERM, of_job);
+  signals_catch(SIGHUP, of_job);
+  if (world.count > 1) signals_catch(SIGUSR1, ask);
 }
 
 bool interrupt_asked(void) { return asked != 0; }

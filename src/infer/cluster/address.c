@@ -201,9 +201,13 @@ Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int 
   return status;
 }
 
+void address_remove(const Address *address) {
+  if (address->on_disk) unlink(address->name);
+}
+
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count) {
+  if (count > 0) address_remove(address);
   for (int i = 0; i < count; i++) close(sockets[i]);
-  if (address->on_disk && count > 0) unlink(address->name);
 }
 
 uint16_t address_port(int fd) {

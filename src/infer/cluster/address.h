@@ -28,7 +28,11 @@ bool address_is_local(const Address *address);
  * new one has mode 0600. NOT_FOUND: the name does not resolve; IO names the address and the reason. */
 Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count);
 
-/* Closes the sockets and removes the path. */
+/* Removes the path, after which another program may listen there; to be called while a socket is still open: a path whose socket refuses
+ * calls may be another's by then. */
+void address_remove(const Address *address);
+
+/* Removes the path and closes the sockets. */
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
 
 /* With `limited` a TCP connection fails when sent data stays unacknowledged for 20 s. Keepalive does not run while data is in flight, and

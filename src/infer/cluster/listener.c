@@ -663,6 +663,10 @@ static Status tick(Listener *l) {
     notify_send("WATCHDOG=1");
     l->next_alive = now + notify_interval();
   }
+  if (l->announcer > 0 && waitpid(l->announcer, NULL, WNOHANG) == l->announcer) {
+    log_warning("the process that announces this worker has ended: leaders find it by its address alone; start it again to announce it");
+    l->announcer = 0;
+  }
   reap(l);
   if (l->fetched) return STATUS_OK; /* loaded in the next one */
   call_next(l);

@@ -1,0 +1,16 @@
+/* Signals that ask a program to end. Who sends them often sends them twice: timeout(1) to the program and then to its group, a supervisor
+ * to each process of a group and the parent again to its child. Those are one request; a person who asks again does so later. */
+#ifndef BASE_SIGNALS_H
+#define BASE_SIGNALS_H
+
+/* How a signal stands to those of its number before it: none was noted; the first of them came within a second; it came earlier. */
+typedef enum SignalOrder { SIGNAL_FIRST, SIGNAL_DOUBLED, SIGNAL_AGAIN } SignalOrder;
+
+/* Notes signal `number` (1 to 31), in its handler. From any thread. */
+SignalOrder signals_note(int number);
+
+/* From now on the first signal `number` calls `ask` in the handler, doubled ones do nothing, and one that comes again has its default
+ * action. SIGHUP stays ignored where it is, as nohup makes it. */
+void signals_catch(int number, void (*ask)(int number));
+
+#endif

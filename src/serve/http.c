@@ -333,6 +333,7 @@ static void check_head(HttpRequest *r, const char *url) {
  * for a while, because a connection that is closed with unread bytes takes its answer back. */
 static bool refuse_body(HttpRequest *r, int status) {
   r->discarding = true;
+  r->discarded = 0;
   r->replied = status;
   http_note(r, "error", json_string(status == 413 ? "the body is too long" : "too many bodies"));
   atomic_fetch_sub(&r->http->body_bytes, r->body_room);
@@ -343,9 +344,17 @@ static bool refuse_body(HttpRequest *r, int status) {
   return !r->http->options.certificate;
 }
 
+/* Bodies of GET and HEAD mean nothing (RFC 9110, 9.3.1): they are read past, so that whoever may ask without a key holds no memory. */
+static bool skip_body(HttpRequest *r, size_t bytes) {
+  if (bytes > r->http->options.max_body - r->discarded) return refuse_body(r, 413);
+  r->discarded += bytes;
+  return true;
+}
+
 static bool take_body(HttpRequest *r, const char *data, size_t bytes) {
   const HttpOptions *o = &r->http->options;
   if (r->discarding) return (r->discarded += bytes) < o->max_body;
+  if (strcmp(r->method, "POST") != 0) return skip_body(r, bytes);
   if (bytes > o->max_body - r->body_bytes) return refuse_body(r, 413);
   size_t needed = r->body_bytes + bytes + 1;
   if (needed > r->body_room) {

@@ -58,9 +58,9 @@ struct HttpRequest {
   char *body;
   size_t body_bytes, body_room;
   uint64_t sent;
-  uint64_t discarded; /* of a body that was refused */
+  uint64_t discarded; /* of a body that was refused, or that means nothing */
   bool answering;     /* the body is there */
-  bool discarding;    /* it was too long: an answer has gone out by hand */
+  bool discarding;    /* it was refused: an answer has gone out by hand */
   int replied;        /* status; 0: not yet */
   char names[HTTP_FIELDS][32], values[HTTP_FIELDS][HTTP_FIELD];
   int fields;

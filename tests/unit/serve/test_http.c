@@ -295,6 +295,36 @@ static void check_exchange(Fixture *f, const char *text, const char *wanted, con
   assert_true(clock_now() - start_time < 15);
 }
 
+/* Three of 16 KB would be more than 40,000 bytes. */
+static void holds_bodies_of_posts_alone(void **state) {
+  (void)state;
+  static char text[2000], answer[20000];
+  Fixture *f = start(limit_bodies, NULL, 0);
+  int slow[3];
+  memset(text, 'a', sizeof text);
+  for (int i = 0; i < 3; i++) {
+    slow[i] = client_connect(f->port, 0);
+    client_send(slow[i], i < 2 ? "GET /open HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"
+                               : "GET /open HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    wait_for_requests(f, i + 1);
+  }
+  client_sleep(0.1); /* the bodies lie behind their heads */
+  check(client_ask(f->port, NULL, "/echo", NULL, text, 1000), 200, "Content-Length: 1000", NULL);
+  for (int i = 0; i < 3; i++) {
+    client_send(slow[i], i < 2 ? "0123456" : "0\r\n\r\n");
+    client_send(slow[i], "GET /files/next HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    client_drain(slow[i], answer, sizeof answer);
+    if (!strstr(answer, "hello") || !strstr(answer, "/files/next")) fail_msg("%s", answer);
+    close(slow[i]);
+  }
+  check(client_ask(f->port, "GET", "/open", NULL, text, 1001), 413, NULL, NULL);
+  static char chunks[3000];
+  snprintf(chunks, sizeof chunks, "GET /open HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n%.500s\r\n1f5\r\n%.501s\r\n",
+           text, text);
+  check_exchange(f, chunks, "413 ", "200 ");
+  finish(f);
+}
+
 /* As a proxy has them. */
 static void takes_whole_urls(void **state) {
   (void)state;
@@ -550,6 +580,11 @@ static void asks_for_keys(void **state) {
   check(client_ask(f->port, NULL, "/hello", empty, NULL, 0), 401, NULL, NULL);
   check(client_ask(f->port, NULL, "/hello", second, NULL, 0), 200, NULL, NULL);
   check(client_get(f->port, "/open"), 200, NULL, NULL);
+  /* Who is refused is so before the body is there, and the rest of it is no request. */
+  static const char *const half[] = {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",
+                                     "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",
+                                     "GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"};
+  for (int i = 0; i < 3; i++) check_exchange(f, half[i], "401 ", NULL);
   for (int i = 0; i < 3; i++) check(client_ask(f->port, NULL, "/echo", first, "a", 1), 200, NULL, NULL);
   Answer refused = client_ask(f->port, NULL, "/echo", first, "a", 1);
   const char *wait = strstr(refused.head, "Retry-After: ");
@@ -765,6 +800,7 @@ static void stops_amid_everything(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(finds_routes),
                                      cmocka_unit_test(limits_bodies),
+                                     cmocka_unit_test(holds_bodies_of_posts_alone),
                                      cmocka_unit_test(takes_whole_urls),
                                      cmocka_unit_test(refuses_two_lengths),
                                      cmocka_unit_test(limits_headers),

@@ -220,10 +220,11 @@ struct Completion {
   bool wakes;           /* each token is of interest, not the end alone */
   Service *service;
   const ServiceModel *model;
-  json_t *root;
+  json_t *root; /* until the jobs are made */
   size_t body_bytes;
   CompletionRequest asked;
   ChoiceOptions options;
+  char *own_stops[REQUEST_STOPS]; /* of the request, copied */
   const char *stops[REQUEST_STOPS + 1];
   TokenList *prompts; /* [prompt_count] */
   int prompt_count;
@@ -251,6 +252,7 @@ static void release(Completion *c) {
     free(c->jobs[i].message);
   }
   for (int i = 0; i < c->prompt_count; i++) token_list_release(&c->prompts[i]);
+  for (int i = 0; i < REQUEST_STOPS; i++) free(c->own_stops[i]);
   completion_request_release(&c->asked);
   json_decref(c->root);
   pthread_mutex_destroy(&c->lock);
@@ -583,6 +585,27 @@ static Status check_biases(const Completion *c) {
   return STATUS_OK;
 }
 
+static Status keep_stops(Completion *c) {
+  const char *of_chat = c->asked.chat ? chat_template_stop(c->model->chat) : NULL;
+  int count = 0;
+  for (; count < c->asked.stop_count; count++) {
+    c->stops[count] = c->own_stops[count] = strdup(c->asked.stops[count]);
+    if (!c->stops[count]) return status_no_memory(NULL, "a request");
+  }
+  if (of_chat) c->stops[count++] = of_chat;
+  c->options = (ChoiceOptions){
+      .vocabulary = c->model->vocabulary, .stops = c->stops, .stop_count = count, .chat = c->asked.chat, .logprobs = c->asked.top >= 0};
+  c->wakes = c->asked.stream || count > 0;
+  return STATUS_OK;
+}
+
+/* A request may wait for long, and its JSON takes many times the memory of its body, of which alone there is a limit (HttpOptions). */
+static void forget_json(Completion *c) {
+  completion_request_forget(&c->asked);
+  json_decref(c->root);
+  c->root = NULL;
+}
+
 /* What the engine does with each prompt, and a job for each of its texts. */
 static Status make_jobs(Completion *c) {
   const Vocabulary *v = c->model->vocabulary;
@@ -592,14 +615,7 @@ static Status make_jobs(Completion *c) {
   memcpy(s->end, v->end, sizeof s->end);
   if (!c->asked.seeded && getrandom(&s->seed, sizeof s->seed, 0) < 0) s->seed = (uint64_t)time(NULL);
 
-  const char *own = c->asked.chat ? chat_template_stop(c->model->chat) : NULL;
-  int stops = c->asked.stop_count;
-  memcpy(c->stops, c->asked.stops, sizeof c->asked.stops);
-  if (own) c->stops[stops++] = own;
-  c->options =
-      (ChoiceOptions){.vocabulary = v, .stops = c->stops, .stop_count = stops, .chat = c->asked.chat, .logprobs = c->asked.top >= 0};
-  c->wakes = c->asked.stream || stops > 0;
-
+  TRY(keep_stops(c));
   c->jobs = calloc((size_t)(c->prompt_count * c->asked.n), sizeof *c->jobs);
   if (!c->jobs) return status_no_memory(NULL, "a request");
   c->count = c->prompt_count * c->asked.n;
@@ -656,6 +672,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
     release(c);
     return;
   }
+  forget_json(c);
   c->request = request;
   http_work(request, &(HttpWork){.ready = ready, .read = read_stream, .close = close_request, .context = c});
 }

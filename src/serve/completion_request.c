@@ -7,22 +7,38 @@
 
 /* ---- JSON ---- */
 
-/* Before anything is allocated for it: brackets and commas outside of strings. */
+/* What a value takes of REQUEST_VALUES by the byte that it begins with, or that stands before it, in Jansson's memory: 48 bytes are one. */
+static size_t weight_of(char byte) {
+  switch (byte) {
+  case ',':
+  case ':':
+  case '"':
+    return 1;
+  case '[':
+    return 2;
+  case '{':
+    return 4;
+  default:
+    return 0;
+  }
+}
+
+/* Before anything is allocated for it, by what is outside of strings. */
 static Status check_size(const char *body, size_t bytes) {
   int depth = 0;
   size_t values = 1;
   for (size_t i = 0; i < bytes; i++) {
+    values += weight_of(body[i]);
     if (body[i] == '"') {
       for (i++; i < bytes && body[i] != '"'; i++) i += body[i] == '\\';
     } else if (body[i] == '[' || body[i] == '{') {
-      values++;
       if (++depth > REQUEST_DEPTH) return status_set(STATUS_BAD_VALUE, "JSON nested more than %d levels deep", REQUEST_DEPTH);
     } else if (body[i] == ']' || body[i] == '}') {
       depth--;
-    } else if (body[i] == ',') {
-      values++;
     }
-    if (values > REQUEST_VALUES) return status_set(STATUS_BAD_VALUE, "JSON of more than %d values", REQUEST_VALUES);
+    if (values > REQUEST_VALUES)
+      return status_set(STATUS_BAD_VALUE, "JSON of more than %d values (a string counts as 2, a list as 3, an object as 5)",
+                        REQUEST_VALUES);
   }
   return STATUS_OK;
 }
@@ -328,8 +344,16 @@ Status completion_request_read(CompletionRequest *request, const json_t *root, b
   return STATUS_OK;
 }
 
-void completion_request_release(CompletionRequest *request) {
+void completion_request_forget(CompletionRequest *request) {
   for (int i = 0; i < request->prompt_count; i++) free(request->prompts[i].ids);
   free(request->prompts);
+  request->model = NULL;
+  request->messages = NULL;
+  request->prompts = NULL;
+  request->prompt_count = request->stop_count = 0;
+}
+
+void completion_request_release(CompletionRequest *request) {
+  completion_request_forget(request);
   *request = (CompletionRequest){.n = 0};
 }

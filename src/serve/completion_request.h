@@ -10,7 +10,7 @@
 
 enum {
   REQUEST_DEPTH = 32,       /* of nested JSON */
-  REQUEST_VALUES = 1 << 20, /* of JSON in one request */
+  REQUEST_VALUES = 1 << 20, /* of JSON in one request, weighed by their memory: 50 MB at most, besides texts */
   REQUEST_JOBS = 256,       /* prompts times n */
   REQUEST_STOPS = 16,
   REQUEST_STOP_BYTES = 1024,
@@ -53,6 +53,9 @@ typedef struct CompletionRequest {
 
 /* Strings point into root, which outlives *request. BAD_VALUE: `param` names the field. Release *request whatever comes back. */
 Status completion_request_read(CompletionRequest *request, const json_t *root, bool chat, char param[REQUEST_PARAM]);
+
+/* Frees the prompts and forgets all else that points into root, which may go then; numbers stay. */
+void completion_request_forget(CompletionRequest *request);
 void completion_request_release(CompletionRequest *request);
 
 #endif

@@ -10,6 +10,7 @@
 #include "unit/serve/fake_engine.h"
 #include "unit/serve/http_client.h"
 #include <cmocka.h>
+#include <malloc.h>
 
 enum { BYTE = 3, VOCABULARY_SIZE = 512, CONTEXT = 64 };
 
@@ -429,6 +430,39 @@ static void long_texts_are_not_encoded(void **state) {
   json_decref(v);
   free(text);
   free(body);
+  finish(f);
+}
+
+/* What a body became, fields that nobody knows among it, is not kept while the request waits: many times the memory of the body, of which
+ * alone there is a limit. Stop strings are. */
+static void requests_that_wait_hold_no_json(void **state) {
+  (void)state;
+  enum { OBJECTS = 15000, WAITING = 4 };
+  static char body[4 * OBJECTS + 200], text[sizeof body + 200], answer[4000];
+  Fixture *f = start(letters, 4);
+  int fds[WAITING];
+  f->engine.hold = true;
+  int used = snprintf(body, sizeof body, "{\"prompt\": \"H\", \"max_tokens\": 8, \"stop\": [\"zz\", \"da\"], \"unknown\": [{}");
+  for (int i = 0; i < OBJECTS; i++) used += snprintf(body + used, sizeof body - (size_t)used, ",{}");
+  snprintf(body + used, sizeof body - (size_t)used, "]}");
+  snprintf(
+      text, sizeof text,
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+      strlen(body), body);
+  const size_t before = mallinfo2().uordblks; /* nothing is known with sanitizers */
+  for (int i = 0; i < WAITING; i++) {
+    fds[i] = client_connect(f->port, 0);
+    client_send(fds[i], text);
+    wait_until(&f->engine.count, i + 1);
+  }
+  const size_t held = mallinfo2().uordblks - before; /* the bodies, of up to 128 KB each */
+  if (held > (size_t)WAITING * 300000) fail_msg("%zu bytes", held);
+  fake_engine_set(&f->engine, false);
+  for (int i = 0; i < WAITING; i++) {
+    client_drain(fds[i], answer, sizeof answer);
+    if (!strstr(answer, "\"text\":\"abc\"") || !strstr(answer, "\"finish_reason\":\"stop\"")) fail_msg("%s", answer);
+    close(fds[i]);
+  }
   finish(f);
 }
 
@@ -948,6 +982,7 @@ int main(void) {
                                      cmocka_unit_test(answers_hold_no_nul),
                                      cmocka_unit_test(fields_of_tokenize_may_be_null),
                                      cmocka_unit_test(long_texts_are_not_encoded),
+                                     cmocka_unit_test(requests_that_wait_hold_no_json),
                                      cmocka_unit_test(chats_beyond_the_template_are_refused),
                                      cmocka_unit_test(long_lists_are_not_decoded),
                                      cmocka_unit_test(a_full_queue_refuses),

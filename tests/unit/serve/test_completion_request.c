@@ -181,6 +181,23 @@ static void bounds_json(void **state) {
   for (size_t i = 6; i + 2 < sizeof text; i += 2) text[i] = '1', text[i + 1] = ',';
   check_no_json(text, sizeof text);
   assert_non_null(strstr(status_message(), "values"));
+  /* What takes more memory counts more, and ids of as many tokens as any context has do not count more than one. */
+  static const struct {
+    const char *value;
+    int count;
+  } most[] = {{"1,", 1 << 20}, {"\"\",", 1 << 19}, {"[],", (1 << 20) / 3}, {"{},", (1 << 20) / 5}, {"{\"\":1},", (1 << 20) / 7}};
+  for (size_t k = 0; k < sizeof most / sizeof *most; k++) {
+    for (int more = 0; more < 2; more++) {
+      const size_t length = strlen(most[k].value);
+      size_t used = (size_t)sprintf(text, "{\"a\":[");
+      for (int i = -10; i < (more ? 10 : -20) + most[k].count; i++, used += length) memcpy(text + used, most[k].value, length);
+      used += (size_t)sprintf(text + used, "0]}");
+      json_t *root = NULL;
+      const Status status = completion_request_json(text, used, &root);
+      if (status != (more ? STATUS_BAD_VALUE : STATUS_OK)) fail_msg("%s: %s", most[k].value, status_message());
+      json_decref(root);
+    }
+  }
   /* Brackets and commas in a string are none. */
   memset(text, '[', 100000);
   memcpy(text, "{\"a\":\"\\\"", 8);

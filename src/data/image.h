@@ -21,7 +21,7 @@ enum { IMAGE_MAX_SIDE = 65535, IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1
 bool image_has_extension(const char *name);
 const char *image_extensions(void); /* those, for messages: "jpg, jpeg, ..." */
 
-/* These three fill an image whatever it held before (nothing is freed): release a used one first. On failure it is left empty. */
+/* These four fill an image whatever it held before (nothing is freed): release a used one first. On failure it is left empty. */
 Status image_load(Image *image, const char *path); /* errors name the file */
 /* `origin` names the image in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB")
  * does; of 16 bits the upper 8 are kept (of TIFF, rounded); CMYK and YCCK JPEG with Adobe's marker become RGB; of a GIF or TIFF the first
@@ -29,6 +29,8 @@ Status image_load(Image *image, const char *path); /* errors name the file */
  * checksum is an error. Besides the image itself decoding takes at most about 4 bytes a pixel (a progressive JPEG 9) and the file.
  * Fuzzed. */
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin);
+/* The same of at most so many pixels, up to IMAGE_MAX_PIXELS: where others send them, and several are decoded at a time. */
+Status image_decode_up_to(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin);
 Status image_new(Image *image, int width, int height); /* black */
 
 /* Gives a used (or zeroed) image another size, its contents undefined; keeps the buffer when the size is the same. */

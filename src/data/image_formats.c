@@ -16,10 +16,11 @@
 #include <string.h>
 
 /* Decoders ask before they allocate anything that depends on the size. */
-static Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const char *origin) {
-  if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE || width * height > IMAGE_MAX_PIXELS) {
-    return status_set(STATUS_BAD_FILE, "%s: %lld x %lld pixels; 1 to %d per side and up to %d in all are accepted", origin,
-                      (long long)width, (long long)height, IMAGE_MAX_SIDE, IMAGE_MAX_PIXELS);
+static Status image_check_size(int64_t width, int64_t height, int pixels_max, size_t file_bytes, const char *origin) {
+  if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE || width * height > pixels_max) {
+    return status_set(STATUS_BAD_FILE, "%s: %lld x %lld pixels; 1 to %d per side and up to %d in all are accepted%s", origin,
+                      (long long)width, (long long)height, IMAGE_MAX_SIDE, pixels_max,
+                      width < 1 || height < 1 ? "" : "; make the image smaller");
   }
   if (width * height > IMAGE_FREE_PIXELS && width * height / IMAGE_MAX_PIXELS_PER_BYTE > (int64_t)file_bytes) {
     return status_set(STATUS_BAD_FILE,
@@ -37,6 +38,7 @@ enum { SIGNATURE_BYTES = 8 };
 typedef struct PngSource {
   const uint8_t *bytes;
   size_t size, at;
+  int pixels_max;
   const char *origin;
 } PngSource;
 
@@ -82,7 +84,7 @@ static Status read_png(png_structp png, png_infop info, Image *image, const PngS
   if (setjmp(png_jmpbuf(png))) return STATUS_BAD_FILE; /* read_failed has said why */
   be_strict(png);
   png_read_info(png, info);
-  TRY(image_check_size(png_get_image_width(png, info), png_get_image_height(png, info), source->size, source->origin));
+  TRY(image_check_size(png_get_image_width(png, info), png_get_image_height(png, info), source->pixels_max, source->size, source->origin));
   TRY(image_reshape(image, (int)png_get_image_width(png, info), (int)png_get_image_height(png, info)));
   convert_to_rgb(png);
   int passes = png_set_interlace_handling(png);
@@ -97,8 +99,8 @@ static Status read_png(png_structp png, png_infop info, Image *image, const PngS
 }
 
 /* Every checksum (CRC of each chunk, Adler-32 of the pixels) must be right and the file complete up to IEND. */
-static Status image_png_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
-  PngSource source = {bytes, size, 0, origin};
+static Status image_png_decode(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
+  PngSource source = {.bytes = bytes, .size = size, .pixels_max = pixels_max, .origin = origin};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, read_failed, ignore_warning);
   png_infop info = png ? png_create_info_struct(png) : NULL;
   Status status = info ? STATUS_OK : status_set(STATUS_NO_MEMORY, "%s: no memory to read a PNG", origin);
@@ -217,10 +219,10 @@ static bool read_raster(TIFF *tiff, TiffSource *source, uint32_t *raster, uint32
   return done && !source->reason[0];
 }
 
-static Status decode_tiff(Image *image, TIFF *tiff, TiffSource *source, const char *origin, int *orientation) {
+static Status decode_tiff(Image *image, TIFF *tiff, TiffSource *source, int pixels_max, const char *origin, int *orientation) {
   uint32_t width = 0, height = 0;
   if (!TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &width) || !TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &height)) return broken(source, origin);
-  TRY(image_check_size(width, height, source->size, origin));
+  TRY(image_check_size(width, height, pixels_max, source->size, origin));
   TRY(image_reshape(image, (int)width, (int)height));
   size_t count = (size_t)width * height;
   uint32_t *raster = malloc(count * sizeof *raster);
@@ -236,7 +238,7 @@ static Status decode_tiff(Image *image, TIFF *tiff, TiffSource *source, const ch
 }
 
 /* Opened twice: the limit of a block follows from the size, which the first look tells. */
-static Status image_tiff_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+static Status image_tiff_decode(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   TiffSource source = {.bytes = bytes, .size = size};
   uint32_t width = 0, height = 0;
   int orientation = 1;
@@ -246,18 +248,18 @@ static Status image_tiff_decode(Image *image, const uint8_t *bytes, size_t size,
   TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &width);
   TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &height);
   TIFFClose(tiff);
-  TRY(image_check_size(width, height, size, origin));
+  TRY(image_check_size(width, height, pixels_max, size, origin));
   tiff = open_source(&source, limit + BLOCK_BYTES_PER_PIXEL * (int64_t)width * height);
   if (!tiff) return broken(&source, origin);
-  Status status = decode_tiff(image, tiff, &source, origin, &orientation);
+  Status status = decode_tiff(image, tiff, &source, pixels_max, origin, &orientation);
   TIFFClose(tiff);
   if (status == STATUS_OK) status = image_turn(image, orientation);
   if (status != STATUS_OK) image_release(image);
   return status;
 }
 #else
-static Status image_tiff_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
-  (void)image, (void)bytes, (void)size;
+static Status image_tiff_decode(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
+  (void)image, (void)bytes, (void)size, (void)pixels_max;
   return status_set(STATUS_UNSUPPORTED, "%s: this build reads no TIFF: install libtiff-dev (4.5 or later) and build again (make clean all)",
                     origin);
 }
@@ -283,13 +285,13 @@ static const char *reason(VP8StatusCode code) {
   return code == VP8_STATUS_OUT_OF_MEMORY ? "no memory" : "libwebp cannot decode it";
 }
 
-static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   WebPDecoderConfig config;
   if (!WebPInitDecoderConfig(&config)) return status_set(STATUS_UNSUPPORTED, "%s: the libwebp here is not that of this build", origin);
   VP8StatusCode code = WebPGetFeatures(bytes, size, &config.input);
   if (code != VP8_STATUS_OK) return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason(code));
   if (config.input.has_animation) return status_set(STATUS_BAD_FILE, "%s: an animated WebP; only single images are read", origin);
-  TRY(image_check_size(config.input.width, config.input.height, size, origin));
+  TRY(image_check_size(config.input.width, config.input.height, pixels_max, size, origin));
   TRY(image_reshape(image, config.input.width, config.input.height));
   config.output.colorspace = MODE_RGB; /* alpha is dropped */
   config.output.is_external_memory = 1;
@@ -303,8 +305,8 @@ static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size,
   return status_set(code == VP8_STATUS_OUT_OF_MEMORY ? STATUS_NO_MEMORY : STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason(code));
 }
 #else
-static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
-  (void)image, (void)bytes, (void)size;
+static Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
+  (void)image, (void)bytes, (void)size, (void)pixels_max;
   return status_set(STATUS_UNSUPPORTED, "%s: this build reads no WebP: install libwebp-dev and build again (make clean all)", origin);
 }
 #endif
@@ -626,7 +628,7 @@ static uint8_t *to_rgb(uint8_t *pixels, int channels, size_t count) {
   return rgb;
 }
 
-static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   static const stbi_io_callbacks callbacks = {source_read, source_skip, source_ended};
   Source source = {.bytes = bytes, .size = size};
   int width = 0, height = 0, channels = 0;
@@ -635,7 +637,7 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
     return status_set(STATUS_BAD_FILE, "%s: not an image that can be read (%s); this build reads %s", origin, failure(), image_formats());
   }
   if (height < 0 && height > INT_MIN) height = -height; /* a BMP whose rows stand from the top has a negative height */
-  TRY(image_check_size(width, height, size, origin));
+  TRY(image_check_size(width, height, pixels_max, size, origin));
   uint8_t *pixels = stbi_load_from_callbacks(&callbacks, &source, &width, &height, &channels, 0);
   if (!pixels || source.ran_out) {
     free(pixels);
@@ -647,21 +649,25 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
   return STATUS_OK;
 }
 
-Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+Status image_decode_up_to(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   *image = (Image){0};
   if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of an image", origin);
   if (size > max_file_bytes)
     return status_set(STATUS_BAD_FILE, "%s: %zu bytes; images up to %zu are accepted", origin, size, max_file_bytes);
-  if (image_tiff_is(bytes, size)) return image_tiff_decode(image, bytes, size, origin);
+  if (image_tiff_is(bytes, size)) return image_tiff_decode(image, bytes, size, pixels_max, origin);
   if (image_png_is(bytes, size))
-    TRY(image_png_decode(image, bytes, size, origin));
+    TRY(image_png_decode(image, bytes, size, pixels_max, origin));
   else if (image_webp_is(bytes, size))
-    TRY(image_webp_decode(image, bytes, size, origin));
+    TRY(image_webp_decode(image, bytes, size, pixels_max, origin));
   else
-    TRY(decode_with_stb(image, bytes, size, origin));
+    TRY(decode_with_stb(image, bytes, size, pixels_max, origin));
   Status status = image_turn(image, find_orientation(bytes, size));
   if (status != STATUS_OK) image_release(image);
   return status;
+}
+
+Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+  return image_decode_up_to(image, bytes, size, IMAGE_MAX_PIXELS, origin);
 }
 
 Status image_load(Image *image, const char *path) {

@@ -83,7 +83,8 @@ static Status read_batch(ImageRequest *r, float *pixels) {
   for (r->batch = 0; r->next < r->count && r->batch < r->model->images_max && decoded < PIXELS_AT_ONCE && !broken; r->next++) {
     const MultipartPart *part = &r->images[r->next];
     Image image = {0};
-    Status status = image_decode(&image, (const uint8_t *)part->data, part->bytes, part->file[0] ? part->file : "the image");
+    const char *name = part->file[0] ? part->file : "the image";
+    Status status = image_decode_up_to(&image, (const uint8_t *)part->data, part->bytes, IMAGE_REQUEST_PIXELS, name);
     if (status == STATUS_OK) status = loader_prepare(&image, &options, pixels + r->batch * size);
     decoded += (int64_t)image.width * image.height;
     image_release(&image);

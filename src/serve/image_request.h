@@ -8,7 +8,10 @@
 #define SERVE_IMAGE_REQUEST_H
 #include "serve/service.h"
 
-enum { IMAGE_REQUEST_MAX = 256 }; /* images in a request */
+enum {
+  IMAGE_REQUEST_MAX = 256,       /* images in a request */
+  IMAGE_REQUEST_PIXELS = 1 << 25 /* of an image: up to 400 MB while a thread decodes it (data/image.h) */
+};
 
 extern const HttpRoute image_request_route; /* its context is the service */
 

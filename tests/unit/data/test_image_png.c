@@ -170,6 +170,22 @@ static void test_size_out_of_proportion(void **state) {
   image_release(&image);
 }
 
+/* Of who decodes what others send, whatever the format. */
+static void test_limits_of_a_caller(void **state) {
+  (void)state;
+  Image image;
+  static const char pgm[] = "P5\n3 2\n255\n123456";
+  Bytes zeros = write_zeros(300, 200);
+  assert_fails(image_decode_up_to(&image, zeros.data, zeros.size, 300 * 200 - 1, "zeros.png"), STATUS_BAD_FILE,
+               "zeros.png: 300 x 200 pixels; 1 to 65535 per side and up to 59999 in all are accepted; make the image smaller");
+  assert_null(image.rgb);
+  assert_ok(image_decode_up_to(&image, zeros.data, zeros.size, 300 * 200, "zeros.png"));
+  image_release(&image);
+  assert_fails(image_decode_up_to(&image, (const uint8_t *)pgm, sizeof pgm - 1, 5, "six.pgm"), STATUS_BAD_FILE, "up to 5 in all");
+  assert_ok(image_decode_up_to(&image, (const uint8_t *)pgm, sizeof pgm - 1, 6, "six.pgm"));
+  image_release(&image);
+}
+
 /* Resizing it to a square would take memory in proportion to its height. */
 static void test_side_out_of_proportion(void **state) {
   (void)state;
@@ -224,6 +240,7 @@ int main(void) {
       cmocka_unit_test(test_every_kind),
       cmocka_unit_test(test_damage_is_never_accepted_with_other_pixels),
       cmocka_unit_test(test_size_out_of_proportion),
+      cmocka_unit_test(test_limits_of_a_caller),
       cmocka_unit_test(test_side_out_of_proportion),
       cmocka_unit_test(test_ancillary_chunks),
       cmocka_unit_test(test_missing_end),

@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "data/image.h"
 #include "serve/completion.h"
+#include "serve/image_request.h"
 #include "serve/service_routes.h"
 #include "unit/remove_tree.h"
 #include "unit/serve/fake_engine.h"
@@ -836,6 +837,42 @@ static void all_batches_are_let_in(void **state) {
   finish(f);
 }
 
+static void one_thread(HttpOptions *options) {
+  options->threads = 1;
+  options->max_body = 16 << 20;
+  options->bodies = 64 << 20;
+}
+
+/* What one image takes of an HTTP thread and of memory is limited, also of a file that is long enough for its pixels. */
+static void images_have_a_limit_of_pixels(void **state) {
+  (void)state;
+  enum { SIDE = 8192, MORE = IMAGE_REQUEST_PIXELS / SIDE + 1, ROOM = 2 << 20 };
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
+  const char *fields[] = {"Content-Type: image/png", NULL};
+  Fixture *f = start_with(letters, 4, one_thread);
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/large.png", folder);
+  for (int more = 0; more < 2; more++) {
+    Image image = {0};
+    char *bytes;
+    size_t size;
+    assert_int_equal(image_new(&image, SIDE, more ? MORE : MORE - 1), STATUS_OK);
+    assert_int_equal(image_save_png(&image, path), STATUS_OK);
+    image_release(&image);
+    assert_int_equal(files_read(path, ROOM, &bytes, &size), STATUS_OK);
+    bytes = realloc(bytes, ROOM);
+    memset(bytes + size, 0, ROOM - size); /* behind the end of the PNG */
+    Answer answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, ROOM);
+    json_t *v = parse(&answer, more ? 422 : 200);
+    if (more)
+      check_part(v, "error.message",
+                 "\"the image: 8192 x 4097 pixels; 1 to 65535 per side and up to 33554432 in all are accepted; make the image smaller\"");
+    json_decref(v);
+    free(bytes);
+  }
+  finish(f);
+}
+
 /* A large image, or one whose last checksum is wrong, so that it is decoded to its end for nothing; the caller frees it. */
 static char *make_large(bool broken, size_t *size) {
   char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
@@ -849,12 +886,6 @@ static char *make_large(bool broken, size_t *size) {
   assert_int_equal(files_read(path, 16 << 20, &bytes, size), STATUS_OK);
   if (broken) bytes[*size - 13] ^= 1; /* 12 bytes of IEND behind it */
   return bytes;
-}
-
-static void one_thread(HttpOptions *options) {
-  options->threads = 1;
-  options->max_body = 16 << 20;
-  options->bodies = 64 << 20;
 }
 
 /* Before a batch is full, and where images that cannot be read fill none, the thread has time for other requests. */
@@ -997,6 +1028,7 @@ int main(void) {
                                      cmocka_unit_test(expires),
                                      cmocka_unit_test(classifies_images),
                                      cmocka_unit_test(all_batches_are_let_in),
+                                     cmocka_unit_test(images_have_a_limit_of_pixels),
                                      cmocka_unit_test(large_images_leave_time),
                                      cmocka_unit_test(late_images_end),
                                      cmocka_unit_test(counts_and_tells)};

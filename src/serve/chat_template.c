@@ -205,7 +205,7 @@ static Status plain_messages(const json_t *messages, json_t *plain) {
   return STATUS_OK;
 }
 
-static Status render_sized(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size) {
+Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size) {
   *text = NULL;
   json_t *plain = json_array(), *variables = copy_object(template->tokens);
   Status status = STATUS_OK;
@@ -220,18 +220,18 @@ static Status render_sized(const ChatTemplate *template, const json_t *messages,
   return status;
 }
 
-Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text) {
-  size_t size;
-  return render_sized(template, messages, add_generation_prompt, text, &size);
+Status chat_template_encode_text(const ChatTemplate *template, const Vocabulary *vocabulary, const char *text, size_t size,
+                                 TokenList *ids) {
+  return template->chatml ? vocabulary_prompt(vocabulary, text, size, true, ids)
+                          : tokenizer_encode(vocabulary->tokenizer, text, size, true, ids);
 }
 
 Status chat_template_encode(const ChatTemplate *template, const Vocabulary *vocabulary, const json_t *messages, bool add_generation_prompt,
                             TokenList *ids) {
   char *text;
   size_t size;
-  TRY(render_sized(template, messages, add_generation_prompt, &text, &size));
-  Status status = template->chatml ? vocabulary_prompt(vocabulary, text, size, true, ids)
-                                   : tokenizer_encode(vocabulary->tokenizer, text, size, true, ids);
+  TRY(chat_template_render(template, messages, add_generation_prompt, &text, &size));
+  Status status = chat_template_encode_text(template, vocabulary, text, size, ids);
   free(text);
   return status;
 }

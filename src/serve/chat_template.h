@@ -22,12 +22,15 @@ void chat_template_free(ChatTemplate *template); /* accepts NULL */
 
 /* messages: an array of objects with a string `role` and `content`, which is a string, null, or an array of {"type": "text", "text": ...},
  * joined by newlines; other members reach the template as they are. add_generation_prompt: the text ends where the answer begins. *text is
- * malloc'd (caller frees), with a NUL behind it; NULL after a failure. BAD_VALUE: messages of another form, or that the template refuses,
- * or for which it takes too long; UNSUPPORTED: the template does what serve/jinja.h leaves out. */
-Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text);
+ * malloc'd (caller frees), with a NUL behind its *size bytes; NULL after a failure. BAD_VALUE: messages of another form, or that the
+ * template refuses, or for which it takes too long; UNSUPPORTED: the template does what serve/jinja.h leaves out. */
+Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size);
 
-/* The same as ids, appended: texts of special tokens in it are these tokens. A template of the tokenizer writes the begin of text itself,
- * where one is wanted; before ChatML it is put. */
+/* A text that was rendered, as ids, appended: texts of special tokens in it are these tokens. A template of the tokenizer writes the begin
+ * of text itself, where one is wanted; before ChatML it is put. */
+Status chat_template_encode_text(const ChatTemplate *template, const Vocabulary *vocabulary, const char *text, size_t size, TokenList *ids);
+
+/* Both. For a service, whose clients choose the messages, the text between is to be looked at first (service_encode_messages). */
 Status chat_template_encode(const ChatTemplate *template, const Vocabulary *vocabulary, const json_t *messages, bool add_generation_prompt,
                             TokenList *ids);
 

@@ -541,12 +541,9 @@ static void close_request(void *context, HttpRequest *request) {
 /* The ids of a prompt. `code` of an error: what OpenAI's clients know it by. */
 static Status encode_prompt(const Completion *c, const CompletionPrompt *prompt, TokenList *ids, const char **code) {
   const Vocabulary *v = c->model->vocabulary;
+  if (prompt && prompt->text) TRY(service_check_text(c->model, prompt->bytes, code));
   if (!prompt)
-    TRY(service_check_messages(c->model, c->body_bytes, code));
-  else if (prompt->text)
-    TRY(service_check_text(c->model, prompt->bytes, code));
-  if (!prompt)
-    TRY(chat_template_encode(c->model->chat, v, c->asked.messages, true, ids));
+    TRY(service_encode_messages(c->model, c->asked.messages, c->body_bytes, ids, code));
   else if (prompt->text)
     TRY(vocabulary_prompt(v, prompt->text, prompt->bytes, c->asked.special, ids));
   else

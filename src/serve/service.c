@@ -86,11 +86,25 @@ Status service_check_text(const ServiceModel *model, size_t bytes, const char **
   return status_set(STATUS_BAD_VALUE, "a text of %zu bytes; the context has room for %lld tokens", bytes, (long long)model->tokens_max);
 }
 
-Status service_check_messages(const ServiceModel *model, size_t body_bytes, const char **code) {
+static Status check_messages(const ServiceModel *model, size_t body_bytes, const char **code) {
   if (body_bytes / (JSON_ESCAPE * TOKEN_BYTES) <= (size_t)model->tokens_max) return STATUS_OK;
   *code = "context_length_exceeded";
   return status_set(STATUS_BAD_VALUE, "messages that fill a request of %zu bytes; the context has room for %lld tokens", body_bytes,
                     (long long)model->tokens_max);
+}
+
+Status service_encode_messages(const ServiceModel *model, const json_t *messages, size_t body_bytes, TokenList *ids, const char **code) {
+  char *text;
+  size_t size;
+  TRY(check_messages(model, body_bytes, code));
+  TRY(chat_template_render(model->chat, messages, true, &text, &size));
+  Status status = service_check_text(model, size, code);
+  if (status != STATUS_OK)
+    status_wrap(status, "messages, as the chat template writes them");
+  else
+    status = chat_template_encode_text(model->chat, model->vocabulary, text, size, ids);
+  free(text);
+  return status;
 }
 
 Status service_check_tokens(const ServiceModel *model, size_t count, const char **code) {

@@ -88,12 +88,14 @@ int service_status_code(Status status);
  * "invalid_value"). */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
 
-/* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes, or messages
- * in a body of so many, is too long for the context whatever its tokens are; or these are more tokens than the context has. Else *code
- * stays as it is. */
+/* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes is too long
+ * for the context whatever its tokens are; or these are more tokens than the context has. Else *code stays as it is. */
 Status service_check_text(const ServiceModel *model, size_t bytes, const char **code);
-Status service_check_messages(const ServiceModel *model, size_t body_bytes, const char **code);
 Status service_check_tokens(const ServiceModel *model, size_t count, const char **code);
+
+/* The ids of messages in a body of so many bytes, appended. BAD_VALUE as above: neither are messages rendered that are too long, nor is
+ * what the template makes of them cut into tokens where it is; and as of chat_template_render. */
+Status service_encode_messages(const ServiceModel *model, const json_t *messages, size_t body_bytes, TokenList *ids, const char **code);
 
 /* Of an engine's answer: all of its times. Any thread may call. */
 void service_count_result(Service *service, const EngineResult *result, bool images);

@@ -34,8 +34,7 @@ static Status encode_body(const ServiceModel *model, const json_t *root, size_t 
   static const char *const names[] = {"prompt", "content", "text"};
   const json_t *messages = completion_request_field(root, "messages", param), *text = NULL;
   const char *name = names[0];
-  if (messages) TRY(service_check_messages(model, body_bytes, code));
-  if (messages) return chat_template_encode(model->chat, model->vocabulary, messages, true, ids);
+  if (messages) return service_encode_messages(model, messages, body_bytes, ids, code);
   for (int i = 0; i < 3 && !text; i++) text = completion_request_field(root, name = names[i], param);
   bool with_begin = strcmp(name, "content") != 0, special = false;
   TRY(completion_request_bool(root, "add_special", &with_begin, param));

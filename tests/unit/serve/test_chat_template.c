@@ -32,7 +32,7 @@ static char *render(const ChatTemplate *template, const char *json, bool prompt)
   json_t *messages = json_loads(json, 0, NULL);
   char *text;
   assert_non_null(messages);
-  (void)!chat_template_render(template, messages, prompt, &text);
+  (void)!chat_template_render(template, messages, prompt, &text, &(size_t){0});
   json_decref(messages);
   return text;
 }
@@ -173,7 +173,7 @@ static void messages_of_another_form_are_refused(void **state) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     json_t *messages = json_loads(bad[i][0], 0, NULL);
     char *text;
-    assert_int_equal(chat_template_render(template, messages, true, &text), STATUS_BAD_VALUE);
+    assert_int_equal(chat_template_render(template, messages, true, &text, &(size_t){0}), STATUS_BAD_VALUE);
     assert_null(text);
     if (!strstr(status_message(), bad[i][1])) fail_msg("%s: %s", bad[i][0], status_message());
     json_decref(messages);
@@ -193,7 +193,7 @@ static void a_lack_of_memory_is_said(void **state) {
   for (long allocations = 0; failed; allocations++) {
     char *text;
     failing_json_start(allocations);
-    const Status status = chat_template_render(template, messages, true, &text);
+    const Status status = chat_template_render(template, messages, true, &text, &(size_t){0});
     failed = failing_json_stop();
     assert_int_equal(status, failed ? STATUS_NO_MEMORY : STATUS_OK);
     if (text) assert_string_equal(text, "<s>user:Hi");

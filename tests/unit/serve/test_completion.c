@@ -493,6 +493,35 @@ static void chats_beyond_the_template_are_refused(void **state) {
   chat_template_free(quadratic);
 }
 
+/* A template may write many times what it is given. */
+static void long_chats_are_not_encoded(void **state) {
+  (void)state;
+  static const char source[] = "{% for i in range(100) %}{{ messages[0].content }}{% endfor %}";
+  static const char *const paths[] = {"/tokenize", "/v1/chat/completions"};
+  enum { LENGTH = 400, MOST = (512 * CONTEXT + 511) / 100 };
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32], body[LENGTH + 128];
+  ChatTemplate *longer;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+  assert_int_equal(files_write(path, source, sizeof source - 1), STATUS_OK);
+  assert_int_equal(chat_template_open(&longer, folder, NULL), STATUS_OK);
+  Fixture *f = start(letters, 4);
+  f->service.models[0].chat = longer;
+  snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"%0*d\"}]}", (int)LENGTH, 0);
+  for (int i = 0; i < 2; i++) {
+    json_t *v = post(f, paths[i], body, 400);
+    check_part(v, "error.code", "\"context_length_exceeded\"");
+    check_part(v, "error.param", "\"messages\"");
+    check_part(v, "error.message",
+               "\"messages, as the chat template writes them: a text of 40000 bytes; the context has room for 64 tokens\"");
+    json_decref(v);
+  }
+  snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"%0*d\"}]}", (int)MOST, 0);
+  json_decref(post(f, "/tokenize", body, 200)); /* tokens may have that many bytes */
+  finish(f);
+  chat_template_free(longer);
+}
+
 /* Each id may stand for many bytes: as many as the context has are decoded, and no more. */
 static void long_lists_are_not_decoded(void **state) {
   (void)state;
@@ -1015,6 +1044,7 @@ int main(void) {
                                      cmocka_unit_test(long_texts_are_not_encoded),
                                      cmocka_unit_test(requests_that_wait_hold_no_json),
                                      cmocka_unit_test(chats_beyond_the_template_are_refused),
+                                     cmocka_unit_test(long_chats_are_not_encoded),
                                      cmocka_unit_test(long_lists_are_not_decoded),
                                      cmocka_unit_test(a_full_queue_refuses),
                                      cmocka_unit_test(large_requests_take_turns),

@@ -2,6 +2,7 @@
 #include "infer/node_share.h"
 #include "infer/strategy/collective.h"
 #include "nn/tensor_parallel.h"
+#include <math.h>
 #include <string.h>
 
 Strategy node_share_strategy(const NodeSetup *setup) { return node_setup_count(setup) == 1 ? STRATEGY_SINGLE : setup->strategy; }
@@ -37,6 +38,13 @@ Status node_share_check(const NodeSetup *setup) {
   if (status != STATUS_OK) return status_wrap(status, "strategy %s", name);
   if (setup->keep_codes && strategy != STRATEGY_ASTRA) return status_set(STATUS_BAD_VALUE, "with strategy %s no codes are exchanged", name);
   return STATUS_OK;
+}
+
+Status node_share_check_batch(const NodeSetup *setup) {
+  double numbers = setup->split ? 2 * (double)setup->tokens_max : (double)weights_pixels(setup->weights);
+  if (setup->split) numbers = fmax(numbers, (double)weights_outputs(setup->weights));
+  if (setup->batch_max >= 1 && (double)setup->batch_max * numbers * 4 <= (double)INT32_MAX) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch", (long long)setup->batch_max);
 }
 
 /* ---- tokens */

@@ -46,6 +46,10 @@ bool node_share_everything(const NodeSetup *setup); /* each node has all tokens:
 /* Whether the strategy is possible with this model and number of nodes; BAD_VALUE or UNSUPPORTED says what is possible. */
 Status node_share_check(const NodeSetup *setup);
 
+/* Whether the largest request and its answer are of a size from which no other size, of memory or messages, can wrap: 2 GB of patches, or
+ * of ids and outputs. A leader and its devices look alike, before they allocate for it. BAD_VALUE. */
+Status node_share_check_batch(const NodeSetup *setup);
+
 /* counts [nodes] of an image or text of `tokens` tokens, whose last span is that of node home - 1; home 0: spans are in the order of the
  * nodes (Request.home). Returns the node that answers for the end of a text. */
 int node_share_counts(const NodeSetup *setup, int64_t tokens, int home, int64_t *counts);

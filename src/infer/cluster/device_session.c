@@ -10,6 +10,7 @@
 #include "infer/cluster/hello.h"
 #include "infer/cluster/peer_handshake.h"
 #include "infer/node.h"
+#include "infer/node_share.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -252,6 +253,7 @@ static Status open_epoch(Session *s, int *fault) {
   TRY(take_setup(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
+  TRY(node_share_check_batch(&s->node_setup));
   setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
   PeerHandshake handshake = {.setup = &s->setup,
                              .passed = s->place->passed,

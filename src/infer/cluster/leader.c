@@ -9,7 +9,6 @@
 #include "infer/cluster/hello.h"
 #include "infer/cluster/leader_internal.h"
 #include "infer/node_share.h"
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,13 +36,10 @@ const StrategyFacts *leader_strategy(const Leader *leader) { return strategy_fac
 static Status check_setup(const NodeSetup *setup) {
   TRY(node_share_check(setup));
   const ModelConfig *config = setup->weights->config;
-  double numbers = setup->split ? 2 * (double)setup->tokens_max : (double)weights_pixels(setup->weights);
   if (setup->split && (setup->tokens_max < 1 || setup->tokens_max > config->context))
     return status_set(STATUS_BAD_VALUE, "a context of %lld tokens: 1 to %lld are possible with this model", (long long)setup->tokens_max,
                       (long long)config->context);
-  if (setup->split) numbers = fmax(numbers, (double)weights_outputs(setup->weights));
-  if (setup->batch_max < 1 || (double)setup->batch_max * numbers * 4 > (double)INT32_MAX)
-    return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch", (long long)setup->batch_max);
+  TRY(node_share_check_batch(setup));
   if (setup->keep_codes && node_setup_count(setup) < 2) return status_set(STATUS_BAD_VALUE, "one node exchanges no codes");
   return STATUS_OK;
 }

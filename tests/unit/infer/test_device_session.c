@@ -207,6 +207,13 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   other = setup, other.parts = 0;
   ask(&f, &other);
   expect_refusal(&f, "parts");
+  /* What the leader would refuse itself: sizes that follow from it could wrap. */
+  other = setup, other.batch_max = INT32_MAX / (4 * PIXELS) + 1;
+  ask(&f, &other);
+  expect_refusal(&f, "is too large for one request");
+  other.batch_max = INT32_MAX;
+  ask(&f, &other);
+  expect_refusal(&f, "a batch of 2147483647 is too large for one request");
   ask(&f, &setup);
   assert_int_equal(f.header.kind, WIRE_READY);
   compute_one(&f, 1, replica);

@@ -7,6 +7,8 @@ bool text_ends_with(const char *text, const char *end) {
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+const char *text_plural(int64_t count) { return count == 1 ? "" : "s"; }
+
 void text_hex(const uint8_t *bytes, size_t count, char *text) {
   static const char digits[] = "0123456789abcdef";
   for (size_t i = 0; i < count; i++) {

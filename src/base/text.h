@@ -1,4 +1,4 @@
-/* Ends of names, and bytes as hexadecimal digits. */
+/* Ends of names, plurals, and bytes as hexadecimal digits. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 #include <stdbool.h>
@@ -7,6 +7,9 @@
 
 /* Byte for byte, as for the extension of a file's name; a text ends with itself and with "". */
 bool text_ends_with(const char *text, const char *end);
+
+/* "s", or "" for 1: "%lld token%s". */
+const char *text_plural(int64_t count);
 
 /* bytes [count] -> two lower-case digits each and a NUL: text [2 * count + 1]. */
 void text_hex(const uint8_t *bytes, size_t count, char *text);

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/chat_local.h"
 #include "cli/cli.h"
@@ -122,12 +123,12 @@ static void tell(const Session *session, const ChatAnswer *answer) {
   const int64_t made = answer->new_tokens, max = session->chat->max_tokens;
   const bool length = strcmp(answer->end, "length") == 0; /* of a service for a full context, too */
   const bool full = strcmp(answer->end, "context") == 0 || (length && made >= 0 && made < max);
-  if (length && !full) log_info("the answer was ended after %lld tokens (--max-new-tokens)", (long long)max);
+  if (length && !full) log_info("the answer was ended after %lld token%s (--max-new-tokens)", (long long)max, text_plural(max));
   if (full) log_info("the context is full: /reset begins anew");
   if (strcmp(answer->end, "cancelled") == 0) log_info("stopped");
   if (session->quiet || !session->terminal || answer->new_tokens < 1) return;
   double rest = answer->seconds - answer->first;
-  fprintf(stderr, "(%lld token%s", (long long)answer->new_tokens, answer->new_tokens == 1 ? "" : "s");
+  fprintf(stderr, "(%lld token%s", (long long)answer->new_tokens, text_plural(answer->new_tokens));
   if (answer->new_tokens > 1 && rest > 0) fprintf(stderr, ", %.1f per second", (double)(answer->new_tokens - 1) / rest);
   fprintf(stderr, ", first after %.2f s)\n", answer->first);
 }
@@ -182,7 +183,9 @@ static Status save(const Session *session, const char *path) {
   if (status == STATUS_OK) status = files_write(target, text, strlen(text));
   free(text);
   free(target);
-  if (status == STATUS_OK) log_info("%zu messages written to %s", json_array_size(session->messages), path);
+  if (status == STATUS_OK)
+    log_info("%zu message%s written to %s", json_array_size(session->messages), text_plural((int64_t)json_array_size(session->messages)),
+             path);
   return status;
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/data_commands.h"
 #include "data/data_paths.h"
@@ -63,8 +64,9 @@ static Status show_corpus(const char *name, const char *data_dir, DatasetPart pa
   Status status = count_text(source, quiet, &count);
   if (status == STATUS_OK) {
     if (!quiet)
-      printf("%lld document%s, %lld lines, %lld words, %lld bytes\n", (long long)count.documents, count.documents == 1 ? "" : "s",
-             (long long)count.lines, (long long)count.words, (long long)count.bytes);
+      printf("%lld document%s, %lld line%s, %lld word%s, %lld byte%s\n", (long long)count.documents, text_plural(count.documents),
+             (long long)count.lines, text_plural(count.lines), (long long)count.words, text_plural(count.words), (long long)count.bytes,
+             text_plural(count.bytes));
     *facts = json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:I}", "dataset", json_build_string(name), "part",
                        part == DATASET_TEST ? "test" : "train", "description", json_build_string(text_source_describe(source)), "documents",
                        (json_int_t)count.documents, "lines", (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes",
@@ -321,8 +323,8 @@ static void data_print_classes(const Show *show) {
   for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], printable(labels[i]));
   if (show->broken > SHOW_BROKEN) printf("... and %lld more broken images\n", (long long)show->broken - SHOW_BROKEN);
   if (show->broken)
-    printf("%lld of %lld images cannot be read and are skipped in training\n", (long long)show->broken,
-           (long long)dataset_count(show->set));
+    printf("%lld of %lld image%s cannot be read and %s skipped in training\n", (long long)show->broken, (long long)dataset_count(show->set),
+           text_plural(dataset_count(show->set)), show->broken == 1 ? "is" : "are");
 }
 
 static Status write_sheet(const Show *show) {
@@ -345,7 +347,7 @@ static Status write_sheet(const Show *show) {
   if (status == STATUS_OK) status = loader_next(loader, &batch);
   if (status == STATUS_OK) status = loader_sheet(&batch, &options, target);
   if (status == STATUS_OK && !show->json)
-    printf("sheet of %d image%s: %s\n", batch.count, batch.count == 1 ? "" : "s", printable(show->sheet));
+    printf("sheet of %d image%s: %s\n", batch.count, text_plural(batch.count), printable(show->sheet));
   loader_free(loader);
   free(target);
   return status;

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
@@ -230,7 +231,7 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
   ImageFiles files;
   InferSettings fitted = *s;
   TRY(find_images(&files, arguments, count));
-  if (files.skipped) log_info("%d file%s skipped: no image by the name", files.skipped, files.skipped == 1 ? "" : "s");
+  if (files.skipped) log_info("%d file%s skipped: no image by the name", files.skipped, text_plural(files.skipped));
   if (fitted.batch > files.count) fitted.batch = files.count;
   Status status = classify_files(&fitted, run, &files);
   release_images(&files);
@@ -287,8 +288,9 @@ static int64_t choose_batch(const Job *job, int64_t wanted) {
 
 static Status start_texts(Job *job, int64_t batch) {
   if (job->texts.cut > 0)
-    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)job->texts.cut,
-                (long long)job->texts.count, (long long)job->max_tokens);
+    log_warning("%lld of %lld text%s %s longer than the context of %lld tokens; %s cut off", (long long)job->texts.cut,
+                (long long)job->texts.count, text_plural(job->texts.count), job->texts.cut == 1 ? "is" : "are", (long long)job->max_tokens,
+                job->texts.cut == 1 ? "its end is" : "their ends are");
   return infer_run_start(job->settings, job->run, &(LeaderOptions){.batch_max = batch, .tokens_max = job->texts.longest});
 }
 
@@ -437,8 +439,8 @@ static json_t *report_images_evaluation(FILE *out, const Leader *leader, const E
                      bytes_per_image, "bytes_per_token_block_receiver", sent.token_bytes, "coded_bits_per_token_block_receiver",
                      sent.coded_bits, "packed_bits_per_token_block_receiver", sent.packed_bits, "skipped", (json_int_t)e->skipped, "nodes",
                      report_nodes_json(leader));
-  fprintf(out, "%lld image%s on %d node%s in %.1f s, %.1f images/s\n", (long long)scores->samples, scores->samples == 1 ? "" : "s",
-          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", e->seconds, per_second(images, e->seconds));
+  fprintf(out, "%lld image%s on %d node%s in %.1f s, %.1f images/s\n", (long long)scores->samples, text_plural(scores->samples),
+          leader_nodes(leader), text_plural(leader_nodes(leader)), e->seconds, per_second(images, e->seconds));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%   mean loss %.4f, %.4f at temperature %.2f\n", 100 * share(scores->correct1, scores->samples),
           100 * share(scores->correct5, scores->samples), scores->loss, scores->tempered_loss, scores->temperature);
   if (sent.codes)
@@ -517,8 +519,8 @@ static json_t *report_label_evaluation(FILE *out, const Leader *leader, const Te
                      "nodes", report_nodes_json(leader));
   int nodes = leader_nodes(leader);
   double matthews = e->matthews;
-  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)scores->samples,
-          (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds,
+  fprintf(out, "%lld text%s of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)scores->samples,
+          text_plural(scores->samples), (long long)texts->shortest, (long long)texts->longest, nodes, text_plural(nodes), e->seconds,
           per_second((double)scores->samples, e->seconds));
   fprintf(out, "accuracy %.2f%%", 100 * e->accuracy);
   if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
@@ -588,7 +590,7 @@ static json_t *report_selftest(FILE *out, const SelftestReport *r) {
                      "worst_logit_of_allowed", json_build_number(r->worst_same), "worst_replayed_of_allowed",
                      json_build_number(r->worst_replayed), "loss_of_allowed", json_build_number(r->worst_loss), "reason",
                      json_build_string(r->reason));
-  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, r->nodes == 1 ? "" : "s");
+  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, text_plural(r->nodes));
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
     fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
@@ -632,7 +634,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
     if (all) status = weights_use_rate(&run->weights, config_rate_groups(config, rate));
     if (status == STATUS_OK) status = selftest_run(&run->weights, run->directory, s->file, &options, &report);
     if (status != STATUS_OK) break;
-    if (all && !s->json) printf("%s%d group%s\n", rate > 0 ? "\n" : "", config->astra.groups, config->astra.groups == 1 ? "" : "s");
+    if (all && !s->json) printf("%s%d group%s\n", rate > 0 ? "\n" : "", config->astra.groups, text_plural(config->astra.groups));
     json_t *object = report_selftest(s->json ? NULL : stdout, &report);
     if (all && object) json_object_set_new(object, "groups", json_integer(config->astra.groups));
     if (all && s->json) json_array_append_new(rates, json_copy(object));

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
 #include "cli/train_out.h"
@@ -94,13 +95,13 @@ static json_t *shape_json(const ModelConfig *config, const char *directory) {
 
 static void print_shape(const ModelConfig *config, const char *directory) {
   printf("%s: %lld codebook%s of %d group%s x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
-         sites_of(config) == 1 ? "" : "s", config->astra.groups, config->astra.groups == 1 ? "" : "s", config->astra.codebook_size,
+         text_plural(sites_of(config)), config->astra.groups, text_plural(config->astra.groups), config->astra.codebook_size,
          (long long)config_site_width(config) / config->astra.groups);
   char compression[CONFIG_COMPRESSION];
   char blocks[48] = "";
   if (config_end_coded(config) < config->blocks) snprintf(blocks, sizeof blocks, "the first %d of ", config_end_coded(config));
   printf("%.0f bits per token over %s%lld block%s, %s\n", config_bits_per_token(config), blocks, (long long)config->blocks,
-         config->blocks == 1 ? "" : "s", config_compression_text(config, compression));
+         text_plural(config->blocks), config_compression_text(config, compression));
 }
 
 /* ---------------------------------------------------------------- on embeddings */

@@ -128,8 +128,8 @@ static Status report(const Quantize *q, const char *directory, const Outcome *o)
                                       json_build_string(q->out), "weights", bits, "matrices", (json_int_t)o->matrices, "numbers",
                                       (json_int_t)o->numbers, "bytes_before", (json_int_t)o->before, "bytes_after", (json_int_t)o->after));
   if (!q->quiet)
-    printf("%s: %lld matrices of %lld numbers as %s; parameters of %.1f MB became %.1f MB\n", printable(q->out), (long long)o->matrices,
-           (long long)o->numbers, bits, (double)o->before / 1e6, (double)o->after / 1e6);
+    printf("%s: %lld %s of %lld numbers as %s; parameters of %.1f MB became %.1f MB\n", printable(q->out), (long long)o->matrices,
+           o->matrices == 1 ? "matrix" : "matrices", (long long)o->numbers, bits, (double)o->before / 1e6, (double)o->after / 1e6);
   return STATUS_OK;
 }
 

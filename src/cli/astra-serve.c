@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signals.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
@@ -399,7 +400,7 @@ static Status run_service(const Serve *s, Service *service, const Address *addre
   http_drain(service->http);
   service_routes_tick(service);
   int left = http_counts(service->http).requests;
-  if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, left == 1 ? "" : "s", s->drain);
+  if (left > 0) log_info("stopping: %d request%s under way, at most %g s", left, text_plural(left), s->drain);
   if (signals == 0) signals = 1; /* a cluster has failed: one that comes now is the second */
   wait_for_requests(service, s->drain);
   if (http_counts(service->http).requests > 0) log_info("stopping: %d cancelled", http_counts(service->http).requests);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
@@ -50,8 +51,8 @@ static Status print_perplexity(const Session *session, const TrainResult *result
   printf("%s\n", printable(session->data.about[TASK_TEST]));
   if (session_astra(session)) {
     TRY(task_source_perplexity(session, &result->emulated.score, convention(session), &devices));
-    printf("perplexity (%s) %.4f on %d emulated devices = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
-           devices.nats, (long long)devices.units);
+    printf("perplexity (%s) %.4f on %d emulated device%s = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
+           text_plural(session->config->astra.devices), devices.nats, (long long)devices.units);
     print_byte_measures(&devices);
   }
   printf("perplexity (%s) %.4f plain = exp(%.2f nats / %lld)\n", name, plain.value, plain.nats, (long long)plain.units);
@@ -72,14 +73,16 @@ static Status evaluation_report_text(const Session *session, const TrainResult *
   for (int rate = 0; !session->options.one_rate && rate < config_rates(session->config) - 1; rate++) {
     char text[TASK_TEXT];
     task->report->tell(&result->rates[rate].score, text);
-    printf("%s on %d emulated devices with %d group%s\n", text, session->config->astra.devices, config_rate_groups(session->config, rate),
-           config_rate_groups(session->config, rate) == 1 ? "" : "s");
+    printf("%s on %d emulated device%s with %d group%s\n", text, session->config->astra.devices,
+           text_plural(session->config->astra.devices), config_rate_groups(session->config, rate),
+           text_plural(config_rate_groups(session->config, rate)));
   }
   if (session_astra(session))
-    printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices, task_value(plain),
-           (long long)result->plain.samples, task->source->name.samples, of);
+    printf("%s on %d emulated device%s, %s plain (%lld %s%s)\n", devices, session->config->astra.devices,
+           text_plural(session->config->astra.devices), task_value(plain), (long long)result->plain.samples,
+           task_samples(task, result->plain.samples), of);
   else
-    printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task->source->name.samples, of);
+    printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task_samples(task, result->plain.samples), of);
   return STATUS_OK;
 }
 
@@ -165,10 +168,10 @@ static void describe(const Session *session) {
   char devices[32], compression[CONFIG_COMPRESSION];
   log_info("%s", session->data.about[TASK_TRAIN]);
   const ParamSet *params = model_params(session->model);
-  log_info("model: %lld block%s of width %lld, %lld tokens, %.2f M parameters, %s%s%s%s", (long long)config->blocks,
-           config->blocks == 1 ? "" : "s", (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
-           session->origin ? "weights from " : "no weights found (dry run)", session->origin ? session->origin : "",
-           session->report.new_head ? ", new classifier" : "",
+  log_info("model: %lld block%s of width %lld, %lld token%s, %.2f M parameters, %s%s%s%s", (long long)config->blocks,
+           text_plural(config->blocks), (long long)config->width, (long long)session->tokens, text_plural(session->tokens),
+           (double)param_count_numbers(params) / 1e6, session->origin ? "weights from " : "no weights found (dry run)",
+           session->origin ? session->origin : "", session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
   if (session->options.lora_rank > 0)
     log_info("adapters: rank %lld beside %s, %.2f M numbers that learn", (long long)session->options.lora_rank,
@@ -177,14 +180,14 @@ static void describe(const Session *session) {
     int at = config->astra.devices_min < config->astra.devices ? snprintf(devices, sizeof devices, "%d-", config->astra.devices_min) : 0;
     snprintf(devices + at, sizeof devices - (size_t)at, "%d", config->astra.devices); /* "4", or "2-8" */
     log_info("astra: %d group%s of %d codewords, %s device%s, %.0f bits per token, %s", config->astra.groups,
-             config->astra.groups == 1 ? "" : "s", config->astra.codebook_size, devices, config->astra.devices == 1 ? "" : "s",
+             text_plural(config->astra.groups), config->astra.codebook_size, devices, text_plural(config->astra.devices),
              config_bits_per_token(config), config_compression_text(config, compression));
     if (config_end_coded(config) < config->blocks)
       log_info("blocks: codes are exchanged in the first %d of %lld; in later ones tokens attend only to tokens of the same device",
                config_end_coded(config), (long long)config->blocks);
     char rates[CONFIG_RATES_TEXT];
     if (config_rates(config) > 1 && session->options.one_rate)
-      log_info("bit rate: the one with %d group%s, of %s", config->astra.groups, config->astra.groups == 1 ? "" : "s",
+      log_info("bit rate: the one with %d group%s, of %s", config->astra.groups, text_plural(config->astra.groups),
                config_rates_text(config, rates));
     else if (config_rates(config) > 1)
       log_info("bit rates: %s, with %s groups", session->use == SESSION_EVALUATE ? "all" : "one for each batch",
@@ -290,7 +293,7 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
              by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, --crop-min) may"
                       : "more steps (--epochs) or another --learning-rate may help");
   log_warning("accuracy on the %lld held-out %s is no better than guessing (%.1f%%, %lld classes)%s", (long long)best->samples,
-              session->task->source->name.samples, 100 * values[0], (long long)session->classes, why);
+              task_samples(session->task, best->samples), 100 * values[0], (long long)session->classes, why);
 }
 
 /* In OUT, for --resume: its command line, and nothing of another run before it. */
@@ -304,7 +307,7 @@ static Status note_run(const Session *session, TrainCommand *command, int argc, 
 static Status train_locked(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   if (ranks_count() > 1)
     log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
-             ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
+             text_plural(ranks_machines()), threads_count(), text_plural(threads_count()),
              session->options.wire == WIRE_BF16 ? "bf16" : "fp32",
              session->options.shard_optimizer ? ", optimizer states are sharded" : "");
   if (command->resume != NULL)

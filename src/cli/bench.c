@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/order.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "nn/config.h"
@@ -291,7 +292,7 @@ const char *bench_peak_numbers_name(PeakNumbers numbers) {
 void bench_peak_print(const BenchPeak *peak) {
   char names[KERNELS_TEXT];
   matmul_describe(names, sizeof names);
-  printf("machine: %d threads, %s; products at best", threads_count(), names);
+  printf("machine: %d thread%s, %s; products at best", threads_count(), text_plural(threads_count()), names);
   for (int i = 0; i < PEAK_NUMBERS; i++) {
     const PeakRate *rate = &peak->products[i];
     if (rate->one > 0)

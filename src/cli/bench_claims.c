@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
@@ -391,9 +392,9 @@ static Status report_fpar(const ClaimCommand *command, const Session *session, i
   double mean = 0;
   for (int64_t i = 0; i < count; i++) mean += list[i].fpar * (double)list[i].score.samples / (double)all.score.samples;
   if (!command->shared.json)
-    printf("%lld %s on %d devices, %lld batches with shares of their own: FPAR %.4f to %.4f, mean %.4f\n%-20s %10s %10s %10s\n",
-           (long long)all.score.samples, session->task->source->name.samples, devices, (long long)count, all.low, all.high, mean, "FPAR",
-           "samples", "accuracy", "loss");
+    printf("%lld %s on %d device%s, %lld %s with shares of their own: FPAR %.4f to %.4f, mean %.4f\n%-20s %10s %10s %10s\n",
+           (long long)all.score.samples, task_samples(session->task, all.score.samples), devices, text_plural(devices), (long long)count,
+           count == 1 ? "batch" : "batches", all.low, all.high, mean, "FPAR", "samples", "accuracy", "loss");
   for (int b = 0; b < BINS; b++)
     if (command->shared.json)
       json_build_append(&bins, bin_json(&bin[b]));

@@ -3,6 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/checkpoint.h"
@@ -221,9 +222,9 @@ static Figures figures_of(const DecodeBench *b, int i) {
 static void print_text(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   bench_peak_print(&b->peak);
-  printf("model:   %s, %lld tokens before, %lld as codes, %lld rows of each sequence, weights in %s, products in %s\n", c->model.name,
-         (long long)c->length, (long long)c->codes, (long long)c->rows, weight_names[c->model.weights],
-         tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+  printf("model:   %s, %lld token%s before, %lld as codes, %lld row%s of each sequence, weights in %s, products in %s\n", c->model.name,
+         (long long)c->length, text_plural(c->length), (long long)c->codes, (long long)c->rows, text_plural(c->rows),
+         weight_names[c->model.weights], tape_uses_bf16(b->tape) ? "bf16" : "fp32");
   printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, min", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -233,7 +234,7 @@ static void print_text(DecodeBench *b) {
   for (int i = 0; c->model.profile && i < b->batches; i++) {
     Batch *batch = &b->batch[i];
     char title[32];
-    snprintf(title, sizeof title, "%d sequences", batch->sequences);
+    snprintf(title, sizeof title, "%d sequence%s", batch->sequences, text_plural(batch->sequences));
     const double rate = batch->product_seconds > 0 ? batch->flops / batch->product_seconds : 0;
     profile_table_print(&batch->profile, title, c->repeats, batch->all_seconds / (double)c->repeats,
                         rate / bench_peak_products(&b->peak, tape_uses_bf16(b->tape) ? PEAK_BF16 : PEAK_F32));

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/checkpoint.h"
@@ -295,9 +296,9 @@ static Status print_text(Forward *f) {
   bool decodes = f->command->decode > 0;
   Figures a = figures_of(f, PHASE_FORWARD), b = decodes ? figures_of(f, PHASE_DECODE) : (Figures){.read = 0};
   bench_peak_print(&f->peak);
-  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model.name),
-         (long long)f->tokens, (long long)f->command->batch, (double)parameters(f) / 1e6, weight_names[f->command->model.weights],
-         bench_peak_numbers_name(f->numbers));
+  printf("model:   %s, %lld token%s, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model.name),
+         (long long)f->tokens, text_plural(f->tokens), (long long)f->command->batch, (double)parameters(f) / 1e6,
+         weight_names[f->command->model.weights], bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
   print_row("milliseconds, min", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);

@@ -3,6 +3,7 @@
  * construction, and iterations do not end before they are wanted. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/json_build.h"
@@ -155,9 +156,10 @@ static void print_row(const char *name, const KmeansBench *bench, const BenchTim
 static Status print_text(const KmeansBench *bench) {
   const KmeansCommand *c = bench->command;
   bench_peak_print(&bench->peak);
-  printf("K-means: %lld samples of width %lld, %lld group%s of %lld codewords, %lld iterations after a start of %.1f ms; distortion %.6g\n",
-         (long long)c->samples, (long long)c->width, (long long)c->groups, c->groups == 1 ? "" : "s", (long long)c->entries,
-         (long long)bench->count, 1e3 * bench->start, bench->distortion);
+  printf(
+      "K-means: %lld sample%s of width %lld, %lld group%s of %lld codewords, %lld iteration%s after a start of %.1f ms; distortion %.6g\n",
+      (long long)c->samples, text_plural(c->samples), (long long)c->width, (long long)c->groups, text_plural(c->groups),
+      (long long)c->entries, (long long)bench->count, text_plural(bench->count), 1e3 * bench->start, bench->distortion);
   printf("%-26s %12s %12s %8s %14s %10s %8s\n", "", "ms, median", "ms, min", "+-%", "M vectors/s", "GFLOP/s", "% best");
   print_row("iteration", bench, &bench->iteration);
   print_row("search alone", bench, &bench->search);

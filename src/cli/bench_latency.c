@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/bench.h"
 #include "cli/bench_latency_internal.h"
 #include "cli/cli.h"
@@ -604,8 +605,9 @@ static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const La
     snprintf(title, sizeof title, "%s; %s, %d devices, %d tokens", look->title, network_options_topology(plan->bench->links.topology),
              PAPER_DEVICES, LLAMA_TOKENS);
   else
-    snprintf(title, sizeof title, "%s; %s, %d devices, %lld tokens unless they vary", look->title,
-             network_options_topology(plan->bench->links.topology), plan->devices, (long long)plan->tokens);
+    snprintf(title, sizeof title, "%s; %s, %d device%s, %lld token%s unless they vary", look->title,
+             network_options_topology(plan->bench->links.topology), plan->devices, text_plural(plan->devices), (long long)plan->tokens,
+             text_plural(plan->tokens));
   if (status == STATUS_OK) status = plot_save(path, title, panels, (size_t)count, PANEL_WIDTH, PANEL_HEIGHT);
   if (lines) free(lines->numbers);
   free(lines);
@@ -758,8 +760,9 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MA
 /* ---- the run */
 
 static void show_progress(const LatencyCase *wanted) {
-  log_info("measuring %s, %d group%s, %d device%s, %lld tokens, %d parts", strategy_facts(wanted->strategy)->name, wanted->groups,
-           wanted->groups == 1 ? "" : "s", wanted->devices, wanted->devices == 1 ? "" : "s", (long long)wanted->tokens, wanted->parts);
+  log_info("measuring %s, %d group%s, %d device%s, %lld token%s, %d part%s", strategy_facts(wanted->strategy)->name, wanted->groups,
+           text_plural(wanted->groups), wanted->devices, text_plural(wanted->devices), (long long)wanted->tokens,
+           text_plural(wanted->tokens), wanted->parts, text_plural(wanted->parts));
 }
 
 static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {
@@ -802,14 +805,14 @@ static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) 
 static void print_quality(const LatencyPlan *plan, double seconds) {
   const LatencyBench *bench = plan->bench;
   const PacketWork *work = &bench->work;
-  printf("\none device: %.1f ms for %lld tokens before everything else, %.1f ms behind it; their mean counts", 1e3 * bench->single.first,
-         (long long)plan->tokens, 1e3 * bench->single.last);
+  printf("\none device: %.1f ms for %lld token%s before everything else, %.1f ms behind it; their mean counts", 1e3 * bench->single.first,
+         (long long)plan->tokens, text_plural(plan->tokens), 1e3 * bench->single.last);
   if (bench->repeats > 1)
     printf("; its runs differed by %.1f%%\n", 100 * bench->single.spread);
   else
     printf("; each measured once\n");
-  printf("%d devices measured one after another%s, in %.0f s\n", bench->measured, bench->measure_all ? "" : ", those that are alike once",
-         seconds);
+  printf("%d device%s measured one after another%s, in %.0f s\n", bench->measured, text_plural(bench->measured),
+         bench->measure_all ? "" : ", those that are alike once", seconds);
   printf("processor time: a run had %.0f%% of a core at least", 100 * bench->quality.min_share);
   if (bench->repeats > 1)
     printf(", runs of a device differed by %.1f%% at most", 100 * bench->quality.spread);

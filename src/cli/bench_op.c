@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/json_build.h"
@@ -586,10 +587,12 @@ static void report_case(OpRun *run, const OpCase *which) {
 static void print_head(const OpRun *run) {
   const OpSizes *s = &run->command->sizes;
   bench_peak_print(&run->peak);
-  printf("sizes:   %lld rows of %lld, %lld outputs, ", (long long)s->rows, (long long)s->width, (long long)s->outputs);
-  if (run->command->uses & USES_TOKENS) printf("%lld tokens per sample, ", (long long)s->tokens);
-  if (run->command->uses & USES_HEADS) printf("%lld heads%s, ", (long long)s->heads, s->causal ? " (causal)" : "");
-  printf("%lld groups of %lld codewords, vocabulary %lld\n", (long long)s->groups, (long long)s->entries, (long long)s->vocabulary);
+  printf("sizes:   %lld row%s of %lld, %lld output%s, ", (long long)s->rows, text_plural(s->rows), (long long)s->width,
+         (long long)s->outputs, text_plural(s->outputs));
+  if (run->command->uses & USES_TOKENS) printf("%lld token%s per sample, ", (long long)s->tokens, text_plural(s->tokens));
+  if (run->command->uses & USES_HEADS) printf("%lld head%s%s, ", (long long)s->heads, text_plural(s->heads), s->causal ? " (causal)" : "");
+  printf("%lld group%s of %lld codewords, vocabulary %lld\n", (long long)s->groups, text_plural(s->groups), (long long)s->entries,
+         (long long)s->vocabulary);
   printf("%-30s %10s %10s %6s %10s %10s %8s\n", "operation", "ms, median", "ms, min", "+-%", "GFLOP/s", "GB/s", "% limit");
 }
 

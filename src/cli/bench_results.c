@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/order.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
 #include <errno.h>
@@ -288,7 +289,7 @@ static Status write_table(const Experiment *e, FILE *out) {
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
   fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
-          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, seeds, seeds == 1 ? "" : "s");
+          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, seeds, text_plural(seeds));
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
     fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");

@@ -4,6 +4,7 @@
 #include "autograd/tape.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
@@ -437,7 +438,7 @@ static Status print_job(const ScalingCommand *command, const ScalingLink *link, 
     return json_build_print(object);
   }
   printf("%d ranks on %d machine%s, %d thread%s each: link of %.2f GB/s and %.1f us%s\n", ranks_count(), ranks_machines(),
-         ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s", link->bandwidth / 1e9, 1e6 * link->latency,
+         text_plural(ranks_machines()), threads_count(), text_plural(threads_count()), link->bandwidth / 1e9, 1e6 * link->latency,
          link->memory ? ", whose copies take the processors' time" : "");
   printf("a step of batch %lld per rank: %.1f ms of computing, %.1f ms predicted, %.1f ms measured (%+.1f%%); %.1f MiB sent\n",
          (long long)command->shared.train.batch / ranks_count(), 1e3 * computed, 1e3 * result->step, 1e3 * seconds,

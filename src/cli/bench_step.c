@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
@@ -274,7 +275,7 @@ static double ratio(double figures[BENCH_SIDES][FIGURES_COUNT], Figure which) {
 static const char *size_of_sample(const Session *session, char text[FIGURE_NAME]) {
   long long side = (long long)session->config->image;
   if (session->task->source->texts)
-    snprintf(text, FIGURE_NAME, "%lld tokens", (long long)session->tokens);
+    snprintf(text, FIGURE_NAME, "%lld token%s", (long long)session->tokens, text_plural(session->tokens));
   else
     snprintf(text, FIGURE_NAME, "%lldx%lld", side, side);
   return text;
@@ -291,7 +292,7 @@ static Status bench_report_text(BenchReport *report) {
          size_of_sample(session, sample), (long long)session->options.batch,
          (double)param_count_numbers(model_params(session->model)) / 1e6, bench_peak_numbers_name(numbers_of(session)));
   if (report->sides > 1)
-    printf("astra:   %d group%s of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.groups == 1 ? "" : "s",
+    printf("astra:   %d group%s of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, text_plural(astra->astra.groups),
            astra->astra.codebook_size, astra->astra.devices_min, astra->astra.devices, astra->astra.noise);
   printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");

@@ -229,8 +229,7 @@ static void clean(const char *place) {
   int count;
   int64_t bytes = files_clean(place, &count);
   if (count > 0)
-    log_info("%s: removed %d unfinished file%s (%.1f MB) of a run that was killed", place, count, count == 1 ? "" : "s",
-             (double)bytes / 1e6);
+    log_info("%s: removed %d unfinished file%s (%.1f MB) of a run that was killed", place, count, text_plural(count), (double)bytes / 1e6);
 }
 
 Status out_directory_try(const char *out, const char *folder, const char *name) {

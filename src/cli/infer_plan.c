@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
@@ -75,7 +76,8 @@ static Status read_described(const char *speed_list, const char *link_list, Plan
   if (speed_list) TRY(read_speeds(speed_list, speeds, &devices->count));
   if (link_list) TRY(read_rates(link_list, rates, &links));
   if (speed_list && link_list && links != devices->count)
-    return status_set(STATUS_BAD_USAGE, "--speeds names %d devices, --links %d: each needs both", devices->count, links);
+    return status_set(STATUS_BAD_USAGE, "--speeds names %d device%s, --links %d: each needs both", devices->count,
+                      text_plural(devices->count), links);
   if (link_list) devices->count = links;
   for (int d = 0; d < devices->count; d++) all[d] = (Described){.speed = speed_list ? speeds[d] : 1, .rate = link_list ? rates[d] : 0};
   while (here < devices->count && all[here].speed != 1) here++;
@@ -297,7 +299,7 @@ static void print_network(const PlannerSetup *setup, bool measured) {
 static void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
   char split[64], notes[96];
-  printf("model:   %s, %lld tokens\n", printable(report->model), (long long)report->setup->tokens);
+  printf("model:   %s, %lld token%s\n", printable(report->model), (long long)report->setup->tokens, text_plural(report->setup->tokens));
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
          1e-9 / p->attention[1], 1e-9 / p->assign[1]);
@@ -412,7 +414,7 @@ static Status plan_report_chart(const PlanReport *report, const char *path) {
   for (int g = 0; g < report->setup->group_count; g++) add_series(chart, report, STRATEGY_ASTRA, report->setup->groups[g]);
   for (int s = STRATEGY_TP; s < STRATEGY_COUNT; s++) add_series(chart, report, (Strategy)s, 0);
   char title[160], network[NETWORK_NAME];
-  snprintf(title, sizeof title, "%s, %lld tokens, %s", report->model, (long long)report->setup->tokens,
+  snprintf(title, sizeof title, "%s, %lld token%s, %s", report->model, (long long)report->setup->tokens, text_plural(report->setup->tokens),
            network_name(report->setup, network));
   const PlotPanel panel = {.title = "Predicted latency",
                            .x_label = "devices",

@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "base/signals.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/infer_settings.h"
 #include "cli/network_options.h"
@@ -103,7 +104,7 @@ static double milliseconds(const KvTables *tables, bool product) { return 1e3 * 
 static void tell_tables(const Weights *weights) {
   const KvTables *tables = weights->keys;
   const int groups = weights->config->astra.groups;
-  const char *plural = groups == 1 ? "" : "s";
+  const char *plural = text_plural(groups);
   if (weights->config->astra.prediction) return; /* there never are any */
   if (kv_tables_seconds(tables, true, ROWS) <= 0) {
     log_info("keys and values of other nodes' tokens by products: a table of %d group%s has no room in --table-memory", groups, plural);
@@ -270,8 +271,8 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   const int rate = config_rate(config), last = config_rates(config) - 1;
   plan->table_blocks = table_blocks(s, rate);
   log_info("%d group%s to begin with: %.1f ms predicted, with %d group%s %.1f ms, with %d groups %.1f ms", config->astra.groups,
-           config->astra.groups == 1 ? "" : "s", 1e3 * seconds[rate], config_rate_groups(config, 0),
-           config_rate_groups(config, 0) == 1 ? "" : "s", 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
+           text_plural(config->astra.groups), 1e3 * seconds[rate], config_rate_groups(config, 0),
+           text_plural(config_rate_groups(config, 0)), 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);
   return STATUS_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/network_options.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/policy.h"
 #include "nn/strategy.h"
@@ -41,7 +42,7 @@ Status link_values_list(const char *option, const char *text, int min, int max, 
 Status retained_check(int64_t retained, int64_t blocks) {
   if (retained == 0 || strategy_check_retained(retained, blocks) == STATUS_OK) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--retained %lld: the model has %lld block%s", (long long)retained, (long long)blocks,
-                    blocks == 1 ? "" : "s");
+                    text_plural(blocks));
 }
 
 /* ---- The options of a network ---- */

@@ -2,6 +2,7 @@
 #include "cli/train_plan.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "nn/json_build.h"
 #include "train/plan.h"
 #include <math.h>
@@ -16,7 +17,7 @@ static void print_memory(const Session *session, const Plan *plan) {
   const double program = plan_program_bytes(session);
   char data[LABEL + 1];
   snprintf(data, sizeof data, "prefetched batches of %s, mapped data", session->task->source->name.samples);
-  printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->source->name.samples);
+  printf("memory of a step of %lld %s\n", (long long)session->options.batch, task_samples(session->task, session->options.batch));
   if (plan->frozen > 0) print_bytes("frozen weights, 16 bits, mapped from their file", plan->frozen);
   if (plan->teacher > 0) print_bytes("weights of the teacher (--distill)", plan->teacher);
   print_bytes(plan->frozen > 0 ? "trainable weights" : "weights", plan->weights);
@@ -61,11 +62,13 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
   const TrainOptions *options = &session->options;
   if (options->drawn) {
-    printf("batch %lld of %lld tokens; without --dataset there is no run to plan\n", (long long)options->batch, (long long)session->tokens);
+    printf("batch %lld of %lld token%s; without --dataset there is no run to plan\n", (long long)options->batch, (long long)session->tokens,
+           text_plural(session->tokens));
   } else {
-    printf("%lld steps, %.10g per epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
-           (long long)session->total_steps, epoch_steps(session), (long long)options->batch, options->optimizer.rate,
-           (long long)options->warmup, (long long)options->eval_every);
+    printf("%lld step%s, %.10g per epoch: batch %lld, learning rate %g after a warm-up of %lld step%s, evaluation every %lld epoch%s\n",
+           (long long)session->total_steps, text_plural(session->total_steps), epoch_steps(session), (long long)options->batch,
+           options->optimizer.rate, (long long)options->warmup, text_plural(options->warmup), (long long)options->eval_every,
+           text_plural(options->eval_every));
     if (session->chosen[0] != '\0') printf("  chosen for the data: %s\n", session->chosen);
   }
   print_memory(session, plan);

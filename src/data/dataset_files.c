@@ -13,6 +13,7 @@
 #include "base/array.h"
 #include "base/files.h"
 #include "base/order.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
@@ -205,8 +206,9 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
   if (status == STATUS_OK) status = attach_files(set, &list);
   release_files(&list);
   if (status != STATUS_OK) return status;
-  return dataset_set_description(set, "image folder %s, %lld images, %lld classes, from %s%s", dataset_part_name(part),
-                                 (long long)set->count, (long long)set->classes, directory,
+  return dataset_set_description(set, "image folder %s, %lld image%s, %lld class%s, from %s%s", dataset_part_name(part),
+                                 (long long)set->count, text_plural(set->count), (long long)set->classes, set->classes == 1 ? "" : "es",
+                                 directory,
                                  test                   ? ""
                                  : part == DATASET_TEST ? " (every fifth image)"
                                                         : " (but every fifth image)");
@@ -565,8 +567,8 @@ static Status open_manifest(Dataset *set, const char *name, const char *data_dir
   release_manifest(&manifest);
   free(text);
   if (status != STATUS_OK) return status;
-  return dataset_set_description(set, "manifest %s, %lld images, %lld classes, from %s", dataset_part_name(part), (long long)set->count,
-                                 (long long)set->classes, path);
+  return dataset_set_description(set, "manifest %s, %lld image%s, %lld class%s, from %s", dataset_part_name(part), (long long)set->count,
+                                 text_plural(set->count), (long long)set->classes, set->classes == 1 ? "" : "es", path);
 }
 
 const DatasetSource dataset_manifest = {knows_manifest, open_manifest};

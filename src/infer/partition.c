@@ -1,6 +1,7 @@
 /* Counts and maps of tokens; nn/layout.c has the named maps and the rows that follow. */
 #include "infer/partition.h"
 #include "base/options.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ static Status split_weights(const char *split, int nodes, double weights[WIRE_NO
   int count = options_reals(split, weights, WIRE_NODES);
   if (count == 0)
     return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
-  if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, but there are %d", split, count, nodes);
+  if (count != nodes)
+    return status_set(STATUS_BAD_USAGE, "--split %s names %d node%s, but there %s %d", split, count, text_plural(count),
+                      nodes == 1 ? "is" : "are", nodes);
   return STATUS_OK;
 }
 
@@ -29,7 +32,8 @@ Status partition_init(Partition *partition, int64_t tokens, int nodes, const cha
   if (split) TRY(split_weights(split, nodes, weights));
   TRY(check_nodes(nodes));
   if (nodes > tokens)
-    return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
+    return status_set(STATUS_BAD_VALUE, "%d nodes for %lld token%s: each node needs at least one token", nodes, (long long)tokens,
+                      text_plural(tokens));
   *partition = (Partition){.nodes = nodes,
                            .tokens = tokens,
                            .counts = calloc((size_t)nodes, sizeof *partition->counts),

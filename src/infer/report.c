@@ -1,5 +1,6 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
+#include "base/text.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include "nn/strategy.h"
@@ -203,8 +204,8 @@ void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_r
   fprintf(out, "strategy %s sent %g bytes per token over all nodes; by its formula %g",
           strategy_facts(leader_setup(leader)->strategy)->name, traffic_measured(leader, samples), mean);
   for (int r = 0; r < count && count > 1; r++)
-    fprintf(out, "%s%g with %d group%s (%lld sample%s)", r ? ", " : ": ", rates[r].bytes, rates[r].groups, rates[r].groups == 1 ? "" : "s",
-            (long long)rates[r].samples, rates[r].samples == 1 ? "" : "s");
+    fprintf(out, "%s%g with %d group%s (%lld sample%s)", r ? ", " : ": ", rates[r].bytes, rates[r].groups, text_plural(rates[r].groups),
+            (long long)rates[r].samples, text_plural(rates[r].samples));
   fputc('\n', out);
 }
 
@@ -231,7 +232,7 @@ void report_rates(FILE *out, const Leader *leader) {
   for (int r = 0; r < config_rates(config) && used > 1; r++) {
     if (samples[r] == 0) continue;
     const int groups = config_rate_groups(config, r);
-    fprintf(out, "%s%lld with %d group%s", told++ ? ", " : "samples by bit rate: ", (long long)samples[r], groups, groups == 1 ? "" : "s");
+    fprintf(out, "%s%lld with %d group%s", told++ ? ", " : "samples by bit rate: ", (long long)samples[r], groups, text_plural(groups));
   }
   if (told > 0) fputc('\n', out);
 }

@@ -116,7 +116,7 @@ static Status check_depth(const CheckpointFiles *files, const ModelConfig *confi
   return status_set(STATUS_BAD_FILE,
                     "%s: there are more than the model's %lld block%s (tensor %s); use the model (config.json or --model) "
                     "that the checkpoint was made for",
-                    files->path, (long long)config->blocks, config->blocks == 1 ? "" : "s", name);
+                    files->path, (long long)config->blocks, text_plural(config->blocks), name);
 }
 
 /* For a tensor that a model cannot do without. */

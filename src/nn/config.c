@@ -2,6 +2,7 @@
  * write files.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
+#include "base/text.h"
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -394,8 +395,8 @@ Status config_use_rate(ModelConfig *config, int groups) {
   if (config->astra.groups == 0) return status_set(STATUS_BAD_VALUE, "a plain model has no codebooks, and so no groups to choose");
   for (int r = 0; r < config_rates(config); r++)
     if (config_rate_groups(config, r) == groups) return config->astra.groups = groups, STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "there are no codebooks of %d group%s; the checkpoint has those of %s", groups,
-                    groups == 1 ? "" : "s", config_rates_text(config, text));
+  return status_set(STATUS_BAD_VALUE, "there are no codebooks of %d group%s; the checkpoint has those of %s", groups, text_plural(groups),
+                    config_rates_text(config, text));
 }
 
 static int compare_ints(const void *a, const void *b) {
@@ -428,7 +429,7 @@ int config_end_coded(const ModelConfig *config) {
 Status config_check_exchange(int64_t exchange_blocks, int64_t blocks) {
   if (exchange_blocks <= blocks) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--exchange-blocks %lld: the model has %lld block%s; 0 means all of them", (long long)exchange_blocks,
-                    (long long)blocks, blocks == 1 ? "" : "s");
+                    (long long)blocks, text_plural(blocks));
 }
 
 int64_t config_codebooks(const ModelConfig *config) {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "serve/pace.h"
 #include <math.h>
@@ -655,7 +656,7 @@ static Status enqueue(Engine *engine, Job *job, bool more, uint64_t *ticket) {
   if (engine->failure[0])
     status = status_set(engine->state.deserted ? STATUS_BUSY : STATUS_PEER, "%s", engine->failure);
   else if ((engine->state.queued >= engine->options.queue_max && !more) || engine->stop)
-    status = status_set(STATUS_BUSY, "%d requests are waiting already", engine->state.queued);
+    status = status_set(STATUS_BUSY, "%d request%s waiting already", engine->state.queued, engine->state.queued == 1 ? " is" : "s are");
   if (status == STATUS_OK) {
     job->ticket = *ticket = ++engine->tickets;
     *engine->last = job;
@@ -743,7 +744,9 @@ Status engine_use_groups(Engine *engine, int groups) {
   bool known = groups == 0;
   if (config_rates(config) < 2) return status_set(STATUS_BAD_VALUE, "the model has one bit rate");
   for (int r = 0; r < config_rates(config); r++) known |= config_rate_groups(config, r) == groups;
-  if (!known) return status_set(STATUS_BAD_VALUE, "%d groups: the model has bit rates of %s", groups, config_rates_text(config, text));
+  if (!known)
+    return status_set(STATUS_BAD_VALUE, "%d group%s: the model has bit rates of %s", groups, text_plural(groups),
+                      config_rates_text(config, text));
   pthread_mutex_lock(&engine->lock);
   engine->groups = groups;
   engine->state.follows = groups == 0;

@@ -4,6 +4,7 @@
 #include "serve/http_access.h"
 #include "base/array.h"
 #include "base/files.h"
+#include "base/text.h"
 #include <arpa/inet.h>
 #include <math.h>
 #include <pthread.h>
@@ -35,8 +36,8 @@ static Status add_key(HttpAccess *access, const char *path, int line, const char
     if (text[i] <= ' ' || text[i] > '~')
       return status_set(STATUS_BAD_FILE, "%s, line %d: a key is one word of visible ASCII characters", path, line);
   if (length < HTTP_KEY_MIN || length > HTTP_KEY_MAX)
-    return status_set(STATUS_BAD_FILE, "%s, line %d: a key of %zu characters; %d to %d are accepted", path, line, length, HTTP_KEY_MIN,
-                      HTTP_KEY_MAX);
+    return status_set(STATUS_BAD_FILE, "%s, line %d: a key of %zu character%s; %d to %d are accepted", path, line, length,
+                      text_plural((int64_t)length), HTTP_KEY_MIN, HTTP_KEY_MAX);
   if (access->count == HTTP_KEYS_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d keys", path, HTTP_KEYS_MAX);
   TRY(ARRAY_RESERVE(access->keys, access->count, 1, access->room, "API keys"));
   memset(access->keys[access->count], 0, sizeof *access->keys);

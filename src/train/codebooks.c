@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "train/ranks.h"
 #include "train/session.h"
 #include "vq/basis.h"
@@ -398,12 +399,12 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   if (status != STATUS_OK) return status_wrap(status, "block %d", block_of(session, index));
   char duration[16], place[EMULATE_PLACE], with[32] = "";
   if (session->emulation.rates > 1)
-    snprintf(with, sizeof with, " with %d group%s", session->config->astra.groups, session->config->astra.groups == 1 ? "" : "s");
+    snprintf(with, sizeof with, " with %d group%s", session->config->astra.groups, text_plural(session->config->astra.groups));
   if (!options->quiet)
-    log_info("k-means of %s%s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
+    log_info("k-means of %s%s: distortion %.5g per token, %s after %d iteration%s, %lld empty cluster%s moved, %s",
              emulate_place(&session->emulation, index, place), with, result.distortion / (double)watcher->limit,
-             result.converged ? "converged" : "stopped", result.iterations, (long long)result.repaired,
-             progress_duration(clock_now() - started, duration));
+             result.converged ? "converged" : "stopped", result.iterations, text_plural(result.iterations), (long long)result.repaired,
+             text_plural(result.repaired), progress_duration(clock_now() - started, duration));
   return STATUS_OK;
 }
 
@@ -623,12 +624,12 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s are of a model of %lld block%s, and this one has %lld: give codebooks that were made for this "
                       "model, or --groups without --codebooks to make new ones",
-                      path, (long long)theirs->blocks, theirs->blocks == 1 ? "" : "s", (long long)mine->blocks);
+                      path, (long long)theirs->blocks, text_plural(theirs->blocks), (long long)mine->blocks);
   if (config_end_coded(theirs) != config_end_coded(mine))
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s are of the first %d block%s, and this run exchanges codes in the first %d: give "
                       "--exchange-blocks %d, or --groups without --codebooks to make new ones",
-                      path, config_end_coded(theirs), config_end_coded(theirs) == 1 ? "" : "s", config_end_coded(mine),
+                      path, config_end_coded(theirs), text_plural(config_end_coded(theirs)), config_end_coded(mine),
                       config_end_coded(theirs));
   tell_difference(difference, sizeof difference, "rotation", there->rotation, here->rotation);
   tell_difference(difference, sizeof difference, "prediction", there->prediction, here->prediction);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/text/text_labels.h"
@@ -311,7 +312,7 @@ static void run_defaults_batch(Session *session) {
   int64_t samples = session->data.count[TASK_TRAIN];
   while (samples > 0 && options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
   if (samples > 0)
-    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, session->task->source->name.samples);
+    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, task_samples(session->task, samples));
   else
     say(session, "batch %lld", (long long)options->batch);
 }
@@ -330,8 +331,7 @@ static void run_defaults_length(Session *session) {
   if (options->epochs == 0) {
     options->epochs = min > usual ? min : usual;
     if (options->max_steps == 0)
-      say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s",
-          min > usual ? " to have enough steps" : "");
+      say(session, "%lld epoch%s%s", (long long)options->epochs, text_plural(options->epochs), min > usual ? " to have enough steps" : "");
   }
   session->total_steps = options->max_steps > 0 ? options->max_steps : steps_of(session, options->epochs);
   if (options->optimizer.rate < 0) {
@@ -345,7 +345,8 @@ static void run_defaults_length(Session *session) {
   if (options->warmup < 0) {
     int64_t share = session->total_steps / WARMUP_SHARE;
     options->warmup = share < WARMUP_MAX ? share : WARMUP_MAX;
-    say(session, "warm-up of %lld of %lld steps", (long long)options->warmup, (long long)session->total_steps);
+    say(session, "warm-up of %lld of %lld step%s", (long long)options->warmup, (long long)session->total_steps,
+        text_plural(session->total_steps));
   }
   if (options->eval_every == 0) {
     int64_t epochs = (int64_t)session_epochs(session, session->total_steps);
@@ -675,7 +676,8 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   config->astra.class_mean_power = options->class_mean_power;
   if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) {
     config->astra.exchange_blocks = tuned_exchange_blocks(config);
-    if (config->astra.exchange_blocks > 0) say(session, "codes of the first %d blocks (--recipe tuned)", config_end_coded(config));
+    if (config->astra.exchange_blocks > 0)
+      say(session, "codes of the first %d block%s (--recipe tuned)", config_end_coded(config), text_plural(config_end_coded(config)));
   }
   options->exchange_blocks = config->astra.exchange_blocks;
   config->astra.rotation = options->rotation || options->prediction;

@@ -391,6 +391,8 @@ static const TaskReport accuracy = {(const char *const[]){"accuracy", NULL}, fal
                         perplexity = {(const char *const[]){"perplexity", "bits_per_byte", NULL}, true, measure_perplexity,
                                       tell_perplexity};
 
+const char *task_samples(const Task *task, int64_t count) { return count == 1 ? task->source->name.sample : task->source->name.samples; }
+
 const Task *task_find(const char *dataset) {
   static const Task images = {&source_images, &image_classes, &accuracy}, labelled = {&source_labels, &text_classes, &answers},
                     language = {&source_windows, &next_tokens, &perplexity};

@@ -115,6 +115,9 @@ typedef struct Task {
   const TaskReport *report;
 } Task;
 
+/* What so many samples are called: "images", or "image" for 1. */
+const char *task_samples(const Task *task, int64_t count);
+
 /* By the data set's name; NULL: windows of random tokens (TrainOptions.drawn). */
 const Task *task_find(const char *dataset);
 

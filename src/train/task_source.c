@@ -7,6 +7,7 @@
 #include "base/gguf.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -174,7 +175,8 @@ static void warn_of_skipped(const Session *session) {
   long long train = (long long)loader_facts(images->loader[TASK_TRAIN]).skipped,
             test = (long long)loader_facts(images->loader[TASK_TEST]).skipped;
   if (train + test > 0)
-    log_warning("%lld broken images of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
+    log_warning("%lld broken image%s of the training part and %lld of the %s part were skipped", train, text_plural(train), test,
+                session_test_name(session));
 }
 
 const TaskSource source_images = {{"images", "images", "image", "test"},
@@ -412,8 +414,8 @@ static Status open_rolling(Session *session) {
     return status_set(STATUS_BAD_USAGE, "--stride cannot be combined with --perplexity lm-eval, whose windows follow from --context");
   TRY(open_text(&source, &session->options, TASK_TEST));
   Status status = rolling_text_read(&language->rolling, source, session->tokenizer, session->tokens);
-  snprintf(text, sizeof text, "%s, %lld pages, %lld tokens", text_source_describe(source), (long long)language->rolling.documents,
-           (long long)language->rolling.tokens);
+  snprintf(text, sizeof text, "%s, %lld page%s, %lld tokens", text_source_describe(source), (long long)language->rolling.documents,
+           text_plural(language->rolling.documents), (long long)language->rolling.tokens);
   text_source_close(source);
   TRY(status);
   text_windows_roll(&language->windows, &language->rolling);
@@ -622,8 +624,9 @@ static Status open_batches(Session *session, int64_t context, TaskPart part) {
   TRY(text_loader_labelled(&texts->loader[part], texts->set[part], &encoder, &batching));
   const TextLoaderFacts *facts = text_loader_facts(texts->loader[part]);
   if (facts->cut > 0)
-    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)facts->cut,
-                (long long)text_labels_count(texts->set[part]), (long long)context);
+    log_warning("%lld of %lld text%s %s longer than the context of %lld tokens; %s cut off", (long long)facts->cut,
+                (long long)text_labels_count(texts->set[part]), text_plural(text_labels_count(texts->set[part])),
+                facts->cut == 1 ? "is" : "are", (long long)context, facts->cut == 1 ? "its end is" : "their ends are");
   if (facts->width > session->tokens) session->tokens = facts->width;
   session->data.count[part] = facts->samples;
   if (learning) session->data.steps = facts->steps;

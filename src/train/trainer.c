@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "data/tokenizer/tokenizer_config.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
@@ -400,7 +401,7 @@ static Status draw_curves(const Run *run) {
   const TrainOptions *options = &run->session->options;
   char title[512], astra[64] = "plain";
   if (session_astra(run->session))
-    snprintf(astra, sizeof astra, "%lld group%s of %lld codewords", (long long)options->groups, options->groups == 1 ? "" : "s",
+    snprintf(astra, sizeof astra, "%lld group%s of %lld codewords", (long long)options->groups, text_plural(options->groups),
              (long long)options->entries);
   snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
   trim_arenas(run->session); /* charts take some megabytes: in place of what an evaluation holds, not beside it */
@@ -434,14 +435,15 @@ static void print_evaluation(const Run *run) {
     char text[TASK_TEXT];
     session->task->report->tell(&run->result->rates[rate].score, text);
     log_info("evaluation at step %lld: %s with %d group%s", (long long)session->step, text, config_rate_groups(session->config, rate),
-             config_rate_groups(session->config, rate) == 1 ? "" : "s");
+             text_plural(config_rate_groups(session->config, rate)));
   }
   if (session_astra(session))
-    log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
-             session->config->astra.devices, task_value(alone), (long long)plain->samples, session->task->source->name.samples, of);
+    log_info("evaluation at step %lld: %s on %d device%s, %s plain (%lld %s%s)", (long long)session->step, devices,
+             session->config->astra.devices, text_plural(session->config->astra.devices), task_value(alone), (long long)plain->samples,
+             task_samples(session->task, plain->samples), of);
   else
     log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
-             session->task->source->name.samples, of);
+             task_samples(session->task, plain->samples), of);
 }
 
 /* As for metrics and curves, a run does not end because this cannot be written. */
@@ -762,8 +764,8 @@ static Status loop(Run *run) {
     TRY(draw_curves(run));
   }
   if (is_over(&run->best, session) && session->step < session->total_steps)
-    log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
-             (long long)session->total_steps, (long long)run->best.since, measure);
+    log_info("stopped early at step %lld of %lld: %lld evaluation%s in a row without a better %s", (long long)session->step,
+             (long long)session->total_steps, (long long)run->best.since, text_plural(run->best.since), measure);
   say_best(run);
   return STATUS_OK;
 }

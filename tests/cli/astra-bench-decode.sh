@@ -12,7 +12,7 @@ expect "more than the context" 2 --model gpt2-mini --length 510 --rows 4; err "c
 expect "no sequences" 2 --model gpt2-mini --sequences 0; err "--sequences"
 
 expect "five sequences" 0 "${few[@]}" --sequences 5 --profile; silent err
-out "^machine: 2 threads"; out "^model:   gpt2-mini, 12 tokens before, 0 as codes, 1 rows"; out "^ *sequences .*times one"
+out "^machine: 2 threads"; out "^model:   gpt2-mini, 12 tokens before, 0 as codes, 1 row of"; out "^ *sequences .*times one"
 for n in 1 2 4 5; do out "^ *$n  .*[0-9]"; done
 out "decode_attention *forward"; out "^5 sequences"
 expect "as JSON, with drafts" 0 "${few[@]}" --sequences 2 --rows 3 --json; silent err

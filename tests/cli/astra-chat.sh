@@ -82,6 +82,8 @@ for partner in "-c $stories -n 1 --max-context 64" "-u unix:$work/small"; do
   expect "a full context with $partner" 0 $partner --temperature 0 --max-new-tokens 100; err "the context is full: /reset begins anew"
   # shellcheck disable=SC2086
   expect "enough with $partner" 0 $partner --temperature 0 --max-new-tokens 5; err "ended after 5 tokens (--max-new-tokens)"
+  # shellcheck disable=SC2086
+  expect "a token with $partner" 0 $partner --temperature 0 --max-new-tokens 1; err "ended after 1 token (--max-new-tokens)"
 done
 input=
 kill $small; wait $small

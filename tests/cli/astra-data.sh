@@ -57,7 +57,7 @@ mkdir -p "$work/pictures/"{train,test}/{black,bad}
 for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.png"; done
 cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
 echo "no image" >"$work/pictures/test/bad/b.png"
-expect "broken image" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 images cannot be read"
+expect "broken image" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "^1 of 2 images cannot be read and is skipped in training$"
 # Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
 seq -f "line number %g" 1 100 >"$work/numbers.txt"
 expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"
@@ -67,6 +67,7 @@ expect "its other part" 0 show "text-lines:$work/numbers.txt" --part test; out "
 mkdir "$work/parts"
 for part in train:1 valid:2 test:3; do seq "${part#*:}" >"$work/parts/${part%:*}.txt"; done
 expect "the test part" 0 show "text:$work/parts" --part test; out "^test text"; out "^1 document, 3 lines, 3 words, 6 bytes$"
+expect "the training part" 0 show "text:$work/parts" --part train; out "^1 document, 1 line, 1 word, 2 bytes$"
 rm "$work/parts/test.txt"
 expect "no test file" 0 show "text:$work/parts" --part test; out "^1 document, 2 lines, 2 words, 4 bytes$"
 expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"

@@ -116,7 +116,7 @@ expect "a pair" 0 -c pairs --text "Tom sees" --text-pair "Tom finds" --text A --
 json_holds '[.texts[].pair] == ["Tom finds", ""]'
 expect "a pair as it is shown" 0 -c pairs --text "Tom sees" --text-pair "Tom finds"; out '^"Tom sees" and "Tom finds"$'; out "duplicate$"
 expect "longer than the context" 0 -c model -n 3 --text "$long" --text "the cat" --max-context 6
-err "warning: 1 of 2 texts are longer than the context of 6 tokens; their ends are cut off"
+err "warning: 1 of 2 texts is longer than the context of 6 tokens; its end is cut off"
 [ "$(grep -c warning "$work/err")" = 1 ] || report "$name: said more than once"
 expect "eval of a shorter context" 0 eval -c model -d tsv:table.tsv --context 4 --json; json_holds '.longest == 4 and .cut > 5'
 

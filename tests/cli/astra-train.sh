@@ -127,7 +127,7 @@ expect "much data" 0 "${little[@]}" --dataset synthetic:32x32:4:60000 --dry-run 
 out "^29984 steps, 937 per epoch: batch 64, learning rate 0.001 after a warm-up of 100 steps, evaluation every 2 epochs$"
 given=(--batch 16 --epochs 5 -l 1e-4 --warmup 3 --eval-every 1)
 expect "what is given is taken" 0 "${little[@]}" "${given[@]}" --dry-run --out dry
-out "^15 steps, 3 per epoch: batch 16, learning rate 0.0001 after a warm-up of 3 steps, evaluation every 1 epochs$"
+out "^15 steps, 3 per epoch: batch 16, learning rate 0.0001 after a warm-up of 3 steps, evaluation every 1 epoch$"
 ! grep -q "chosen for the data" out || report "something was chosen"
 expect "a warm-up as long as the run" 0 "${little[@]}" --max-steps 4 --warmup 8 --out warm
 err "warning: --warmup 8 is as long as the run of 4 steps or longer: the learning rate never passes 38% of its peak"

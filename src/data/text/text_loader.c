@@ -5,6 +5,7 @@
 #include "data/text/text_loader.h"
 #include "base/rng.h"
 #include "base/share.h"
+#include "base/text.h"
 #include "data/text/text_labels.h"
 #include "data/text/token_cache.h"
 #include <stdlib.h>
@@ -138,8 +139,8 @@ static Status check_windows(const TokenCache *cache, const TextLoaderOptions *op
     return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, MAX_BATCH);
   if (tokens <= options->context)
     return status_set(STATUS_BAD_VALUE,
-                      "the text has %lld tokens; with a context of %lld at least %lld are needed: shorten the context or give more text",
-                      (long long)tokens, (long long)options->context, (long long)options->context + 1);
+                      "the text has %lld token%s; with a context of %lld at least %lld are needed: shorten the context or give more text",
+                      (long long)tokens, text_plural(tokens), (long long)options->context, (long long)options->context + 1);
   return STATUS_OK;
 }
 

@@ -476,7 +476,7 @@ static Status describe(TextSource *source, const char *paths, TextPart part) {
   const char *division = !source->files.divided ? "" : part == TEXT_TRAIN ? " (without its last 5%)" : " (the last 5%)";
   int written =
       asprintf(&source->description, "%s text, %s%d file%s, from %s%s", text_files_part(part), source->by_line ? "a document a line, " : "",
-               source->files.count, source->files.count == 1 ? "" : "s", paths, division);
+               source->files.count, text_plural(source->files.count), paths, division);
   if (written < 0) source->description = NULL;
   return written < 0 ? status_no_memory(paths, "its text") : STATUS_OK;
 }

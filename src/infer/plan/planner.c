@@ -3,6 +3,7 @@
  * found by bisection, then small moves while the simulation says that they help. Which strategy is fastest: all of them, sorted. */
 #include "infer/plan/planner.h"
 #include "base/share.h"
+#include "base/text.h"
 #include "infer/patches.h"
 #include "infer/sim/schedule.h"
 #include "infer/strategy/collective.h"
@@ -753,8 +754,8 @@ enum { PART = 64 };
 /* "astra with 16 groups on 4 devices" */
 static const char *describe(const PlanRow *row, char text[PART]) {
   char groups[24] = "";
-  if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, row->groups == 1 ? "" : "s");
-  snprintf(text, PART, "%s%s on %d devices", strategy_facts(row->strategy)->name, groups, row->devices);
+  if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, text_plural(row->groups));
+  snprintf(text, PART, "%s%s on %d device%s", strategy_facts(row->strategy)->name, groups, row->devices, text_plural(row->devices));
   return text;
 }
 

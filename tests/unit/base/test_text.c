@@ -1,4 +1,4 @@
-/* Ends of names, and digits of bytes. */
+/* Ends of names, digits of bytes, plurals. */
 #include "base/text.h"
 #include <cmocka.h>
 #include <string.h>
@@ -28,7 +28,16 @@ static void bytes_are_two_digits_each(void **state) {
   assert_string_equal(text, "");
 }
 
+static void one_alone_is_no_plural(void **state) {
+  (void)state;
+  assert_string_equal(text_plural(1), "");
+  assert_string_equal(text_plural(0), "s");
+  assert_string_equal(text_plural(2), "s");
+  assert_string_equal(text_plural(INT64_MAX), "s");
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_ends_with_its_own_end), cmocka_unit_test(bytes_are_two_digits_each)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_ends_with_its_own_end), cmocka_unit_test(bytes_are_two_digits_each),
+                                     cmocka_unit_test(one_alone_is_no_plural)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,12 @@
  * Invariant: one message is one write, so that lines of several processes do not mix, and one line that holds nothing a terminal obeys. */
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/progress.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char *program = "astra";
 static atomic_bool is_verbose, is_quiet, is_terse, has_times;
@@ -36,7 +36,7 @@ __attribute__((format(printf, 2, 0))) static void print(const char *level, const
   /* On a terminal a progress bar may stand on this line: wipe it. */
   char when[64] = "";
   if (has_times) when[local_time(when, sizeof when)] = 0;
-  int start = snprintf(line, sizeof line, "%s%s%s: %s", isatty(STDERR_FILENO) ? "\r\033[K" : "", when, program, level);
+  int start = snprintf(line, sizeof line, "%s%s%s: %s", progress_terminal() ? "\r\033[K" : "", when, program, level);
   if (start < 0 || (size_t)start >= sizeof line / 2) start = 0;
   vsnprintf(message, sizeof message, format, arguments);
   printable_copy(line + start, sizeof line - (size_t)start - 1, message, strlen(message));

@@ -41,6 +41,11 @@ static int terminal_columns(void) {
   return columns > COLUMNS_MIN ? columns : COLUMNS_MIN;
 }
 
+bool progress_terminal(void) {
+  const char *kind = getenv("TERM");
+  return isatty(STDERR_FILENO) && (kind == NULL || strcmp(kind, "dumb") != 0);
+}
+
 static double part_done(const Progress *progress, int64_t done) {
   double part = (double)done / (double)progress->total;
   return part < 0 ? 0 : part > 1 ? 1 : part;
@@ -126,7 +131,7 @@ static void draw(const Progress *progress, int64_t done, const char *note, doubl
 
 void progress_start(Progress *progress, const char *title, int64_t total, bool quiet) {
   double now = clock_now();
-  bool terminal = isatty(STDERR_FILENO);
+  bool terminal = progress_terminal();
   *progress = (Progress){.title = title, .total = total, .started = now, .drawn = terminal ? 0 : now, .terminal = terminal, .quiet = quiet};
 }
 

@@ -13,6 +13,9 @@ typedef struct Progress {
   bool terminal, quiet;
 } Progress;
 
+/* stderr is a terminal that obeys escape sequences, which TERM=dumb denies. */
+bool progress_terminal(void);
+
 void progress_start(Progress *progress, const char *title, int64_t total, bool quiet);
 void progress_update(Progress *progress, int64_t done, const char *note); /* note may be NULL: "loss 1.234  312 images/s" */
 void progress_finish(Progress *progress, int64_t done, const char *note);

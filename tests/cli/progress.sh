@@ -56,7 +56,7 @@ on_terminal() {
   shift
   printf 'stty cols %s\nexec %q' "$columns" "$program" >command
   printf ' %q' "$@" >>command
-  COLUMNS='' script -qec "bash ./command" typescript >out 2>err </dev/null || report "exit code $?"
+  TERM=xterm COLUMNS='' script -qec "bash ./command" typescript >out 2>err </dev/null || report "exit code $?"
   tr '\r' '\n' <typescript | sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g' >states
 }
 for columns in 80 40 200; do
@@ -71,6 +71,12 @@ for columns in 80 40 200; do
   ! grep -q "step 20/" states || report "lines of intervals beside the bar"
   grep -q "evaluation at step 300: accuracy" states || report "the evaluation is not told of"
 done
+
+name="a terminal that obeys no escape sequences"
+printf '%q ' "$program" "${tiny[@]}" --max-steps 2 --batch 8 --out dumb >command
+TERM=dumb script -qec "bash ./command" typescript >out 2>err </dev/null || report "exit code $?"
+! grep -q $'\033' typescript || report "escape sequences: $(grep -m 1 $'\033' typescript | cat -v)"
+for line in "embeddings 100%" "astra-train: step 2/2" "astra-train: evaluation at step 2: accuracy"; do grep -q "^$line" typescript || report "no line '$line'"; done
 
 [ $failed = 0 ] && echo "progress: bars, lines and last words as expected"
 exit $failed

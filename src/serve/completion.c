@@ -231,7 +231,8 @@ struct Completion {
   Job *jobs; /* [count] */
   int count, next, with_engine, done;
   int64_t prompt_tokens, shared_tokens, new_tokens;
-  int status_code; /* of the first failure, which ends the answer; 0: there is none */
+  int status_code;  /* of the first failure, which ends the answer; 0: there is none */
+  const char *code; /* what clients know that failure by; NULL: nothing of its own */
   char message[256];
   char id[80];
   time_t created;
@@ -302,15 +303,17 @@ static void on_end(void *context, const EngineResult *result) {
 
 /* ---- jobs */
 
-static void fail(Completion *c, int code, const char *message) {
+static void fail(Completion *c, int status_code, const char *code, const char *message) {
   if (c->status_code) return;
-  c->status_code = code;
+  c->status_code = status_code;
+  c->code = code;
   snprintf(c->message, sizeof c->message, "%s", message);
 }
 
 static void fail_as(Completion *c, Status status) {
-  const int code = service_status_code(status);
-  fail(c, code, status_message());
+  const int status_code = service_status_code(status);
+  const char *code = status == STATUS_BUSY ? service_busy_code(c->model) : status_code == 400 ? "invalid_value" : NULL;
+  fail(c, status_code, code, status_message());
 }
 
 /* A request that has been let in always has a text with the engine, however full the queue: what it has made so far is not thrown away.
@@ -363,7 +366,7 @@ static void look_at(Completion *c, Job *job) {
   job->count = job->room = job->top_count = job->top_room = 0;
   pthread_mutex_unlock(&c->lock);
   bool stopped = job->choice.finish != NULL;
-  if (lost == STATUS_BUSY) fail(c, 500, "the client reads too slowly");
+  if (lost == STATUS_BUSY) fail(c, 500, NULL, "the client reads too slowly");
   if (lost == STATUS_NO_MEMORY) fail_as(c, status_no_memory(NULL, "an answer"));
   for (size_t i = 0; i < count && !c->status_code; i++) {
     EngineToken token = {.id = tokens[i].id,
@@ -377,7 +380,7 @@ static void look_at(Completion *c, Job *job) {
     if (status == STATUS_NO_MEMORY)
       fail_as(c, status);
     else if (status != STATUS_OK)
-      fail(c, 500, status_message());
+      fail(c, 500, NULL, status_message());
   }
   free(tokens);
   free(tops);
@@ -389,9 +392,9 @@ static void look_at(Completion *c, Job *job) {
   const EngineResult *r = &job->result;
   if (job->choice.index % c->asked.n == 0) c->prompt_tokens += r->prompt_tokens, c->shared_tokens += r->shared_tokens;
   c->new_tokens += job->choice.new_tokens;
-  if (r->end == ENGINE_FAILED) fail(c, 500, job->message ? job->message : "the cluster failed");
-  if (r->end == ENGINE_DESERTED) fail(c, 503, job->message ? job->message : "no device is left");
-  if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, "the service is shutting down");
+  if (r->end == ENGINE_FAILED) fail(c, 500, NULL, job->message ? job->message : "the cluster failed");
+  if (r->end == ENGINE_DESERTED) fail(c, 503, "no_device", job->message ? job->message : "no device is left");
+  if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, NULL, "the service is shutting down");
   if (c->status_code) return;
   text_stream_finish(&job->choice.stream); /* what was held back comes out */
   if (!job->choice.finish) job->choice.finish = r->end == ENGINE_STOP ? "stop" : "length";
@@ -402,7 +405,8 @@ static void look_at_all(Completion *c) {
     if (!c->jobs[i].done) look_at(c, &c->jobs[i]);
   submit_more(c);
   if (c->request && http_late(c->request))
-    fail(c, 503, http_draining(c->service->http) ? "the service is shutting down" : "the answer was not complete within --request-timeout");
+    fail(c, 503, NULL,
+         http_draining(c->service->http) ? "the service is shutting down" : "the answer was not complete within --request-timeout");
 }
 
 /* ---- answers */
@@ -439,7 +443,7 @@ static void write_event(FILE *out, json_t *value) {
 
 static void write_end(Completion *c, FILE *out) {
   if (c->status_code) {
-    write_event(out, http_error_json(c->status_code, NULL, NULL, c->message));
+    write_event(out, http_error_json(c->status_code, NULL, c->code, c->message));
   } else if (c->asked.include_usage) {
     json_t *chunk = around(c, true, json_array());
     if (chunk) json_object_set_new(chunk, "usage", usage_json(c));
@@ -490,8 +494,7 @@ static bool ready(void *context, HttpRequest *request) {
   if (c->status_code) {
     bool refused = c->status_code == 400;
     if (c->status_code == 503) http_retry_after(request, engine_retry_seconds(c->model->engine));
-    http_reply_error(request, c->status_code, refused ? (c->asked.chat ? "messages" : "prompt") : NULL, refused ? "invalid_value" : NULL,
-                     "%s", c->message);
+    http_reply_error(request, c->status_code, refused ? (c->asked.chat ? "messages" : "prompt") : NULL, c->code, "%s", c->message);
     return true;
   }
   if (c->asked.stream) {

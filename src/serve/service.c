@@ -65,12 +65,14 @@ int service_status_code(Status status) {
   return status == STATUS_BAD_VALUE || status == STATUS_BAD_USAGE ? 400 : 500;
 }
 
+const char *service_busy_code(const ServiceModel *model) { return model && engine_is_deserted(model->engine) ? "no_device" : "queue_full"; }
+
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {
   (void)service;
   const int status_code = service_status_code(status);
   if (status_code == 503 && model) http_retry_after(request, engine_retry_seconds(model->engine));
   if (status == STATUS_BUSY)
-    http_reply_error(request, 503, NULL, model && engine_is_deserted(model->engine) ? "no_device" : "queue_full", "%s", status_message());
+    http_reply_error(request, 503, NULL, service_busy_code(model), "%s", status_message());
   else if (status_code == 400)
     http_reply_error(request, 400, param && param[0] ? param : NULL, code ? code : "invalid_value", "%s", status_message());
   else

@@ -84,6 +84,10 @@ json_t *service_text(const char *text, size_t bytes);
  * what a client can do. */
 int service_status_code(Status status);
 
+/* What clients know a call by that failed with BUSY: "queue_full", or "no_device" of a model that has lost all its devices. NULL: any
+ * model. */
+const char *service_busy_code(const ServiceModel *model);
+
 /* Replies what a failed call came to, as above: 503 with Retry-After where the model is known, 400 with `param` and `code` (NULL:
  * "invalid_value"). */
 void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);

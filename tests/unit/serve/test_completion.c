@@ -546,10 +546,15 @@ static void a_full_queue_refuses(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
   f->engine.queue_max = 0;
-  for (int stream = 0; stream < 2; stream++) {
-    Answer answer = client_post(f->port, "/v1/completions", stream ? "{\"prompt\": \"H\", \"stream\": true}" : "{\"prompt\": \"H\"}");
-    assert_non_null(strstr(answer.head, "Retry-After: 7"));
-    json_decref(parse(&answer, 503));
+  for (int deserted = 0; deserted < 2; deserted++) {
+    f->engine.state.deserted = deserted;
+    for (int stream = 0; stream < 2; stream++) {
+      Answer answer = client_post(f->port, "/v1/completions", stream ? "{\"prompt\": \"H\", \"stream\": true}" : "{\"prompt\": \"H\"}");
+      assert_non_null(strstr(answer.head, "Retry-After: 7"));
+      json_t *v = parse(&answer, 503);
+      check_part(v, "error.code", deserted ? "\"no_device\"" : "\"queue_full\"");
+      json_decref(v);
+    }
   }
   finish(f);
 }

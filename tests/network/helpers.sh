@@ -69,10 +69,12 @@ no_orphans() {
 }
 
 # Workers: start_worker NAME ADDRESS ARGUMENTS... sets address[NAME] and listener[NAME]; ADDRESS may have port 0. Their lines go to NAME.log.
-declare -A listener address
+declare -A listener address announcers
 start_worker() {
   local name=$1 where=$2
   shift 2
+  announcers[$name]=0
+  [[ " $* " != *" --announce "* ]] || announcers[$name]=1
   : >"$work/$name.log"
   "$program" worker --listen "$where" --threads 1 "$@" 2>"$work/$name.log" &
   listener[$name]=$!
@@ -103,8 +105,12 @@ computes() { # PID HUNDREDTHS
   return 1
 }
 
-# What a worker has forked.
-sessions_of() { cat "/proc/${listener[$1]}/task/${listener[$1]}/children"; } # NAME
+# What a worker has forked, in this order, but for the process that announces it, which is the first and stays.
+sessions_of() { # NAME
+  local children=()
+  read -ra children <"/proc/${listener[$1]}/task/${listener[$1]}/children"
+  echo "${children[*]:${announcers[$1]:-0}}"
+}
 
 # Waits, for ten seconds at most, until no session of an earlier leader is left, which would be taken for the next one's: until_free NAME...
 until_free() {

@@ -442,7 +442,7 @@ static Status count_part(Session *session, TaskPart part, int64_t samples) {
 static Status save_made(Session *session, const char *out, bool overwrite) {
   const bool whole = session->config->astra.rotation;
   if (whole) TRY(count_part(session, TASK_TRAIN, USUAL_SAMPLES));
-  cli_last_words(NULL);
+  cli_last_words(NULL, NULL);
   if (whole && overwrite) TRY(train_out_forget(session));
   return whole ? trainer_export(session, false)
                : checkpoint_save_codebooks(session->config, out, session->emulation.codewords, (SafeDtype)session->options.dtype);
@@ -456,12 +456,14 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   if (whole) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
   if (whole) TRY(train_out_check_tokenizer(session, kmeans->shared.overwrite));
   TRY(out_directory_try(train->out, NULL, whole ? CHECKPOINT_WHOLE : CHECKPOINT_CODEBOOKS));
+  const char *const made[] = {train->out, NULL};
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
-      "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
+      "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n",
+      made);
   Status status = codebooks_fit(session, reports);
   if (status == STATUS_OK) status = save_made(session, train->out, kmeans->shared.overwrite);
-  cli_last_words(NULL);
+  cli_last_words(NULL, NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
   return report_evaluated(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);

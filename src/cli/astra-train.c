@@ -219,13 +219,18 @@ static void leave_out(const char *out) {
 
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
-  const char *path = session->options.codebooks;
+  const char *path = session->options.codebooks, *out = session->options.out;
+  char *folder = files_join(out, "training"), *lock = files_join(out, "training/lock");
+  const char *const made[] = {lock, folder, out, NULL}; /* as leave_out has it */
   cli_last_words(
       "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
-      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n");
+      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n",
+      ranks_self() == 0 ? made : NULL);
   Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
-  cli_last_words(NULL);
-  if (status != STATUS_OK && ranks_self() == 0) leave_out(session->options.out);
+  cli_last_words(NULL, NULL);
+  free(lock);
+  free(folder);
+  if (status != STATUS_OK && ranks_self() == 0) leave_out(out);
   return status;
 }
 

@@ -55,9 +55,12 @@ void cli_write_text(const char *text, size_t bytes) {
 }
 
 static const char *volatile last_words;
+static const char *const *volatile last_made;
 
 static void speak_and_die(int signal_number) {
   const char *words = last_words;
+  for (const char *const *made = last_made; made != NULL && *made != NULL; made++)
+    if (unlink(*made) != 0) rmdir(*made);
   if (words != NULL && write(STDERR_FILENO, words, strlen(words)) < 0) _exit(128 + signal_number);
   signal(signal_number, SIG_DFL);
   raise(signal_number);
@@ -78,9 +81,9 @@ Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatil
   return ferror(stream) ? STATUS_IO : STATUS_OK;
 }
 
-void cli_last_words(const char *message) {
+void cli_last_words(const char *message, const char *const *made) {
   struct sigaction action = {.sa_handler = message ? speak_and_die : SIG_DFL};
-  last_words = message;
+  last_words = message, last_made = made;
   sigemptyset(&action.sa_mask);
   action.sa_flags = (int)SA_NODEFER;
   sigaction(SIGINT, &action, NULL);

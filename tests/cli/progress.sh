@@ -36,10 +36,14 @@ interrupt() {
   err "$words"
 }
 interrupt "Ctrl-C before training" "nothing is kept. Start it again with the same command" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out early
-[ ! -e early/model.safetensors ] || report "weights are there"
+[ ! -e early ] || report "a folder is left: $(find early | tr '\n' ' ')"
 expect "and the same command again" 0 "${tiny[@]}" --max-steps 1 --batch 8 --out early -q
 interrupt "Ctrl-C in astra-kmeans" "nothing new is kept, and what lay in --out is as it was" "$bin/astra-kmeans" init "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out books
-[ ! -e books/codebooks.safetensors ] || report "codebooks are there"
+[ ! -e books ] || report "a folder is left: $(find books | tr '\n' ' ')"
+mkdir notes
+touch notes/mine
+interrupt "Ctrl-C before training, beside other files" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out notes
+[ "$(ls notes)" = mine ] || report "not the file alone that was there: $(find notes | tr '\n' ' ')"
 
 # ---- a terminal
 

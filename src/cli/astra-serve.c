@@ -160,7 +160,7 @@ static void tell_nodes(const InferSettings *settings, Engine *engine) {
   EngineState state;
   engine_state(engine, &state);
   for (int d = 0; d < state.nodes; d++)
-    infer_run_tell_node(settings, d, state.devices[d].pid ? NULL : state.devices[d].name, state.devices[d].pid);
+    infer_run_tell_node(settings, d, state.devices[d].worker[0] ? state.devices[d].worker : NULL, state.devices[d].pid);
 }
 
 static Status open_model(const Serve *s, const InferSettings *settings, const char *given, Served *served, ServiceModel *model) {

@@ -75,7 +75,7 @@ Status chat_local_start(ChatLocal *local, const volatile sig_atomic_t *stop) {
   EngineState state;
   engine_state(local->engine, &state);
   for (int d = 0; d < state.nodes; d++)
-    infer_run_tell_node(local->settings, d, state.devices[d].pid ? NULL : state.devices[d].name, state.devices[d].pid);
+    infer_run_tell_node(local->settings, d, state.devices[d].worker[0] ? state.devices[d].worker : NULL, state.devices[d].pid);
   return engine_start(local->engine);
 }
 

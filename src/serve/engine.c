@@ -107,6 +107,7 @@ static void note_cluster(Engine *engine) {
     const Address *address = leader_address(engine->leader, d);
     char text[ADDRESS_TEXT];
     snprintf(device->name, sizeof device->name, "%s", address ? address_text(address, text) : "here");
+    if (!leader_worker(engine->leader, d, device->worker)) device->worker[0] = '\0';
     device->pid = (int)leader_pid(engine->leader, d);
     device->state = leader_is_here(engine->leader, d)      ? ENGINE_DEVICE_HERE
                     : leader_is_joining(engine->leader, d) ? ENGINE_DEVICE_JOINING

@@ -106,12 +106,13 @@ typedef enum EngineDeviceState { ENGINE_DEVICE_GONE, ENGINE_DEVICE_HERE, ENGINE_
 
 typedef struct EngineDevice {
   EngineDeviceState state;
-  char name[64];      /* "here" or an address */
-  int pid;            /* of a process of this machine; 0: none, or not any more */
-  double share;       /* of a request's tokens, 0 to 1 */
-  int sequences;      /* that decode on it */
-  double decode_rate; /* tokens a second, measured; 0: not yet */
-  NodeStatistics sum; /* of all requests */
+  char name[64];              /* "here" or an address */
+  char worker[LEADER_WORKER]; /* its name and address; "": a process of this machine */
+  int pid;                    /* of a process of this machine; 0: none, or not any more */
+  double share;               /* of a request's tokens, 0 to 1 */
+  int sequences;              /* that decode on it */
+  double decode_rate;         /* tokens a second, measured; 0: not yet */
+  NodeStatistics sum;         /* of all requests */
   uint64_t tokens_decoded;
   uint64_t failures;
   int64_t tokens_left; /* that its sequences may still make, by which the device of a new text is chosen */

@@ -81,9 +81,22 @@ lead "verbose" 0 -c "$work/model" --peers "$third" "${key[@]}" -v "${pictures[0]
 err "^node 1 is worker board at $third"
 
 start_worker t 127.0.0.1:0 -c "$work/text" "${key[@]}"
-start_worker u 127.0.0.1:0 -c "$work/text" "${key[@]}"
+start_worker u 127.0.0.1:0 -c "$work/text" "${key[@]}" --name words
 equal "text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once upon a time there was a dog" -m 9
 equal "drawn text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once" -m 9 --temperature 1 --seed 3
+
+bin=$(dirname "$program")
+name="a chat, verbose"
+timeout 60 "$bin/astra-chat" -c "$work/text" --peers "${address[u]}" "${key[@]}" --threads 1 -v >"$work/out" 2>"$work/err" </dev/null || report "$name: exit code $?"
+err "^node 0 is pid "; err "^node 1 is worker words at ${address[u]}$"
+name="a service, verbose"
+"$bin/astra-serve" -c "$work/text" --peers "${address[u]}" "${key[@]}" --threads 1 -v --listen "unix:$work/http" >"$work/out" 2>"$work/err" </dev/null &
+service=$!
+for ((i = 0; i < 600; i++)); do ! grep -q "listening on" "$work/err" && running $service || break; sleep 0.1; done
+kill -TERM $service
+wait $service || report "$name: exit code $?"
+err "^node 0 is pid "; err "^node 1 is worker words at ${address[u]}$"
+until_free u
 
 # ---- who may call
 lead "another key" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/other-key" "${pictures[0]}"; err "the other device refuses this one's key"

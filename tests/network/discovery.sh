@@ -143,6 +143,9 @@ kill "$daemon"
 wait "$daemon"
 start_daemon
 until_alone "after the daemon's return" auto
-for one in a other same; do stop_worker $one; done
+
+start_worker unnamed 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce
+announced unnamed "$(uname -n | cut -c -63)\( #[0-9]*\)\?" # as the machine; others of this name may be announced in this network
+for one in a other same unnamed; do stop_worker $one; done
 [ $failed = 0 ] && echo "discovery: passed"
 exit $failed

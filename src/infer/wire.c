@@ -51,6 +51,9 @@ static const Rule rules[WIRE_KIND_END] = {
 #undef WIRE_RULE
 };
 
+/* Of the kinds whose field `block` says something; of the others it is zero. */
+static bool has_block(uint8_t kind) { return kind == WIRE_RESULT || kind == WIRE_PROGRESS || kind == WIRE_SEQUENCE; }
+
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t max_payload, WireHeader *header) {
   if (wire_get_u32(bytes) != WIRE_MAGIC) return status_set(STATUS_BAD_VALUE, "not an ASTRA message (wrong magic number)");
   if (bytes[4] != WIRE_VERSION)
@@ -58,7 +61,8 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t max_payload, WireHead
   if (bytes[5] == 0 || bytes[5] >= WIRE_KIND_END) return status_set(STATUS_BAD_VALUE, "message of unknown kind %d", bytes[5]);
   const Rule *rule = &rules[bytes[5]];
   if (bytes[9] & ~rule->flags) return status_set(STATUS_BAD_VALUE, "%s message with unknown flags %d", rule->name, bytes[9]);
-  if (bytes[8] || bytes[10] || bytes[11]) return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
+  if (bytes[8] || bytes[10] || bytes[11] || (bytes[7] && !has_block(bytes[5])))
+    return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
   *header = (WireHeader){.kind = bytes[5],
                          .sender = bytes[6],
                          .block = bytes[7],

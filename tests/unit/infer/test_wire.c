@@ -53,6 +53,19 @@ static void every_malformed_field_is_refused(void **state) {
   }
 }
 
+static void a_block_is_of_three_kinds_alone(void **state) {
+  (void)state;
+  for (int kind = 1; kind < WIRE_KIND_END; kind++)
+    for (uint8_t block = 0; block < 2; block++) {
+      uint8_t bytes[WIRE_HEADER];
+      WireHeader header = {.kind = (uint8_t)kind, .block = block};
+      const bool has = kind == WIRE_RESULT || kind == WIRE_PROGRESS || kind == WIRE_SEQUENCE;
+      wire_pack(&header, bytes);
+      const bool refused = wire_parse(bytes, 0, &header) != STATUS_OK; /* some for the length of their payload, which is checked later */
+      assert_int_equal(refused && strstr(status_message(), "reserved bytes"), block && !has);
+    }
+}
+
 static void kinds_have_names(void **state) {
   (void)state;
   assert_string_equal(wire_kind_name(WIRE_RESULT), "RESULT");
@@ -114,6 +127,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
                                      cmocka_unit_test(layout_is_the_documented_one),
                                      cmocka_unit_test(every_malformed_field_is_refused),
+                                     cmocka_unit_test(a_block_is_of_three_kinds_alone),
                                      cmocka_unit_test(kinds_have_names),
                                      cmocka_unit_test(length_limit_is_exact),
                                      cmocka_unit_test(statistics_round_trip),

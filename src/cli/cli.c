@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CLI_VERSION "0.1.0"
@@ -59,8 +60,11 @@ static const char *const *volatile last_made;
 
 static void speak_and_die(int signal_number) {
   const char *words = last_words;
-  for (const char *const *made = last_made; made != NULL && *made != NULL; made++)
-    if (unlink(*made) != 0) rmdir(*made);
+  for (const char *const *made = last_made; made != NULL && *made != NULL; made++) { /* a link is the user's */
+    struct stat file;
+    if (lstat(*made, &file) == 0 && S_ISREG(file.st_mode)) unlink(*made);
+    rmdir(*made);
+  }
   if (words != NULL && write(STDERR_FILENO, words, strlen(words)) < 0) _exit(128 + signal_number);
   signal(signal_number, SIG_DFL);
   raise(signal_number);

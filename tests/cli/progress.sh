@@ -40,8 +40,11 @@ interrupt "Ctrl-C before training" "nothing is kept. Start it again with the sam
 expect "and the same command again" 0 "${tiny[@]}" --max-steps 1 --batch 8 --out early -q
 interrupt "Ctrl-C in astra-kmeans" "nothing new is kept, and what lay in --out is as it was" "$bin/astra-kmeans" init "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out books
 [ ! -e books ] || report "a folder is left: $(find books | tr '\n' ' ')"
-mkdir notes
+mkdir notes elsewhere
 touch notes/mine
+ln -s elsewhere link
+interrupt "Ctrl-C before training into a link" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out link
+[ -L link ] && [ -d elsewhere ] || report "the link, or what it leads to, is gone"
 interrupt "Ctrl-C before training, beside other files" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out notes
 [ "$(ls notes)" = mine ] || report "not the file alone that was there: $(find notes | tr '\n' ' ')"
 

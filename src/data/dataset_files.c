@@ -7,7 +7,7 @@
  * the training part, sorted bytewise; images may lie deeper inside a class. Names that begin with a dot are passed over. Invariant: the
  * order is that of sorted names, so the same folder gives the same set on every machine.
  *
- * A manifest has rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: other separators. A first row such as path,label
+ * A manifest has rows path,label[,split], read as CSV (csv_rows.h). Leaves out: other separators. A first row such as path,label
  * is a header; so is one that names no image where the second row does. Either every row has a split or none has: then every fifth row
  * is for testing. As of folders, rows for validation are for testing only where no others are. Columns after the third are ignored. */
 #include "base/array.h"
@@ -15,9 +15,9 @@
 #include "base/order.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "data/csv_rows.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
-#include <csv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,24 +319,21 @@ typedef struct Manifest {
   DatasetSplit test_split; /* whose rows are the test part, where rows have splits */
 } Manifest;
 
-enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
+enum { COLUMNS = 3 };
 static const size_t max_manifest_bytes = (size_t)1 << 28;
 
 typedef struct ManifestCells {
   char *fields[COLUMNS]; /* owned */
   int columns;
-  long line; /* of the row's end */
+  int64_t line; /* of the row's end */
 } ManifestCells;
 
 typedef struct ManifestReader {
   Manifest *manifest;
   const char *file;
-  long line;
   ManifestCells row;   /* the one being read */
   ManifestCells first; /* the first row while only the second can tell whether it is a header; else without columns */
-  size_t unended;      /* bytes since the last end of a field */
   bool past_first;
-  Status status; /* the first failure; everything after it is passed over */
 } ManifestReader;
 
 static bool is_one_of(const char *text, const char *const *list) {
@@ -344,18 +341,14 @@ static bool is_one_of(const char *text, const char *const *list) {
   return *list != NULL;
 }
 
-static void on_field(void *text, size_t length, void *data) {
-  ManifestReader *reader = data;
+static Status on_field(void *context, const char *text, size_t length, int64_t line) {
+  ManifestReader *reader = context;
   int column = reader->row.columns++;
-  reader->unended = 0;
-  if (reader->status != STATUS_OK || column >= COLUMNS) return;
-  if (memchr(text, 0, length)) {
-    reader->status =
-        status_set(STATUS_BAD_FILE, "%s, line %ld: a NUL byte; the file must be plain or UTF-8 text", reader->file, reader->line);
-    return;
-  }
+  if (column >= COLUMNS) return STATUS_OK;
+  if (memchr(text, 0, length))
+    return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; the file must be plain or UTF-8 text", reader->file, (long long)line);
   reader->row.fields[column] = strndup(text, length);
-  if (!reader->row.fields[column]) reader->status = status_no_memory(reader->file, "the manifest");
+  return reader->row.fields[column] ? STATUS_OK : status_no_memory(reader->file, "the manifest");
 }
 
 static bool has_path_and_label(const ManifestCells *row) { return row->columns >= 2 && *row->fields[0] && *row->fields[1]; }
@@ -364,13 +357,15 @@ static Status read_split(const ManifestReader *reader, const ManifestCells *row,
   const char *text = row->columns > 2 ? row->fields[2] : "";
   *split = dataset_split_named(text);
   if (*split == DATASET_SPLIT_NONE && *text) {
-    return status_set(STATUS_BAD_FILE, "%s, line %ld: split \"%s\"; train, training, test, testing, val, valid and validation are accepted",
-                      reader->file, row->line, text);
+    return status_set(STATUS_BAD_FILE,
+                      "%s, line %lld: split \"%s\"; train, training, test, testing, val, valid and validation are accepted", reader->file,
+                      (long long)row->line, text);
   }
   const Manifest *manifest = reader->manifest;
   if (manifest->count && (manifest->rows[0].split == DATASET_SPLIT_NONE) != (*split == DATASET_SPLIT_NONE)) {
-    return status_set(STATUS_BAD_FILE, "%s, line %ld: %s; either every row names its split in the third column or none does", reader->file,
-                      row->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
+    return status_set(STATUS_BAD_FILE, "%s, line %lld: %s; either every row names its split in the third column or none does", reader->file,
+                      (long long)row->line,
+                      *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
   }
   return STATUS_OK;
 }
@@ -382,8 +377,8 @@ static void forget_cells(ManifestCells *row) {
 
 static Status add_row(ManifestReader *reader, ManifestCells *cells) {
   if (!has_path_and_label(cells)) {
-    return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
-                      reader->file, cells->line);
+    return status_set(STATUS_BAD_FILE, "%s, line %lld: a row is path,label or path,label,split, and neither path nor label is empty",
+                      reader->file, (long long)cells->line);
   }
   ManifestRow row = {cells->fields[0], cells->fields[1], DATASET_SPLIT_NONE};
   TRY(read_split(reader, cells, &row.split));
@@ -428,7 +423,6 @@ static Status settle_first(ManifestReader *reader, const ManifestCells *second) 
 }
 
 static Status read_row(ManifestReader *reader) {
-  reader->row.line = reader->line;
   if (!reader->past_first) {
     reader->past_first = true;
     return read_first(reader);
@@ -437,37 +431,12 @@ static Status read_row(ManifestReader *reader) {
   return add_row(reader, &reader->row);
 }
 
-static void on_row(int end, void *data) {
-  (void)end;
-  ManifestReader *reader = data;
-  if (reader->status == STATUS_OK) reader->status = read_row(reader);
+static Status on_row(void *context, int64_t line) {
+  ManifestReader *reader = context;
+  reader->row.line = line;
+  Status status = read_row(reader);
   forget_cells(&reader->row);
-}
-
-static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
-  if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "the manifest");
-  return status_set(STATUS_BAD_FILE, "%s, line %ld: malformed CSV (a quote is missing or is in the middle of a field)", reader->file,
-                    reader->line);
-}
-
-/* Fed line by line, because libcsv does not count them, and in slices, so that a field without an end is noticed before it is kept whole.
- */
-static Status feed(ManifestReader *reader, struct csv_parser *parser, const char *text, size_t size) {
-  for (size_t at = 0, length; at < size && reader->status == STATUS_OK; at += length) {
-    const char *line = text + at, *end = memchr(line, '\n', size - at);
-    length = end ? (size_t)(end - line) + 1 : size - at;
-    reader->line++;
-    for (size_t done = 0, slice; done < length && reader->status == STATUS_OK; done += slice) {
-      slice = length - done < SLICE ? length - done : SLICE;
-      reader->unended += slice;
-      if (csv_parse(parser, line + done, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
-      if (reader->unended > MAX_CELL + SLICE)
-        return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file,
-                          reader->line, (int)MAX_CELL);
-    }
-  }
-  if (reader->status == STATUS_OK && csv_fini(parser, on_field, on_row, reader) != 0) return syntax(reader, parser);
-  return reader->status == STATUS_OK ? settle_first(reader, NULL) : reader->status;
+  return status;
 }
 
 /* The classes point at labels of rows. */
@@ -497,12 +466,9 @@ static Status parse_manifest(Manifest *manifest, const char *text, size_t size, 
   *manifest = (Manifest){.folder = files_folder(file), .test_split = DATASET_SPLIT_VALIDATION};
   if (!manifest->folder) return status_no_memory(file, "the manifest");
   ManifestReader reader = {.manifest = manifest, .file = file};
-  struct csv_parser parser;
-  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
-  csv_set_blk_size(&parser, SLICE); /* cells grow by that; libcsv's 128 bytes would copy a long one thousands of times */
   const size_t skip = utf8_mark(text, size);
-  Status status = feed(&reader, &parser, text + skip, size - skip);
-  csv_free(&parser);
+  Status status = csv_rows_read(&(CsvRows){true, on_field, on_row}, &reader, text + skip, size - skip, file);
+  if (status == STATUS_OK) status = settle_first(&reader, NULL);
   forget_cells(&reader.row);
   forget_cells(&reader.first);
   return status == STATUS_OK ? find_classes(manifest, file) : status;

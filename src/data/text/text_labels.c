@@ -3,11 +3,11 @@
 #include "data/text/text_labels.h"
 #include "base/array.h"
 #include "base/files.h"
+#include "data/csv_rows.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
 #include "data/text/text_source.h"
-#include <csv.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,13 +16,12 @@
 
 /* ---- Rows of a file ---- */
 
-/* Rows of a text, or of two, and a label out of TSV or CSV in memory. One row reader for both: they hand it fields and ends of rows.
- * Invariant: of a row only the wanted fields are kept; the first failure is kept and everything after it passed over. */
+/* Rows of a text, or of two, and a label out of TSV or CSV in memory (csv_rows.h). Invariant: of a row only the wanted fields are kept. */
 
 enum { TEXT_TABLE_TEXTS = 4 };
 
 typedef struct TextTableFormat {
-  bool quoted;                         /* CSV, RFC 4180, LF or CRLF; else TSV: a tab ends a field, a line break a row, no quotes */
+  bool quoted;                         /* CSV, else TSV */
   bool header;                         /* the first row names the columns */
   const char *texts[TEXT_TABLE_TEXTS]; /* columns, each a number from 1 or (with a header) a name; joined with a space in this order */
   int text_count;                      /* 1 or more */
@@ -45,20 +44,17 @@ typedef struct TextTable {
 } TextTable;
 
 /* Cell text_count is the label's, the one behind it the second text's. */
-enum { CELLS = TEXT_TABLE_TEXTS + 2, MAX_NAMES = 160, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
+enum { CELLS = TEXT_TABLE_TEXTS + 2, MAX_NAMES = 160 };
 
 typedef struct TableReader {
   TextTable *table;
   const TextTableFormat *format;
   const char *file;
-  int64_t line;
   int64_t columns[CELLS]; /* which column a cell is, from 0; -1: not found yet */
   char *cells[CELLS];     /* of the row being read, owned */
   int64_t fields;         /* of it so far */
-  size_t unended;         /* bytes of CSV since the last end of a field */
   bool in_header;
   char names[MAX_NAMES]; /* of the header, for messages */
-  Status status;
 } TableReader;
 
 static const char *wanted(const TextTableFormat *format, int cell) {
@@ -67,19 +63,10 @@ static const char *wanted(const TextTableFormat *format, int cell) {
 
 static int cells_of(const TextTableFormat *format) { return format->text_count + 1 + (format->pair != NULL); }
 
-static Status too_long(const TableReader *reader) {
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes; is a quote not closed?", reader->file,
-                    (long long)reader->line, (int)MAX_CELL);
-}
-
-static void on_field(void *field, size_t length, void *data) {
-  TableReader *reader = data;
-  const char *text = field ? field : "";
+static Status on_field(void *context, const char *text, size_t length, int64_t line) {
+  TableReader *reader = context;
   const int cells = cells_of(reader->format);
   const int64_t column = reader->fields++;
-  reader->unended = 0;
-  if (reader->status == STATUS_OK && length > MAX_CELL) reader->status = too_long(reader);
-  if (reader->status != STATUS_OK) return;
   if (reader->in_header) { /* the name of a column */
     size_t used = strlen(reader->names);
     snprintf(reader->names + used, sizeof reader->names - used, "%s%.*s", used ? ", " : "", (int)(length < 64 ? length : 64), text);
@@ -87,14 +74,13 @@ static void on_field(void *field, size_t length, void *data) {
       const char *name = wanted(reader->format, i);
       if (reader->columns[i] < 0 && strlen(name) == length && memcmp(name, text, length) == 0) reader->columns[i] = column;
     }
-    return;
+    return STATUS_OK;
   }
   if (memchr(text, 0, length))
-    reader->status =
-        status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)reader->line);
-  for (int i = 0; reader->status == STATUS_OK && i < cells; i++)
-    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length)))
-      reader->status = status_no_memory(reader->file, "its rows");
+    return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)line);
+  for (int i = 0; i < cells; i++)
+    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length))) return status_no_memory(reader->file, "its rows");
+  return STATUS_OK;
 }
 
 /* The text columns, joined. */
@@ -112,20 +98,19 @@ static char *join_texts(const TableReader *reader) {
 }
 
 /* What the row lacks, as BAD_FILE. */
-static Status check_row(const TableReader *reader) {
+static Status check_row(const TableReader *reader, int64_t line) {
   const TextTableFormat *format = reader->format;
   int label = format->text_count;
   bool empty = true;
   for (int i = 0; i < cells_of(format); i++) {
     if (!reader->cells[i])
       return status_set(STATUS_BAD_FILE, "%s, line %lld: a row of %lld columns; the %s is expected in column %lld", reader->file,
-                        (long long)reader->line, (long long)reader->fields, i == label ? "label" : "text",
-                        (long long)reader->columns[i] + 1);
+                        (long long)line, (long long)reader->fields, i == label ? "label" : "text", (long long)reader->columns[i] + 1);
     empty = empty && (i == label || !*reader->cells[i]);
   }
-  if (!*reader->cells[label]) return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty label", reader->file, (long long)reader->line);
+  if (!*reader->cells[label]) return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty label", reader->file, (long long)line);
   if (!empty) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty text; remove the row", reader->file, (long long)reader->line);
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty text; remove the row", reader->file, (long long)line);
 }
 
 static char *take_cell(TableReader *reader, int cell) {
@@ -134,13 +119,13 @@ static char *take_cell(TableReader *reader, int cell) {
   return text;
 }
 
-static Status end_row(TableReader *reader) {
+static Status end_row(TableReader *reader, int64_t line) {
   int label = reader->format->text_count;
-  Status status = check_row(reader);
+  Status status = check_row(reader, line);
   if (status != STATUS_OK && reader->format->skip_incomplete) return reader->table->skipped++, STATUS_OK;
   TRY(status);
   TRY(ARRAY_RESERVE(reader->table->rows, reader->table->count, 1, reader->table->room, "the rows of a table"));
-  TextRow row = {.text = join_texts(reader), .line = reader->line};
+  TextRow row = {.text = join_texts(reader), .line = line};
   if (!row.text) return status_no_memory(reader->file, "its rows");
   row.label = take_cell(reader, label);
   if (reader->format->pair) row.pair = take_cell(reader, label + 1);
@@ -156,58 +141,16 @@ static void forget_cells(TableReader *reader) {
   reader->fields = 0;
 }
 
-static void on_row(int end, void *data) {
-  (void)end;
-  TableReader *reader = data;
-  if (reader->status == STATUS_OK && !reader->in_header) reader->status = end_row(reader);
-  for (int i = 0; reader->status == STATUS_OK && reader->in_header && i < cells_of(reader->format); i++)
+static Status on_row(void *context, int64_t line) {
+  TableReader *reader = context;
+  Status status = reader->in_header ? STATUS_OK : end_row(reader, line);
+  for (int i = 0; status == STATUS_OK && reader->in_header && i < cells_of(reader->format); i++)
     if (reader->columns[i] < 0)
-      reader->status = status_set(STATUS_BAD_FILE, "%s, line %lld: no column \"%s\" in the header; it has %s", reader->file,
-                                  (long long)reader->line, wanted(reader->format, i), reader->names);
+      status = status_set(STATUS_BAD_FILE, "%s, line %lld: no column \"%s\" in the header; it has %s", reader->file, (long long)line,
+                          wanted(reader->format, i), reader->names);
   reader->in_header = false;
   forget_cells(reader);
-}
-
-static void read_tsv_line(TableReader *reader, const char *line, size_t length) {
-  if (length && line[length - 1] == '\r') length--;
-  if (length == 0) return;
-  for (size_t at = 0; at <= length;) {
-    const char *tab = memchr(line + at, '\t', length - at);
-    size_t end = tab ? (size_t)(tab - line) : length;
-    on_field((void *)(uintptr_t)(line + at), end - at, reader); /* libcsv's signature */
-    at = end + 1;
-  }
-  on_row('\n', reader);
-}
-
-/* In slices, so that a field without an end is noticed before it is kept whole. */
-static Status read_csv_line(TableReader *reader, struct csv_parser *parser, const char *line, size_t length) {
-  size_t at = 0, slice = 0;
-  for (; at < length && reader->status == STATUS_OK; at += slice) {
-    slice = length - at < SLICE ? length - at : SLICE;
-    reader->unended += slice;
-    if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) break;
-    if (reader->unended > MAX_CELL + SLICE) return too_long(reader);
-  }
-  if (at >= length || reader->status != STATUS_OK) return STATUS_OK;
-  if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "its rows");
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is in the middle of a field)", reader->file,
-                    (long long)reader->line);
-}
-
-/* Line by line for both, because libcsv does not count them. */
-static Status read_lines(TableReader *reader, struct csv_parser *parser, const char *bytes, size_t size) {
-  for (size_t at = 0; at < size && reader->status == STATUS_OK;) {
-    const char *end = memchr(bytes + at, '\n', size - at);
-    size_t length = end ? (size_t)(end - bytes) - at : size - at;
-    reader->line++;
-    if (parser)
-      TRY(read_csv_line(reader, parser, bytes + at, length + (end != NULL)));
-    else
-      read_tsv_line(reader, bytes + at, length);
-    at += length + (end != NULL);
-  }
-  return reader->status;
+  return status;
 }
 
 /* Reads it all; blank lines are passed over, further columns ignored. BAD_FILE names `file`, the line and what is missing: a column, a
@@ -223,18 +166,7 @@ static Status text_table_parse(TextTable *table, const char *bytes, size_t size,
     if (reader.columns[i] < 0 && !format->header)
       return status_set(STATUS_BAD_VALUE, "%s: column \"%s\" needs a header; without one, columns are numbers from 1", file, name);
   }
-  struct csv_parser parser;
-  if (format->quoted && csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "its rows");
-  if (format->quoted)
-    csv_set_blk_size(&parser, SLICE); /* cells grow by that; libcsv's 128 bytes would copy a long one thousands of times */
-  Status status = read_lines(&reader, format->quoted ? &parser : NULL, bytes, size);
-  if (status == STATUS_OK && format->quoted) {
-    if (csv_fini(&parser, on_field, on_row, &reader) != 0)
-      status = status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is not closed)", file, (long long)reader.line);
-    else
-      status = reader.status;
-  }
-  if (format->quoted) csv_free(&parser);
+  Status status = csv_rows_read(&(CsvRows){format->quoted, on_field, on_row}, &reader, bytes, size, file);
   forget_cells(&reader);
   if (status == STATUS_OK && table->count == 0) status = status_set(STATUS_BAD_FILE, "%s: no rows in it", file);
   return status;

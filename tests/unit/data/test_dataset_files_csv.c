@@ -63,8 +63,8 @@ static void test_bad_rows(void **state) {
   assert_bad("a.png,cat\nb.png\n", "line 2: a row is path,label");
   assert_bad("a.png,cat\r\n,cat\r\n", "line 2");
   assert_bad("a.png,cat\nb.png,\n", "line 2");
-  assert_bad("a.png,cat\nb.png,dog\nc.png,\"cat\nd.png,dog", "malformed CSV");
-  assert_bad("a.png,cat\nb.p\"ng,dog\n", "line 2: malformed CSV");
+  assert_bad("a.png,cat\nb.png,dog\nc.png,\"cat\nd.png,dog", "line 4: malformed CSV (a quote is not closed)");
+  assert_bad("a.png,cat\nb.p\"ng,dog\n", "line 2: malformed CSV (a quote is in the middle of a field)");
   assert_bad("a.png,cat,train\nb.png,cat,later\n", "line 2: split \"later\"");
   assert_bad("a.png,cat,train\nb.png,cat\n", "line 2: no split");
   assert_bad("a.png,cat\nb.png,cat,test\n", "line 2: a split");

@@ -268,7 +268,7 @@ static void test_bad_rows(void **state) {
   refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "f.tsv, line 2: a NUL byte");
   text_testing_put("q.csv", "1,\"fine\"\n2,\"open\n");
   snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("csv", "q.csv"));
-  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "q.csv, line 2: malformed CSV");
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "q.csv, line 2: malformed CSV (a quote is not closed)");
 }
 
 /* ---- Batches ---- */
